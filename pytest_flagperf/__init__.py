@@ -1,0 +1,1 @@
+"""The harness: runs where pytest runs, and never imports a framework."""
