@@ -1,0 +1,6 @@
+"""Training with PyTorch: a suite gives its steps, ``main`` trains. The only place of the driver that imports torch."""
+
+from flagperf_driver.pytorch.loop import main
+from flagperf_driver.pytorch.steps import Context, Steps
+
+__all__ = ["Context", "Steps", "main"]
