@@ -1,0 +1,93 @@
+"""From a plan to processes: what a host must start, and with which environment, so that its ranks meet.
+
+A launcher is a module of this folder with a function ``launch``; putting one there is all it takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+DEFAULT = "env"
+
+
+@dataclass(frozen=True)
+class World:
+    """All ranks of one round, as every host sees them."""
+
+    addresses: tuple[str, ...]
+    nproc: int
+    master_addr: str
+    master_port: int
+    devices: tuple[tuple[int, ...], ...] = ()  # per host, the ids the lease gave; empty: 0..nproc-1
+    visible_devices_env: str | None = None  # the variable by which a process is shown only some devices
+    threads_per_rank: int = 1
+
+    @property
+    def nnodes(self) -> int:
+        return len(self.addresses)
+
+    def devices_of(self, noderank: int) -> tuple[int, ...]:
+        return self.devices[noderank] if self.devices else tuple(range(self.nproc))
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where things lie on one host."""
+
+    python: str
+    program: str
+    case_file: str = ""
+    log_dir: str = ""
+    code_root: str = ""
+    cpus: tuple[int, ...] = ()  # where a card is a core: the core of each local rank; empty: not pinned
+
+
+@dataclass(frozen=True)
+class RankProcess:
+    """One process to start on a host; ``reports`` are the ranks whose last word it owes."""
+
+    rank: int
+    local_rank: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cpus: tuple[int, ...] = ()
+    reports: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reports", self.reports or (self.rank,))
+
+
+class Launcher(Protocol):
+    def __call__(self, world: World, noderank: int, site: Site) -> list[RankProcess]: ...
+
+
+def launchers() -> dict[str, Launcher]:
+    """Every launcher there is, by name: the modules of this folder."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name: importlib.import_module(f"{__name__}.{name}").launch for name in names}
+
+
+def threads_per_rank(cores: int, nproc: int, *, card_is_core: bool) -> int:
+    """A host's cores shared out fairly; a card that is a core has that one core and no more."""
+    return 1 if card_is_core else max(1, cores // nproc)
+
+
+def common_env(world: World, noderank: int, site: Site) -> dict[str, str]:
+    """What all processes of a host are told, whoever starts them."""
+    env = {
+        "MASTER_ADDR": world.master_addr,
+        "MASTER_PORT": str(world.master_port),
+        "OMP_NUM_THREADS": str(world.threads_per_rank),
+        # Spinning threads of one rank take the cores of another.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "FLAGPERF_CASE": site.case_file,
+        "FLAGPERF_LOG_DIR": site.log_dir,
+        "PYTHONPATH": f"{site.code_root}:{site.code_root}/suites",
+    }
+    if world.visible_devices_env:
+        env[world.visible_devices_env] = ",".join(map(str, world.devices_of(noderank)))
+    return env

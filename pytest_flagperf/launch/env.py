@@ -1,0 +1,23 @@
+"""One process per rank, by torch.distributed's ``env://`` contract: no second import, exact exit codes."""
+
+from __future__ import annotations
+
+from . import RankProcess, Site, World, common_env
+
+
+def launch(world: World, noderank: int, site: Site) -> list[RankProcess]:
+    return [_rank(world, noderank, site, local_rank) for local_rank in range(world.nproc)]
+
+
+def _rank(world: World, noderank: int, site: Site, local_rank: int) -> RankProcess:
+    rank = noderank * world.nproc + local_rank
+    place = {
+        "RANK": rank,
+        "LOCAL_RANK": local_rank,
+        "WORLD_SIZE": world.nnodes * world.nproc,
+        "LOCAL_WORLD_SIZE": world.nproc,
+        "NODE_RANK": noderank,
+    }
+    env = common_env(world, noderank, site) | {name: str(value) for name, value in place.items()}
+    cpus = site.cpus[local_rank : local_rank + 1]
+    return RankProcess(rank, local_rank, (site.python, "-u", site.program), env, cpus)

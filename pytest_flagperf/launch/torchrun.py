@@ -1,0 +1,21 @@
+"""torchrun with a static rendezvous: one process per host starts the ranks; each redirects its own log."""
+
+from __future__ import annotations
+
+from . import RankProcess, Site, World, common_env
+
+
+def launch(world: World, noderank: int, site: Site) -> list[RankProcess]:
+    options = {
+        "nnodes": world.nnodes,
+        "nproc-per-node": world.nproc,
+        "node-rank": noderank,
+        "master-addr": world.master_addr,
+        "master-port": world.master_port,
+        "max-restarts": 0,  # a rank that died is a fault, not something to try again
+    }
+    switches = (f"--{name}={value}" for name, value in options.items())
+    argv = (site.python, "-u", "-m", "torch.distributed.run", *switches, site.program)
+    first = noderank * world.nproc
+    env = common_env(world, noderank, site) | {"NODE_RANK": str(noderank)}
+    return [RankProcess(first, 0, argv, env, site.cpus, tuple(range(first, first + world.nproc)))]
