@@ -1,0 +1,30 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+REPO = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repo() -> Path:
+    """The checkout."""
+    return REPO
+
+
+@pytest.fixture(scope="session")
+def torch_python(repo: Path) -> str:
+    """The Python of the PyTorch environment that the suites run in, built on first use."""
+    given = os.environ.get("FLAGPERF_TEST_TORCH_PYTHON")
+    if given:
+        return given
+    from pytest_flagperf.catalog import Catalog
+    from pytest_flagperf.run import environment
+
+    return environment(Catalog.scan([repo]), "pytorch", lambda line: print(line, file=sys.stderr))
