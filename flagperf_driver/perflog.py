@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Dict, Iterator, Mapping, Optional, TextIO
+from typing import Any, BinaryIO, Dict, Iterator, Mapping, TextIO
 
 MARK = "[PerfLog] "
 _MARK = MARK.encode()
@@ -43,7 +43,7 @@ def format_record(record: Record) -> str:
     return MARK + json.dumps(body, allow_nan=False, separators=(", ", ": "))
 
 
-def parse_line(line: bytes) -> Optional[Record]:
+def parse_line(line: bytes) -> Record | None:
     """The line's record; None where there is none or it is broken. Text before the mark is allowed."""
     start = line.find(_MARK)
     if start < 0:
@@ -64,8 +64,8 @@ def parse_line(line: bytes) -> Optional[Record]:
         return None
 
 
-def read(stream: BinaryIO, dropped: Optional[Dropped] = None) -> Iterator[Record]:
-    """Every whole record of a log, in order; truncated, interleaved and foreign lines are counted, not fatal."""
+def read(stream: BinaryIO, dropped: Dropped | None = None) -> Iterator[Record]:
+    """Every whole record of a log, in order; truncated and foreign lines are counted, not fatal."""
     count = dropped if dropped is not None else Dropped()
     while True:
         line = stream.readline(MAX_LINE)
@@ -84,11 +84,11 @@ def read(stream: BinaryIO, dropped: Optional[Dropped] = None) -> Iterator[Record
 class PerfLog:
     """Writes a rank's records; each is one write, so that lines of other writers cannot fall into it."""
 
-    def __init__(self, rank: int, stream: Optional[TextIO] = None) -> None:
+    def __init__(self, rank: int, stream: TextIO | None = None) -> None:
         self.rank = rank
         self._stream = stream if stream is not None else sys.stdout
 
-    def __call__(self, event: str, value: Optional[Mapping[str, Any]] = None) -> None:
+    def __call__(self, event: str, value: Mapping[str, Any] | None = None) -> None:
         caller = sys._getframe(1)
         record = Record(
             event=event,
@@ -103,7 +103,7 @@ class PerfLog:
 
 
 def _sayable(value: Any) -> Any:
-    """The value with NaN and infinities as the strings "nan", "inf" and "-inf": JSON has no words for them."""
+    """The value with NaN and infinities as the strings "nan", "inf", "-inf": JSON has no words for them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):

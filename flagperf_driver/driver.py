@@ -1,0 +1,321 @@
+"""A rank's side, framework-neutral: a rank's program imports this module first.
+
+Importing it inside a round (``FLAGPERF_CASE`` is set) settles the process: its true start is noted, output goes
+to the rank's log, stack traces come on a crash and on SIGUSR1, INIT_START is written, and an exception that nobody
+catches becomes a FAILED line. Outside a round the import changes nothing.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, Iterator, Mapping, NoReturn
+
+from flagperf_driver import events
+from flagperf_driver.extern import near
+from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.perflog import PerfLog
+
+SCHEMA = 1
+
+
+class DriverError(ValueError):
+    """The round's case or environment cannot be used; every problem told at once."""
+
+
+# -- the clock ---------------------------------------------------------------------------------------------
+
+
+def process_age() -> float:
+    """Seconds since the kernel started this process, the interpreter's start included; 0 if it cannot tell."""
+    try:
+        after_name = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        ticks = int(after_name[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
+    # A clock namespace can put the two clocks apart.
+    return age if 0.0 <= age < 3600.0 else 0.0
+
+
+STARTED = time.monotonic() - process_age()
+"""When this process started, on the monotonic clock."""
+
+
+def age() -> float:
+    """Seconds since this process started: the end-to-end clock."""
+    return time.monotonic() - STARTED
+
+
+# -- the case ----------------------------------------------------------------------------------------------
+
+
+class Config:
+    """The resolved config, by attribute; frozen. An unknown name is an AttributeError with near matches."""
+
+    __slots__ = ("_values",)
+    _values: dict[str, Any]
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_values", dict(values))
+
+    def __getattr__(self, name: str) -> Any:
+        values = object.__getattribute__(self, "_values")
+        if name in values:
+            return values[name]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"the config has no {name!r}; {near(name, values)}")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"the config is frozen: {name} = {value!r} was refused")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"the config is frozen: del {name} was refused")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._values == other._values
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[Config], tuple[dict[str, Any]]]:
+        return Config, (self._values,)
+
+    def __repr__(self) -> str:
+        return "Config({})".format(", ".join("{}={!r}".format(*item) for item in self._values.items()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """A copy of all values."""
+        return dict(self._values)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The suite's quality metric and the value to reach."""
+
+    name: str
+    direction: str
+    unit: str
+    target: float
+
+    def reached(self, value: float) -> bool:
+        """Whether ``value`` meets the target; NaN never does."""
+        return value >= self.target if self.direction == "higher" else value <= self.target
+
+
+@dataclass(frozen=True)
+class RunCase:
+    """case.json: everything a rank needs to know, resolved by the harness."""
+
+    case: str
+    model: str
+    framework: str
+    vendor: str
+    hardware: str
+    nnodes: int
+    nproc: int
+    round: int
+    seed: int
+    scale: str
+    synthetic: bool
+    throughput_only: bool
+    metric: Metric
+    sample_unit: str
+    device: str
+    backend: str
+    torch_plugin: str | None
+    data_dir: Path | None
+    extern: Path | None
+    config: Config
+
+    @classmethod
+    def load(cls, path: Path) -> RunCase:
+        return cls.from_json(_read_json(path), str(path))
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any], where: str = "case.json") -> RunCase:
+        problems = _missing(body, [item.name for item in fields(cls)], where)
+        if body.get("schema") != SCHEMA:
+            problems.append(
+                "{}: schema is {!r}, this driver reads {}".format(where, body.get("schema"), SCHEMA)
+            )
+        metric = body.get("metric")
+        if isinstance(metric, dict):
+            problems += _missing(metric, [item.name for item in fields(Metric)], where + ", metric")
+        elif "metric" in body:
+            problems.append(f"{where}: metric is {metric!r}, not a table")
+        if problems:
+            raise DriverError("\n".join(problems))
+        assert isinstance(metric, dict)
+        values = {item.name: body[item.name] for item in fields(cls)}
+        values["metric"] = Metric(**{item.name: metric[item.name] for item in fields(Metric)})
+        values["data_dir"] = Path(values["data_dir"]) if values["data_dir"] else None
+        values["extern"] = Path(values["extern"]) if values["extern"] else None
+        values["config"] = Config(values["config"])
+        return cls(**values)
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        body = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DriverError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DriverError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise DriverError(f"{path}: holds {type(body).__name__}, not an object")
+    return body
+
+
+def _missing(body: Mapping[str, Any], names: list[str], where: str) -> list[str]:
+    return [f"{where}: {name!r} is missing" for name in names if name not in body]
+
+
+@dataclass(frozen=True)
+class World:
+    """Which of the training's processes this one is; a program started by hand is the only one."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+    node_rank: int = 0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> World:
+        values = {}
+        problems = []
+        for item in fields(cls):
+            text = environment.get(item.name.upper(), str(item.default))
+            if text.isdigit():
+                values[item.name] = int(text)
+            else:
+                problems.append(f"{item.name.upper()}={text!r} in the environment is no number")
+        if problems:
+            raise DriverError("\n".join(problems))
+        return cls(**values)
+
+
+# -- the rank ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a training: what it runs, where it stands in the world, and where it reports."""
+
+    case: RunCase
+    world: World
+    log: PerfLog
+    heartbeat: Heartbeat
+    log_dir: Path | None = None
+    started: float = field(default=STARTED)
+
+    @property
+    def config(self) -> Config:
+        return self.case.config
+
+    def age(self) -> float:
+        """Seconds since this process started: the end-to-end clock."""
+        return time.monotonic() - self.started
+
+
+_log: PerfLog | None = None
+
+
+def start() -> Rank:
+    """The rank that this process is, from its environment."""
+    path = os.environ.get("FLAGPERF_CASE")
+    if not path:
+        raise DriverError("FLAGPERF_CASE is not set: it names the round's case.json")
+    world = World.from_environment(os.environ)
+    log_dir = _log_dir(os.environ)
+    progress = log_dir / f"rank{world.rank}.progress" if log_dir else None
+    log = _log if _log is not None else PerfLog(world.rank)
+    return Rank(RunCase.load(Path(path)), world, log, Heartbeat(progress), log_dir)
+
+
+def run(main: Callable[[Rank], None]) -> None:
+    """Run this process's rank; what goes wrong is told as FAILED and on stderr, and ends the process with 1."""
+    try:
+        main(start())
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            _fail(error)
+        raise
+    except BaseException as error:  # a rank's last word
+        _fail(error)
+        traceback.print_exc()
+        _leave(1)
+
+
+def _fail(error: BaseException) -> None:
+    if _log is not None:
+        _log(events.FAILED, {"type": type(error).__name__, "error": str(error)})
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: a broken process group or a loader's threads can hold up an orderly end for minutes."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def _last_word(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What nobody caught, an import that failed before ``run`` for one."""
+    _fail(error)
+    sys.__excepthook__(kind, error, trace)
+
+
+def _log_dir(environment: Mapping[str, str]) -> Path | None:
+    path = environment.get("FLAGPERF_LOG_DIR")
+    return Path(path) if path else None
+
+
+def _redirect(path: Path) -> None:
+    """Put stdout and stderr into ``path``, unless the agent has put them there already."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        for standard in (1, 2):
+            if not os.path.sameopenfile(handle, standard):
+                os.dup2(handle, standard)
+    finally:
+        os.close(handle)
+
+
+def _settle() -> None:
+    global _log
+    world = World.from_environment(os.environ)
+    log_dir = _log_dir(os.environ)
+    if log_dir is not None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        _redirect(log_dir / f"rank{world.rank}.out.log")
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    # The kernel ends a rank on SIGTERM, however busy it is; a parent may have passed on "ignore".
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGUSR1})
+    _log = PerfLog(world.rank)
+    _log(events.INIT_START)
+    sys.excepthook = _last_word
+
+
+if os.environ.get("FLAGPERF_CASE"):
+    _settle()
