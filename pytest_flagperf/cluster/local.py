@@ -1,0 +1,175 @@
+"""The machine at hand, through the same protocol as any other host."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from . import Completed, HostError, Message
+
+_COMPLAINT_BYTES = 8192
+
+
+class LocalHost:
+    """The machine that the harness itself runs on."""
+
+    address = "127.0.0.1"
+
+    def __init__(self, name: str = "localhost") -> None:
+        self.name = name
+        self.python = sys.executable
+
+    def __repr__(self) -> str:
+        return f"LocalHost({self.name!r})"
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        process = self._start(argv, env, (), subprocess.PIPE)
+        try:
+            out, err = process.communicate(stdin, timeout=timeout_s)
+        except subprocess.TimeoutExpired as late:
+            raise HostError(
+                f"{self.name}: {argv[0]} did not end within {timeout_s:g} s: {list(argv)}"
+            ) from late
+        finally:
+            _kill_session(process)
+        return Completed(tuple(argv), process.returncode, _text(out), _text(err))
+
+    def put(self, source: Path, target: str) -> None:
+        _copy_whole(source, Path(target))
+
+    def get(self, source: str, target: Path) -> None:
+        _copy_whole(Path(source), target)
+
+    def open(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, hold: Sequence[int] = ()
+    ) -> LocalChannel:
+        # A file, not a pipe: nobody need read it for the program to go on.
+        complaint = tempfile.TemporaryFile()  # noqa: SIM115 - the channel closes it
+        try:
+            return LocalChannel(self.name, self._start(argv, env, hold, complaint), complaint)
+        except HostError:
+            complaint.close()
+            raise
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _start(
+        self, argv: Sequence[str], env: Mapping[str, str] | None, hold: Sequence[int], err: int | IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        # In a session of its own: a terminal's Ctrl-C is for the harness, which ends its programs in order.
+        try:
+            return subprocess.Popen(
+                list(argv),
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                start_new_session=True,
+                pass_fds=tuple(hold),
+            )
+        except OSError as error:
+            raise HostError(f"{self.name}: cannot start {argv[0]}: {error.strerror or error}") from error
+
+
+class LocalChannel:
+    """A conversation over pipes."""
+
+    def __init__(self, host: str, process: subprocess.Popen[bytes], complaint: IO[bytes]) -> None:
+        self._host = host
+        self._process = process
+        self._complaint = complaint
+        self._buffer = bytearray()
+        self.pid = process.pid
+
+    def send(self, message: Message) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise HostError(f"{self._host}: the program there does not listen any more: {error}") from error
+
+    def receive(self, timeout_s: float) -> Message | None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            line = self._line(deadline)
+            if line is None:
+                return None
+            with suppress(ValueError):
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    return message
+
+    def close(self, timeout_s: float = 5.0) -> int | None:
+        with suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        _kill_session(self._process)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return self._process.returncode
+
+    def complaint(self) -> str:
+        size = self._complaint.seek(0, os.SEEK_END)
+        self._complaint.seek(max(0, size - _COMPLAINT_BYTES))
+        return _text(self._complaint.read()).strip()
+
+    def _line(self, deadline: float) -> bytes | None:
+        assert self._process.stdout is not None
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if not select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError(f"{self._host}: no message in time")
+            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                return None
+            self._buffer += chunk
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of a program's session; a program that ended in order leaves nothing to end."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    try:
+        shutil.copy2(source, temporary)
+        Path(temporary).replace(target)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
