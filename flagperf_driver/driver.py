@@ -1,8 +1,8 @@
 """A rank's side, framework-neutral: a rank's program imports this module first.
 
-Importing it inside a round (``FLAGPERF_CASE`` is set) settles the process: its true start is noted, output goes
-to the rank's log, stack traces come on a crash and on SIGUSR1, INIT_START is written, and an exception that nobody
-catches becomes a FAILED line. Outside a round the import changes nothing.
+Importing it inside a round (``FLAGPERF_CASE`` is set) settles the process: its true start is noted, output
+goes to the rank's log, stack traces come on a crash and on SIGUSR1, INIT_START is written, and an exception
+that nobody catches becomes a FAILED line. Outside a round the import changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DriverError(ValueError):
 
 
 def process_age() -> float:
-    """Seconds since the kernel started this process, the interpreter's start included; 0 if it cannot tell."""
+    """Seconds since the kernel started this process, the interpreter's start included; 0 if unknown."""
     try:
         after_name = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         ticks = int(after_name[19])
@@ -252,7 +252,7 @@ def start() -> Rank:
 
 
 def run(main: Callable[[Rank], None]) -> None:
-    """Run this process's rank; what goes wrong is told as FAILED and on stderr, and ends the process with 1."""
+    """Run this process's rank; what goes wrong is told as FAILED and on stderr, and ends it with 1."""
     try:
         main(start())
     except SystemExit as error:
