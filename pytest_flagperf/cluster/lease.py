@@ -1,8 +1,8 @@
 """Devices for one holder at a time among all users of a machine: locks that the kernel frees with the holder.
 
 A case that takes the whole machine locks the host exclusively; one that takes devices shares the host and
-locks each device. Nobody waits while holding devices, so nobody waits for ever on another who waits; those who
-wait stand in line, so a case that wants the whole machine is not passed by small ones for ever.
+locks each device. Nobody waits while holding devices, so nobody waits for ever on another who waits; and
+those who wait stand in line, so a case that wants the whole machine is not passed by small ones for ever.
 """
 
 from __future__ import annotations

@@ -1,0 +1,86 @@
+"""Requirements files of many suites as one: the union, or a clear word on where they contradict."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from . import RuntimeSetupError
+
+_INCLUDE = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One requirement, or an option that goes to the installer as it is."""
+
+    text: str
+    file: Path
+    number: int
+
+    @property
+    def requirement(self) -> Requirement | None:
+        try:
+            return Requirement(self.text)
+        except InvalidRequirement:
+            return None
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.number}: {self.text}"
+
+
+def union(files: Iterable[Path]) -> list[Line]:
+    """All lines of all files, each text once."""
+    lines: dict[str, Line] = {}
+    for file in files:
+        for line in read(file, ()):
+            lines.setdefault(line.text, line)
+    problems = list(_conflicts(lines.values()))
+    if problems:
+        raise RuntimeSetupError("requirements that cannot both be met:\n" + "\n".join(problems))
+    return list(lines.values())
+
+
+def read(file: Path, including: tuple[Path, ...]) -> Iterator[Line]:
+    """A file's lines and those of the files that it includes."""
+    if file in including:
+        raise RuntimeSetupError(f"{file}: includes itself by way of {including[-1]}")
+    try:
+        text = file.read_text("utf-8")
+    except OSError as error:
+        raise RuntimeSetupError(f"{file}: cannot be read: {error.strerror}") from error
+    # A backslash goes on in the next line, which then has the first one's number.
+    for number, raw in enumerate(text.replace("\\\n", "\0").splitlines(), 1):
+        line = re.sub(r"(^|\s)#.*", "", raw.replace("\0", " ")).strip()
+        included = _INCLUDE.fullmatch(line)
+        if included:
+            yield from read((file.parent / included[1]).resolve(), (*including, file))
+        elif line:
+            yield Line(line, file, number)
+
+
+def _conflicts(lines: Iterable[Line]) -> Iterator[str]:
+    """Pins that another line for the package forbids; subtler contradictions are the installer's to find."""
+    by_name: dict[str, list[tuple[Line, Requirement]]] = defaultdict(list)
+    for line in lines:
+        requirement = line.requirement
+        if requirement is not None and requirement.marker is None:
+            by_name[canonicalize_name(requirement.name)].append((line, requirement))
+    for name, entries in by_name.items():
+        for index, (one, first) in enumerate(entries):
+            for other, second in entries[index + 1 :]:
+                if _forbids(first.specifier, second.specifier) or _forbids(second.specifier, first.specifier):
+                    yield f"  {name}:\n    {one.where}\n    {other.where}"
+
+
+def _forbids(specifier: SpecifierSet, pinned: SpecifierSet) -> bool:
+    versions = [pin.version for pin in pinned if pin.operator == "==" and not pin.version.endswith(".*")]
+    return any(not specifier.contains(version, prereleases=True) for version in versions)
