@@ -1,0 +1,132 @@
+"""The grammar of a case: ``model:framework[_version]:hardware:nnodes:nproc:repeat``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from .problems import Problems
+
+GRAMMAR = "model:framework[_version]:hardware:nnodes:nproc:repeat"
+FIELDS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_FRAMEWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(_[A-Za-z0-9._+-]+)?")
+_COUNT = re.compile(r"[1-9][0-9]{0,8}")
+_SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
+
+_NAME_RULE = "letters, digits and . _ + -, beginning with a letter or a digit"
+_FRAMEWORK_RULE = "a name of letters, digits and . + -, and after a _ its version, as in pytorch_1.13"
+_COUNT_RULE = "a whole number from 1, without a sign or leading zeros"
+
+
+class CaseError(Problems):
+    """A case or a shape that cannot be read."""
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """N hosts with P processes on each, written ``NxP``."""
+
+    nnodes: int
+    nproc: int
+
+    @property
+    def cards(self) -> int:
+        return self.nnodes * self.nproc
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        match = _SHAPE.fullmatch(text)
+        if match is None:
+            raise CaseError([_shape_problem(text)])
+        return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def parse_list(cls, text: str) -> tuple[Shape, ...]:
+        """``1x1,1x8`` in the order given, each shape once."""
+        parts = [part.strip() for part in text.split(",")]
+        problems = [_shape_problem(part) for part in parts if not _SHAPE.fullmatch(part)]
+        if problems:
+            raise CaseError(problems)
+        return tuple(dict.fromkeys(map(cls.parse, parts)))
+
+    def __str__(self) -> str:
+        return f"{self.nnodes}x{self.nproc}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case; whatever way it is made, it reads back from its own string."""
+
+    model: str
+    framework: str
+    hardware: str
+    nnodes: int
+    nproc: int
+    repeat: int = 1
+
+    def __post_init__(self) -> None:
+        if problems := _problems(self._terms()):
+            raise CaseError([f"case {str(self)!r}: {problem}" for problem in problems])
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        terms = text.split(":")
+        problems = [_count_problem(terms)] if len(terms) != len(FIELDS) else _problems(terms)
+        if problems:
+            raise CaseError([f"case {text!r}: {problem}" for problem in problems])
+        model, framework, hardware, *counts = terms
+        return cls(model, framework, hardware, *map(int, counts))
+
+    @property
+    def framework_name(self) -> str:
+        return self.framework.partition("_")[0]
+
+    @property
+    def framework_version(self) -> str | None:
+        return self.framework.partition("_")[2] or None
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.nnodes, self.nproc)
+
+    @property
+    def folder(self) -> str:
+        """The case's folder in a run directory."""
+        return str(self).replace(":", "_")
+
+    def __str__(self) -> str:
+        return ":".join(self._terms())
+
+    def _terms(self) -> list[str]:
+        return [str(getattr(self, name)) for name in FIELDS]
+
+
+def near(word: str, words: list[str]) -> str:
+    """``; did you mean x or y?``, or nothing where no word is near."""
+    folded = {other.lower(): other for other in words}
+    found = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=0.6)]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _problems(terms: list[str]) -> list[str]:
+    name, framework, count = (_NAME, _NAME_RULE), (_FRAMEWORK, _FRAMEWORK_RULE), (_COUNT, _COUNT_RULE)
+    rules = [name, framework, name, count, count, count]
+    return [
+        f"{field} is {term!r}, allowed is {rule}"
+        for field, term, (pattern, rule) in zip(FIELDS, terms, rules, strict=True)
+        if not pattern.fullmatch(term)
+    ]
+
+
+def _count_problem(terms: list[str]) -> str:
+    have = f"has {len(terms)} of the {len(FIELDS)} fields of {GRAMMAR}"
+    if len(terms) < len(FIELDS):
+        return f"{have}; missing: {', '.join(FIELDS[len(terms) :])}"
+    return f"{have}; too many: {', '.join(map(repr, terms[len(FIELDS) :]))}"
+
+
+def _shape_problem(text: str) -> str:
+    return f"shape {text!r}: write NxP, N hosts with P processes on each, as in 2x8; both {_COUNT_RULE}"

@@ -1,0 +1,20 @@
+"""Which suites and vendors exist, and what their files say."""
+
+from .entries import DIRECTIONS, REFERENCE, RUNTIMES, Chip, Container, DataItem, Metric, Scale, Suite, Vendor
+from .scan import Catalog
+from .tables import CatalogError
+
+__all__ = [
+    "DIRECTIONS",
+    "REFERENCE",
+    "RUNTIMES",
+    "Catalog",
+    "CatalogError",
+    "Chip",
+    "Container",
+    "DataItem",
+    "Metric",
+    "Scale",
+    "Suite",
+    "Vendor",
+]

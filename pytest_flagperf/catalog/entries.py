@@ -1,0 +1,225 @@
+"""What suite.toml and vendor.toml say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from ..case import CaseError, Shape, near
+from .tables import CatalogError, read
+
+LEASES = ("device", "host")
+RUNTIMES = ("host", "venv", "docker")
+DIRECTIONS = ("higher", "lower")
+KINDS = ("file", "folder")
+REFERENCE = "reference"
+"""The scale of the real model, the only one that a vendor tunes."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    direction: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class DataItem:
+    """One line of a manifest: what the data directory must hold."""
+
+    path: str
+    kind: str = "file"
+    files: int | None = None
+    folders: int | None = None
+    size: int | None = None
+    sha256: str | None = None
+    md5: str | None = None
+
+
+@dataclass(frozen=True)
+class Scale:
+    name: str
+    target: float
+    flops_per_sample: float | None
+    data: tuple[DataItem, ...]
+
+
+@dataclass(frozen=True)
+class Chip:
+    devices_per_host: int | None = None
+    peak_tflops: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Container:
+    options: tuple[str, ...] = ()
+    image: str | None = None
+    shm_size: str | None = None
+
+
+@dataclass(frozen=True)
+class _ScaleTable:
+    target: float
+    flops_per_sample: float | None = None
+    data: tuple[DataItem, ...] = ()
+
+
+@dataclass(frozen=True)
+class _SuiteTable:
+    sample_unit: str
+    metric: Metric
+    scales: Mapping[str, _ScaleTable]
+
+
+@dataclass(frozen=True)
+class _VendorTable:
+    name: str
+    device: str
+    backend: str
+    chips: Mapping[str, Chip]
+    torch_plugin: str | None = None
+    visible_devices: str | None = None
+    runtime: str = "venv"
+    scale: str = REFERENCE
+    shapes: tuple[str, ...] = ("1x1",)
+    lease: str = "device"
+    min_efficiency: float = 0.8
+    container: Container = Container()
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One model in one framework: a folder with a suite.toml, which is read when first asked for."""
+
+    model: str
+    framework: str
+    path: Path
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}:{self.framework}"
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder below a vendor's."""
+        return f"{self.model}-{self.framework}"
+
+    @property
+    def metric(self) -> Metric:
+        return self._table.metric
+
+    @property
+    def sample_unit(self) -> str:
+        return self._table.sample_unit
+
+    @cached_property
+    def scales(self) -> Mapping[str, Scale]:
+        return {
+            name: Scale(name, scale.target, scale.flops_per_sample, scale.data)
+            for name, scale in self._table.scales.items()
+        }
+
+    @cached_property
+    def _table(self) -> _SuiteTable:
+        file = self.path / "suite.toml"
+        table = read(_SuiteTable, file)
+        problems = _choice(file, "metric.direction", table.metric.direction, DIRECTIONS)
+        for name, scale in table.scales.items():
+            for item in scale.data:
+                problems += _choice(file, f"scales.{name}.data: kind of {item.path}", item.kind, KINDS)
+        _raise(problems)
+        return table
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """One maker of accelerators: a folder with a vendor.toml, which is read when first asked for."""
+
+    name: str
+    path: Path
+
+    @property
+    def title(self) -> str:
+        return self._table.name
+
+    @property
+    def device(self) -> str:
+        return self._table.device
+
+    @property
+    def backend(self) -> str:
+        return self._table.backend
+
+    @property
+    def torch_plugin(self) -> str | None:
+        return self._table.torch_plugin
+
+    @property
+    def visible_devices(self) -> str | None:
+        return self._table.visible_devices
+
+    @property
+    def runtime(self) -> str:
+        return self._table.runtime
+
+    @property
+    def scale(self) -> str:
+        return self._table.scale
+
+    @property
+    def lease(self) -> str:
+        return self._table.lease
+
+    @property
+    def min_efficiency(self) -> float:
+        return self._table.min_efficiency
+
+    @property
+    def chips(self) -> Mapping[str, Chip]:
+        return self._table.chips
+
+    @property
+    def container(self) -> Container:
+        return self._table.container
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        return tuple(map(Shape.parse, self._table.shapes))
+
+    @property
+    def hardware(self) -> str:
+        """The chip meant when nobody names one: the first."""
+        return next(iter(self.chips))
+
+    def peak_tflops(self, hardware: str, precision: str) -> float | None:
+        chip = self.chips.get(hardware)
+        return chip.peak_tflops.get(precision) if chip else None
+
+    @cached_property
+    def _table(self) -> _VendorTable:
+        file = self.path / "vendor.toml"
+        table = read(_VendorTable, file)
+        problems = [] if table.chips else [f"{file}: chips: a vendor has at least one, as in [chips.NAME]"]
+        problems += _choice(file, "runtime", table.runtime, RUNTIMES)
+        problems += _choice(file, "lease", table.lease, LEASES)
+        for shape in table.shapes:
+            try:
+                Shape.parse(shape)
+            except CaseError as error:
+                problems += [f"{file}: shapes: {problem}" for problem in error.problems]
+        _raise(problems)
+        return table
+
+
+def _choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:
+    if value in allowed:
+        return []
+    return [f"{file}: {key} is {value!r}; allowed: {', '.join(allowed)}{near(value, list(allowed))}"]
+
+
+def _raise(problems: list[str]) -> None:
+    if problems:
+        raise CatalogError(problems)

@@ -1,0 +1,139 @@
+"""A TOML file read strictly into dataclasses: every unknown key, wrong type and missing key, told at once."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..case import near
+from ..problems import Problems
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+
+_HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(#.*)?$")
+_KEY = re.compile(r"\s*([A-Za-z0-9_\-.\"']+)\s*=")
+_DECODE_LINE = re.compile(r"\(at line (\d+)")
+
+Way = tuple[str, ...]
+_WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+class CatalogError(Problems):
+    """What the folders hold is not readable, or not what was asked for."""
+
+
+def read(cls: type[T], file: Path) -> T:
+    """The file as a ``cls``; raises a CatalogError that names file and line of each problem."""
+    text = file.read_text(encoding="utf-8")
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = _DECODE_LINE.search(str(error))
+        raise CatalogError([f"{file}:{line[1] if line else len(text.splitlines())}: {error}"]) from None
+    reader = _Reader(file, _lines(text), [])
+    value = reader.dataclass(cls, table, ())
+    if reader.problems:
+        raise CatalogError(reader.problems)
+    return value  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Turns plain values into typed ones and notes what does not fit; ``at`` is the way from the top."""
+
+    file: Path
+    lines: Mapping[Way, int]
+    problems: list[str]
+
+    def convert(self, wanted: Any, value: object, at: Way) -> Any:
+        origin, args = get_origin(wanted), get_args(wanted)
+        if origin in (Union, types.UnionType):  # only X | None occurs, and TOML has no null
+            return self.convert(args[0], value, at)
+        if is_dataclass(wanted):
+            return self.dataclass(wanted, value, at)
+        if origin is tuple:
+            return self._tuple(args[0], value, at)
+        if origin is not None:
+            return self._mapping(args[1], value, at)
+        return self._plain(wanted, value, at)
+
+    def dataclass(self, cls: Any, value: object, at: Way) -> Any:
+        if not isinstance(value, dict):
+            return self._refuse(at, value, "a table")
+        hints, known = get_type_hints(cls), {field.name: field for field in fields(cls)}
+        for key in sorted(value.keys() - known.keys()):
+            allowed = f"; allowed: {', '.join(known)}"
+            self._note((*at, key), f"{_dotted((*at, key))}: no such key{near(key, list(known)) or allowed}")
+        for name, field in known.items():
+            if name not in value and _is_required(field):
+                self._note(at, f"{_dotted((*at, name))} is missing")
+        given = {name: self.convert(hints[name], value[name], (*at, name)) for name in known if name in value}
+        return None if self.problems else cls(**given)
+
+    def _tuple(self, wanted: Any, value: object, at: Way) -> Any:
+        if not isinstance(value, list):
+            return self._refuse(at, value, "an array")
+        return tuple(self.convert(wanted, item, (*at, str(i))) for i, item in enumerate(value))
+
+    def _mapping(self, wanted: Any, value: object, at: Way) -> Any:
+        if not isinstance(value, dict):
+            return self._refuse(at, value, "a table")
+        return {key: self.convert(wanted, item, (*at, key)) for key, item in value.items()}
+
+    def _plain(self, wanted: Any, value: object, at: Way) -> Any:
+        if wanted is float and type(value) is int:
+            return float(value)
+        if type(value) is not wanted:
+            return self._refuse(at, value, _WORDS[wanted])
+        return value
+
+    def _refuse(self, at: Way, value: object, wanted: str) -> None:
+        self._note(at, f"{_dotted(at)} is {value!r}, wanted is {wanted}")
+
+    def _note(self, at: Way, problem: str) -> None:
+        line = next((self.lines[at[:end]] for end in range(len(at), 0, -1) if at[:end] in self.lines), 1)
+        self.problems.append(f"{self.file}:{line}: {problem}")
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _dotted(at: Way) -> str:
+    return ".".join(at) or "the file"
+
+
+def _lines(text: str) -> dict[Way, int]:
+    """Where each table and key stands; found by a plain look at the text, since the parser keeps no lines."""
+    found: dict[Way, int] = {}
+    table: Way = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            table = _parts(header[2])
+            if header[1] == "[[":
+                table = (*table, str(_count(found, table)))
+            found.setdefault(table, number)
+        elif key := _KEY.match(line):
+            found.setdefault((*table, *_parts(key[1])), number)
+    return found
+
+
+def _parts(dotted: str) -> Way:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _count(found: Mapping[Way, int], table: Way) -> int:
+    number = 0
+    while (*table, str(number)) in found:
+        number += 1
+    return number
