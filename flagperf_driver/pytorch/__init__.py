@@ -1,4 +1,4 @@
-"""Training with PyTorch: a suite gives its steps, ``main`` trains. The only place of the driver that imports torch."""
+"""Training with PyTorch: a suite gives its steps, ``main`` trains. Only here the driver imports torch."""
 
 from flagperf_driver.pytorch.loop import main
 from flagperf_driver.pytorch.steps import Context, Steps

@@ -1,15 +1,15 @@
-"""What a suite gives the loop: its named steps. Those with a default may be left out; a vendor may replace any."""
+"""What a suite gives the loop: its named steps, some with a default; a vendor may replace any."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
+from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, optimizers, schedules
 
@@ -21,21 +21,21 @@ Batch = Any
 class Context:
     """What every step is told."""
 
-    config: SimpleNamespace
+    config: Config
     """Every resolved key as an attribute."""
     device: torch.device
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
     seed: int = 42
-    """The round's seed, the same on all ranks: data draw from (seed, epoch, index), and take their rank's share."""
+    """The round's seed, the same on all ranks: data draw from (seed, epoch, index)."""
     scale: str = "reference"
     synthetic: bool = False
-    data_dir: Optional[Path] = None
+    data_dir: Path | None = None
     suite_dir: Path = field(default_factory=Path.cwd)
     metric: str = ""
     direction: str = "higher"
-    target: Optional[float] = None
+    target: float | None = None
 
 
 def prepare_batch(ctx: Context, batch: Batch) -> Batch:
@@ -55,7 +55,7 @@ def model_to_fp16(ctx: Context, model: nn.Module) -> nn.Module:  # noqa: ARG001 
 
 
 def compile_model(ctx: Context, model: nn.Module) -> nn.Module:  # noqa: ARG001 - a step's signature
-    """Compile in place, so that the parameters keep their names; called only where the config says compile."""
+    """Compile in place, so that parameters keep their names; called where the config says compile."""
     model.compile()
     return model
 
@@ -67,7 +67,7 @@ def model_to_ddp(ctx: Context, model: nn.Module) -> nn.Module:
 
 def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
     """Give the optimizer that the config names; biases and norms (one-dimensional) are not decayed."""
-    return optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config.weight_decay), ctx.device)
+    return optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config.weight_decay))
 
 
 def create_scheduler(ctx: Context, optimizer: torch.optim.Optimizer) -> schedules.Scheduler:
@@ -75,12 +75,12 @@ def create_scheduler(ctx: Context, optimizer: torch.optim.Optimizer) -> schedule
     return schedules.create(ctx.config, optimizer)
 
 
-def create_grad_scaler(ctx: Context) -> Optional[torch.amp.GradScaler]:
+def create_grad_scaler(ctx: Context) -> torch.amp.GradScaler | None:
     """Give fp16 a loss scaler; nothing else needs one."""
     return torch.amp.GradScaler(ctx.device.type) if ctx.config.precision == "fp16" else None
 
 
-def backward(ctx: Context, loss: Tensor, scaler: Optional[torch.amp.GradScaler]) -> None:  # noqa: ARG001
+def backward(ctx: Context, loss: Tensor, scaler: torch.amp.GradScaler | None) -> None:  # noqa: ARG001
     """Backpropagate the micro-step's loss, scaled where there is a scaler."""
     (loss if scaler is None else scaler.scale(loss)).backward()
 
@@ -99,7 +99,7 @@ class Steps:
     """The mean over the batch."""
     evaluate_batch: Callable[[Context, nn.Module, Batch], Tensor]
     """One-dimensional sums, e.g. [correct, count]; added up in float64 over batches and ranks."""
-    summarize: Callable[[Context, List[float]], Dict[str, float]]
+    summarize: Callable[[Context, list[float]], dict[str, float]]
     """Metrics by name from the sums over the whole set, the suite's metric among them."""
     count_samples: Callable[[Context, Batch], int]
     prepare_batch: Callable[[Context, Batch], Batch] = prepare_batch
@@ -109,5 +109,5 @@ class Steps:
     model_to_ddp: Callable[[Context, nn.Module], nn.Module] = model_to_ddp
     create_optimizer: Callable[[Context, nn.Module], torch.optim.Optimizer] = create_optimizer
     create_scheduler: Callable[[Context, torch.optim.Optimizer], schedules.Scheduler] = create_scheduler
-    create_grad_scaler: Callable[[Context], Optional[torch.amp.GradScaler]] = create_grad_scaler
-    backward: Callable[[Context, Tensor, Optional[torch.amp.GradScaler]], None] = backward
+    create_grad_scaler: Callable[[Context], torch.amp.GradScaler | None] = create_grad_scaler
+    backward: Callable[[Context, Tensor, torch.amp.GradScaler | None], None] = backward

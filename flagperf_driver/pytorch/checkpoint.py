@@ -1,0 +1,169 @@
+"""A long training's way on after an interruption: written whole or not at all, by one rank for all."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flagperf_driver.driver import Rank
+from flagperf_driver.pytorch import device as devices
+from flagperf_driver.pytorch import distributed
+from flagperf_driver.pytorch.parts import Parts
+
+SCHEMA = 1
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that this training cannot go on from."""
+
+
+def path(rank: Rank) -> Path | None:
+    """Where this round's checkpoint lies; None where the config asks for none."""
+    folder = rank.config.checkpoint_dir
+    if folder is None:
+        return None
+    return Path(folder) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}.pt"
+
+
+def save(rank: Rank, parts: Parts, device: torch.device, progress: dict[str, Any]) -> None:
+    """Write what ``load`` needs; every rank must call it."""
+    target = path(rank)
+    if target is None:
+        raise CheckpointError("checkpoint_steps is set and checkpoint_dir is not: say where checkpoints go")
+    weights = _weights(parts, sharded=rank.config.parallel == "fsdp" and rank.world.world_size > 1)
+    random_states = distributed.gather(_random_state(device))
+    if rank.world.rank:
+        return
+    body = {
+        "schema": SCHEMA,
+        "identity": _identity(rank),
+        **weights,
+        "scheduler": dict(parts.scheduler.state_dict()),
+        "scaler": parts.scaler.state_dict() if parts.scaler else None,
+        "random": random_states,
+        "progress": progress,
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_suffix(".tmp")
+    with temporary.open("wb") as stream:
+        torch.save(body, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(target)
+
+
+def load(rank: Rank, parts: Parts) -> dict[str, Any] | None:
+    """Put the parts where the checkpoint left them and give its progress; None where there is no checkpoint.
+
+    The random states come with the progress: ``restore_random`` is called when the batches seen are skipped.
+    """
+    target = path(rank)
+    if target is None or not _agreed(target):
+        return None
+    body = torch.load(target, map_location="cpu", weights_only=True)
+    _check(target, body, rank)
+    _restore(parts, body, sharded=rank.config.parallel == "fsdp" and rank.world.world_size > 1)
+    parts.scheduler.load_state_dict(body["scheduler"])
+    if parts.scaler:
+        parts.scaler.load_state_dict(body["scaler"])
+    return {**body["progress"], "random": body["random"][rank.world.rank]}
+
+
+def finish(rank: Rank) -> None:
+    """The training is over: its checkpoint is kept, and the next training begins anew."""
+    target = path(rank)
+    if target is not None and rank.world.rank == 0 and target.exists():
+        target.replace(target.with_suffix(".finished.pt"))
+
+
+def _agreed(target: Path) -> bool:
+    here = target.is_file()
+    found = distributed.gather(here)
+    if all(found):
+        return True
+    if any(found):
+        missing = ", ".join(str(number) for number, there in enumerate(found) if not there)
+        raise CheckpointError(
+            f"{target}: rank(s) {missing} cannot see it; checkpoint_dir must be shared by all hosts"
+        )
+    return False
+
+
+def _identity(rank: Rank) -> dict[str, Any]:
+    config = rank.config
+    return {
+        "case": rank.case.case,
+        "scale": rank.case.scale,
+        "seed": rank.case.seed,
+        "world_size": rank.world.world_size,
+        "train_batch_size": config.train_batch_size,
+        "gradient_accumulation_steps": config.gradient_accumulation_steps,
+        "optimizer": config.optimizer,
+    }
+
+
+def _check(target: Path, body: dict[str, Any], rank: Rank) -> None:
+    if body.get("schema") != SCHEMA:
+        raise CheckpointError(f"{target}: schema is {body.get('schema')!r}, this driver reads {SCHEMA}")
+    mine, its = _identity(rank), body["identity"]
+    wrong = [
+        f"{key} is {its.get(key)!r}, here {value!r}" for key, value in mine.items() if its.get(key) != value
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"{target} is another training's: {'; '.join(wrong)}. Remove it, or set another checkpoint_dir"
+        )
+
+
+def _weights(parts: Parts, sharded: bool) -> dict[str, Any]:
+    if not sharded:
+        model = distributed.unwrap(parts.model)
+        return {"model": model.state_dict(), "optimizer": parts.optimizer.state_dict()}
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    model_state, optimizer_state = get_state_dict(parts.model, parts.optimizer, options=options)
+    return {"model": model_state, "optimizer": optimizer_state}
+
+
+def _restore(parts: Parts, body: dict[str, Any], sharded: bool) -> None:
+    if not sharded:
+        distributed.unwrap(parts.model).load_state_dict(body["model"])
+        parts.optimizer.load_state_dict(body["optimizer"])
+        return
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+
+    set_state_dict(
+        parts.model,
+        parts.optimizer,
+        model_state_dict=body["model"],
+        optim_state_dict=body["optimizer"],
+        options=StateDictOptions(full_state_dict=True),
+    )
+
+
+def _random_state(device: torch.device) -> dict[str, Any]:
+    state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if not devices.is_host(device) and hasattr(devices.backend(device), "get_rng_state"):
+        state["device"] = devices.backend(device).get_rng_state()
+    if "numpy" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy"].random.get_state()
+        state["numpy"] = [kind, keys.tolist(), *rest]
+    return state
+
+
+def restore_random(state: dict[str, Any], device: torch.device) -> None:
+    """The counterpart of what ``save`` noted for this rank."""
+    torch.set_rng_state(state["torch"])
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    if "device" in state:
+        devices.backend(device).set_rng_state(state["device"])
+    if "numpy" in state and "numpy" in sys.modules:
+        values: list[Any] = state["numpy"]
+        sys.modules["numpy"].random.set_state(tuple(values))

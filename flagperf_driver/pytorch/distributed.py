@@ -1,0 +1,160 @@
+"""Many ranks: joining them, what they agree on, and the model's wrappers."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from typing import Any, Iterator, Sequence
+
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from flagperf_driver.pytorch import device as devices
+
+
+@contextlib.contextmanager
+def joined(backend: str, device: torch.device, world_size: int, timeout_s: float) -> Iterator[None]:
+    """All ranks of the training, by env://. Nothing is joined, and nothing left, where there is one.
+
+    A rank that raises leaves the group behind: it ends, and the group with it.
+    """
+    if world_size == 1:
+        yield
+        return
+    bound = None if devices.is_host(device) else device
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s), device_id=bound)
+    yield
+    # Nobody tears down the group that another still uses.
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _alone() -> bool:
+    return not dist.is_initialized() or dist.get_world_size() == 1
+
+
+def total(values: Sequence[float], device: torch.device) -> list[float]:
+    """The sums over all ranks, in float64; the device's work before it is waited for."""
+    return _reduced(values, device, dist.ReduceOp.SUM)
+
+
+def least(values: Sequence[float], device: torch.device) -> list[float]:
+    """The smallest over all ranks."""
+    return _reduced(values, device, dist.ReduceOp.MIN)
+
+
+def most(values: Sequence[float], device: torch.device) -> list[float]:
+    """The largest over all ranks."""
+    return _reduced(values, device, dist.ReduceOp.MAX)
+
+
+def _reduced(values: Sequence[float], device: torch.device, operation: Any) -> list[float]:
+    if _alone():
+        return list(values)
+    tensor = torch.tensor(values, dtype=torch.float64, device=device)
+    dist.all_reduce(tensor, operation)
+    result: list[float] = tensor.tolist()
+    return result
+
+
+def gather(value: Any) -> list[Any]:
+    """Every rank's value, in the order of the ranks."""
+    if _alone():
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+# -- the model ---------------------------------------------------------------------------------------------
+
+
+def parallelize(model: nn.Module, parallel: str, device: torch.device, world_size: int) -> nn.Module:
+    """The model for ``world_size`` ranks: itself for one, else as ``parallel`` says."""
+    if parallel not in ("ddp", "fsdp"):
+        raise ValueError(f"parallel={parallel!r}: there is ddp and fsdp")
+    if world_size == 1:
+        return model
+    return replicate(model) if parallel == "ddp" else shard(model, device, world_size)
+
+
+def replicate(model: nn.Module, *, static_graph: bool = False, unused_parameters: bool = False) -> nn.Module:
+    """DDP. ``static_graph`` is for models whose every step takes the same way through the same parameters."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    # Without device_ids no input is looked through for tensors to move; buffers are averaged at evaluations
+    # instead of sent at every forward pass.
+    return DistributedDataParallel(
+        model,
+        broadcast_buffers=False,
+        gradient_as_bucket_view=True,
+        static_graph=static_graph,
+        find_unused_parameters=unused_parameters,
+    )
+
+
+def shard(model: nn.Module, device: torch.device, world_size: int) -> nn.Module:
+    """FSDP: the layers of every ModuleList one by one, then the rest."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (world_size,))
+    # From the inside out: a shard takes the parameters that no shard within it has taken.
+    for module in reversed(list(model.modules())):
+        if isinstance(module, nn.ModuleList):
+            for layer in module:
+                if any(True for _ in layer.parameters()):
+                    fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The suite's own module; sharding changes it in place, so that there is nothing to take off."""
+    inner = getattr(model, "module", None)
+    wrapped = inner is not None and type(model).__name__ == "DistributedDataParallel"
+    return inner if wrapped else model
+
+
+@contextlib.contextmanager
+def unsynchronized(model: nn.Module) -> Iterator[None]:
+    """A micro-step whose gradients only add up here."""
+    if hasattr(model, "no_sync"):
+        with model.no_sync():
+            yield
+    elif hasattr(model, "set_requires_gradient_sync"):
+        model.set_requires_gradient_sync(False)
+        yield
+        model.set_requires_gradient_sync(True)
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def whole(model: nn.Module) -> Iterator[None]:
+    """Every shard gathered, so that ranks may run forward passes of different number."""
+    shards = [module for module in model.modules() if hasattr(module, "unshard")]
+    for module in shards:
+        module.set_reshard_after_forward(False, recurse=False)
+        module.unshard()
+    yield
+    for module in shards:
+        module.reshard()
+        module.set_reshard_after_forward(module is not model, recurse=False)
+
+
+def average_statistics(model: nn.Module) -> None:
+    """Give all ranks the mean of their batch norms' running statistics: each has seen its share only."""
+    if _alone():
+        return
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
+    buffers = [norm.running_mean for norm in norms] + [norm.running_var for norm in norms]
+    tensors = [buffer for buffer in buffers if buffer is not None]
+    if not tensors:
+        return
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
+        tensor.copy_(mean.view_as(tensor))

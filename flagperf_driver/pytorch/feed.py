@@ -1,0 +1,35 @@
+"""Batches on their way to the device."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Iterable, Iterator
+
+from flagperf_driver.pytorch import device as devices
+from flagperf_driver.pytorch.steps import Context, Steps
+
+
+def feed(
+    ctx: Context, steps: Steps, data: Iterable[Any], start: int = 0, end: int | None = None
+) -> Iterator[Any]:
+    """The data's batches from ``start`` to ``end``, prepared."""
+    host = itertools.islice(data, start, end)
+    if devices.is_host(ctx.device) or not hasattr(devices.backend(ctx.device), "Stream"):
+        return (steps.prepare_batch(ctx, batch) for batch in host)
+    return _beside(ctx, steps, host)
+
+
+def _beside(ctx: Context, steps: Steps, host: Iterable[Any]) -> Iterator[Any]:
+    """In a stream of their own: the host is a step ahead, so a copy runs beside the last step's work."""
+    backend = devices.backend(ctx.device)
+    aside = backend.Stream()
+    for batch in host:
+        with backend.stream(aside):
+            prepared = steps.prepare_batch(ctx, batch)
+        current = backend.current_stream()
+        current.wait_stream(aside)
+        for tensor in devices.tensors(prepared):
+            if tensor.device.type == ctx.device.type:
+                # Its memory must not go to the next copy before this step has read it.
+                tensor.record_stream(current)
+        yield prepared

@@ -1,0 +1,105 @@
+"""Optimizers by name, fused where the device has it; LAMB is here because torch has none."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, List
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Groups = List[Dict[str, Any]]
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
+    """Biases and norms, the one-dimensional ones, apart: they are not decayed."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not weight_decay:
+        return [{"params": trained, "weight_decay": 0.0}]
+    matrices = [parameter for parameter in trained if parameter.ndim > 1]
+    vectors = [parameter for parameter in trained if parameter.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def create(config: Any, groups: Groups) -> Optimizer:
+    """The optimizer that ``config.optimizer`` names."""
+    kinds: dict[str, Callable[..., Optimizer]] = {
+        "sgd": lambda **how: torch.optim.SGD(groups, config.learning_rate, momentum=config.momentum, **how),
+        "adam": lambda **how: torch.optim.Adam(groups, **_adam(config), **how),
+        "adamw": lambda **how: torch.optim.AdamW(groups, **_adam(config), **how),
+        "lamb": lambda **_fused: Lamb(groups, **_adam(config)),
+    }
+    if config.optimizer not in kinds:
+        raise ValueError("optimizer={!r}: there is {}".format(config.optimizer, ", ".join(kinds)))
+    kind = kinds[config.optimizer]
+    if config.fused_optimizer:
+        try:
+            return kind(fused=True)
+        except (RuntimeError, TypeError):
+            # This torch has no fused kernel for this optimizer on this device.
+            pass
+    return kind()
+
+
+def _adam(config: Any) -> dict[str, Any]:
+    return {"lr": config.learning_rate, "betas": (config.beta1, config.beta2), "eps": config.epsilon}
+
+
+class Lamb(Optimizer):  # type: ignore[misc, unused-ignore]
+    """LAMB (You et al. 2020), over all parameters of a group at once.
+
+    A layer's step is scaled by |weights| / |update|, but not in groups without weight decay (biases and
+    norms), as the recipes have it.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:
+        assert closure is None, "LAMB re-evaluates nothing"
+        with torch.no_grad():
+            for group in self.param_groups:
+                weights = [parameter for parameter in group["params"] if parameter.grad is not None]
+                if weights:
+                    self._step(group, weights)
+
+    def _step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
+        beta1, beta2 = group["betas"]
+        group["steps"] = steps = group.get("steps", 0) + 1
+        gradients = [parameter.grad for parameter in weights]
+        first, second = self._moments(weights, "exp_avg"), self._moments(weights, "exp_avg_sq")
+        torch._foreach_lerp_(first, gradients, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
+
+        roots = torch._foreach_sqrt(second)
+        torch._foreach_div_(roots, (1 - beta2**steps) ** 0.5)
+        torch._foreach_add_(roots, group["eps"])
+        updates = torch._foreach_div(first, roots)
+        torch._foreach_div_(updates, 1 - beta1**steps)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
+            torch._foreach_mul_(updates, _trust(weights, updates))
+        torch._foreach_add_(weights, updates, alpha=-group["lr"])
+
+    def _moments(self, weights: list[Tensor], name: str) -> list[Tensor]:
+        for weight in weights:
+            if name not in self.state[weight]:
+                self.state[weight][name] = torch.zeros_like(weight, memory_format=torch.preserve_format)
+        return [self.state[weight][name] for weight in weights]
+
+
+def _trust(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
+    """|weights| / |update| of each, 1 where either is zero; nothing is read back to the host."""
+    sizes = torch.stack(torch._foreach_norm(weights))
+    steps = torch.stack(torch._foreach_norm(updates))
+    ratios = torch.where((sizes > 0) & (steps > 0), sizes / steps, torch.ones_like(sizes))
+    return list(ratios.unbind())
