@@ -3,14 +3,17 @@
 Imports nothing of the project: at this point nothing of it is on the host.
 """
 
+import contextlib
 import json
 import os
 import random
 import shutil
+import signal
 import socket
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +69,22 @@ def stage(digest: str) -> None:
     _answer(path=str(target))
 
 
+def sweep(log_dir: str) -> None:
+    """End whatever still runs for the round that logs there, grandchildren and daemons too, and name it."""
+    mark = b"FLAGPERF_LOG_DIR=" + os.fsencode(log_dir)
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found[process.name] = (process / "comm").read_text().strip()
+                os.kill(int(process.name), signal.SIGKILL)
+    _answer(swept=[f"{name} (pid {pid})" for pid, name in sorted(found.items())])
+
+
 def _answer(**facts: Any) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "facts":
-        facts()
-    else:
-        stage(sys.argv[2])
+    tasks: "dict[str, Callable[..., None]]" = {"facts": facts, "stage": stage, "sweep": sweep}
+    tasks[sys.argv[1]](*sys.argv[2:])

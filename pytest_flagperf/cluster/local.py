@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import IO
 from . import Completed, HostError, Message
 
 _COMPLAINT_BYTES = 8192
+_LOOK_UP_S = 0.2  # how soon a reader sees that the line was hung up
 
 
 class LocalHost:
@@ -98,6 +100,9 @@ class LocalChannel:
         self._process = process
         self._complaint = complaint
         self._buffer = bytearray()
+        self._reading = threading.Lock()
+        self._hung_up = False
+        self._said = ""
         self.pid = process.pid
 
     def send(self, message: Message) -> None:
@@ -110,45 +115,62 @@ class LocalChannel:
 
     def receive(self, timeout_s: float) -> Message | None:
         deadline = time.monotonic() + timeout_s
-        while True:
-            line = self._line(deadline)
-            if line is None:
-                return None
-            with suppress(ValueError):
-                message = json.loads(line)
-                if isinstance(message, dict):
-                    return message
+        with self._reading:
+            while (line := self._line(deadline)) is not None:
+                with suppress(ValueError):
+                    message = json.loads(line)
+                    if isinstance(message, dict):
+                        return message
+        return None
 
     def close(self, timeout_s: float = 5.0) -> int | None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         with suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+            self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         _kill_session(self._process)
-        if self._process.stdout is not None:
+        # What it said last is still to be read; but a stray child that has its stdout must not keep us.
+        self._hung_up = True
+        with self._reading:
             self._process.stdout.close()
+            self.complaint()
+            self._complaint.close()
         return self._process.returncode
 
     def complaint(self) -> str:
-        size = self._complaint.seek(0, os.SEEK_END)
-        self._complaint.seek(max(0, size - _COMPLAINT_BYTES))
-        return _text(self._complaint.read()).strip()
+        if not self._complaint.closed:
+            size = self._complaint.seek(0, os.SEEK_END)
+            self._complaint.seek(max(0, size - _COMPLAINT_BYTES))
+            self._said = _text(self._complaint.read()).strip()
+        return self._said
 
     def _line(self, deadline: float) -> bytes | None:
         assert self._process.stdout is not None
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
-            if not select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"{self._host}: no message in time")
-            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            chunk = self._chunk(deadline)
             if not chunk:
                 return None
             self._buffer += chunk
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return line
+
+    def _chunk(self, deadline: float) -> bytes:
+        """More of what the program says; empty at its end."""
+        assert self._process.stdout is not None
+        while not self._process.stdout.closed:
+            left = deadline - time.monotonic()
+            if select.select([self._process.stdout], [], [], max(0.0, min(left, _LOOK_UP_S)))[0]:
+                return os.read(self._process.stdout.fileno(), 1 << 16)
+            if self._hung_up:
+                break
+            if left <= 0:
+                raise TimeoutError(f"{self._host}: no message in time")
+        return b""
 
 
 def _kill_session(process: subprocess.Popen[bytes]) -> None:

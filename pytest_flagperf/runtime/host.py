@@ -37,12 +37,12 @@ def prepare(host: Host, wanted: Wanted, progress: Progress) -> Interpreter:
     if missing:
         raise RuntimeSetupError(
             f"{host.name}: {answer['executable']} (Python {answer['python']}) lacks {', '.join(missing)}, "
-            f"which {wanted.framework} suites need; install them there, name another interpreter with --python, "
+            f"which {wanted.framework} suites need; install them there, name another Python with --python, "
             "or let --runtime=venv build an environment"
         )
     details = {"python": answer["python"], **{name: str(found) for name, found in answer["found"].items()}}
     progress(f"Python {answer['python']} at {answer['executable']}")
-    return Interpreter(python, {}, f"host: {answer['executable']}", details)
+    return Interpreter(answer["executable"], {}, f"host: {answer['executable']}", details)
 
 
 def _names(lines: Iterable[Line]) -> list[str]:

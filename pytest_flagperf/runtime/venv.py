@@ -72,9 +72,7 @@ class _Environment:
 def prepare(host: Host, wanted: Wanted, progress: Progress) -> Interpreter:
     """The environment of ``wanted.framework``; of several who want it, one builds and the rest wait."""
     if not isinstance(host, LocalHost):
-        raise RuntimeSetupError(
-            f"{host.name}: environments are built here only; use --runtime=host"
-        )
+        raise RuntimeSetupError(f"{host.name}: environments are built here only; use --runtime=host")
     environment = _describe(wanted)
     deadline = time.monotonic() + wanted.timeout_s
     if not environment.marker.is_file():
@@ -203,9 +201,7 @@ def _lock(path: Path, deadline: float, progress: Progress) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise RuntimeSetupError(
-                        f"{path}: another process is still building"
-                    ) from None
+                    raise RuntimeSetupError(f"{path}: another process is still building") from None
             if not told:
                 progress("another process builds this environment; waiting for it")
                 told = True
