@@ -75,7 +75,8 @@ shuffle_labels = False  # train on labels that belong to other samples
 MUTABLE = [
     "beta1", "beta2", "channels_last", "checkpoint_activations", "checkpoint_dir", "checkpoint_steps",
     "compile", "cudnn_benchmark", "cudnn_deterministic", "data_dir", "epsilon", "eval_batch_size",
-    "eval_start_steps", "eval_steps", "fused_optimizer", "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
+    "eval_start_steps", "eval_steps",
+    "fused_optimizer", "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
     "learning_rate", "log_freq", "lr_decay_steps", "lr_gamma", "lr_step_steps", "lr_warmup_steps",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",
     "parallel", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels", "throughput_only",

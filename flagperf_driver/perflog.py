@@ -17,7 +17,7 @@ _MARK = MARK.encode()
 _MARK_LENGTH = len(MARK)
 _EVENT = re.compile(rb'\{"event": "(\w+)"').match
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
-CHUNK = 1 << 20
+CHUNK = 1 << 18
 # A line longer than this is not ours; it bounds the reader's memory on a corrupt log.
 MAX_LINE = 1 << 20
 
