@@ -1,0 +1,6 @@
+"""A case's config: its layers merged, checked, and each value with the file and line it came from."""
+
+from .layers import DEFAULTS, Deviation, Resolved, Value, parse_settings, resolve
+from .module import ConfigError, load
+
+__all__ = ["DEFAULTS", "ConfigError", "Deviation", "Resolved", "Value", "load", "parse_settings", "resolve"]

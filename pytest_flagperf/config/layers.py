@@ -1,0 +1,304 @@
+"""The layers of a case's config, lowest first, and where each value came from."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import flagperf_driver
+
+from ..case import Case, near
+from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
+from .kinds import Kind, kind_of, plain, unsayable
+from .module import Assigned, ConfigError, Module, load
+
+DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
+REQUIRED = ("vendor", "data_dir")
+DATA_KEYS = ("train_data", "eval_data", "init_checkpoint")
+"""Keys that name something below ``data_dir``."""
+AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps")
+CASES_OWN = ("vendor", "data_dir")
+"""Keys that a case always sets itself; they are no deviation."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value and where it was set; layers are defaults, suite, scale, vendor, setting and case."""
+
+    value: object
+    file: str
+    line: int
+    layer: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A key that does not have the suite's own value for the scale."""
+
+    key: str
+    value: object
+    reference: object
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A case's whole config."""
+
+    values: Mapping[str, Value]
+    deviations: tuple[Deviation, ...]
+    files: tuple[Path, ...]
+
+    @property
+    def config(self) -> dict[str, object]:
+        """The bare values, as a training program reads them."""
+        return {key: plain(value.value) for key, value in self.values.items()}
+
+
+def parse_settings(items: Sequence[str], where: str = "--set") -> dict[str, Value]:
+    """``key=value`` each, the value a Python literal or else a string."""
+    problems = [
+        f"{where} {item}: write key=value" for item in items if not item.partition("=")[0].isidentifier()
+    ]
+    problems += [
+        f"{where} {item}: write key=value" for item in items if "=" not in item and item.isidentifier()
+    ]
+    if problems:
+        raise ConfigError(problems)
+    pairs = (item.partition("=") for item in items)
+    return {key: Value(_literal(text), f"{where} {key}={text}", 0, "setting") for key, _, text in pairs}
+
+
+def resolve(
+    suite: Suite,
+    vendor: Vendor,
+    case: Case,
+    scale: str,
+    settings: Mapping[str, Value],
+    *,
+    catalog: Catalog,
+    check_data: bool = True,
+    defaults: Path = DEFAULTS,
+) -> Resolved:
+    """All layers of a case in one; raises one ConfigError with everything that is wrong in them."""
+    resolver = _Resolver(suite, vendor, case, suite.scales[scale], settings, catalog, defaults)
+    resolver.merge()
+    if check_data:
+        resolver.check_data()
+    if resolver.problems:
+        raise ConfigError(resolver.problems)
+    return Resolved(resolver.values, tuple(resolver.deviations()), tuple(resolver.files))
+
+
+class _Resolver:
+    """Merges the layers in order; goes on after a problem, so that all are told at once."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        vendor: Vendor,
+        case: Case,
+        scale: Scale,
+        settings: Mapping[str, Value],
+        catalog: Catalog,
+        defaults: Path,
+    ) -> None:
+        self.suite, self.vendor, self.case, self.scale = suite, vendor, case, scale
+        self.settings, self.catalog, self.defaults = settings, catalog, defaults
+        self.folder = suite.path / "config"
+        self.values: dict[str, Value] = {}
+        self.reference: dict[str, Value] = {}
+        self.kinds: dict[str, Kind] = {}
+        self.files: list[Path] = []
+        self.problems: list[str] = []
+
+    def merge(self) -> None:
+        self._lay_ground(self._load(self.defaults), "defaults")
+        self._lay_ground(self._load(self.folder / "_base.py"), "suite")
+        self._require()
+        if self.scale.name != REFERENCE:
+            self._lay(self._load(self.folder / f"_{self.scale.name}.py"), "scale", allowed=None)
+        self.reference = dict(self.values)
+        if self.scale.name == REFERENCE:
+            config = self.catalog.configs(self.suite, self.vendor)[self.case.hardware, self.case.shape]
+            self._lay(self._load(config), "vendor", allowed=self.mutable)
+        given = {key: value for key, value in self.settings.items() if value.layer == "setting"}
+        self._set(given, self.mutable)
+        self._set({key: value for key, value in self.settings.items() if key not in given}, None)
+        self._set({"vendor": Value(self.vendor.name, f"case {self.case}", 0, "case")}, None)
+
+    @cached_property
+    def mutable(self) -> frozenset[str]:
+        """What a vendor's file and ``--set`` may set."""
+        file = self.folder / "mutable_params.py"
+        common = self._names_in(self.defaults, "MUTABLE")
+        own = self._names_in(file, "mutable_params") if file.exists() else []
+        return frozenset([*common, *own])
+
+    def check_data(self) -> None:
+        """What the config names below data_dir must be there; a small scale brings its data along."""
+        data_dir = self.values.get("data_dir")
+        if data_dir is None or not data_dir.value or not (self.scale.data or self.scale.name == REFERENCE):
+            return
+        folder = Path(str(data_dir.value))
+        if not folder.is_dir():
+            self.problems.append(f"{data_dir.where}: data_dir = {str(folder)!r}: there is no such folder")
+            return
+        for key in DATA_KEYS:
+            value = self.values.get(key)
+            if value and value.value and not (folder / str(value.value)).exists():
+                self._problem(value, key, f"there is no {folder / str(value.value)}")
+
+    def deviations(self) -> Iterator[Deviation]:
+        for key, value in self.values.items():
+            reference = self.reference[key]
+            if key not in CASES_OWN and not _same(value.value, reference.value):
+                yield Deviation(key, value.value, reference.value, value.file, value.line)
+
+    # -- files -------------------------------------------------------------------------------------------
+
+    def _load(self, file: Path) -> Module:
+        if not file.is_file():
+            self.problems.append(f"{self.shown(file)}: there is no such file")
+            return Module(file, {})
+        self.files.append(file)
+        try:
+            return load(file)
+        except ConfigError as error:
+            here, there = f"{file.parent}/", f"{self.shown(file.parent)}/"
+            self.problems += [problem.replace(here, there) for problem in error.problems]
+            return Module(file, {})
+
+    def _names_in(self, file: Path, variable: str) -> list[str]:
+        """A list of keys; each must exist."""
+        given = self._load(file).names.get(variable)
+        names = given.value if given else []
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            self.problems.append(f"{self.shown(file)}: {variable} is {names!r}; write a list of keys")
+            return []
+        for name in names:
+            if name not in self.values:
+                line = f"{self.shown(file)}:{given.line if given else 1}"
+                self.problems.append(f"{line}: {variable} names {name!r}: {self._unknown(name)}")
+        return list(names)
+
+    def shown(self, file: Path) -> str:
+        """A file by its place in the tree it is in, the same on every machine."""
+        for root in (*self.catalog.roots, self.defaults.parent.parent):
+            if file.is_relative_to(root):
+                return file.relative_to(root).as_posix()
+        return str(file)
+
+    # -- layers ------------------------------------------------------------------------------------------
+
+    def _lay_ground(self, module: Module, layer: str) -> None:
+        """A layer whose names are the keys that exist."""
+        for key, given in module.names.items():
+            if layer == "defaults" and key == "MUTABLE":
+                continue
+            if self._is_target(key, given):
+                continue
+            if key not in self.kinds:
+                # An option of every training is None only where it says so; a suite's own key may be.
+                self.kinds[key] = kind_of(given.value, module.annotations.get(key), none=layer == "suite")
+            self._put(key, self._value(given, layer))
+
+    def _lay(self, module: Module, layer: str, *, allowed: frozenset[str] | None) -> None:
+        named = {key: given for key, given in module.names.items() if not self._is_target(key, given)}
+        self._set({key: self._value(given, layer) for key, given in named.items()}, allowed)
+
+    def _set(self, given: Mapping[str, Value], allowed: Iterable[str] | None) -> None:
+        for key, value in given.items():
+            if _names_target(key):
+                self._check_target(key, value)
+            elif key not in self.values:
+                self._problem(value, key, self._unknown(key))
+            elif allowed is not None and key not in allowed:
+                self._problem(
+                    value, key, f"cannot be set here: it is not in mutable_params{near(key, sorted(allowed))}"
+                )
+            else:
+                self._put(key, value)
+
+    def _put(self, key: str, value: Value) -> None:
+        kind = self.kinds.setdefault(key, Kind())
+        wrong = kind.refusal(value.value)
+        fault = unsayable(value.value)
+        if wrong:
+            self._problem(value, key, f"is {_type_name(value.value)}; allowed is {wrong}")
+        elif fault:
+            self._problem(value, key, fault)
+        elif key in AT_LEAST_ONE and isinstance(value.value, int) and value.value < 1:
+            self._problem(value, key, "is too small; allowed is 1 and more")
+        self.values[key] = Value(plain(value.value), value.file, value.line, value.layer)
+
+    def _value(self, given: Assigned, layer: str) -> Value:
+        return Value(given.value, self.shown(given.file), given.line, layer)
+
+    def _require(self) -> None:
+        place = f"{self.shown(self.folder / '_base.py')}: "
+        self.problems += [
+            f"{place}{key} is missing: give it a value" for key in REQUIRED if key not in self.values
+        ]
+
+    # -- targets -----------------------------------------------------------------------------------------
+
+    def _is_target(self, key: str, given: Assigned) -> bool:
+        """Whether it is the quality target; the suite's own value may be repeated, and then means nothing."""
+        if _names_target(key):
+            self._check_target(key, self._value(given, ""))
+        return _names_target(key)
+
+    def _check_target(self, key: str, value: Value) -> None:
+        target = self._target_at(value)
+        number = value.value
+        if isinstance(number, (int, float)) and math.isclose(number, target, rel_tol=1e-9):
+            return
+        self._problem(
+            value,
+            key,
+            f"the quality target is the suite's, {target:g} at scale {self.scale.name} (suite.toml); "
+            "no config may set another",
+        )
+
+    def _target_at(self, value: Value) -> float:
+        """A suite's _base.py speaks of the reference scale, whatever scale is run."""
+        of_base = value.file == self.shown(self.folder / "_base.py") and REFERENCE in self.suite.scales
+        return self.suite.scales[REFERENCE].target if of_base else self.scale.target
+
+    # -- words -------------------------------------------------------------------------------------------
+
+    def _problem(self, value: Value, key: str, reason: str) -> None:
+        shown = "" if value.layer == "setting" else f"{key} = {value.value!r}: "
+        self.problems.append(f"{value.where}: {shown}{reason}")
+
+    def _unknown(self, key: str) -> str:
+        return f"{self.suite.name} has no such key{near(key, sorted(self.values))}"
+
+
+def _names_target(key: str) -> bool:
+    return key == "target" or key.startswith("target_")
+
+
+def _same(one: object, other: object) -> bool:
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _type_name(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _literal(text: str) -> object:
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        return text
