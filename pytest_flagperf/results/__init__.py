@@ -1,0 +1,1 @@
+"""What a round measured, how it is judged, and where it is kept; knows only files."""

@@ -1,0 +1,134 @@
+"""The figures of one round: each a record that says its unit, which way is better, and how it was timed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flagperf_driver.perflog import number
+from pytest_flagperf.results.ranklog import RankLog, Target, whole
+
+TIMES = {
+    "e2e_time": "from the start of the process to FINISHED",
+    "init_time": "from the start of the process to INIT_END",
+    "raw_train_time": "from TRAIN_START to TRAIN_END, evaluations included",
+    "train_no_eval_time": "raw_train_time without evaluations",
+    "pure_training_computing_time": "train_no_eval_time without waiting for input",
+    "eval_time": "all evaluations",
+    "compile_time": "compiling the model",
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``direction`` is "higher" or "lower" where one is better; ``value`` may be NaN, never absent."""
+
+    name: str
+    value: float
+    unit: str
+    direction: str | None
+    how: str
+
+
+def of_round(plan: Mapping[str, Any], logs: Iterable[RankLog], target: Target) -> tuple[Metric, ...]:
+    """What the ranks said of themselves and what follows from it; a figure nobody gave is not there."""
+    logs = list(logs)
+    first = next((log for log in logs if log.finished is not None), None)
+    found: list[Metric] = []
+    if first is not None and first.finished is not None:
+        end = first.finished
+        found = [
+            *_times(end, first.rank),
+            *_throughputs(plan, end, first.rank),
+            *_step_times(end, first.rank),
+        ]
+        found += [*_shares(plan, end), *_memory(logs), *_final(end, first.rank)]
+    return (*_to_target(logs), *found, *_quality(logs, target))
+
+
+def _times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    for name, how in TIMES.items():
+        yield from _metric(name, end.get(name), "s", "lower", f"host clock of rank {rank}, {how}")
+
+
+def _throughputs(plan: Mapping[str, Any], end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    unit = f"{plan.get('sample_unit') or 'samples'}/s"
+    clock = f"host clock of rank {rank}"
+    samples = f"{whole(end.get('samples')):,} samples of all cards"
+    yield from _metric(
+        "p_whole", end.get("p_whole"), unit, "higher", f"{samples} over raw_train_time, {clock}"
+    )
+    yield from _metric(
+        "p_train", end.get("p_train"), unit, "higher", f"{samples} over train_no_eval_time, {clock}"
+    )
+    yield from _metric(
+        "p_core", end.get("p_core"), unit, "higher", f"{_window(end)}, evaluation and input waiting left out"
+    )
+
+
+def _window(end: Mapping[str, Any]) -> str:
+    measured, warmup = whole(end.get("measured_steps")), whole(end.get("warmup_steps"))
+    return f"{end.get('timing') or 'unknown clock'} over {measured:,} steps after {warmup:,} of warm-up"
+
+
+def _step_times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    times = end.get("step_time")
+    for name in ("mean", "p50", "p90", "p99"):
+        value = times.get(name) if isinstance(times, dict) else None
+        yield from _metric(f"step_time_{name}", value, "s", "lower", f"{_window(end)}, rank {rank}")
+
+
+def _shares(plan: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Metric]:
+    waited, training = number(end.get("input_wait_time")), number(end.get("train_no_eval_time"))
+    if end.get("input_wait_time") is not None and training > 0:
+        how = "time the loop waited for input over train_no_eval_time, host clock"
+        yield Metric("input_wait_share", waited / training, "share", "lower", how)
+    flops, peak = number(plan.get("flops_per_sample")), number(plan.get("peak_tflops"))
+    if end.get("p_core") is not None and flops > 0 and peak > 0:
+        how = f"{flops:.4g} FLOPs per sample x p_core over {cards(plan)} x {peak:g} TFLOPS of dense peak"
+        value = flops * number(end.get("p_core")) / (cards(plan) * peak * 1e12)
+        yield Metric("mfu", value, "share", "higher", how)
+
+
+def _memory(logs: Iterable[RankLog]) -> Iterator[Metric]:
+    peaks = [number((log.finished or {}).get("peak_memory_bytes")) for log in logs]
+    peaks = [peak for peak in peaks if math.isfinite(peak)]
+    if peaks:
+        yield Metric(
+            "peak_memory", max(peaks), "bytes", "lower", "the framework's allocator, the largest rank's"
+        )
+
+
+def _final(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    yield from _metric(
+        "final_loss", end.get("final_loss"), "", "lower", f"the last step's training loss, rank {rank}"
+    )
+
+
+def _to_target(logs: list[RankLog]) -> Iterator[Metric]:
+    reached = logs[0].reached if logs else None
+    if reached is not None:
+        how = f"host clock of rank {logs[0].rank}, from TRAIN_START to the first EVALUATE at the target"
+        yield Metric("time_to_target", reached.time, "s", "lower", how)
+        how = f"samples of all cards up to step {reached.step:,}, the first EVALUATE at the target"
+        yield Metric("samples_to_target", float(reached.samples), "samples", "lower", how)
+
+
+def _quality(logs: list[RankLog], target: Target) -> Iterator[Metric]:
+    last = logs[0].last_evaluation if logs else None
+    if last is not None and target.name:
+        value = last.metrics.get(target.name, math.nan)
+        yield Metric(
+            target.name, value, target.unit, target.direction, f"EVALUATE at step {last.step:,}, the last one"
+        )
+
+
+def _metric(name: str, value: object, unit: str, direction: str, how: str) -> Iterator[Metric]:
+    if value is not None:
+        yield Metric(name, number(value), unit, direction, how)
+
+
+def cards(plan: Mapping[str, Any]) -> int:
+    return max(whole(plan.get("nnodes")), 1) * max(whole(plan.get("nproc")), 1)

@@ -1,0 +1,367 @@
+"""What one round measured, from the files it left: its plan, its end and the ranks' logs, nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flagperf_driver.perflog import number
+from pytest_flagperf.results import faults, jsons, metrics
+from pytest_flagperf.results.faults import Exit, Failure, Place
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.metrics import Metric
+from pytest_flagperf.results.ranklog import Evaluation, RankLog, Step, Target, read_rank, whole
+
+__all__ = ["SCHEMA", "Evaluation", "Failure", "Metric", "Outcome", "Step", "Target", "measure"]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much was trained, and in which portions; None where no rank said so."""
+
+    samples: int | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    measured_steps: int | None = None
+    measured_samples: int | None = None
+    warmup_steps: int | None = None
+    batch_per_card: int | None = None
+    accumulation: int = 1
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Every logged step of every rank was looked at, also those that the curve leaves out."""
+
+    logged: int = 0
+    bad: int = 0
+    first_bad_step: int | None = None
+    first_bad: float | None = None
+    final: float | None = None
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The suite's metric as EVALUATE logged it, beside what the program says of itself."""
+
+    evaluations: int = 0
+    bad: int = 0
+    best: float | None = None
+    last: float | None = None
+    reached: Evaluation | None = None
+    program_converged: bool | None = None
+    program_final: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One round's result; ``ok`` says that it ran to its end, not that it converged."""
+
+    case: str
+    model: str
+    framework: str
+    vendor: str
+    hardware: str
+    nnodes: int
+    nproc: int
+    round: int
+    seed: int | None
+    scale: str
+    synthetic: bool
+    throughput_only: bool
+    sample_unit: str
+    state: str
+    target: Target
+    failures: tuple[Failure, ...] = ()
+    stop_reason: str | None = None
+    metrics: tuple[Metric, ...] = ()
+    steps: tuple[Step, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    untrained: Evaluation | None = None
+    work: Work = Work()
+    losses: Losses = Losses()
+    quality: Quality = Quality()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    broken_lines: int = 0
+    other_lines: int = 0
+    logs: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.state == "finished" and not self.failures
+
+    @property
+    def cards(self) -> int:
+        return self.nnodes * self.nproc
+
+    @property
+    def directory(self) -> Path:
+        """Where the round lies in its run's directory."""
+        return Path(self.case.replace(":", "_"), f"round{self.round}")
+
+    @property
+    def rate_unit(self) -> str:
+        return f"{self.sample_unit}/s"
+
+    def metric(self, name: str) -> Metric | None:
+        return next((metric for metric in self.metrics if metric.name == name), None)
+
+    def value(self, name: str) -> float | None:
+        metric = self.metric(name)
+        return None if metric is None else metric.value
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"schema": SCHEMA}
+        body.update(jsons.sayable(self))
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any], where: str = "outcome") -> Outcome:
+        jsons.check_schema(body, SCHEMA, where)
+        try:
+            return _from_json(cls, body)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"{where}: is not an outcome: {type(error).__name__}: {error}") from error
+
+
+def measure(round_dir: Path) -> Outcome:
+    """The outcome of a round's directory; only an unreadable plan.json is an error, all else is a finding."""
+    plan = jsons.read(round_dir / "plan.json")
+    end = _end(round_dir)
+    target = _target(plan)
+    places = _places(plan)
+    logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target) for place in places}
+    exits = {place.rank: _exit(round_dir, end, place) for place in places}
+    number_ = whole(plan.get("round")) or 1
+    return _outcome(
+        round_dir, plan, end, target, faults.find(number_, end, places, exits, logs), list(logs.values())
+    )
+
+
+def _outcome(
+    round_dir: Path,
+    plan: Mapping[str, Any],
+    end: Mapping[str, Any] | None,
+    target: Target,
+    failures: tuple[Failure, ...],
+    logs: list[RankLog],
+) -> Outcome:
+    first = logs[0]
+    finished = first.finished or {}
+    return Outcome(
+        case=str(plan.get("case", "")),
+        model=str(plan.get("model", "")),
+        framework=str(plan.get("framework", "")),
+        vendor=str(plan.get("vendor", "")),
+        hardware=str(plan.get("hardware", "")),
+        nnodes=max(whole(plan.get("nnodes")), 1),
+        nproc=max(whole(plan.get("nproc")), 1),
+        round=whole(plan.get("round")) or 1,
+        seed=_count(plan.get("seed")),
+        scale=str(plan.get("scale", "")),
+        synthetic=plan.get("synthetic") is not False,
+        throughput_only=plan.get("throughput_only") is not False,
+        sample_unit=str(plan.get("sample_unit") or "samples"),
+        state=str(end.get("state", "unknown")) if end else "unknown",
+        target=target,
+        failures=failures,
+        stop_reason=_text(finished.get("stop_reason")),
+        metrics=metrics.of_round(plan, logs, target),
+        steps=first.steps,
+        evaluations=first.evaluations,
+        untrained=first.untrained,
+        work=_work(plan, finished),
+        losses=_losses(logs, finished),
+        quality=_quality(first, finished, target),
+        environment=_environment(plan, first, finished),
+        fingerprint=_mapping(plan.get("fingerprint")),
+        started_ms=_count(end.get("started_ms")) if end else None,
+        ended_ms=_count(end.get("ended_ms")) if end else None,
+        broken_lines=sum(log.broken_lines for log in logs),
+        other_lines=sum(log.other_lines for log in logs),
+        logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
+    )
+
+
+def _end(round_dir: Path) -> Mapping[str, Any] | None:
+    try:
+        return jsons.read(round_dir / "round.json")
+    except FormatError:
+        return None
+
+
+def _target(plan: Mapping[str, Any]) -> Target:
+    metric = _mapping(plan.get("metric"))
+    value = metric.get("target")
+    return Target(
+        name=str(metric.get("name") or ""),
+        direction=str(metric.get("direction") or ""),
+        unit=str(metric.get("unit") or ""),
+        value=None if value is None else number(value),
+    )
+
+
+def _places(plan: Mapping[str, Any]) -> list[Place]:
+    """The ranks that the plan wants, in order, whether they left something or not."""
+    names = {
+        whole(host.get("noderank")): str(host.get("name") or host.get("address") or "?")
+        for host in plan.get("hosts") or ()
+        if isinstance(host, dict)
+    }
+    nproc = max(whole(plan.get("nproc")), 1)
+    return [
+        Place(noderank * nproc + local, names.get(noderank, f"host{noderank}"), noderank)
+        for noderank in range(max(whole(plan.get("nnodes")), 1))
+        for local in range(nproc)
+    ]
+
+
+def _log(round_dir: Path, place: Place) -> Path:
+    return round_dir / place.folder / f"rank{place.rank}.out.log"
+
+
+def _exit(round_dir: Path, end: Mapping[str, Any] | None, place: Place) -> Exit:
+    """From round.json; where that does not know the rank, from what its agent wrote."""
+    for host in (end or {}).get("hosts") or ():
+        for rank in host.get("ranks") or ():
+            if rank.get("rank") == place.rank:
+                return Exit(rank.get("code"), rank.get("signal"), rank.get("cause"))
+    try:
+        written = jsons.read(round_dir / place.folder / f"rank{place.rank}.exit.json")
+    except FormatError:
+        return Exit()
+    return Exit(written.get("code"), written.get("signal"), written.get("cause"))
+
+
+def _work(plan: Mapping[str, Any], finished: Mapping[str, Any]) -> Work:
+    config = _mapping(plan.get("config"))
+    epochs = number(finished.get("epochs"))
+    return Work(
+        samples=_count(finished.get("samples")),
+        steps=_count(finished.get("steps")),
+        epochs=epochs if math.isfinite(epochs) else None,
+        measured_steps=_count(finished.get("measured_steps")),
+        measured_samples=_count(finished.get("measured_samples")),
+        warmup_steps=_count(finished.get("warmup_steps")),
+        batch_per_card=_count(config.get("train_batch_size")),
+        accumulation=whole(config.get("gradient_accumulation_steps")) or 1,
+    )
+
+
+def _losses(logs: Iterable[RankLog], finished: Mapping[str, Any]) -> Losses:
+    logs = list(logs)
+    bad = next((log for log in logs if log.bad_losses), None)
+    final = finished.get("final_loss")
+    return Losses(
+        logged=logs[0].logged_steps,
+        bad=sum(log.bad_losses for log in logs),
+        first_bad_step=bad.first_bad_step if bad else None,
+        first_bad=bad.first_bad_loss if bad else None,
+        final=None if final is None else number(final),
+    )
+
+
+def _quality(log: RankLog, finished: Mapping[str, Any], target: Target) -> Quality:
+    said = finished.get("converged")
+    final = _mapping(finished.get("final_metrics")).get(target.name)
+    return Quality(
+        evaluations=log.num_evaluations,
+        bad=log.bad_metrics,
+        best=log.best if math.isfinite(log.best) else None,
+        last=log.last_evaluation.metrics.get(target.name) if log.last_evaluation else None,
+        reached=log.reached,
+        program_converged=said if isinstance(said, bool) else None,
+        program_final=None if final is None else number(final),
+    )
+
+
+def _environment(plan: Mapping[str, Any], log: RankLog, finished: Mapping[str, Any]) -> dict[str, str]:
+    """Every entry a text for people: what it ran on and with."""
+    init = log.init_end
+    hosts = [str(host.get("name")) for host in plan.get("hosts") or () if isinstance(host, dict)]
+    found: dict[str, object] = {
+        "device": init.get("device"),
+        "framework": " ".join(
+            filter(None, [_text(plan.get("framework")), _text(init.get("framework_version"))])
+        ),
+        "precision": init.get("precision"),
+        "compile": init.get("compile"),
+        "world size": init.get("world_size"),
+        "parameters": init.get("parameters"),
+        "threads per rank": finished.get("threads"),
+        "hosts": ", ".join(hosts),
+        "runtime": plan.get("runtime"),
+        "launcher": plan.get("launcher"),
+        "python": plan.get("python"),
+        "replaced steps": ", ".join(str(name) for name in init.get("replaced") or ()),
+    }
+    for name, version in sorted(_mapping(init.get("libraries")).items()):
+        found[f"library {name}"] = version
+    return {name: str(value) for name, value in found.items() if value not in (None, "")}
+
+
+def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
+    plain = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
+    plain["target"] = Target(**{**body["target"], "value": _float(body["target"]["value"])})
+    plain["failures"] = tuple(
+        Failure(**{**item, "last_lines": tuple(item["last_lines"])}) for item in body.get("failures", ())
+    )
+    plain["metrics"] = tuple(
+        Metric(**{**item, "value": number(item["value"])}) for item in body.get("metrics", ())
+    )
+    plain["steps"] = tuple(_step(item) for item in body.get("steps", ()))
+    plain["evaluations"] = tuple(_evaluation(item) for item in body.get("evaluations", ()))
+    plain["untrained"] = _optional_evaluation(body.get("untrained"))
+    plain["work"] = Work(**body.get("work", {}))
+    losses = body.get("losses", {})
+    plain["losses"] = Losses(
+        **{**losses, "first_bad": _float(losses.get("first_bad")), "final": _float(losses.get("final"))}
+    )
+    quality = body.get("quality", {})
+    floats = {name: _float(quality.get(name)) for name in ("best", "last", "program_final")}
+    plain["quality"] = Quality(
+        **{**quality, **floats, "reached": _optional_evaluation(quality.get("reached"))}
+    )
+    plain["logs"] = tuple(body.get("logs", ()))
+    return cls(**plain)
+
+
+def _step(item: Mapping[str, Any]) -> Step:
+    return Step(
+        item["step"],
+        item["samples"],
+        *(number(item[name]) for name in ("time", "loss", "throughput", "learning_rate")),
+    )
+
+
+def _evaluation(item: Mapping[str, Any]) -> Evaluation:
+    values = {name: number(value) for name, value in item["metrics"].items()}
+    return Evaluation(item["step"], item["samples"], number(item["time"]), values)
+
+
+def _optional_evaluation(item: Mapping[str, Any] | None) -> Evaluation | None:
+    return None if item is None else _evaluation(item)
+
+
+def _float(value: object) -> float | None:
+    return None if value is None else number(value)
+
+
+def _count(value: object) -> int | None:
+    return whole(value) if math.isfinite(number(value)) else None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

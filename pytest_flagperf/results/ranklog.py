@@ -1,0 +1,241 @@
+"""What one rank's log says, read once from start to end in memory that does not grow with the log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from flagperf_driver import events, perflog
+from flagperf_driver.perflog import number
+
+CURVE_POINTS = 2000
+TAIL_LINES = 20
+_TAIL_BYTES = 16 * 1024
+_NOT_METRICS = frozenset({"step", "samples", "time", "epoch"})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A logged step; ``time`` is in seconds since TRAIN_START."""
+
+    step: int
+    samples: int
+    time: float
+    loss: float
+    throughput: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A logged evaluation; ``time`` is in seconds since TRAIN_START."""
+
+    step: int
+    samples: int
+    time: float
+    metrics: Mapping[str, float]
+
+
+class Curve(Generic[T]):
+    """At most ``CURVE_POINTS`` of any number of points, evenly apart; the last one is always among them."""
+
+    def __init__(self) -> None:
+        self._kept: list[T] = []
+        self._last: T | None = None
+        self._stride = 1
+        self.seen = 0
+
+    def wants(self) -> bool:
+        """Whether the next point will be kept: the others need not be made."""
+        return self.seen % self._stride == 0
+
+    def skip(self) -> None:
+        self.seen += 1
+
+    def add(self, point: T) -> None:
+        if self.wants():
+            self._kept.append(point)
+            self._last = None
+        else:
+            self._last = point
+        self.seen += 1
+        if len(self._kept) >= CURVE_POINTS:
+            # Every other point goes; what is left are the multiples of twice the stride.
+            self._last = self._last or self._kept[-1]
+            self._kept = self._kept[::2]
+            self._stride *= 2
+
+    def points(self) -> tuple[T, ...]:
+        return (*self._kept, *([] if self._last is None else [self._last]))
+
+
+@dataclass
+class RankLog:
+    """``present`` is False where the rank left no log at all."""
+
+    rank: int
+    path: Path
+    present: bool = True
+    init_end: Mapping[str, Any] = field(default_factory=dict)
+    finished: Mapping[str, Any] | None = None
+    failed: Mapping[str, Any] | None = None
+    train_start_ms: int | None = None
+    steps: tuple[Step, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    untrained: Evaluation | None = None
+    reached: Evaluation | None = None
+    last_evaluation: Evaluation | None = None
+    best: float = math.nan
+    logged_steps: int = 0
+    num_evaluations: int = 0
+    bad_losses: int = 0
+    first_bad_step: int | None = None
+    first_bad_loss: float | None = None
+    bad_metrics: int = 0
+    broken_lines: int = 0
+    other_lines: int = 0
+    bytes: int = 0
+
+    def tail(self) -> tuple[str, ...]:
+        return tail(self.path)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the plan's suite wants: never taken from a log."""
+
+    name: str
+    direction: str
+    unit: str
+    value: float | None
+
+    def reached_by(self, value: float | None) -> bool:
+        if value is None or self.value is None or not (math.isfinite(value) and math.isfinite(self.value)):
+            return False
+        if self.direction == "higher":
+            return value >= self.value
+        return self.direction == "lower" and value <= self.value
+
+    def better(self, value: float, than: float) -> bool:
+        if math.isnan(than) or not math.isfinite(value):
+            return math.isfinite(value)
+        return value < than if self.direction == "lower" else value > than
+
+
+def read_rank(path: Path, rank: int, target: Target) -> RankLog:
+    """The rank's log; a missing file is a log without lines."""
+    log = RankLog(rank, path)
+    dropped = perflog.Dropped()
+    reader = _Reader(log, target)
+    try:
+        with path.open("rb") as stream:
+            for record in perflog.read(stream, dropped):
+                reader.take(record)
+            log.bytes = stream.tell()
+    except OSError:
+        log.present = False
+    log.broken_lines, log.other_lines = dropped.broken, dropped.other
+    log.steps, log.evaluations = reader.steps.points(), reader.evaluations.points()
+    log.logged_steps, log.num_evaluations = reader.steps.seen, reader.evaluations.seen
+    return log
+
+
+class _Reader:
+    """Takes a log's records one after the other."""
+
+    def __init__(self, log: RankLog, target: Target) -> None:
+        self.log, self.target = log, target
+        self.steps: Curve[Step] = Curve()
+        self.evaluations: Curve[Evaluation] = Curve()
+
+    def take(self, record: perflog.Record) -> None:
+        log = self.log
+        if record.event == events.STEP_END:
+            self._step(record)
+        elif record.event == events.EVALUATE:
+            self._evaluation(record)
+        elif record.event == events.INIT_EVALUATION:
+            # Logged before or after TRAIN_START, it is where the training's time begins.
+            log.untrained = replace(self._evaluated(record), time=0.0)
+        elif record.event == events.INIT_END:
+            log.init_end = record.value
+        elif record.event == events.TRAIN_START:
+            log.train_start_ms = record.time_ms
+        elif record.event == events.FAILED:
+            log.failed = record.value
+        elif record.event == events.FINISHED:
+            log.finished = record.value
+
+    def _step(self, record: perflog.Record) -> None:
+        value = record.value
+        loss = number(value.get("loss"))
+        if not math.isfinite(loss):
+            self._bad_loss(value, loss)
+        self.steps.add(
+            Step(
+                step=whole(value.get("step")),
+                samples=whole(value.get("samples")),
+                time=self._since_start(record),
+                loss=loss,
+                throughput=number(value.get("throughput")),
+                learning_rate=number(value.get("learning_rate")),
+            )
+        )
+
+    def _bad_loss(self, value: Mapping[str, Any], loss: float) -> None:
+        log = self.log
+        log.bad_losses += 1
+        if log.first_bad_step is None:
+            log.first_bad_step, log.first_bad_loss = whole(value.get("step")), loss
+
+    def _evaluation(self, record: perflog.Record) -> None:
+        log, target = self.log, self.target
+        evaluation = self._evaluated(record)
+        got = evaluation.metrics.get(target.name, math.nan)
+        if not math.isfinite(got):
+            log.bad_metrics += 1
+        if target.better(got, log.best):
+            log.best = got
+        if log.reached is None and target.reached_by(got):
+            log.reached = evaluation
+        log.last_evaluation = evaluation
+        self.evaluations.add(evaluation)
+
+    def _evaluated(self, record: perflog.Record) -> Evaluation:
+        value = record.value
+        return Evaluation(
+            step=whole(value.get("step")),
+            samples=whole(value.get("samples")),
+            time=self._since_start(record),
+            metrics={str(name): number(value[name]) for name in value if name not in _NOT_METRICS},
+        )
+
+    def _since_start(self, record: perflog.Record) -> float:
+        start = self.log.train_start_ms
+        return math.nan if start is None else (record.time_ms - start) / 1000
+
+
+def tail(path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
+    """The file's last lines that are not empty; of a huge line its end."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            start = max(stream.tell() - _TAIL_BYTES, 0)
+            stream.seek(start)
+            text = stream.read(_TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    found = [line.rstrip() for line in text.splitlines() if line.strip()]
+    # The window's first line may have lost its head.
+    return tuple(found[1:][-lines:] if start and len(found) > 1 else found[-lines:])
+
+
+def whole(value: object) -> int:
+    """A count from a log; 0 where there is none."""
+    got = number(value)
+    return int(got) if math.isfinite(got) else 0

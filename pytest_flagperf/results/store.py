@@ -1,0 +1,285 @@
+"""Where results lie: outcome.json per round, verdicts per case, results.json and results.csv per run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.results import jsons, statistics
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.verdicts import OneCard, Verdict
+
+SCHEMA = 1
+FIGURES = (
+    ("e2e_time", "s"), ("init_time", "s"), ("raw_train_time", "s"), ("train_no_eval_time", "s"),
+    ("pure_training_computing_time", "s"), ("eval_time", "s"), ("compile_time", "s"), ("time_to_target", "s"),
+    ("samples_to_target", ""), ("p_whole", ""), ("p_train", ""), ("p_core", ""),
+    ("step_time_mean", "s"), ("step_time_p50", "s"), ("step_time_p90", "s"), ("step_time_p99", "s"),
+    ("input_wait_share", ""), ("mfu", ""), ("peak_memory", "bytes"), ("final_loss", ""),
+)  # fmt: skip
+"""The metrics of every suite, as columns of results.csv, with the unit that the column's name carries."""
+COLUMNS = (
+    "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",
+    "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",
+    "stop_reason", "samples", "steps", "epochs", "batch_per_card", "accumulation", "measured_steps",
+    "warmup_steps", "metric", "metric_value", "metric_unit", "metric_direction", "target", "sample_unit",
+    *(f"{name}_{unit}" if unit else name for name, unit in FIGURES),
+    "device", "framework_version", "started_ms", "ended_ms", "fingerprint",
+)  # fmt: skip
+"""One row of results.csv per case and round; new columns are added at the end, none is renamed."""
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """``unsupported``: one sentence for each suite without a config for what was asked."""
+
+    command: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    exit_status: int | None = None
+    selected: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case's rounds in order, and the verdicts by the name of the test that gave them."""
+
+    case: str
+    outcomes: tuple[Outcome, ...] = ()
+    verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    speedup: float | None = None
+    one_card: OneCard | None = None
+
+    @property
+    def converged(self) -> int | None:
+        """How many rounds reached the target; None where none was meant to."""
+        meant = [outcome for outcome in self.outcomes if not outcome.throughput_only]
+        if not meant:
+            return None
+        return sum(outcome.ok and outcome.quality.reached is not None for outcome in meant)
+
+    def values(self, name: str) -> list[float | None]:
+        return [outcome.value(name) for outcome in self.outcomes]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory as read; ``problems`` says what in it could not be read."""
+
+    directory: Path
+    info: RunInfo | None
+    cases: tuple[CaseResult, ...]
+    problems: tuple[str, ...] = ()
+
+
+def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
+    path = round_dir / "outcome.json"
+    jsons.write(path, outcome.to_json())
+    return path
+
+
+def load_outcome(round_dir: Path) -> Outcome:
+    path = round_dir / "outcome.json"
+    return Outcome.from_json(jsons.read(path, SCHEMA), str(path))
+
+
+def save_verdicts(case_dir: Path, test: str, verdicts: Sequence[Verdict]) -> Path:
+    """One file per test, so that what was judged before a kill is kept."""
+    path = case_dir / "verdicts" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', test)}.json"
+    jsons.write(path, {"schema": SCHEMA, "test": test, "verdicts": list(verdicts)})
+    return path
+
+
+def load_verdicts(case_dir: Path) -> dict[str, tuple[Verdict, ...]]:
+    found = {}
+    for path in sorted((case_dir / "verdicts").glob("*.json")):
+        body = jsons.read(path, SCHEMA)
+        try:
+            found[str(body["test"])] = tuple(Verdict(**item) for item in body["verdicts"])
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"{path}: does not hold verdicts: {error}") from error
+    return found
+
+
+def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
+    """results.json and results.csv."""
+    body = {"schema": SCHEMA, "run": info, "cases": [_case_json(case) for case in cases]}
+    jsons.write(run_dir / "results.json", body)
+    jsons.write_text(run_dir / "results.csv", _csv(run_dir.name, cases))
+    return run_dir / "results.json", run_dir / "results.csv"
+
+
+def load_run(run_dir: Path) -> Run:
+    """What is there, is read: a run that was killed has rounds without outcome.json and no results.json."""
+    problems: list[str] = []
+    info, stored = _stored(run_dir, problems)
+    cases = []
+    for case_dir in sorted({path.parent.parent for path in run_dir.glob("*/round*/plan.json")}):
+        outcomes = tuple(_outcomes(case_dir, problems))
+        if outcomes:
+            case = outcomes[0].case
+            speedup, one_card = stored.get(case, (None, None))
+            cases.append(CaseResult(case, outcomes, _verdicts(case_dir, problems), speedup, one_card))
+    return Run(run_dir, info, tuple(cases), tuple(problems))
+
+
+def find_one_card(reports_dir: Path, key: str | None) -> OneCard | None:
+    """The newest stored round of one card, of this key, that ended well; unreadable ones don't count."""
+    if not key:
+        return None
+    for run_dir in sorted(reports_dir.glob("run*"), key=_age, reverse=True):
+        for path in sorted(run_dir.glob("*/round*/outcome.json")):
+            found = _one_card(path, key)
+            if found is not None:
+                return found
+    return None
+
+
+def _one_card(path: Path, key: str) -> OneCard | None:
+    try:
+        outcome = load_outcome(path.parent)
+    except FormatError:
+        return None
+    values = statistics.finite([outcome.value("p_core")])
+    keys = (outcome.fingerprint.get("key"), outcome.fingerprint.get("one_card_key"))
+    if not (outcome.ok and outcome.cards == 1 and key in keys and values and values[0] > 0):
+        return None
+    where = path.parent
+    return OneCard(
+        values[0], f"stored in {where.parent.parent.name}/{where.parent.name}/{where.name}", outcome.rate_unit
+    )
+
+
+def _age(run_dir: Path) -> tuple[str, int]:
+    """Runs by their names, ``run<timestamp>[-n]``: a copied folder's mtime says nothing."""
+    stamp, _, extra = run_dir.name.partition("-")
+    return stamp, int(extra) if extra.isdecimal() else 0
+
+
+def _stored(
+    run_dir: Path, problems: list[str]
+) -> tuple[RunInfo | None, dict[str, tuple[float | None, OneCard | None]]]:
+    try:
+        body = jsons.read(run_dir / "results.json", SCHEMA)
+        run = dict(body["run"])
+        for name in ("command", "selected", "unsupported"):
+            run[name] = tuple(run.get(name) or ())
+        figures = {
+            str(case["case"]): (
+                case.get("speedup"),
+                OneCard(**case["one_card"]) if case.get("one_card") else None,
+            )
+            for case in body["cases"]
+        }
+        return RunInfo(**run), figures
+    except FormatError as error:
+        problems.append(str(error))
+    except (KeyError, TypeError, ValueError) as error:
+        problems.append(f"{run_dir / 'results.json'}: is not a run's result: {error}")
+    return None, {}
+
+
+def _outcomes(case_dir: Path, problems: list[str]) -> Iterator[Outcome]:
+    for round_dir in sorted(case_dir.glob("round*"), key=lambda path: (len(path.name), path.name)):
+        try:
+            stored = (round_dir / "outcome.json").exists()
+            yield load_outcome(round_dir) if stored else measure(round_dir)
+        except FormatError as error:
+            problems.append(str(error))
+
+
+def _verdicts(case_dir: Path, problems: list[str]) -> Mapping[str, tuple[Verdict, ...]]:
+    try:
+        return load_verdicts(case_dir)
+    except FormatError as error:
+        problems.append(str(error))
+        return {}
+
+
+def _case_json(case: CaseResult) -> dict[str, Any]:
+    return {
+        "case": case.case,
+        "rounds": len(case.outcomes),
+        "converged": case.converged,
+        "ok": bool(case.verdicts)
+        and all(verdict.ok for verdicts in case.verdicts.values() for verdict in verdicts),
+        "speedup": case.speedup,
+        "one_card": case.one_card,
+        "metrics": _metrics_json(case.outcomes),
+        "verdicts": case.verdicts,
+        "outcomes": [_round_json(outcome) for outcome in case.outcomes],
+    }
+
+
+def _metrics_json(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """Per metric its record and, over the rounds that ended well, the middle and the spread."""
+    values: dict[str, list[float]] = {}
+    records: dict[str, Any] = {}
+    for outcome in outcomes:
+        for metric in outcome.metrics if outcome.ok else ():
+            records.setdefault(metric.name, metric)
+            values.setdefault(metric.name, []).append(metric.value)
+    return {
+        name: {
+            "unit": record.unit,
+            "direction": record.direction,
+            "how": record.how,
+            **jsons.sayable(statistics.summarize(values[name])),
+            "values": values[name],
+        }
+        for name, record in records.items()
+    }
+
+
+def _round_json(outcome: Outcome) -> dict[str, Any]:
+    """The round without its curves, which are in its own outcome.json."""
+    body = outcome.to_json()
+    for name in ("steps", "evaluations", "schema"):
+        del body[name]
+    return body
+
+
+def _csv(run: str, cases: Iterable[CaseResult]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for case in cases:
+        for outcome in case.outcomes:
+            writer.writerow({name: _cell(value) for name, value in _row(run, outcome).items()})
+    return stream.getvalue()
+
+
+def _row(run: str, outcome: Outcome) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(outcome, name, None) for name in COLUMNS}
+    row.update({name: getattr(outcome.work, name) for name in COLUMNS if hasattr(outcome.work, name)})
+    row.update(
+        schema=SCHEMA,
+        run=run,
+        precision=outcome.environment.get("precision"),
+        converged=None if outcome.throughput_only else outcome.ok and outcome.quality.reached is not None,
+        failure=outcome.failures[0].sentence if outcome.failures else None,
+        metric=outcome.target.name,
+        metric_value=outcome.quality.last,
+        metric_unit=outcome.target.unit,
+        metric_direction=outcome.target.direction,
+        target=outcome.target.value,
+        device=outcome.environment.get("device"),
+        framework_version=outcome.environment.get("framework"),
+        fingerprint=outcome.fingerprint.get("key"),
+    )
+    row.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in FIGURES})
+    return row
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value

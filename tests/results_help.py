@@ -1,0 +1,36 @@
+"""Recorded and made-up outcomes for the tests of results and reports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.results.outcome import Metric, Outcome, measure
+
+REPLAYS = Path(__file__).resolve().parent / "replays"
+NAMES = sorted(path.parent.name for path in REPLAYS.glob("*/plan.json"))
+
+
+def recorded(name: str) -> Outcome:
+    return measure(REPLAYS / name)
+
+
+def expected(name: str) -> dict[str, list[str]]:
+    body: dict[str, list[str]] = json.loads((REPLAYS / name / "expected.json").read_text(encoding="utf-8"))
+    return body
+
+
+def with_metric(outcome: Outcome, name: str, value: float | None) -> Outcome:
+    """The outcome with another value of one metric; None takes it away."""
+    kept = [metric for metric in outcome.metrics if metric.name != name]
+    old = outcome.metric(name)
+    if value is not None:
+        kept.append(replace(old, value=value) if old else Metric(name, value, "", "higher", "made up"))
+    return replace(outcome, metrics=tuple(kept))
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    body = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**body, **changes}), encoding="utf-8")

@@ -1,0 +1,221 @@
+"""A round's directory becomes an outcome, whatever state it was left in."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver import perflog
+from pytest_flagperf.results import ranklog
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import SCHEMA, Outcome, measure
+from pytest_flagperf.results.ranklog import CURVE_POINTS, Curve, Target, read_rank
+from tests.results_help import NAMES, REPLAYS, edit_json, recorded
+
+TARGET = Target("top1", "higher", "fraction", 0.9)
+
+
+@pytest.fixture
+def round_dir(tmp_path: Path) -> Path:
+    """A copy of a good round, to be broken."""
+    shutil.copytree(REPLAYS / "converged_1x2", tmp_path / "round1")
+    return tmp_path / "round1"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_directory_measured_twice_gives_equal_outcomes(name: str) -> None:
+    assert recorded(name).to_json() == recorded(name).to_json()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_outcome_survives_json(name: str) -> None:
+    body = recorded(name).to_json()
+    again = Outcome.from_json(json.loads(json.dumps(body, allow_nan=False)))
+    assert again.to_json() == body
+    assert type(again.steps) is tuple
+    assert again.ok == recorded(name).ok
+
+
+def test_the_replays_are_what_their_maker_makes(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    script = f"import sys; sys.argv=['make']; sys.path.insert(0, {str(REPLAYS)!r})\nimport make, pathlib\n"
+    script += f"for training in make.TRAININGS: make.write(training, pathlib.Path({str(made)!r}))"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    names = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
+    assert [str(name) for name in names if (made / name).read_bytes() != (REPLAYS / name).read_bytes()] == []
+    assert len(names) > 3 * len(NAMES)
+
+
+def test_a_newer_schema_is_refused_clearly() -> None:
+    body = {**recorded("converged_1x1").to_json(), "schema": SCHEMA + 1}
+    with pytest.raises(FormatError, match=r"schema 2 is of a newer pytest-flagperf.*upgrade"):
+        Outcome.from_json(body)
+    with pytest.raises(FormatError, match="schema is None"):
+        Outcome.from_json({})
+
+
+def test_figures_say_unit_direction_and_how_they_were_timed() -> None:
+    outcome = recorded("converged_1x1")
+    assert {
+        "e2e_time", "init_time", "raw_train_time", "train_no_eval_time", "pure_training_computing_time",
+        "time_to_target", "p_whole", "p_train", "p_core", "step_time_mean", "step_time_p50", "step_time_p90",
+        "step_time_p99", "input_wait_share", "mfu", "peak_memory", "final_loss", "top1",
+    } <= {metric.name for metric in outcome.metrics}  # fmt: skip
+    for metric in outcome.metrics:
+        assert metric.how, metric
+        assert metric.direction in ("higher", "lower"), metric
+    core = outcome.metric("p_core")
+    assert core is not None
+    assert core.unit == "images/s"
+    assert "host clock over 195 steps after 5 of warm-up" in core.how
+
+
+def test_mfu_is_flops_over_the_peak_of_all_cards(round_dir: Path) -> None:
+    outcome = measure(round_dir)
+    p_core = outcome.value("p_core")
+    assert p_core is not None
+    assert outcome.value("mfu") == pytest.approx(1e6 * p_core / (2 * 0.1e12))
+    edit_json(round_dir / "plan.json", peak_tflops=None)
+    assert measure(round_dir).metric("mfu") is None
+
+
+def test_time_to_target_is_that_of_the_first_evaluation_that_reached_it() -> None:
+    outcome = recorded("converged_1x1")
+    assert outcome.quality.reached is not None
+    assert outcome.quality.reached.step == 150
+    assert outcome.value("time_to_target") == pytest.approx(150 * 0.02 + 3 * 0.5, abs=0.01)
+    assert recorded("missed_target").metric("time_to_target") is None
+
+
+def test_the_untrained_model_cannot_reach_the_target(round_dir: Path) -> None:
+    for log in round_dir.glob("*/rank*.out.log"):
+        text = log.read_text(encoding="utf-8").replace('"top1": 0.1}', '"top1": 1.0}')
+        log.write_text(
+            "\n".join(line for line in text.splitlines() if '"EVALUATE"' not in line), encoding="utf-8"
+        )
+    outcome = measure(round_dir)
+    assert outcome.untrained is not None
+    assert outcome.untrained.metrics["top1"] == 1.0
+    assert outcome.quality.reached is None
+
+
+def test_broken_and_foreign_lines_are_counted() -> None:
+    outcome = recorded("mangled_log")
+    assert (outcome.broken_lines, outcome.other_lines) == (3, 3)
+    assert len(outcome.steps) == 19
+    assert recorded("converged_1x1").broken_lines == 0
+
+
+def test_a_nan_on_another_rank_counts_too(round_dir: Path) -> None:
+    assert measure(round_dir).losses.bad == 0
+    log = round_dir / "localhost_noderank0" / "rank1.out.log"
+    log.write_text(
+        log.read_text(encoding="utf-8").replace('"loss": 0.2', '"loss": "nan", "x": 0.2'), encoding="utf-8"
+    )
+    assert measure(round_dir).losses.bad > 0
+
+
+def test_a_rank_without_a_log_is_a_failure(round_dir: Path) -> None:
+    (round_dir / "localhost_noderank0" / "rank1.out.log").unlink()
+    outcome = measure(round_dir)
+    assert not outcome.ok
+    assert outcome.failures[0].sentence == (
+        "round 1: rank 1 on localhost ended without a log (exit code 0); rank1.out.log is missing"
+    )
+
+
+def test_an_exit_code_fails_the_round_whatever_was_printed(round_dir: Path) -> None:
+    ranks = [{"rank": 0, "code": 0}, {"rank": 1, "code": 3}]
+    edit_json(round_dir / "round.json", hosts=[{"name": "localhost", "noderank": 0, "ranks": ranks}])
+    outcome = measure(round_dir)
+    assert [failure.sentence for failure in outcome.failures] == [
+        "round 1: rank 1 on localhost ended with exit code 3; its last event: FINISHED"
+    ]
+
+
+def test_without_round_json_the_agents_own_exit_files_are_read(round_dir: Path) -> None:
+    (round_dir / "round.json").unlink()
+    for rank in (0, 1):
+        path = round_dir / "localhost_noderank0" / f"rank{rank}.exit.json"
+        path.write_text(json.dumps({"code": 0, "signal": None, "cause": None}), encoding="utf-8")
+    outcome = measure(round_dir)
+    assert [failure.kind for failure in outcome.failures] == ["no_end"]
+    (round_dir / "localhost_noderank0" / "rank1.exit.json").unlink()
+    assert [failure.kind for failure in measure(round_dir).failures] == ["no_end", "no_exit"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"state": "finished"}'])
+def test_a_broken_end_is_never_ok(round_dir: Path, text: str) -> None:
+    (round_dir / "round.json").write_text(text, encoding="utf-8")
+    assert not measure(round_dir).ok
+
+
+def test_an_empty_round_is_a_finding_and_an_unreadable_plan_an_error(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
+    outcome = measure(tmp_path)
+    assert not outcome.ok
+    assert outcome.synthetic
+    (tmp_path / "plan.json").write_text("{", encoding="utf-8")
+    with pytest.raises(FormatError, match=r"plan.json: is not JSON"):
+        measure(tmp_path)
+
+
+def test_a_failure_carries_the_logs_last_lines() -> None:
+    lines = recorded("crashed_rank").failures[0].last_lines
+    assert lines[-1] == "ModuleNotFoundError: No module named 'something_missing'"
+    assert len(recorded("missing_finished").failures[0].last_lines) == ranklog.TAIL_LINES
+
+
+def test_the_environment_says_what_it_ran_on_and_with() -> None:
+    environment = recorded("converged_1x1").environment
+    assert environment["framework"] == "pytorch 2.9.1"
+    assert environment["library somelib"] == "1.2.3"
+    assert environment["hosts"] == "localhost"
+    assert environment["precision"] == "fp32"
+
+
+@pytest.mark.parametrize("length", [0, 1, CURVE_POINTS - 1, CURVE_POINTS, 3 * CURVE_POINTS + 7, 100_000])
+def test_a_curve_keeps_its_ends_and_its_order_in_bounded_space(length: int) -> None:
+    curve: Curve[int] = Curve()
+    for point in range(length):
+        curve.add(point)
+    points = curve.points()
+    assert len(points) <= CURVE_POINTS + 1
+    assert curve.seen == length
+    assert list(points) == sorted(set(points))
+    if length:
+        assert points[0] == 0
+        assert points[-1] == length - 1
+    if length < CURVE_POINTS:
+        assert len(points) == length
+
+
+def _long_log(path: Path, steps: int) -> Path:
+    with path.open("w", encoding="utf-8") as stream:
+        for step in range(1, steps + 1):
+            loss = math.nan if step == 777 else 1.0 / step
+            record = perflog.Record(
+                "STEP_END", {"step": step, "samples": step, "loss": loss, "throughput": 1.0}
+            )
+            stream.write(perflog.format_record(record) + "\n")
+    return path
+
+
+def test_memory_does_not_grow_with_the_log_and_no_bad_step_is_thinned_away(tmp_path: Path) -> None:
+    peaks = []
+    for steps in (5_000, 20_000):
+        path = _long_log(tmp_path / f"{steps}.log", steps)
+        tracemalloc.start()
+        log = read_rank(path, 0, TARGET)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (log.bad_losses, log.first_bad_step, log.logged_steps) == (1, 777, steps)
+        assert len(log.steps) <= CURVE_POINTS + 1
+    assert peaks[1] < peaks[0] * 1.5

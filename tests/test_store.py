@@ -1,0 +1,190 @@
+"""What is stored can be read again, also where a run was killed midway."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.results import jsons, store, verdicts
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.statistics import summarize
+from pytest_flagperf.results.store import CaseResult, RunInfo
+from pytest_flagperf.results.verdicts import OneCard
+from tests.results_help import REPLAYS, edit_json, recorded, with_metric
+
+INFO = RunInfo(
+    ("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1, 2, 0, ("toy:pytorch:CPU:1:1:1",), ("nothing",)
+)
+
+
+def rounds(run_dir: Path, name: str, count: int = 1) -> Path:
+    """A case's directory in a run, with this replay as its rounds."""
+    case_dir = run_dir / measure(REPLAYS / name).case.replace(":", "_")
+    for number in range(1, count + 1):
+        shutil.copytree(REPLAYS / name, case_dir / f"round{number}")
+        edit_json(case_dir / f"round{number}" / "plan.json", round=number)
+    return case_dir
+
+
+def stored(run_dir: Path, name: str) -> Outcome:
+    case_dir = rounds(run_dir, name)
+    outcome = measure(case_dir / "round1")
+    store.save_outcome(case_dir / "round1", outcome)
+    return outcome
+
+
+def case_of(outcome: Outcome) -> CaseResult:
+    judged = {"test_converges": tuple(verdicts.converges(outcome))}
+    return CaseResult(outcome.case, (outcome,), judged, 1.8, OneCard(1000.0, "this run", "images/s"))
+
+
+def test_a_stored_outcome_is_the_one_that_was_measured(tmp_path: Path) -> None:
+    outcome = recorded("converged_1x2")
+    store.save_outcome(tmp_path, outcome)
+    assert store.load_outcome(tmp_path) == outcome
+    assert [path.name for path in tmp_path.iterdir()] == ["outcome.json"]
+
+
+def test_an_outcome_lies_where_its_directory_says(tmp_path: Path) -> None:
+    outcome = stored(tmp_path, "converged_1x2")
+    assert (tmp_path / outcome.directory / "outcome.json").is_file()
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "outcome.json"
+    jsons.write(path, {"schema": 1})
+
+    def full(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="full"):
+        jsons.write(path, {"schema": 2})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"schema": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["outcome.json"]
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    outcome = stored(tmp_path, "converged_1x2")
+    case = case_of(outcome)
+    store.save_verdicts(
+        tmp_path / case.case.replace(":", "_"), "test_converges", case.verdicts["test_converges"]
+    )
+    store.write_run(tmp_path, INFO, [case])
+    run = store.load_run(tmp_path)
+    assert run.problems == ()
+    assert run.info == INFO
+    assert run.cases == (case,)
+
+
+def test_results_json_has_figures_and_verdicts_and_no_curves(tmp_path: Path) -> None:
+    outcome = recorded("converged_1x2")
+    rounds_ = tuple(with_metric(outcome, "p_core", value) for value in (1.0, 2.0, 6.0))
+    store.write_run(tmp_path, INFO, [CaseResult(outcome.case, rounds_)])
+    body = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert body["schema"] == 1
+    case = body["cases"][0]
+    assert case["metrics"]["p_core"]["median"] == 2.0
+    assert case["metrics"]["p_core"]["mean"] == 3.0
+    assert case["metrics"]["p_core"]["unit"] == "images/s"
+    assert case["converged"] == 3
+    assert case["ok"] is False, "nothing was judged"
+    assert "steps" not in case["outcomes"][0]
+
+
+def test_results_csv_has_one_row_per_round_and_the_documented_columns(tmp_path: Path) -> None:
+    outcomes = (recorded("converged_1x1"), replace(recorded("crashed_rank"), case="toy:pytorch:CPU:1:1:1"))
+    store.write_run(tmp_path, INFO, [CaseResult("toy:pytorch:CPU:1:1:1", outcomes)])
+    with (tmp_path / "results.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2
+    assert tuple(rows[0]) == store.COLUMNS
+    assert len(set(store.COLUMNS)) == len(store.COLUMNS)
+    good, bad = rows
+    assert (good["ok"], good["converged"], good["metric"], good["failure"]) == ("true", "true", "top1", "")
+    assert float(good["e2e_time_s"]) > 5
+    assert float(good["p_core"]) > 1000
+    assert good["steps"] == "200"
+    assert (bad["ok"], bad["converged"], bad["p_core"]) == ("false", "false", "")
+    assert "ModuleNotFoundError" in bad["failure"]
+
+
+def test_throughput_only_rounds_have_not_failed_to_converge() -> None:
+    outcome = recorded("throughput_only")
+    assert CaseResult(outcome.case, (outcome,)).converged is None
+    assert CaseResult(outcome.case, (recorded("missed_target"), recorded("converged_1x1"))).converged == 1
+
+
+def test_of_a_run_killed_midway_is_read_what_is_there(tmp_path: Path) -> None:
+    case_dir = rounds(tmp_path, "converged_1x1", 2)
+    store.save_outcome(case_dir / "round1", measure(case_dir / "round1"))
+    (case_dir / "round2" / "round.json").unlink()
+    run = store.load_run(tmp_path)
+    assert run.info is None
+    assert [outcome.ok for outcome in run.cases[0].outcomes] == [True, False]
+    assert len(run.problems) == 1
+    (case_dir / "round1" / "outcome.json").write_text('{"sche', encoding="utf-8")
+    broken = store.load_run(tmp_path)
+    assert [outcome.round for outcome in broken.cases[0].outcomes] == [2]
+    assert any("outcome.json: is not JSON" in problem for problem in broken.problems)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "run": 3, "cases": []}'])
+def test_a_results_file_that_cannot_be_read_is_a_problem_and_no_crash(tmp_path: Path, text: str) -> None:
+    (tmp_path / "results.json").write_text(text, encoding="utf-8")
+    run = store.load_run(tmp_path)
+    assert run.cases == ()
+    assert len(run.problems) == 1
+
+
+def test_verdict_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    path = store.save_verdicts(tmp_path, "test_converges[a/b]", verdicts.converges(None))
+    assert path.parent == tmp_path / "verdicts"
+    assert store.load_verdicts(tmp_path)["test_converges[a/b]"] == tuple(verdicts.converges(None))
+    edit_json(path, verdicts=[{"name": "x"}])
+    with pytest.raises(FormatError, match="does not hold verdicts"):
+        store.load_verdicts(tmp_path)
+
+
+def test_the_newest_good_round_of_one_card_is_found(tmp_path: Path) -> None:
+    for run, p_core in (
+        ("run20260101000000", 1.0),
+        ("run20260101000000-2", 2.0),
+        ("run20260101000000-10", 3.0),
+    ):
+        outcome = stored(tmp_path / run, "converged_1x1")
+        store.save_outcome(tmp_path / run / outcome.directory, with_metric(outcome, "p_core", p_core))
+    found = store.find_one_card(tmp_path, "key-1")
+    assert found is not None
+    assert (found.p_core, found.unit) == (3.0, "images/s")
+    assert "run20260101000000-10/toy_pytorch_CPU_1_1_1/round1" in found.where_from
+
+
+@pytest.mark.parametrize("name", ["crashed_rank", "converged_1x2", "p_core_missing"])
+def test_no_other_round_stands_for_one_card(tmp_path: Path, name: str) -> None:
+    stored(tmp_path / "run20260101000000", name)
+    assert store.find_one_card(tmp_path, "key-1") is None
+
+
+def test_without_a_matching_key_there_is_no_one_card(tmp_path: Path) -> None:
+    outcome = stored(tmp_path / "run20260101000000", "converged_1x1")
+    assert store.find_one_card(tmp_path, "key-1") is not None
+    assert store.find_one_card(tmp_path, "other") is None
+    assert store.find_one_card(tmp_path, None) is None
+    assert store.find_one_card(tmp_path / "missing", "key-1") is None
+    broken = tmp_path / "run20260202000000" / outcome.directory
+    broken.mkdir(parents=True)
+    (broken / "outcome.json").write_text('{"schema": 99}', encoding="utf-8")
+    assert store.find_one_card(tmp_path, "key-1") is not None
+
+
+def test_statistics_are_of_numbers_only() -> None:
+    assert summarize([1.0, None, float("nan"), 3.0, float("inf")]) == summarize([1.0, 3.0])
+    assert summarize([1.0, 3.0]).stdev == pytest.approx(2**0.5)
+    assert (summarize([]).median, summarize([5.0]).stdev, summarize([5.0]).mean) == (None, None, 5.0)

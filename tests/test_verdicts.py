@@ -1,0 +1,242 @@
+"""Recorded rounds, good and bad, give exactly the verdicts written beside them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.results import verdicts
+from pytest_flagperf.results.outcome import Losses, Outcome, Quality, Target
+from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput
+from tests.results_help import NAMES, expected, recorded, with_metric
+
+NAN, INF = math.nan, math.inf
+
+
+def names(found: list[Verdict]) -> list[str]:
+    return [verdict.name for verdict in failed(found)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_replay_gives_exactly_the_verdicts_written_beside_it(name: str) -> None:
+    outcome = recorded(name)
+    assert names(converges(outcome)) == expected(name)["converges"]
+    assert names(throughput([outcome])) == expected(name)["throughput"]
+
+
+def test_there_are_replays_of_both_kinds() -> None:
+    good = [name for name in NAMES if not any(expected(name).values())]
+    assert {"converged_1x1", "converged_1x2", "mangled_log"} <= set(good)
+    assert len(NAMES) - len(good) >= 10
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("missed_target", ["round 1", "top1", "0.874", ">= 0.900", "max_steps"]),
+        ("nan_loss", ["round 1", "NaN", "step 120"]),
+        (
+            "missing_finished",
+            ["round 1", "rank 1 on localhost", "without FINISHED", "exit code 0", "its last line"],
+        ),
+        ("crashed_rank", ["round 1", "rank 1 on localhost", "ModuleNotFoundError", "something_missing"]),
+        ("killed_rank", ["round 1", "rank 1 on localhost", "SIGKILL"]),
+        ("hang", ["round 1", "rank 0 on localhost", "no progress", "step 70"]),
+        ("synthetic", ["synthetic data can't show convergence"]),
+        ("claims_too_much", ["0.874", ">= 0.900"]),
+        ("interrupted", ["round 1", "interrupted"]),
+    ],
+)
+def test_a_failure_stands_alone_as_a_sentence(name: str, words: list[str]) -> None:
+    sentence = failed(converges(recorded(name)))[0].sentence
+    assert [word for word in words if word not in sentence] == []
+    assert "\n" not in sentence
+
+
+def test_a_fault_is_told_once_and_not_again_for_those_stopped_because_of_it() -> None:
+    for name in ("crashed_rank", "killed_rank", "hang", "interrupted"):
+        assert len(failed(converges(recorded(name)))) == 1, name
+
+
+def test_no_outcome_is_a_failed_verdict_everywhere() -> None:
+    good = recorded("converged_1x2")
+    card = OneCard(1000.0, "this run", "images/s")
+    for found in (
+        converges(None),
+        throughput([]),
+        throughput([None]),
+        throughput([good, None]),
+        speedup([], card, 2, 0.5, "weak"),
+        speedup([good, None], card, 2, 0.5, "weak"),
+    ):
+        assert names(found) == ["finished"]
+
+
+def test_the_target_is_met_in_the_direction_it_has() -> None:
+    outcome = recorded("missed_target")
+    lower = replace(outcome, target=replace(outcome.target, direction="lower", value=0.9))
+    # The same figures, as a metric that should fall, reach it; but the outcome must say so itself.
+    assert "target" in names(converges(lower))
+    reached = replace(
+        lower, quality=replace(lower.quality, reached=lower.evaluations[-1], program_converged=True)
+    )
+    assert names(converges(reached)) == []
+
+
+def test_a_reached_evaluation_is_not_believed_without_looking() -> None:
+    outcome = recorded("missed_target")
+    forged = replace(
+        outcome, quality=replace(outcome.quality, reached=outcome.evaluations[-1], program_converged=True)
+    )
+    assert names(converges(forged)) == ["target"]
+
+
+@pytest.mark.parametrize("said", [False, None])
+def test_a_program_that_disagrees_with_its_own_log_fails(said: bool | None) -> None:
+    outcome = recorded("converged_1x1")
+    assert names(converges(outcome)) == []
+    other = replace(outcome, quality=replace(outcome.quality, program_converged=said))
+    assert names(converges(other)) == ["agrees"]
+    figure = replace(outcome, quality=replace(outcome.quality, program_final=0.99))
+    assert names(converges(figure)) == ["agrees"]
+
+
+NO_NUMBERS: list[Any] = [None, NAN, INF, -INF]
+
+
+@pytest.mark.parametrize("nothing", NO_NUMBERS)
+@pytest.mark.parametrize("name", ["p_whole", "p_train", "p_core"])
+def test_a_throughput_that_is_none_fails(name: str, nothing: float | None) -> None:
+    outcome = with_metric(recorded("converged_1x1"), name, nothing)
+    assert name in names(throughput([outcome]))
+    assert names(throughput([recorded("converged_1x1")])) == []
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_throughput_of_nothing_fails(value: float) -> None:
+    assert "p_core" in names(throughput([with_metric(recorded("converged_1x1"), "p_core", value)]))
+
+
+def test_throughputs_out_of_order_fail_beyond_the_tolerance() -> None:
+    outcome = recorded("converged_1x1")
+    p_train = outcome.value("p_train")
+    assert p_train is not None
+    assert names(throughput([with_metric(outcome, "p_core", p_train * 0.99)])) == []
+    assert names(throughput([with_metric(outcome, "p_core", p_train * 0.97)])) == ["p_core_order"]
+
+
+def test_an_mfu_is_judged_only_where_a_peak_is_declared() -> None:
+    outcome = recorded("converged_1x1")
+    assert names(throughput([with_metric(outcome, "mfu", None)])) == []
+    for wrong in (NAN, 0.0, 1.01, INF):
+        assert names(throughput([with_metric(outcome, "mfu", wrong)])) == ["mfu"]
+
+
+def test_short_last_steps_of_a_pass_are_no_error_and_lost_samples_are() -> None:
+    outcome = recorded("converged_1x1")
+    work = outcome.work
+    assert work.samples is not None
+    for lost, wrong in ((2 * 31, []), (4 * 32, ["samples"]), (-1, ["samples"])):
+        changed = replace(outcome, work=replace(work, samples=work.samples - lost))
+        assert names(throughput([changed])) == wrong
+
+
+def test_every_property_of_a_good_outcome_is_needed() -> None:
+    """Take away any one thing that convergence rests on, or make it NaN: no combination is ok."""
+    good = recorded("converged_1x1")
+    assert names(converges(good)) == []
+    spoilt: list[Outcome] = [
+        replace(good, state=state) for state in ("failed", "interrupted", "unknown", "", "Finished")
+    ]
+    spoilt += [replace(good, losses=Losses()), replace(good, quality=Quality())]
+    spoilt += [replace(good, losses=replace(good.losses, final=nothing)) for nothing in NO_NUMBERS]
+    spoilt += [replace(good, losses=replace(good.losses, bad=1))]
+    spoilt += [replace(good, quality=replace(good.quality, bad=1))]
+    spoilt += [replace(good, quality=replace(good.quality, reached=None))]
+    spoilt += [replace(good, target=replace(good.target, value=nothing)) for nothing in NO_NUMBERS]
+    spoilt += [replace(good, target=replace(good.target, direction=way)) for way in ("", "up", "HIGHER")]
+    spoilt += [replace(good, target=replace(good.target, name="other"))]
+    spoilt += [replace(good, synthetic=nothing) for nothing in (True, None)]  # type: ignore[arg-type]
+    spoilt += [replace(good, throughput_only=nothing) for nothing in (True, None)]  # type: ignore[arg-type]
+    for outcome in spoilt:
+        assert failed(converges(outcome)), outcome
+
+
+def test_an_outcome_of_nothing_but_defaults_passes_nothing() -> None:
+    target = Target("top1", "higher", "fraction", 0.9)
+    empty = Outcome(
+        "c", "m", "f", "v", "h", 1, 2, 1, None, "small", False, False, "images", "finished", target,
+    )  # fmt: skip
+    card = OneCard(1.0, "this run", "images/s")
+    assert failed(converges(empty))
+    assert failed(throughput([empty]))
+    assert failed(speedup([empty], card, 2, 0.0, "weak"))
+
+
+@pytest.mark.parametrize("field", ["samples", "steps", "batch_per_card", "measured_steps"])
+def test_work_that_nobody_counted_fails_the_throughput(field: str) -> None:
+    outcome = recorded("converged_1x1")
+    nothing: dict[str, Any] = {field: None}
+    assert failed(throughput([replace(outcome, work=replace(outcome.work, **nothing))]))
+
+
+def test_the_speed_up_is_of_the_median_round_against_one_card() -> None:
+    outcome = recorded("converged_1x2")
+    rounds = [with_metric(outcome, "p_core", value) for value in (1500.0, 1800.0, 900.0)]
+    found = speedup(rounds, OneCard(1000.0, "this run", "images/s"), 2, 0.75, "weak")
+    assert names(found) == []
+    assert found[-1].sentence == (
+        "weak scaling: 2 cards do 1,500 images/s, one card 1,000 images/s (this run):"
+        " speed-up 1.50x, efficiency 75.0 %, wanted at least 75.0 %"
+    )
+    assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.76, "weak")) == ["efficiency"]
+
+
+def test_many_cards_must_be_faster_than_one_even_where_little_is_promised() -> None:
+    outcome = with_metric(recorded("converged_1x2"), "p_core", 999.0)
+    assert names(speedup([outcome], OneCard(1000.0, "this run"), 2, 0.0, "strong")) == ["speedup"]
+
+
+@pytest.mark.parametrize(
+    ("card", "cards", "least", "scaling"),
+    [
+        (None, 2, 0.5, "weak"),
+        *((OneCard(nothing, "x"), 2, 0.5, "weak") for nothing in (*NO_NUMBERS, 0.0, -1.0)),
+        (OneCard(1.0, "x"), None, 0.5, "weak"),
+        (OneCard(1.0, "x"), 1, 0.5, "weak"),
+        *((OneCard(1.0, "x"), 2, nothing, "weak") for nothing in (*NO_NUMBERS, -0.1)),
+        (OneCard(1.0, "x"), 2, 0.5, "wide"),
+        (OneCard(1.0, "x", "tokens/s"), 2, 0.5, "weak"),
+    ],
+)
+def test_no_speed_up_is_told_from_what_is_missing(
+    card: OneCard | None, cards: int | None, least: float | None, scaling: str
+) -> None:
+    found = speedup([recorded("converged_1x2")], card, cards, least, scaling)
+    assert names(found) == ["speedup"]
+    assert "no speed-up can be told" in failed(found)[0].sentence
+
+
+@pytest.mark.parametrize("nothing", [*NO_NUMBERS, 0.0])
+def test_one_round_without_p_core_spoils_the_speed_up(nothing: float | None) -> None:
+    good = recorded("converged_1x2")
+    rounds = [good, with_metric(good, "p_core", nothing), good]
+    assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.5, "weak")) == ["speedup"]
+
+
+def test_a_verdict_survives_json() -> None:
+    for verdict in converges(recorded("missed_target")):
+        assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+def test_got_and_wanted_never_look_the_same_where_they_differ() -> None:
+    outcome = recorded("missed_target")
+    near = replace(
+        outcome, quality=replace(outcome.quality, best=0.89999, last=0.89999, program_final=0.89999)
+    )
+    sentence = failed(converges(near))[0].sentence
+    assert "0.89999" in sentence
+    assert verdicts.MIN_MEASURED_STEPS == 10
