@@ -169,13 +169,15 @@ def _tasks(
             for name, value in place.facts["environ"].items()
             if not name.startswith(_NOT_INHERITED)
         }
-        ranks = [
-            _entry(process, {**environ, **interpreter.env, **process.env}, site)
-            for process in launch(world, place.noderank, site)
-        ]
-        tasks.append(
-            {"op": "start", "log_dir": site.log_dir, "ranks": ranks, **_deadlines(described["config"])}
-        )
+        processes = launch(world, place.noderank, site)
+        task = {
+            "op": "start",
+            "log_dir": site.log_dir,
+            "log": f"start_{described['framework']}_task.log",
+            "ranks": [_entry(each, {**environ, **interpreter.env, **each.env}, site) for each in processes],
+            "follow": [rank for each in processes for rank in each.reports],
+        }
+        tasks.append({**task, **_deadlines(described["config"])})
     return tasks
 
 
@@ -213,7 +215,8 @@ def _entry(process: RankProcess, env: Mapping[str, str], site: Site) -> dict[str
         "env": dict(env),
         "cwd": site.log_dir,
         "cpus": list(process.cpus),
-        "reports": list(process.reports),
+        # A launcher of several ranks is none of them: they have their logs, it has its own.
+        "log": f"rank{process.rank}.out.log" if process.reports == (process.rank,) else "launcher.log",
     }
 
 
@@ -334,8 +337,7 @@ def _worded(fault: Fault | None, agents: Agents) -> Fault | None:
 def _unfinished(agents: Agents, tasks: Sequence[Mapping[str, Any]]) -> Fault | None:
     """A rank that owes a FINISHED and did not write one failed, whatever its exit code."""
     for agent, task in zip(agents.all, tasks, strict=True):
-        owed = [rank for process in task["ranks"] for rank in process["reports"]]
-        for rank in owed:
+        for rank in task["follow"]:
             if rank not in agent.finished:
                 lines = tuple(agent.exits.get(rank, {}).get("last_lines") or ())
                 sentence = f"rank {rank} ended without a {events.FINISHED} line"
