@@ -2,8 +2,8 @@
 
     python benchmarks/read_perflog.py [--mb 1000] [--share 0.3]
 
-``--share`` is the part of the lines that are PerfLog lines. The file is made in the system's folder for temporary
-files, and removed.
+``--share`` is the part of the lines that are PerfLog lines. The file is made in the system's temporary
+folder, and removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The agent: starts one round's ranks on this host, watches them, and leaves nothing behind.
 
 ``python -m flagperf_driver.node.agent`` talks JSON lines with its controller: the first line on stdin says
-what to start, its end that the controller is gone. One thread does everything: the ranks are tied to its life.
+what to start, its end that the controller is gone. One thread does everything: ranks are tied to its life.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class Agent:
     # -- the ranks' ends -----------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """Take in everyone who has ended; of several at once, the one that dragged the others down is first."""
+        """Take in everyone who has ended; of several, the one that dragged the others down is first."""
         gone = [process for process in self._live.values() if processes.has_ended(process.child.pid)]
         for process in gone:
             self._reap(process)
@@ -429,7 +429,7 @@ class Agent:
 
 
 class Wire:
-    """JSON lines from and to the controller; it never blocks, so a controller that does not read harms nothing."""
+    """JSON lines from and to the controller; it never blocks, whether the controller reads or not."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self.lost = False

@@ -1,0 +1,302 @@
+"""The agent with real processes: every way for a rank to end, and nothing left behind after any of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from tests.driver.lab import Lab
+
+FOREVER = "train(1, 10**6)"
+
+
+def test_normal_end(lab: Lab) -> None:
+    program = """
+        log(events.INIT_START)
+        train(1, 5)
+        log(events.FINISHED, {"converged": True})
+    """
+    lab.start(program, program)
+    lab.end()
+    assert lab.of("fault") == []
+    assert [(m["rank"], m["code"], m["signal"], m["cause"]) for m in lab.of("exit")] == [
+        (rank, 0, None, None) for rank in sorted((0, 1), key=[m["rank"] for m in lab.of("exit")].index)
+    ]
+    told = {(m["rank"], m["event"]) for m in lab.of("perflog")}
+    assert told == {(0, "INIT_START"), (0, "FINISHED"), (1, "FINISHED")}
+    for rank in (0, 1):
+        end = json.loads((lab.log_dir / f"rank{rank}.exit.json").read_text())
+        assert (end["rank"], end["code"], end["signal"], end["cause"]) == (rank, 0, None, None)
+        assert end["started_ms"] <= end["ended_ms"]
+
+
+def test_a_rank_that_ends_well_before_the_others_is_no_fault(lab: Lab) -> None:
+    lab.start("pass", "train(1, 40)")
+    lab.end()
+    assert lab.of("fault") == []
+    assert [m["rank"] for m in lab.of("exit")] == [0, 1]
+
+
+def test_an_import_error_is_named_and_ends_the_others_at_once(lab: Lab) -> None:
+    lab.start(FOREVER, "import no_such_module")
+    fault = lab.wait_for("fault")
+    at = time.monotonic()
+    lab.end()
+    assert time.monotonic() - at < 1
+    assert fault["kind"] == "crash"
+    assert fault["rank"] == 1
+    assert (
+        fault["sentence"]
+        == "rank 1 ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'"
+    )
+    assert lab.exit(1)["last_lines"][-1] == "ModuleNotFoundError: No module named 'no_such_module'"
+    assert (lab.exit(1)["code"], lab.exit(1)["cause"]) == (1, "crash")
+    assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGTERM", "stopped")
+
+
+def test_the_error_of_a_failed_event_is_told_before_the_logs_last_line(lab: Lab) -> None:
+    program = """
+        log(events.FAILED, {"type": "ValueError", "error": "loss is\\nNaN"})
+        print("bye")
+        sys.exit(3)
+    """
+    lab.start(program)
+    assert lab.wait_for("fault")["sentence"] == "rank 0 ended with exit code 3: ValueError: loss is | NaN"
+    lab.end()
+
+
+def test_a_rank_killed_by_hand(lab: Lab) -> None:
+    lab.start(FOREVER, FOREVER)
+    pid = lab.wait_for("started", rank=1)["pid"]
+    lab.wait_for("beat")
+    at = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    fault = lab.wait_for("fault")
+    assert time.monotonic() - at < 1
+    lab.end()
+    assert fault["sentence"].startswith("rank 1 was killed by SIGKILL (kill -9 by somebody)")
+    assert (lab.exit(1)["code"], lab.exit(1)["signal"], lab.exit(1)["cause"]) == (None, "SIGKILL", "crash")
+    assert lab.exit(0)["cause"] == "stopped"
+
+
+def test_a_segmentation_fault(lab: Lab) -> None:
+    lab.start("import faulthandler; faulthandler.enable(); os.kill(os.getpid(), signal.SIGSEGV)")
+    sentence = lab.wait_for("fault")["sentence"]
+    assert sentence == "rank 0 was killed by SIGSEGV: Fatal Python error: Segmentation fault"
+    lab.end()
+
+
+def test_the_rank_that_hangs_is_named_with_its_stack(lab: Lab) -> None:
+    hang = """
+        import faulthandler
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        def waits_for_ever(): time.sleep(1000)
+        train(1, 5)
+        waits_for_ever()
+    """
+    lab.start("train(1, 10); time.sleep(1000)", hang, hang_timeout_s=1.5)
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert (fault["kind"], fault["rank"]) == ("hang", 1)
+    assert "hang_timeout_s = 1.5" in fault["sentence"]
+    assert "at step 4 in training; rank 0 at step 9 in training" in fault["sentence"]
+    assert "waits_for_ever" in lab.log(1)
+    assert lab.exit(1)["cause"] == "hang"
+    assert lab.exit(0)["cause"] == "stopped"
+
+
+def test_the_rank_in_another_phase_is_named(lab: Lab) -> None:
+    lab.start(
+        "train(1, 5); time.sleep(1000)",
+        "train(1, 5); time.sleep(1000)",
+        "train(1, 5); heart.beat(4, heartbeat.EVALUATE); time.sleep(1000)",
+        hang_timeout_s=1.0,
+    )
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert fault["rank"] == 2
+    assert "at step 4 in evaluation" in fault["sentence"]
+
+
+def test_a_rank_that_goes_on_slowly_does_not_hang(lab: Lab) -> None:
+    lab.start("for step in range(1, 5): heart.beat(step, 1); time.sleep(0.6)", hang_timeout_s=1.5)
+    lab.end()
+    assert lab.of("fault") == []
+
+
+def test_a_rank_that_does_not_reach_its_first_step(lab: Lab) -> None:
+    lab.start("print('loading'); time.sleep(1000)", init_timeout_s=1.0)
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert (fault["kind"], fault["rank"]) == ("init_timeout", 0)
+    assert "init_timeout_s = 1" in fault["sentence"]
+    assert fault["sentence"].endswith("its last line: loading")
+    assert lab.exit(0)["cause"] == "timeout"
+
+
+def test_the_round_takes_too_long(lab: Lab) -> None:
+    lab.start(FOREVER, round_timeout_s=1.0)
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert fault["kind"] == "timeout"
+    assert "longer than 1 s (round_timeout_s)" in fault["sentence"]
+    assert lab.exit(0)["cause"] == "timeout"
+
+
+def test_told_to_stop(lab: Lab) -> None:
+    lab.start(FOREVER, FOREVER)
+    lab.wait_for("beat")
+    lab.send({"op": "stop", "reason": "another host failed"})
+    lab.end()
+    assert lab.of("fault") == []
+    assert {m["cause"] for m in lab.of("exit")} == {"stopped"}
+    assert "another host failed" in (lab.log_dir / "start_task.log").read_text()
+
+
+@pytest.mark.parametrize("lease_s", [0, 1.0])
+def test_the_controller_is_gone(lab: Lab, lease_s: float) -> None:
+    lab.start(FOREVER, lease_s=lease_s)
+    lab.wait_for("beat")
+    at = time.monotonic()
+    lab.hang_up()
+    fault = lab.wait_for("fault")
+    assert lease_s <= time.monotonic() - at < lease_s + 1
+    lab.end()
+    assert fault["kind"] == "lost_controller"
+    assert lab.exit(0)["cause"] == "stopped"
+
+
+def test_a_lost_controllers_ranks_may_end_within_the_lease(lab: Lab) -> None:
+    lab.start("train(1, 20)", lease_s=20)
+    lab.hang_up()
+    lab.end()
+    assert lab.of("fault") == []
+    assert lab.exit(0)["code"] == 0
+
+
+GRANDCHILD = "subprocess.Popen(['sleep', '1000']); "
+ESCAPED = "subprocess.Popen(['sleep', '1000'], start_new_session=True); "
+
+
+def test_a_killed_agent_leaves_no_rank_and_no_grandchild(lab: Lab) -> None:
+    lab.start(GRANDCHILD + FOREVER, FOREVER)
+    lab.wait_for("beat")
+    assert len(lab.left()) >= 4
+    lab.agent.kill()
+    lab.wait_until_empty(within_s=3)
+
+
+@pytest.mark.parametrize("how", ["pass", "sys.exit(1)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize("child", [GRANDCHILD, ESCAPED])
+def test_grandchildren_end_with_their_rank(lab: Lab, child: str, how: str) -> None:
+    lab.start(child + how)
+    lab.end()  # looks for processes that are left
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None:
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); " + FOREVER
+    lab.start(stubborn, grace_s=0.7)
+    lab.wait_for_line(0, "deaf")
+    at = time.monotonic()
+    lab.send({"op": "stop"})
+    lab.end()
+    assert 0.7 <= time.monotonic() - at < 3
+    assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGKILL", "stopped")
+
+
+def test_a_stopped_rank_is_ended_too(lab: Lab) -> None:
+    lab.start(FOREVER)
+    lab.wait_for("beat")
+    os.kill(lab.of("started")[0]["pid"], signal.SIGSTOP)
+    lab.send({"op": "stop"})
+    lab.end()
+    assert lab.exit(0)["signal"] == "SIGTERM"
+
+
+def test_a_missing_executable_is_named_and_ends_the_others(lab: Lab) -> None:
+    missing = {**lab.rank(1, ""), "argv": ["/no/such/python", "x.py"]}
+    lab.send(lab.order([lab.rank(0, FOREVER), missing]))
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert (fault["kind"], fault["rank"]) == ("start", 1)
+    assert fault["sentence"] == "rank 1 could not be started: /no/such/python: No such file or directory"
+    assert lab.exit(0)["cause"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [({"op": "start"}, "'log_dir' is missing; 'ranks' is missing"), ({"op": "stop"}, "must be 'start'")],
+)
+def test_a_start_message_that_cannot_be_followed(lab: Lab, message: dict[str, str], named: str) -> None:
+    lab.send(message)
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert fault["kind"] == "start"
+    assert named in fault["sentence"]
+
+
+def test_a_controller_that_says_nothing(lab: Lab) -> None:
+    lab.hang_up()
+    assert "before it said what to start" in lab.wait_for("fault")["sentence"]
+    lab.end()
+
+
+def test_the_log_holds_every_byte_and_every_record_is_told(lab: Lab) -> None:
+    program = """
+        for step in range(20000):
+            print("chatter", step)
+            if step % 100 == 0:
+                log(events.STEP_END, {"step": step})
+        sys.stderr.write("the end, without a newline")
+    """
+    lab.start(program)
+    lab.end()
+    lines = [line for line in lab.log(0).splitlines() if "PerfLog" not in line]
+    assert lines == [*(f"chatter {step}" for step in range(20000)), "the end, without a newline"]
+    assert [m["value"]["step"] for m in lab.of("perflog")] == list(range(0, 20000, 100))
+
+
+def test_a_launchers_ranks_are_followed(lab: Lab) -> None:
+    launcher = """
+        path = Path("rank1.out.log")
+        PerfLog(1, path.open("a"))(events.FAILED, {"type": "OSError", "error": "disk full"})
+        sys.exit(1)
+    """
+    rank = {**lab.rank(0, launcher), "log": "launcher.log"}
+    lab.send({**lab.order([rank]), "follow": [0, 1]})
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert fault["sentence"] == "rank 1 failed: OSError: disk full; its launcher ended with exit code 1"
+
+
+def test_the_host_is_sampled(lab: Lab) -> None:
+    lab.start("train(1, 40)")
+    lab.end()
+    for name in ("cpu_monitor.log", "mem_monitor.log"):
+        lines = (lab.log_dir / name).read_text().splitlines()
+        assert lines
+        stamp, fraction = lines[-1].split("\t")
+        time.strptime(stamp, "%Y-%m-%d-%H:%M:%S")
+        assert 0 <= float(fraction) <= 1
+    assert "cores: " in (lab.log_dir / "sys_info.log").read_text()
+
+
+def test_a_controller_that_does_not_read_holds_up_nothing(lab: Lab) -> None:
+    program = """
+        for step in range(4000):
+            log(events.STEP_END, {"step": step, "filling": "x" * 200})
+    """
+    lab.listening.clear()
+    lab.start(program)
+    deadline = time.monotonic() + 20
+    while not (lab.log_dir / "rank0.exit.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert lab.of("perflog") == []
+    lab.listening.set()
+    lab.end()
+    assert len(lab.of("perflog")) == 4000
