@@ -47,6 +47,7 @@ class RankOrder:
     env: Mapping[str, str]
     cwd: str
     log: str  # its output's file in the log directory
+    cpus: Sequence[int] = ()  # the cores it is bound to; empty: any
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ def _rank_order(entry: Mapping[str, Any], log_dir: Path) -> RankOrder:
         env={str(name): str(value) for name, value in entry["env"].items()},
         cwd=str(entry.get("cwd") or log_dir),
         log=str(entry.get("log") or f"rank{rank}.out.log"),
+        cpus=[int(cpu) for cpu in entry.get("cpus") or ()],
     )
 
 
@@ -193,7 +195,8 @@ class Agent:
         with suppress(FileNotFoundError):  # an earlier round's would be taken for this one's sign of life
             self._path(order.rank, "progress").unlink()
         try:
-            child = processes.spawn(order.argv, order.env, order.cwd, self._orders.log_dir / order.log)
+            log = self._orders.log_dir / order.log
+            child = processes.spawn(order.argv, order.env, order.cwd, log, order.cpus)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._cannot_start(order, error)
             return False

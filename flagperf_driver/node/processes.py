@@ -15,7 +15,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path) -> subprocess.Popen[bytes]:
+def spawn(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path, cpus: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
     """A rank, its output straight in its log; the kernel kills it when this process's calling thread dies."""
     parent = os.getpid()
 
@@ -23,6 +25,9 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path) -> s
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call
             os._exit(1)
+        if cpus:
+            with suppress(OSError):  # a core that was taken away meanwhile is no reason not to run
+                os.sched_setaffinity(0, cpus)
 
     with log.open("ab", buffering=0) as out:
         return subprocess.Popen(
