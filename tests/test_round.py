@@ -1,0 +1,354 @@
+"""A round leaves a true record of its end, names the first fault, and leaves no process, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver import events
+from pytest_flagperf.cluster import Host, HostError
+from pytest_flagperf.cluster.lease import Lease, lease, owner
+from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.round import Progress
+from pytest_flagperf.round.agents import boot
+from pytest_flagperf.round.progress import Bounds, Tracker, time_left
+from tests.rounds import TinyPlan, processes_of, run_tiny, write_suite
+
+QUICK = {"step_s": 0.001, "max_steps": 2}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+# -- a round that goes well --------------------------------------------------------------------------------
+
+
+def test_finishes_and_says_so_in_round_json(tmp_path: Path) -> None:
+    end = run_tiny(tmp_path, TinyPlan(config=QUICK))
+    assert (end.state, end.fault, end.swept) == ("finished", None, ())
+    written = read(tmp_path / "round1" / "round.json")
+    assert written["schema"] == 1
+    assert written["state"] == "finished"
+    ended_well = {"code": 0, "signal": None, "cause": None}
+    ranks = [{"rank": 0, **ended_well}, {"rank": 1, **ended_well}]
+    assert written["hosts"] == [{"name": "h0", "noderank": 0, "ranks": ranks}]
+    assert written["started_ms"] < written["ended_ms"]
+
+
+def test_writes_what_ranks_and_reports_read_before_it_starts(tmp_path: Path) -> None:
+    run_tiny(tmp_path, TinyPlan(config=QUICK))
+    case, plan = read(tmp_path / "round1" / "case.json"), read(tmp_path / "round1" / "plan.json")
+    assert (case["round"], case["seed"]) == (1, 42)
+    assert plan["hosts"] == [{"name": "h0", "address": "127.0.0.1", "noderank": 0, "devices": [0, 1]}]
+    assert [argv[0] for argv in plan["argv"]["h0"]] == [sys.executable] * 2
+    assert (tmp_path / "round1" / "h0_noderank0" / "rank1.out.log").is_file()
+
+
+def test_every_round_has_its_own_seed(tmp_path: Path) -> None:
+    from pytest_flagperf.cluster.deploy import stage
+    from pytest_flagperf.round import run_round
+    from pytest_flagperf.runtime import Interpreter
+
+    host = LocalHost()
+    code_root = stage(host, {"suites/tiny": write_suite(tmp_path)})
+    plan, python = TinyPlan(nproc=1, config=QUICK), Interpreter(sys.executable)
+    held = [Lease((0,), ())]
+    run_round(plan, 3, tmp_path / "r3", hosts=[host], leases=held, interpreter=python, code_root=code_root)
+    assert read(tmp_path / "r3" / "case.json")["seed"] == 44
+
+
+def test_tells_its_listener_step_loss_metric_and_time_left(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    run_tiny(tmp_path, TinyPlan(config=QUICK), listener=seen.append)
+    assert seen[0].phase == "starting"
+    assert [each.step for each in seen if each.event == events.STEP_END] == [1, 2]
+    last = seen[-1]
+    assert (last.phase, last.step, last.samples, last.loss) == ("finished", 2, 16, 0.5)
+    assert (last.metric_name, last.metric, last.target, last.throughput) == ("accuracy", 0.9, 0.8, 80.0)
+    assert last.time_left_s == 0.0
+
+
+def test_two_hosts_form_one_world(tmp_path: Path) -> None:
+    say = 'def fault(rank, step): print("WORLD", os.environ["RANK"], os.environ["WORLD_SIZE"])\n'
+    end = run_tiny(tmp_path, TinyPlan(nproc=1, nnodes=2, config=QUICK), say)
+    assert end.state == "finished"
+    logs = [tmp_path / "round1" / f"h{k}_noderank{k}" / f"rank{k}.out.log" for k in (0, 1)]
+    assert ["WORLD 0 2" in logs[0].read_text(), "WORLD 1 2" in logs[1].read_text()] == [True, True]
+
+
+def test_a_rank_sees_the_staged_code_and_the_environment_but_not_the_harness(tmp_path: Path) -> None:
+    say = (
+        "import flagperf_driver\n"
+        'print("PATHS", flagperf_driver.__file__, os.environ["PYTHONPATH"], "PYTEST_VERSION" in os.environ)\n'
+        'print("CORES", sorted(os.sched_getaffinity(0)), os.environ["OMP_NUM_THREADS"])\n'
+    )
+    run_tiny(tmp_path, TinyPlan(nproc=1, config=QUICK), before=say)
+    log = (tmp_path / "round1" / "h0_noderank0" / "rank0.out.log").read_text()
+    code = next((tmp_path / "cache" / "code").iterdir())
+    assert f"PATHS {code}/flagperf_driver/__init__.py {code}:{code}/suites False" in log
+    assert f"CORES [{min(os.sched_getaffinity(0))}] 1" in log
+
+
+# -- faults ----------------------------------------------------------------------------------------------
+
+
+def at_step(action: str, rank: int = 1) -> str:
+    return f"def fault(rank, step):\n    if (rank, step) == ({rank}, 2): {action}\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "before", "kind", "words"),
+    [
+        ("", "import no_such_module_at_all\n", "crash", "ModuleNotFoundError: No module named 'no_such"),
+        (at_step("raise ValueError('a bad batch')"), "", "crash", "ValueError: a bad batch"),
+        (at_step("os.kill(os.getpid(), signal.SIGKILL)"), "", "crash", "SIGKILL"),
+        (at_step("os._exit(7)"), "", "crash", "exit code 7"),
+        (at_step("sys.exit(3)"), "", "crash", "exit code 3"),
+    ],
+    ids=["import", "exception", "kill -9", "exit 7", "sys.exit"],
+)
+def test_a_rank_that_dies_fails_the_round_at_once(
+    tmp_path: Path, fault: str, before: str, kind: str, words: str
+) -> None:
+    endless = {"max_steps": 100_000, "step_s": 0.01}
+    started = time.monotonic()
+    end = run_tiny(
+        tmp_path, TinyPlan(config=endless), fault or "def fault(rank, step): pass\n", before=before
+    )
+    assert time.monotonic() - started < 10
+    assert (end.state, end.fault and end.fault.kind) == ("failed", kind)
+    assert end.fault is not None
+    assert words in end.fault.sentence
+    assert end.fault.rank in ((0, 1) if before else (1,))
+    assert end.fault.host == "h0"
+    assert read(tmp_path / "round1" / "round.json")["fault"]["sentence"] == end.fault.sentence
+    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
+
+
+def test_a_rank_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
+    config = {"max_steps": 100_000, "hang_timeout_s": 1.0}
+    end = run_tiny(tmp_path, TinyPlan(config=config), at_step("time.sleep(600)"))
+    assert end.fault is not None
+    assert (end.fault.kind, end.fault.rank) == ("hang", 1)
+    assert "hang_timeout_s" in end.fault.sentence
+    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
+
+
+def test_a_round_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000, "round_timeout_s": 1.0}))
+    assert end.fault is not None
+    assert end.fault.kind == "timeout"
+    assert "round_timeout_s" in end.fault.sentence
+
+
+def test_a_rank_without_its_finished_line_fails_the_round_whatever_its_exit_code(tmp_path: Path) -> None:
+    end = run_tiny(tmp_path, TinyPlan(config={**QUICK, "silent_ranks": [1]}))
+    assert (end.state, end.fault and end.fault.kind) == ("failed", "unfinished")
+    assert end.fault is not None
+    assert end.fault.sentence == "rank 1 ended without a FINISHED line"
+
+
+def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
+    plan = TinyPlan(nproc=1, nnodes=2, config={"max_steps": 100_000})
+    end = run_tiny(tmp_path, plan, at_step("raise OSError('no more')", rank=1))
+    assert end.fault is not None
+    assert (end.fault.host, end.fault.rank) == ("h1", 1)
+    assert [host["ranks"][0]["cause"] for host in end.hosts] == ["stopped", "crash"]
+
+
+def test_an_interpreter_that_is_not_there_is_a_fault_that_names_it(tmp_path: Path) -> None:
+    from pytest_flagperf.cluster.deploy import stage
+    from pytest_flagperf.round import run_round
+    from pytest_flagperf.runtime import Interpreter
+
+    code_root = stage(LocalHost(), {"suites/tiny": write_suite(tmp_path)})
+    held, missing = [Lease((0,), ())], Interpreter("/no/such/python")
+    end = run_round(
+        TinyPlan(nproc=1), 1, tmp_path / "r", hosts=[LocalHost()], leases=held,
+        interpreter=missing, code_root=code_root,
+    )  # fmt: skip
+    assert end.fault is not None
+    assert (end.fault.kind, "/no/such/python" in end.fault.sentence) == ("start", True)
+
+
+def test_an_agent_that_is_killed_takes_its_ranks_along_and_is_named(tmp_path: Path) -> None:
+    kill = at_step("os.kill(os.getppid(), signal.SIGKILL)")
+    end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000}), kill)
+    assert (end.state, end.fault and end.fault.kind) == ("failed", "agent")
+    assert "the agent on h0 is gone" in str(end.fault)
+    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
+
+
+def test_a_daemon_that_a_rank_leaves_is_ended(tmp_path: Path) -> None:
+    daemon = at_step("subprocess.Popen(['sleep', '300'], start_new_session=True)", rank=0)
+    end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 3}), daemon)
+    assert end.state == "finished"
+    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
+
+
+class Unreachable(LocalHost):
+    """A host that answers questions and then starts nothing."""
+
+    def open(self, *args: Any, **kwargs: Any) -> Any:
+        raise HostError(f"{self.name}: no route to it")
+
+
+def test_a_host_on_which_no_agent_starts_stops_those_that_have_one(tmp_path: Path) -> None:
+    hosts: list[Host] = [LocalHost("h0"), Unreachable("h1")]
+    plan = TinyPlan(nproc=1, nnodes=2, config={"max_steps": 100_000})
+    end = run_tiny(tmp_path, plan, hosts=hosts)
+    assert (end.state, end.fault and end.fault.sentence) == ("failed", "h1: no route to it")
+    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
+
+
+# -- interruptions -----------------------------------------------------------------------------------------
+
+CONTROLLER = """
+import sys
+sys.path[:0] = [{repo!r}]
+from pathlib import Path
+from tests.rounds import TinyPlan, run_tiny
+def say(progress):
+    if progress.step: print("TRAINS", flush=True)
+plan = TinyPlan(config={{"max_steps": 100_000, "step_s": 0.02}})
+run_tiny(Path({tmp!r}), plan, listener=say, fault={fault!r})
+"""
+
+
+def start_controller(
+    tmp_path: Path, repo: Path, fault: str = "def fault(rank, step): pass\n"
+) -> subprocess.Popen[str]:
+    text = CONTROLLER.format(repo=str(repo), tmp=str(tmp_path), fault=fault)
+    process = subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "TRAINS\n"
+    return process
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return condition()
+
+
+def test_ctrl_c_ends_the_ranks_in_order_and_passes_on(tmp_path: Path, repo: Path) -> None:
+    controller = start_controller(tmp_path, repo)
+    logs = tmp_path / "round1" / "h0_noderank0"
+    assert len(processes_of(logs)) == 2  # the control: they are found while they run
+    controller.send_signal(signal.SIGINT)
+    _, err = controller.communicate(timeout=20)
+    assert "KeyboardInterrupt" in err
+    assert processes_of(logs) == []
+    written = read(tmp_path / "round1" / "round.json")
+    assert written["state"] == "interrupted"
+    assert [rank["cause"] for rank in written["hosts"][0]["ranks"]] == ["stopped", "stopped"]
+    assert "STEP_END" in (logs / "rank0.out.log").read_text()
+
+
+def test_a_controller_that_is_killed_leaves_no_rank(tmp_path: Path, repo: Path) -> None:
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef fault(rank, step): pass\n"
+    controller = start_controller(tmp_path, repo, stubborn)
+    logs = tmp_path / "round1" / "h0_noderank0"
+    assert len(processes_of(logs)) == 2
+    controller.kill()
+    controller.communicate(timeout=10)
+    assert wait_until(lambda: processes_of(logs) == [], 10)
+    assert not (tmp_path / "round1" / "round.json").exists()
+
+
+def test_devices_stay_leased_until_the_ranks_of_a_killed_controller_are_gone(tmp_path: Path) -> None:
+    """The agent holds the locks: while it ends its ranks nobody else gets their devices."""
+    held: list[bool] = []
+    directory = tmp_path / "leases"
+
+    def free() -> bool:
+        try:
+            with lease(
+                2, candidates=(0, 1), whole_host=False, owner=owner(), timeout_s=0, directory=directory
+            ):
+                return True
+        except RuntimeError:
+            return False
+
+    with lease(2, candidates=(0, 1), whole_host=False, owner=owner(), directory=directory) as mine:
+        argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        channel = LocalHost().open(argv, hold=mine.fds)
+    held.append(free())
+    channel.close()
+    held.append(free())
+    assert held == [False, True]
+
+
+def test_a_listener_that_raises_ends_the_round_too(tmp_path: Path) -> None:
+    def broken(progress: Progress) -> None:
+        if progress.step:
+            raise RuntimeError("no terminal")
+
+    with pytest.raises(RuntimeError, match="no terminal"):
+        run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000}), listener=broken)
+    assert read(tmp_path / "round1" / "round.json")["state"] == "interrupted"
+    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
+
+
+def test_two_rounds_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    def one(device: int) -> str:
+        root = tmp_path / str(device)
+        held = [Lease((device,), ())]
+        return run_tiny(root, TinyPlan(nproc=1), leases=held, directory=root / "round1").state
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(one, (0, 1))) == ["finished", "finished"]
+    ports = {read(tmp_path / f"{k}/round1/plan.json")["hosts"][0]["devices"][0] for k in (0, 1)}
+    assert ports == {0, 1}
+
+
+# -- its parts ---------------------------------------------------------------------------------------------
+
+
+def test_time_left_is_that_to_the_nearest_bound() -> None:
+    now = Progress("c", 1, step=10, samples=80, elapsed_s=7.0)
+    assert time_left(Bounds(max_steps=30), now, 5.0) == 10.0
+    assert time_left(Bounds(max_steps=30, max_samples=120), now, 5.0) == 2.5
+    assert time_left(Bounds(max_steps=30, max_time_s=8.0), now, 5.0) == 1.0
+    assert time_left(Bounds(), now, 5.0) is None
+    assert time_left(Bounds(max_steps=30), now, 0.0) is None
+
+
+def test_progress_takes_nan_for_what_it_is() -> None:
+    tracker = Tracker(Progress("c", 1, metric_name="top1"), Bounds(), 0)
+    loss = tracker.take(events.STEP_END, {"step": 1, "loss": "nan"}, 1).loss
+    assert loss is not None
+    assert loss != loss
+    assert tracker.take(events.EVALUATE, {"top1": 0.5, "samples": 10}, 2).metric == 0.5
+    assert tracker.now.samples == 0  # those were the evaluation's
+
+
+def test_an_agent_does_not_take_its_modules_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+    done = subprocess.run(
+        boot(sys.executable, str(Path(__file__).parent.parent)),
+        cwd=tmp_path, input=b"", capture_output=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert b'"end"' in done.stdout
+    assert b"wrong json" not in done.stderr
