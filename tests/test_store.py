@@ -41,7 +41,7 @@ def stored(run_dir: Path, name: str) -> Outcome:
 
 def case_of(outcome: Outcome) -> CaseResult:
     judged = {"test_converges": tuple(verdicts.converges(outcome))}
-    return CaseResult(outcome.case, (outcome,), judged, 1.8, OneCard(1000.0, "this run", "images/s"))
+    return CaseResult(outcome.case, (outcome,), judged, OneCard(1000.0, "this run", "images/s"))
 
 
 def test_a_stored_outcome_is_the_one_that_was_measured(tmp_path: Path) -> None:
@@ -76,6 +76,8 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     store.save_verdicts(
         tmp_path / case.case.replace(":", "_"), "test_converges", case.verdicts["test_converges"]
     )
+    assert case.one_card is not None
+    store.save_one_card(tmp_path / case.case.replace(":", "_"), case.one_card)
     store.write_run(tmp_path, INFO, [case])
     run = store.load_run(tmp_path)
     assert run.problems == ()
@@ -188,3 +190,21 @@ def test_statistics_are_of_numbers_only() -> None:
     assert summarize([1.0, None, float("nan"), 3.0, float("inf")]) == summarize([1.0, 3.0])
     assert summarize([1.0, 3.0]).stdev == pytest.approx(2**0.5)
     assert (summarize([]).median, summarize([5.0]).stdev, summarize([5.0]).mean) == (None, None, 5.0)
+
+
+def test_the_speed_up_is_of_medians_and_there_only_where_both_figures_are() -> None:
+    outcome = recorded("converged_1x2")
+    rounds_ = tuple(with_metric(outcome, "p_core", value) for value in (1500.0, 1800.0, 900.0))
+    bad = recorded("killed_rank")
+    assert CaseResult("c", (*rounds_, bad), {}, OneCard(1000.0, "x")).speedup == 1.5
+    for none in (None, OneCard(None, "x"), OneCard(0.0, "x"), OneCard(float("nan"), "x")):
+        assert CaseResult("c", rounds_, {}, none).speedup is None
+    assert CaseResult("c", (bad,), {}, OneCard(1000.0, "x")).speedup is None
+
+
+def test_the_short_round_of_one_card_is_found_by_a_later_run(tmp_path: Path) -> None:
+    directory = tmp_path / "run20260101000000" / "toy_pytorch_CPU_1_2_1" / "one_card"
+    store.save_outcome(directory, recorded("converged_1x1"))
+    found = store.find_one_card(tmp_path, "key-1")
+    assert found is not None
+    assert found.where_from == "stored in run20260101000000/toy_pytorch_CPU_1_2_1/one_card"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.perflog import number
 from pytest_flagperf.results import jsons, statistics
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome, measure
@@ -55,8 +56,20 @@ class CaseResult:
     case: str
     outcomes: tuple[Outcome, ...] = ()
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
-    speedup: float | None = None
     one_card: OneCard | None = None
+
+    @property
+    def speedup(self) -> float | None:
+        """The median p_core of the rounds that ended well over one card's; None where either is missing."""
+        one = statistics.finite([self.one_card.p_core if self.one_card else None])
+        many = self.median("p_core")
+        return many / one[0] if many is not None and one and one[0] > 0 else None
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was judged, and everything that was judged is well."""
+        found = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
+        return bool(found) and all(verdict.ok for verdict in found)
 
     @property
     def converged(self) -> int | None:
@@ -66,8 +79,9 @@ class CaseResult:
             return None
         return sum(outcome.ok and outcome.quality.reached is not None for outcome in meant)
 
-    def values(self, name: str) -> list[float | None]:
-        return [outcome.value(name) for outcome in self.outcomes]
+    def median(self, name: str) -> float | None:
+        """Over the rounds that ended well."""
+        return statistics.summarize(outcome.value(name) for outcome in self.outcomes if outcome.ok).median
 
 
 @dataclass(frozen=True)
@@ -109,6 +123,13 @@ def load_verdicts(case_dir: Path) -> dict[str, tuple[Verdict, ...]]:
     return found
 
 
+def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
+    """What the case's speed-up is measured against."""
+    path = case_dir / "one_card.json"
+    jsons.write(path, {"schema": SCHEMA, "one_card": one_card})
+    return path
+
+
 def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
     """results.json and results.csv."""
     body = {"schema": SCHEMA, "run": info, "cases": [_case_json(case) for case in cases]}
@@ -120,14 +141,13 @@ def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tupl
 def load_run(run_dir: Path) -> Run:
     """What is there, is read: a run that was killed has rounds without outcome.json and no results.json."""
     problems: list[str] = []
-    info, stored = _stored(run_dir, problems)
+    info = _info(run_dir, problems)
     cases = []
     for case_dir in sorted({path.parent.parent for path in run_dir.glob("*/round*/plan.json")}):
         outcomes = tuple(_outcomes(case_dir, problems))
         if outcomes:
-            case = outcomes[0].case
-            speedup, one_card = stored.get(case, (None, None))
-            cases.append(CaseResult(case, outcomes, _verdicts(case_dir, problems), speedup, one_card))
+            judged, one_card = _verdicts(case_dir, problems), _stored_one_card(case_dir, problems)
+            cases.append(CaseResult(outcomes[0].case, outcomes, judged, one_card))
     return Run(run_dir, info, tuple(cases), tuple(problems))
 
 
@@ -136,7 +156,7 @@ def find_one_card(reports_dir: Path, key: str | None) -> OneCard | None:
     if not key:
         return None
     for run_dir in sorted(reports_dir.glob("run*"), key=_age, reverse=True):
-        for path in sorted(run_dir.glob("*/round*/outcome.json")):
+        for path in sorted(run_dir.glob("*/*/outcome.json")):
             found = _one_card(path, key)
             if found is not None:
                 return found
@@ -164,27 +184,32 @@ def _age(run_dir: Path) -> tuple[str, int]:
     return stamp, int(extra) if extra.isdecimal() else 0
 
 
-def _stored(
-    run_dir: Path, problems: list[str]
-) -> tuple[RunInfo | None, dict[str, tuple[float | None, OneCard | None]]]:
+def _info(run_dir: Path, problems: list[str]) -> RunInfo | None:
+    path = run_dir / "results.json"
     try:
-        body = jsons.read(run_dir / "results.json", SCHEMA)
-        run = dict(body["run"])
+        run = dict(jsons.read(path, SCHEMA)["run"])
         for name in ("command", "selected", "unsupported"):
             run[name] = tuple(run.get(name) or ())
-        figures = {
-            str(case["case"]): (
-                case.get("speedup"),
-                OneCard(**case["one_card"]) if case.get("one_card") else None,
-            )
-            for case in body["cases"]
-        }
-        return RunInfo(**run), figures
+        return RunInfo(**run)
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
-        problems.append(f"{run_dir / 'results.json'}: is not a run's result: {error}")
-    return None, {}
+        problems.append(f"{path}: is not a run's result: {error}")
+    return None
+
+
+def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
+    path = case_dir / "one_card.json"
+    if not path.exists():
+        return None
+    try:
+        body = jsons.read(path, SCHEMA)["one_card"]
+        return OneCard(**{**body, "p_core": None if body["p_core"] is None else number(body["p_core"])})
+    except FormatError as error:
+        problems.append(str(error))
+    except (KeyError, TypeError) as error:
+        problems.append(f"{path}: does not hold one card's figure: {error}")
+    return None
 
 
 def _outcomes(case_dir: Path, problems: list[str]) -> Iterator[Outcome]:
@@ -209,8 +234,7 @@ def _case_json(case: CaseResult) -> dict[str, Any]:
         "case": case.case,
         "rounds": len(case.outcomes),
         "converged": case.converged,
-        "ok": bool(case.verdicts)
-        and all(verdict.ok for verdicts in case.verdicts.values() for verdict in verdicts),
+        "ok": case.ok,
         "speedup": case.speedup,
         "one_card": case.one_card,
         "metrics": _metrics_json(case.outcomes),
