@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from .problems import Problems
 
@@ -102,13 +101,6 @@ class Case:
 
     def _terms(self) -> list[str]:
         return [str(getattr(self, name)) for name in FIELDS]
-
-
-def near(word: str, words: list[str]) -> str:
-    """``; did you mean x or y?``, or nothing where no word is near."""
-    folded = {other.lower(): other for other in words}
-    found = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=0.6)]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _problems(terms: list[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class Problems(ValueError):
@@ -14,10 +14,8 @@ class Problems(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-def near(word: str, allowed: Iterable[str]) -> str:
-    """What was probably meant, else what is allowed; the tail of a sentence."""
-    known = sorted(allowed)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
-    if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"known are {', '.join(known)}" if known else "there are none"
+def near(word: str, words: Iterable[str]) -> str:
+    """``; did you mean x or y?``, or nothing where no word is near."""
+    folded = {other.lower(): other for other in words}
+    found = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=0.6)]
+    return f"; did you mean {' or '.join(found)}?" if found else ""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ..case import CaseError, Shape, near
+from ..case import CaseError, Shape
+from ..problems import near
 from .tables import CatalogError, read
 
 LEASES = ("device", "host")

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..case import Case, Shape, near
+from ..case import Case, Shape
+from ..problems import near
 from .entries import REFERENCE, Suite, Vendor
 from .tables import CatalogError
 

@@ -10,8 +10,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..case import near
-from ..problems import Problems
+from ..problems import Problems, near
 
 if sys.version_info >= (3, 11):
     import tomllib

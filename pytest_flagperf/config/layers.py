@@ -11,8 +11,9 @@ from pathlib import Path
 
 import flagperf_driver
 
-from ..case import Case, near
+from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
+from ..problems import near
 from .kinds import Kind, kind_of, plain, unsayable
 from .module import Assigned, ConfigError, Module, load
 

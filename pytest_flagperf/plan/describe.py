@@ -1,0 +1,130 @@
+"""What ``--plan`` prints: a plan for the eye, in at most some 120 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..launch import RankProcess, Site, World
+from .model import Plan
+
+_CODE, _ROUND, _PYTHON, _PORT = "{code}", "{round}", "{python}", 0
+_WIDEST_VALUE = 32
+
+
+def describe(plan: Plan) -> str:
+    """The case, where it runs, every value with its origin, and the command of each rank."""
+    return "\n".join([str(plan.case), *_facts(plan), *_hosts(plan), *_config(plan), *_commands(plan)])
+
+
+def _facts(plan: Plan) -> Iterator[str]:
+    shape = plan.case.shape
+    sign = ">=" if plan.metric.direction == "higher" else "<="
+    yield _fact("labels", ", ".join(_labels(plan)))
+    yield _fact("scale", f"{plan.scale}: {plan.metric.name} {sign} {plan.target:g} ({plan.metric.unit})")
+    yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")
+    yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in all")
+    if shape.cards > 1:
+        yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
+    yield _fact("runtime", f"{plan.runtime}, launched by {plan.launcher}")
+    yield _fact("extern", plan.extern or "none")
+    yield _fact("data", _data(plan))
+    for item in plan.manifest:
+        counts = {"files": item.files, "folders": item.folders, "bytes": item.size}
+        told = [f"{number} {what}" for what, number in counts.items() if number is not None]
+        yield _fact("", "  " + ", ".join([f"{item.kind} {item.path}", *told]))
+    yield _fact("MFU", _mfu(plan))
+
+
+def _labels(plan: Plan) -> list[str]:
+    labels = ["throughput only"] if plan.throughput_only else ["converges to its target"]
+    return [*labels, "synthetic data"] if plan.synthetic else labels
+
+
+def _data(plan: Plan) -> str:
+    if plan.synthetic:
+        return "synthetic: made up, real shapes"
+    if plan.data_dir:
+        return f"{plan.data_dir} ({plan.values['data_dir'].where})"
+    return "not given: --data-dir or --case CASE=DATA_DIR" if plan.manifest else "comes with the suite"
+
+
+def _mfu(plan: Plan) -> str:
+    flops, peak = plan.flops_per_sample, plan.peak_tflops
+    if flops is None or peak is None:
+        what = f"peak of {plan.case.hardware} at {plan.precision}" if peak is None else "FLOPs per sample"
+        return f"none: no {what} is declared"
+    return f"{flops:g} FLOPs per sample, {peak:g} TFLOP/s dense at {plan.precision}"
+
+
+def _hosts(plan: Plan) -> Iterator[str]:
+    yield _title("hosts")
+    width = max(len(host.name) for host in plan.hosts)
+    for host in plan.hosts:
+        devices = ",".join(map(str, host.devices))
+        yield f"    {host.noderank}  {host.name:{width}}  {host.address}  devices {devices}"
+
+
+def _config(plan: Plan) -> Iterator[str]:
+    """One line a key; a star where the suite's own value for the scale is another, which is then named."""
+    references = {deviation.key: deviation.reference for deviation in plan.deviations}
+    yield _title(f"config ({len(plan.values)} values, * {len(references)} not the suite's own)")
+    rows = [
+        ("*" if key in references else " ", key, _short(value.value), value.layer, value.where)
+        for key, value in plan.values.items()
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        yield f"  {' '.join(cells)} {row[4]}".rstrip()
+        if row[1] in references:
+            yield f"  {'':{widths[0]}} {'':{widths[1]}} the suite's: {_short(references[row[1]])}"
+
+
+def _commands(plan: Plan) -> Iterator[str]:
+    yield _title(f"commands ({_PYTHON}: of the {plan.runtime} runtime, {_CODE}: the staged code)")
+    world = World(
+        addresses=tuple(host.address for host in plan.hosts),
+        nproc=plan.case.nproc,
+        master_addr=plan.hosts[0].address,
+        master_port=_PORT,
+        devices=tuple(host.devices for host in plan.hosts),
+        visible_devices_env=plan.visible_devices,
+    )
+    for host in plan.hosts:
+        logs = f"{_ROUND}/{host.name}_noderank{host.noderank}"
+        site = Site(_PYTHON, f"{_CODE}/{plan.program}", f"{_ROUND}/case.json", logs, _CODE)
+        yield f"    {host.name}"
+        yield from _processes(plan.processes(world, host.noderank, site))
+
+
+def _processes(processes: Sequence[RankProcess]) -> Iterator[str]:
+    """The environment that all processes of a host share once, then each with its own."""
+    first = processes[0].env
+    shared = {name for name in first if all(process.env.get(name) == first[name] for process in processes)}
+    for name in sorted(shared):
+        yield f"      {name}={_known_later(name, first[name])}"
+    for process in processes:
+        own = " ".join(f"{name}={value}" for name, value in process.env.items() if name not in shared)
+        yield f"      rank {process.rank}: {own + ' ' if own else ''}{' '.join(process.argv)}"
+
+
+def _known_later(name: str, value: str) -> str:
+    """What only the hosts know is named instead of made up."""
+    return {"MASTER_PORT": "{free port}", "OMP_NUM_THREADS": "{cores per rank}"}.get(name, value)
+
+
+def _fact(name: str, text: str) -> str:
+    return f"  {name:9} {text}".rstrip()
+
+
+def _title(text: str) -> str:
+    return f"  {text}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _WIDEST_VALUE else f"{text[: _WIDEST_VALUE - 3]}..."

@@ -1,0 +1,196 @@
+"""How a plan is made: a case, looked up in the catalog and given its config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import flagperf_driver
+
+from ..case import Case, Shape
+from ..catalog import RUNTIMES, Catalog, Suite, Vendor
+from ..config import ConfigError, Resolved, Value, parse_settings, resolve
+from ..launch import DEFAULT as DEFAULT_LAUNCHER
+from ..launch import launchers
+from ..problems import Problems, near
+from .fingerprint import code_hash, fingerprint, one_card_batch
+from .model import Plan, PlannedHost
+
+_DRIVER = Path(flagperf_driver.__file__).parent
+
+
+class PlanError(Problems):
+    """A case that cannot be planned as asked."""
+
+
+class Place(Protocol):
+    """What a plan must know of a host."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def address(self) -> str: ...
+
+
+def make_plan(
+    catalog: Catalog,
+    case: Case,
+    *,
+    vendor: str,
+    scale: str | None = None,
+    settings: Sequence[str] = (),
+    settings_source: str = "--set",
+    runtime: str | None = None,
+    launcher: str = DEFAULT_LAUNCHER,
+    synthetic: bool = False,
+    throughput_only: bool = False,
+    data_dir: str | Path | Value | None = None,
+    hosts: Sequence[Place] = (),
+    check_data: bool = True,
+) -> Plan:
+    """Everything that runs for a case, or an error with all that stands in the way.
+
+    ``settings`` are ``key=value``. Synthetic data can show no convergence, so they are for throughput only.
+    """
+    maker, suite = catalog.vendor(vendor), catalog.suite(case.model, case.framework)
+    scale, runtime = scale or maker.scale, runtime or maker.runtime
+    catalog.find(case, vendor, scale)
+    problems = _unknown("runtime", runtime, RUNTIMES) + _unknown("launcher", launcher, tuple(launchers()))
+    try:
+        given = _given(settings, settings_source, data_dir, throughput_only, synthetic)
+        check = check_data and not synthetic
+        resolved = resolve(suite, maker, case, scale, given, catalog=catalog, check_data=check)
+    except ConfigError as error:
+        raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
+    if problems:
+        raise PlanError([f"case {case}: {problem}" for problem in problems])
+    return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, hosts)
+
+
+def one_card_plan(plan: Plan) -> Plan:
+    """One card with the work of one of the plan's: what the speed-up is measured against."""
+    alone = replace(plan.case, nnodes=1, nproc=1, repeat=1)
+    source = f"one card of {plan.case}"
+    batch = one_card_batch(plan.config["train_batch_size"], plan.case.shape.cards, plan.scaling)
+    values = dict(plan.values)
+    values["throughput_only"] = Value(True, source, 0, "case")
+    if batch != plan.config["train_batch_size"]:
+        values["train_batch_size"] = Value(batch, source, 0, "case")
+    first = replace(plan.hosts[0], devices=plan.hosts[0].devices[:1])
+    config = {key: value.value for key, value in values.items()}
+    told = _told_facts(plan.fingerprint) | {"nnodes": 1, "nproc": 1}
+    return replace(
+        plan,
+        case=alone,
+        throughput_only=True,
+        values=values,
+        hosts=(first,),
+        fingerprint=fingerprint(told, config, cards=1, scaling=plan.scaling),
+    )
+
+
+def _plan(
+    catalog: Catalog,
+    suite: Suite,
+    vendor: Vendor,
+    case: Case,
+    scale: str,
+    runtime: str,
+    launcher: str,
+    synthetic: bool,
+    resolved: Resolved,
+    hosts: Sequence[Place],
+) -> Plan:
+    config = resolved.config
+    declared, own = suite.scales[scale], catalog.case_folder(suite, vendor)
+    facts = _facts(case, vendor, scale, synthetic, runtime) | _code(suite, vendor, own)
+    least = config["min_efficiency"]
+    return Plan(
+        case=case,
+        vendor=vendor.name,
+        scale=scale,
+        synthetic=synthetic,
+        throughput_only=bool(config["throughput_only"]),
+        metric=suite.metric,
+        target=declared.target,
+        sample_unit=suite.sample_unit,
+        device=vendor.device,
+        backend=vendor.backend,
+        torch_plugin=vendor.torch_plugin,
+        visible_devices=vendor.visible_devices,
+        runtime=runtime,
+        launcher=launcher,
+        extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
+        values=resolved.values,
+        deviations=resolved.deviations,
+        manifest=declared.data,
+        flops_per_sample=declared.flops_per_sample,
+        peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
+        min_efficiency=float(least) if isinstance(least, (int, float)) else vendor.min_efficiency,
+        hosts=_hosts(hosts, case.shape),
+        fingerprint=fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
+    )
+
+
+def _given(
+    settings: Sequence[str],
+    source: str,
+    data_dir: str | Path | Value | None,
+    throughput_only: bool,
+    synthetic: bool,
+) -> dict[str, Value]:
+    given = parse_settings(settings, source)
+    if data_dir is not None:
+        given["data_dir"] = (
+            data_dir if isinstance(data_dir, Value) else Value(str(data_dir), "--data-dir", 0, "case")
+        )
+    if throughput_only or synthetic:
+        why = "--synthetic" if synthetic else "--throughput-only"
+        given["throughput_only"] = Value(True, why, 0, "case")
+    return given
+
+
+def _hosts(hosts: Sequence[Place], shape: Shape) -> tuple[PlannedHost, ...]:
+    """The first so many; where there are too few, as with a plan for elsewhere, names that say so."""
+    devices = tuple(range(shape.nproc))
+    known = [(host.name, host.address) for host in hosts[: shape.nnodes]]
+    missing = [(f"host{number}", f"<host{number}>") for number in range(len(known), shape.nnodes)]
+    return tuple(PlannedHost(*place, number, devices) for number, place in enumerate(known + missing))
+
+
+def _facts(case: Case, vendor: Vendor, scale: str, synthetic: bool, runtime: str) -> dict[str, object]:
+    return {
+        "vendor": vendor.name,
+        "hardware": case.hardware,
+        "nnodes": case.nnodes,
+        "nproc": case.nproc,
+        "model": case.model,
+        "framework": case.framework_name,
+        "framework_version": case.framework_version,
+        "scale": scale,
+        "synthetic": synthetic,
+        "runtime": runtime,
+    }
+
+
+def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
+    return {
+        "suite_code": code_hash(suite.path, suite.root / "suites" / "common"),
+        "vendor_code": code_hash(own, vendor.path / "device.py"),
+        "driver_code": code_hash(_DRIVER),
+        "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
+    }
+
+
+def _told_facts(told: Mapping[str, object]) -> dict[str, object]:
+    made = ("schema", "precision", "batch_per_card", "config", "key", "one_card_key")
+    return {name: value for name, value in told.items() if name not in made}
+
+
+def _unknown(what: str, name: str, allowed: Sequence[str]) -> list[str]:
+    if name in allowed:
+        return []
+    return [f"{what} {name!r} is unknown{near(name, list(allowed))} (there are: {', '.join(allowed)})"]

@@ -1,0 +1,140 @@
+"""The plan: the frozen answer to what exactly will run where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ..case import Case
+from ..catalog import DataItem, Metric
+from ..config import Deviation, Value
+from ..launch import RankProcess, Site, World, launchers
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class PlannedHost:
+    name: str
+    address: str
+    noderank: int
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A case, resolved; before a lease ``hosts`` hold the devices that it would get were all free."""
+
+    case: Case
+    vendor: str
+    scale: str
+    synthetic: bool
+    throughput_only: bool
+    metric: Metric
+    target: float
+    sample_unit: str
+    device: str
+    backend: str
+    torch_plugin: str | None
+    visible_devices: str | None
+    runtime: str
+    launcher: str
+    extern: str | None  # within the code that the hosts get
+    values: Mapping[str, Value]
+    deviations: tuple[Deviation, ...]
+    manifest: tuple[DataItem, ...]
+    flops_per_sample: float | None
+    peak_tflops: float | None  # dense, of one card at the config's precision
+    min_efficiency: float
+    hosts: tuple[PlannedHost, ...]
+    fingerprint: Mapping[str, object]
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return {key: value.value for key, value in self.values.items()}
+
+    @property
+    def data_dir(self) -> str | None:
+        return self.config["data_dir"] or None
+
+    @property
+    def precision(self) -> str:
+        return str(self.config["precision"])
+
+    @property
+    def scaling(self) -> str:
+        return str(self.config["scaling"])
+
+    @property
+    def program(self) -> str:
+        """The training program, within the code that the hosts get."""
+        return f"suites/{self.case.model}/{self.case.framework_name}/run_pretraining.py"
+
+    def seed(self, round_number: int) -> int:
+        return int(self.config["seed"]) + round_number - 1
+
+    def placed(self, devices: Sequence[Sequence[int]]) -> Plan:
+        """The same plan on the devices that leases gave."""
+        pairs = zip(self.hosts, devices, strict=True)
+        return replace(self, hosts=tuple(replace(host, devices=tuple(held)) for host, held in pairs))
+
+    def processes(self, world: World, noderank: int, site: Site) -> list[RankProcess]:
+        return launchers()[self.launcher](world, noderank, site)
+
+    def case_json(self, round_number: int, seed: int, code_root: str) -> dict[str, Any]:
+        """What a rank reads: everything decided, nothing left to merge."""
+        return {
+            "schema": SCHEMA,
+            **self._facts(),
+            "round": round_number,
+            "seed": seed,
+            "extern": f"{code_root}/{self.extern}" if self.extern else None,
+            "config": {**self.config, "seed": seed},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """What reports read, but for what only a round knows: its number, Python, ports and code."""
+        return {
+            "schema": SCHEMA,
+            **self._facts(),
+            "extern": self.extern,
+            "config": self.config,
+            "values": {key: asdict(value) for key, value in self.values.items()},
+            "deviations": [asdict(deviation) for deviation in self.deviations],
+            "manifest": [_without_none(asdict(item)) for item in self.manifest],
+            "flops_per_sample": self.flops_per_sample,
+            "peak_tflops": self.peak_tflops,
+            "min_efficiency": self.min_efficiency,
+            "scaling": self.scaling,
+            "hosts": [{**asdict(host), "devices": list(host.devices)} for host in self.hosts],
+            "runtime": self.runtime,
+            "launcher": self.launcher,
+            "fingerprint": dict(self.fingerprint),
+        }
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "case": str(self.case),
+            "model": self.case.model,
+            "framework": self.case.framework_name,
+            "framework_version": self.case.framework_version,
+            "vendor": self.vendor,
+            "hardware": self.case.hardware,
+            "nnodes": self.case.nnodes,
+            "nproc": self.case.nproc,
+            "scale": self.scale,
+            "synthetic": self.synthetic,
+            "throughput_only": self.throughput_only,
+            "metric": {**asdict(self.metric), "target": self.target},
+            "sample_unit": self.sample_unit,
+            "device": self.device,
+            "backend": self.backend,
+            "torch_plugin": self.torch_plugin,
+            "data_dir": self.data_dir,
+        }
+
+
+def _without_none(item: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in item.items() if value is not None}
