@@ -1,0 +1,253 @@
+"""A rank's side: the case, the config, the clock, and the last word of a process that fails."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver import driver, perflog
+from flagperf_driver.driver import Config, DriverError, Metric, RunCase, World
+from tests.driver.lab import REPO
+
+CASE: dict[str, Any] = {
+    "schema": 1,
+    "case": "m:f:H:1:2:1",
+    "model": "m",
+    "framework": "f",
+    "vendor": "v",
+    "hardware": "H",
+    "nnodes": 1,
+    "nproc": 2,
+    "round": 1,
+    "seed": 42,
+    "scale": "small",
+    "synthetic": False,
+    "throughput_only": False,
+    "metric": {"name": "top1", "direction": "higher", "unit": "fraction", "target": 0.8},
+    "sample_unit": "images",
+    "device": "cpu",
+    "backend": "gloo",
+    "torch_plugin": None,
+    "data_dir": None,
+    "extern": "/code/extern",
+    "config": {"learning_rate": 0.1, "lr_gamma": None},
+}
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a rank's program as the agent would; ``log`` sends its output to the log beforehand."""
+
+    def run(program: str, *, log: bool = False, env: dict[str, str] | None = None) -> Any:
+        (tmp_path / "case.json").write_text(json.dumps(CASE))
+        (tmp_path / "program.py").write_text(program)
+        outer = {name: value for name, value in os.environ.items() if not name.startswith("FLAGPERF")}
+        inner = {
+            "PYTHONPATH": str(REPO),
+            "FLAGPERF_CASE": str(tmp_path / "case.json"),
+            "FLAGPERF_LOG_DIR": str(tmp_path),
+            "RANK": "1",
+            "LOCAL_RANK": "1",
+            "WORLD_SIZE": "2",
+        }
+        command = [sys.executable, str(tmp_path / "program.py")]
+        options: dict[str, Any] = {"env": {**outer, **inner, **(env or {})}, "text": True, "timeout": 30}
+        if not log:
+            return subprocess.run(command, capture_output=True, check=False, **options)
+        with (tmp_path / "rank1.out.log").open("a") as out:
+            return subprocess.run(command, stdout=out, stderr=out, check=False, **options)
+
+    return run
+
+
+def records(folder: Path) -> list[perflog.Record]:
+    with (folder / "rank1.out.log").open("rb") as stream:
+        return list(perflog.read(stream))
+
+
+def events(folder: Path) -> list[str]:
+    return [record.event for record in records(folder)]
+
+
+HELLO = "from flagperf_driver import driver\n"
+MAIN = HELLO + "def main(rank):\n    {}\ndriver.run(main)\n"
+
+
+def test_the_case_is_typed() -> None:
+    case = RunCase.from_json(CASE)
+    assert case.metric == Metric("top1", "higher", "fraction", 0.8)
+    assert case.extern == Path("/code/extern")
+    assert case.data_dir is None
+    assert case.config.learning_rate == 0.1
+    with pytest.raises(AttributeError):
+        case.seed = 1  # type: ignore[misc]
+
+
+def test_everything_wrong_with_a_case_is_told_at_once() -> None:
+    body = {name: value for name, value in CASE.items() if name not in ("seed", "device")}
+    with pytest.raises(DriverError) as error:
+        RunCase.from_json({**body, "schema": 9, "metric": {"name": "x"}}, "case.json")
+    for part in ("'seed'", "'device'", "schema is 9", "'direction'", "'target'"):
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"), [("{", "not JSON"), ("[]", "not an object"), (None, "cannot be read")]
+)
+def test_a_case_file_that_is_none(tmp_path: Path, text: str | None, part: str) -> None:
+    path = tmp_path / "case.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DriverError, match=part):
+        RunCase.load(path)
+
+
+def test_config_by_attribute() -> None:
+    config = Config({"learning_rate": 0.1, "lr_gamma": None})
+    assert config.lr_gamma is None
+    assert "learning_rate" in config
+    assert "other" not in config
+    assert config.as_dict() == {"learning_rate": 0.1, "lr_gamma": None}
+    assert sorted(config) == dir(config) == ["learning_rate", "lr_gamma"]
+
+
+def test_an_unknown_option_is_told_with_near_matches() -> None:
+    config = Config({"learning_rate": 0.1})
+    with pytest.raises(AttributeError, match=re.escape("no 'learning_rte'; did you mean 'learning_rate'?")):
+        _ = config.learning_rte
+    assert getattr(config, "learning_rte", 5) == 5
+
+
+def test_config_is_frozen() -> None:
+    config = Config({"learning_rate": 0.1})
+    with pytest.raises(AttributeError, match="frozen"):
+        config.learning_rate = 1
+    with pytest.raises(AttributeError, match="frozen"):
+        del config.learning_rate
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_config_travels_to_loader_processes(again: Callable[[Config], Config]) -> None:
+    assert again(Config({"a": 1})) == Config({"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("direction", "value", "reached"),
+    [("higher", 0.8, True), ("higher", 0.79, False), ("lower", 0.8, True), ("lower", 0.81, False)],
+)
+def test_the_target(direction: str, value: float, reached: bool) -> None:
+    metric = Metric("x", direction, "", 0.8)
+    assert metric.reached(value) is reached
+    assert not metric.reached(float("nan"))
+
+
+def test_the_world_comes_from_the_environment() -> None:
+    names = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "NODE_RANK": "1"}
+    assert World.from_environment(names) == World(5, 1, 8, 4, 1)
+    assert World.from_environment({}) == World()
+    with pytest.raises(DriverError, match=r"RANK='x'.*\n.*WORLD_SIZE='-1'"):
+        World.from_environment({"RANK": "x", "WORLD_SIZE": "-1"})
+
+
+def test_the_age_holds_the_interpreters_own_start(run: Run, tmp_path: Path) -> None:
+    before = time.monotonic()
+    run("import time; time.sleep(0.5)\n" + MAIN.format("print('age', rank.age())"))
+    wall = time.monotonic() - before
+    age = float((tmp_path / "rank1.out.log").read_text().split("age ")[1].split()[0])
+    assert 0.5 < age <= wall + 0.02
+
+
+def test_output_goes_to_the_ranks_log(run: Run, tmp_path: Path) -> None:
+    result = run(
+        MAIN.format("import sys, os; print('out'); print('err', file=sys.stderr); os.system('echo child')")
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    log = (tmp_path / "rank1.out.log").read_text()
+    assert all(word in log for word in ("out\n", "err\n", "child\n"))
+    assert (tmp_path / "rank1.progress").stat().st_size == 32
+
+
+def test_output_that_is_in_the_log_already_is_not_doubled(run: Run, tmp_path: Path) -> None:
+    run(MAIN.format("print('once')"), log=True)
+    assert (tmp_path / "rank1.out.log").read_text().count("once") == 1
+    assert events(tmp_path) == ["INIT_START"]
+
+
+def test_an_exception_is_the_ranks_last_word(run: Run, tmp_path: Path) -> None:
+    result = run(MAIN.format("raise ValueError('loss is NaN')"))
+    assert result.returncode == 1
+    assert events(tmp_path) == ["INIT_START", "FAILED"]
+    assert records(tmp_path)[1].value == {"type": "ValueError", "error": "loss is NaN"}
+    assert records(tmp_path)[1].rank == 1
+    assert "Traceback" in (tmp_path / "rank1.out.log").read_text()
+
+
+def test_an_import_error_before_main_is_told_too(run: Run, tmp_path: Path) -> None:
+    result = run(HELLO + "import no_such_module\n" + MAIN.format("pass"))
+    assert result.returncode == 1
+    assert records(tmp_path)[-1].value["type"] == "ModuleNotFoundError"
+    assert (tmp_path / "rank1.out.log").read_text().count("Traceback") == 1
+
+
+def test_a_failure_does_not_wait_for_threads(run: Run) -> None:
+    body = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); 1 / 0"
+    before = time.monotonic()
+    assert run(MAIN.format(body)).returncode == 1
+    assert time.monotonic() - before < 10
+
+
+@pytest.mark.parametrize(("code", "failed"), [("0", []), ("", []), ("4", ["FAILED"])])
+def test_sys_exit_keeps_its_code(run: Run, tmp_path: Path, code: str, failed: list[str]) -> None:
+    assert run(MAIN.format(f"import sys; sys.exit({code})")).returncode == int(code or 0)
+    assert events(tmp_path) == ["INIT_START", *failed]
+
+
+def test_a_case_that_is_missing_is_told(run: Run, tmp_path: Path) -> None:
+    assert run(MAIN.format("pass"), env={"FLAGPERF_CASE": "/no/such/case.json"}).returncode == 1
+    assert "/no/such/case.json: cannot be read" in records(tmp_path)[-1].value["error"]
+
+
+def test_sigterm_ends_a_rank_whose_parent_ignored_it(run: Run) -> None:
+    program = MAIN.format("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)")
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert run(program).returncode == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sigusr1_shows_the_stacks_and_ends_nothing(run: Run, tmp_path: Path) -> None:
+    body = "import os, signal; os.kill(os.getpid(), signal.SIGUSR1); print('alive')"
+    assert run(MAIN.format(body)).returncode == 0
+    log = (tmp_path / "rank1.out.log").read_text()
+    assert "most recent call first" in log
+    assert "alive" in log
+
+
+def test_importing_it_outside_a_round_changes_nothing() -> None:
+    code = (
+        "import sys, signal; before = signal.getsignal(15), sys.excepthook; import flagperf_driver.driver; "
+    )
+    code += "assert before == (signal.getsignal(15), sys.excepthook)"
+    env = {"PYTHONPATH": str(REPO), "PATH": os.environ["PATH"]}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_the_age_is_never_negative() -> None:
+    assert 0 <= driver.process_age() < time.monotonic()

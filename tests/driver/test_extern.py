@@ -1,0 +1,105 @@
+"""A vendor's own steps: what replaces, what is refused, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver.extern import ExternError, load
+
+ALLOWED = ["convert_model", "create_optimizer", "model_to_ddp"]
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def extern(folder: Path, adapter: str, **others: str) -> Path:
+    for name, text in {"trainer_adapter": adapter, **others}.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+def test_functions_replace_by_name(tmp_path: Path) -> None:
+    found = load(extern(tmp_path, "def convert_model(ctx, model): return 'ours'\n"), ALLOWED)
+    assert list(found) == ["convert_model"]
+    assert found["convert_model"](None, None) == "ours"
+
+
+def test_private_and_imported_names_and_constants_replace_nothing(tmp_path: Path) -> None:
+    text = "from os.path import join as model_to_ddp\nfrom json import *\nLIMIT = 3\ndef _helper(): pass\n"
+    assert load(extern(tmp_path, text), ALLOWED) == {}
+
+
+def test_an_assigned_function_replaces(tmp_path: Path) -> None:
+    text = "import json\ncreate_optimizer = json.loads\nif True:\n    model_to_ddp = len\n"
+    found = load(extern(tmp_path, text), ALLOWED)
+    assert found["create_optimizer"]("1") == 1
+    assert found["model_to_ddp"] is len
+
+
+def test_every_unknown_function_is_told_with_near_matches(tmp_path: Path) -> None:
+    text = "def convert_modle(): pass\n\ndef train_faster(): pass\n"
+    with pytest.raises(ExternError) as error:
+        load(extern(tmp_path, text), ALLOWED)
+    first, second = error.value.problems
+    assert "trainer_adapter.py:1: 'convert_modle' is not a step that can be replaced" in first
+    assert first.endswith("; did you mean 'convert_model'?")
+    assert "trainer_adapter.py:3: 'train_faster'" in second
+    assert "there is: convert_model, create_optimizer, model_to_ddp" in second
+
+
+def test_a_step_that_is_no_function(tmp_path: Path) -> None:
+    with pytest.raises(ExternError, match="'convert_model' is a step's name, but no function"):
+        load(extern(tmp_path, "convert_model = 3\n"), ALLOWED)
+
+
+def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ExternError, match=r"trainer_adapter\.py:2: "):
+        load(extern(tmp_path, "x = 1\ndef (\n"), ALLOWED)
+
+
+def test_a_folder_whose_files_would_not_be_used(tmp_path: Path) -> None:
+    (tmp_path / "trainer_adaptor.py").touch()
+    with pytest.raises(ExternError, match=r"no trainer_adapter\.py.*there is trainer_adaptor\.py"):
+        load(tmp_path, ALLOWED)
+
+
+@pytest.mark.parametrize("folder", [None, Path("/no/such/folder")])
+def test_no_extern_no_overrides(folder: Path | None) -> None:
+    assert load(folder, ALLOWED) == {}
+
+
+def test_an_empty_package_has_no_overrides(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").touch()
+    assert load(tmp_path, ALLOWED) == {}
+
+
+@pytest.mark.parametrize("how", ["from .ourlayers import NAME", "from ourlayers import NAME"])
+@pytest.mark.parametrize("init", [False, True])
+def test_neighbours_can_be_imported(tmp_path: Path, how: str, init: bool) -> None:
+    text = how + "\ndef convert_model(ctx, model): return NAME\n"
+    folder = extern(tmp_path, text, ourlayers="NAME = 'fused'\n", **({"__init__": ""} if init else {}))
+    assert load(folder, ALLOWED)["convert_model"](None, None) == "fused"
+
+
+def test_the_suites_modules_come_before_neighbours_of_the_same_name(tmp_path: Path) -> None:
+    text = "import json\ndef convert_model(ctx, model): return json.__name__, hasattr(json, 'loads')\n"
+    folder = extern(tmp_path, text, json="", string="")
+    assert load(folder, ALLOWED)["convert_model"](None, None) == ("json", True)
+    assert sys.path[-1] == str(folder)
+
+
+def test_without_neighbours_the_path_is_left_alone(tmp_path: Path) -> None:
+    before = list(sys.path)
+    load(extern(tmp_path, "def convert_model(ctx, model): pass\n"), ALLOWED)
+    assert sys.path == before
+    assert "trainer_adapter" not in sys.modules

@@ -1,0 +1,64 @@
+"""The far side on a host's old Python, with nothing installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.driver.lab import REPO, Lab
+
+PACKAGE = REPO / "flagperf_driver"
+MODULES = sorted(
+    ".".join(path.relative_to(REPO).with_suffix("").parts)
+    for path in PACKAGE.rglob("*.py")
+    if "pytorch" not in path.relative_to(PACKAGE).parts and path.stem != "__init__"
+)
+
+
+def old_pythons() -> list[str]:
+    """The 3.8 and 3.9 at hand that run; a version manager's stand-in for one may not."""
+    names = [shutil.which(name) for name in ("python3.8", "python3.9")]
+    kept = sorted(Path.home().glob(".pyenv/versions/3.[89].*/bin/python"))
+    return [path for path in dict.fromkeys([*filter(None, names), *map(str, kept)]) if _runs(path)]
+
+
+def _runs(python: str) -> bool:
+    command = [python, "-I", "-S", "-c", "import sys; assert sys.version_info[:2] in ((3, 8), (3, 9))"]
+    return subprocess.run(command, capture_output=True, check=False, timeout=20).returncode == 0
+
+
+def importing(python: str, modules: list[str]) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; sys.path.append({str(REPO)!r})\n" + "".join(f"import {name}\n" for name in modules)
+    command = [python, "-I", "-S", "-B", "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_there_is_something_to_import() -> None:
+    assert "flagperf_driver.driver" in MODULES
+    assert "flagperf_driver.node.agent" in MODULES
+
+
+@pytest.mark.parametrize("python", [sys.executable, *old_pythons()])
+def test_everything_imports_without_any_package(python: str) -> None:
+    assert importing(python, MODULES).stderr == ""
+    assert "ModuleNotFoundError" in importing(python, ["pytest"]).stderr  # nothing installed, indeed
+
+
+@pytest.mark.parametrize("python", old_pythons())
+def test_the_agent_runs_a_round(python: str, tmp_path: Path) -> None:
+    lab = Lab(tmp_path, python)
+    try:
+        lab.start("train(1, 5)\nlog(events.FINISHED)", "train(1, 10)\nraise ValueError('no')")
+        fault = lab.wait_for("fault")
+        lab.end()
+        assert fault["sentence"] == "rank 1 ended with exit code 1: ValueError: no"
+        assert lab.exit(0)["code"] == 0
+    finally:
+        lab.close()
+        lab.hang_up()
+        assert lab.agent.stdout is not None
+        lab.agent.stdout.close()

@@ -1,0 +1,219 @@
+"""The small parts: heartbeat, seeds, the data's check, and who is judged to hang."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver import heartbeat, seeds
+from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
+from flagperf_driver.node import manifest, watch
+from flagperf_driver.node.watch import Limits, Pulse, find_silence, last_lines, last_word
+from tests.driver.lab import REPO
+
+# -- heartbeat ---------------------------------------------------------------------------------------------
+
+
+def test_a_beat_is_seen_by_another_reader(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.progress"
+    heart = Heartbeat(path)
+    assert read_heartbeat(path) is None
+    heart.beat(0, heartbeat.INIT)
+    heart.beat(7, heartbeat.EVALUATE)
+    beat = read_heartbeat(path)
+    assert beat is not None
+    assert (beat.beats, beat.step, beat.phase) == (2, 7, heartbeat.EVALUATE)
+    assert abs(beat.time - time.monotonic()) < 5
+
+
+def test_no_file_or_half_a_file_is_no_beat(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.progress"
+    assert read_heartbeat(path) is None
+    path.write_bytes(b"\1" * 20)
+    assert read_heartbeat(path) is None
+
+
+def test_a_heart_without_a_path_beats_into_nothing() -> None:
+    Heartbeat(None).beat(1, heartbeat.TRAIN)
+
+
+def test_a_beat_costs_next_to_nothing(tmp_path: Path) -> None:
+    heart = Heartbeat(tmp_path / "rank0.progress")
+    start = time.perf_counter()
+    for step in range(10_000):
+        heart.beat(step, heartbeat.TRAIN)
+    assert (time.perf_counter() - start) / 10_000 < 20e-6
+
+
+# -- seeds -------------------------------------------------------------------------------------------------
+
+
+def test_seeds_are_the_same_everywhere() -> None:
+    assert seeds.derive(42, "model") == int.from_bytes(hashlib.sha256(b"42/model/0").digest()[:4], "little")
+
+
+def test_seeds_differ_by_seed_purpose_and_rank() -> None:
+    made = {
+        seeds.derive(s, p, r)
+        for s in range(20)
+        for p in (seeds.MODEL, seeds.DATA, seeds.RANK)
+        for r in range(20)
+    }
+    assert len(made) == 20 * 3 * 20
+    assert all(0 <= seed < 2**32 for seed in made)
+
+
+def test_python_is_seeded_per_rank() -> None:
+    def draw(rank: int) -> float:
+        seeds.seed_python(42, rank)
+        return random.random()
+
+    assert draw(0) == draw(0)
+    assert draw(0) != draw(1)
+
+
+def test_the_hash_seed_is_one_python_takes() -> None:
+    env = {**os.environ, **seeds.environment(42)}
+    command = [sys.executable, "-c", "print(hash('a'))"]
+    first, second = (
+        subprocess.run(command, env=env, capture_output=True, check=True).stdout for _ in range(2)
+    )
+    assert first == second
+
+
+# -- the data's check --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for folder in ("train/a", "train/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "1.txt").write_text("x")
+    (tmp_path / "vocab.txt").write_text("hello")
+    return tmp_path
+
+
+WHOLE: list[dict[str, object]] = [
+    {"path": "train", "kind": "folder", "files": 2, "folders": 2},
+    {"path": "vocab.txt", "kind": "file", "size": 5, "sha256": hashlib.sha256(b"hello").hexdigest()},
+    {"path": "vocab.txt", "md5": hashlib.md5(b"hello").hexdigest().upper()},
+]
+
+
+def test_data_as_declared(data: Path) -> None:
+    assert manifest.verify(str(data), WHOLE) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"path": "train", "kind": "folder", "files": 3}, "train: 2 files found, 3 expected"),
+        ({"path": "train", "kind": "folder", "folders": 1}, "train: 2 folders found, 1 expected"),
+        ({"path": "vocab.txt", "size": 6, "md5": "0"}, "vocab.txt: 5 bytes found, 6 expected"),
+        ({"path": "vocab.txt", "sha256": "00"}, "sha256 is 2cf24d"),
+        ({"path": "vocab.txt", "kind": "folder"}, "no such folder; it is a file"),
+        ({"path": "train"}, "no such file; it is a folder"),
+        ({"path": "vocabulary.txt"}, "holds train, vocab.txt"),
+        ({"path": "vocab.txt", "kind": "fiel"}, "kind is 'fiel'"),
+    ],
+)
+def test_data_that_differ(data: Path, entry: Mapping[str, object], problem: str) -> None:
+    [told] = manifest.verify(str(data), [*WHOLE, entry])
+    assert problem in told
+
+
+def test_all_problems_are_told_and_a_missing_directory_is_one(data: Path) -> None:
+    assert len(manifest.verify(str(data), [{"path": "a"}, {"path": "b"}])) == 2
+    assert manifest.verify("/no/such", WHOLE) == ["/no/such: there is no such data directory"]
+
+
+def test_the_check_as_a_program(data: Path) -> None:
+    asked = json.dumps({"data_dir": str(data), "entries": [{"path": "a"}]})
+    command = [sys.executable, "-m", "flagperf_driver.node.manifest"]
+    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    told = subprocess.run(command, input=asked, env=env, capture_output=True, text=True, check=True).stdout
+    assert "no such file" in json.loads(told)["problems"][0]
+
+
+# -- who hangs ---------------------------------------------------------------------------------------------
+
+LIMITS = Limits(init_s=100, hang_s=10)
+
+
+def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> Pulse:
+    return Pulse(Path(), None if step is None else Beat(1, step, 0.0, phase), idle_s)
+
+
+@pytest.mark.parametrize(
+    ("pulses", "expected"),
+    [
+        ({}, None),
+        ({0: pulse(5, 9), 1: pulse(5, 9)}, None),
+        ({0: pulse(6, 11), 1: pulse(5, 12)}, (1, "hang")),
+        ({0: pulse(6, 12), 1: pulse(5, 1)}, None),  # it waits for one that works
+        ({0: pulse(6, 0), 1: pulse(5, 11)}, (1, "hang")),  # ranks that need not wait for each other
+        ({0: pulse(5, 11), 1: pulse(5, 12), 2: pulse(5, 11, heartbeat.EVALUATE)}, (2, "hang")),
+        ({0: pulse(5, 11), 1: pulse(5, 12)}, (1, "hang")),
+        ({0: pulse(0, 50), 1: pulse(0, 50)}, None),
+        ({0: pulse(0, 101), 1: pulse(None, 101)}, (1, "init_timeout")),
+        ({0: pulse(0, 11, heartbeat.EVALUATE)}, None),  # before its first step
+    ],
+)
+def test_the_rank_everyone_waits_for(pulses: dict[int, Pulse], expected: tuple[int, str] | None) -> None:
+    found = find_silence(pulses, LIMITS)
+    assert (None if found is None else (found.rank, found.kind)) == expected
+
+
+def test_a_pause_of_the_agent_is_no_silence(tmp_path: Path) -> None:
+    mine = Pulse(tmp_path / "rank0.progress")
+    mine.read(3600)
+    assert mine.idle_s < 10
+    mine.read(0.5)
+    assert mine.idle_s > 2
+
+
+# -- a log's last words --------------------------------------------------------------------------------------
+
+
+def test_last_lines_leave_perflog_lines_and_old_progress_out(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("first\n10%\r20%\r30%\n[PerfLog] {}\n\nlast")
+    assert last_lines(path) == ["first", "30%", "last"]
+    assert last_lines(path, 1) == ["last"]
+    assert last_lines(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "word"),
+    [
+        ([], ""),
+        (["a", "b"], "b"),
+        (["ValueError: bad", "WARNING: leaked semaphore"], "ValueError: bad"),
+        (["torch.OutOfMemoryError: 3 GiB", "[rank0] bye"], "torch.OutOfMemoryError: 3 GiB"),
+        (["Fatal Python error: Aborted", "Thread 1:", "Extension modules: x"], "Fatal Python error: Aborted"),
+        (["KeyError: 1", "During handling", "TypeError: 2"], "TypeError: 2"),
+    ],
+)
+def test_the_line_that_says_why(lines: list[str], word: str) -> None:
+    assert last_word(lines) == word
+
+
+def test_a_tail_reads_what_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    tail = watch.LogTail(path, None)
+    assert list(tail.new()) == []
+    path.write_text('[PerfLog] {"event": "A"}\n[PerfLog] {"event"')
+    assert [record.event for record in tail.new()] == ["A"]
+    with path.open("a") as log:
+        log.write(': "B"}')
+    assert list(tail.new()) == []
+    assert [record.event for record in tail.new(to_the_end=True)] == ["B"]
