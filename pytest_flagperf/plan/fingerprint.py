@@ -11,9 +11,10 @@ from pathlib import Path
 SCHEMA = 1
 # Where, how long and with what schedule one trains: different from shape to shape, no matter of speed.
 NOT_COMPARED = frozenset([
-    "vendor", "data_dir", "seed", "train_batch_size", "precision", "scaling", "min_efficiency", "shuffle_labels",
-    "learning_rate", "max_steps", "max_epochs", "max_samples", "max_time_s", "throughput_only", "throughput_steps",
-    "timing_warmup_steps", "log_freq", "eval_batch_size", "eval_steps", "eval_start_steps", "eval_at_start",
+    "vendor", "data_dir", "seed", "train_batch_size", "precision", "scaling", "min_efficiency",
+    "shuffle_labels", "learning_rate", "max_steps", "max_epochs", "max_samples", "max_time_s",
+    "throughput_only", "throughput_steps", "timing_warmup_steps", "log_freq", "eval_batch_size",
+    "eval_steps", "eval_start_steps", "eval_at_start",
     "checkpoint_steps", "checkpoint_dir", "init_timeout_s", "hang_timeout_s", "round_timeout_s",
 ])  # fmt: skip
 _SCHEDULE = "lr_"

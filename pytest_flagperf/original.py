@@ -1,0 +1,152 @@
+"""The original's ``test_conf.py``, read as it is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from .case import Case, CaseError
+from .config.module import Assigned, load
+from .problems import Problems, near
+
+# What each name must hold; all of them may be missing, and those that are no dict may be None.
+_TYPES: Mapping[str, type] = {
+    "VENDOR": str,
+    "CASES": dict,
+    "ACCE_CONTAINER_OPT": str,
+    "ACCE_VISIBLE_DEVICE_ENV_NAME": str,
+    "PIP_SOURCE": str,
+    "SHM_SIZE": str,
+    "CLEAR_CACHES": bool,
+    "FLAGPERF_PATH": str,
+    "FLAGPERF_LOG_PATH": str,
+    "FLAGPERF_LOG_LEVEL": str,
+}
+_OURS = {"VENDOR": "vendor", "FLAGPERF_LOG_PATH": "reports", "PIP_SOURCE": "pip_source"}
+_WITHOUT_EFFECT = {
+    "ACCE_CONTAINER_OPT": "containers are not in this version",
+    "ACCE_VISIBLE_DEVICE_ENV_NAME": "visible_devices in vendor.toml names the variable",
+    "SHM_SIZE": "containers are not in this version",
+    "CLEAR_CACHES": "containers, before whose start caches are cleared, are not in this version",
+    "FLAGPERF_PATH": "the code is brought to every host before a round",
+    "FLAGPERF_LOG_LEVEL": "pytest's -q and -v say how much is told",
+}
+
+
+class OriginalError(Problems):
+    """A file of the original that cannot be used."""
+
+
+@dataclass(frozen=True)
+class NamedCase:
+    """One entry of CASES."""
+
+    case: Case
+    data_dir: str | None
+    where: str
+
+
+@dataclass(frozen=True)
+class TestConf:
+    """What the file says; ``given`` holds each known name with its value, file and line."""
+
+    __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
+
+    file: Path
+    cases: tuple[NamedCase, ...]
+    given: Mapping[str, Assigned]
+    unknown: tuple[str, ...]
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What it says about options of ours, by their keys."""
+        said = {ours: self.value(theirs) for theirs, ours in _OURS.items()}
+        return {key: value for key, value in said.items() if value}
+
+    @property
+    def without_effect(self) -> list[str]:
+        """A sentence for each name that changes nothing here."""
+        told = [
+            f"{self.where(name)}: {name} has no effect: {reason}"
+            for name, reason in _WITHOUT_EFFECT.items()
+            if self.value(name)
+        ]
+        return [*told, *self.unknown]
+
+    def value(self, name: str) -> object:
+        return self.given[name].value if name in self.given else None
+
+    def where(self, name: str) -> str:
+        return f"{self.given[name].file}:{self.given[name].line}"
+
+
+def read(file: Path) -> TestConf:
+    """Run the file and check what it says; raises one error with everything that is wrong with it."""
+    names = load(file).names
+    given = {name: names[name] for name in _TYPES if name in names}
+    problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
+    cases = given.get("CASES")
+    if cases is None:
+        problems.append(
+            f'{file}: CASES is missing; write CASES = {{"model:framework:...": "data directory"}}'
+        )
+    found: list[NamedCase] = []
+    if cases and isinstance(cases.value, dict):
+        found = list(_cases(cases, cases.value, problems))
+    if problems:
+        raise OriginalError(problems)
+    unknown = [name for name in names if name not in _TYPES]
+    return TestConf(file, tuple(found), given, tuple(_unknown(name, names[name]) for name in unknown))
+
+
+def _wrong_type(name: str, given: Assigned) -> Iterator[str]:
+    wanted = _TYPES[name]
+    if not isinstance(given.value, wanted) and (given.value is not None or wanted is dict):
+        words = {str: "a string", bool: "True or False", dict: "a dict of case strings to data directories"}
+        yield f"{given.file}:{given.line}: {name} is {given.value!r}; wanted is {words[wanted]}"
+
+
+def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str]) -> Iterator[NamedCase]:
+    lines = _lines(cases.file)
+    for key, count in lines.items():
+        if len(count) > 1 and key in entries:
+            places = " and ".join(map(str, count))
+            problems.append(f"{cases.file}:{count[-1]}: case {key!r} stands in lines {places}; keep one")
+    for key, folder in entries.items():
+        where = f"{cases.file}:{lines.get(key, [cases.line])[0]}"
+        if folder is not None and not isinstance(folder, str):
+            problems.append(f"{where}: the data directory of case {key!r} is {folder!r}; wanted is a string")
+            continue
+        try:
+            yield NamedCase(Case.parse(str(key)), folder or None, where)
+        except CaseError as error:
+            problems += [f"{where}: {problem}" for problem in error.problems]
+
+
+def _lines(file: Path) -> dict[object, list[int]]:
+    """Where each key of a dict stands in the file; a dict itself forgets what it held twice."""
+    found: dict[object, list[int]] = {}
+    for node in _assigned(ast.parse(file.read_bytes()), "CASES"):
+        for key in node.keys if isinstance(node, ast.Dict) else ():
+            if isinstance(key, ast.Constant):
+                found.setdefault(key.value, []).append(key.lineno)
+    return found
+
+
+def _assigned(tree: ast.Module, name: str) -> list[ast.expr]:
+    """The value of the last plain assignment to a name."""
+    values = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and any(isinstance(to, ast.Name) and to.id == name for to in node.targets)
+    ]
+    return values[-1:]
+
+
+def _unknown(name: str, given: Assigned) -> str:
+    place = f"{given.file}:{given.line}"
+    return f"{place}: {name} is no setting of a test_conf.py and has no effect{near(name, list(_TYPES))}"
