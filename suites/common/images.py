@@ -1,0 +1,431 @@
+"""Labelled images for the vision suites: folders as ImageNet has them, tensors in memory, synthetic ones.
+
+A *source* reads the batch that a ``Draw`` names. A *share* draws one rank's batches, epoch by epoch. A
+*loader* joins the two, with or without worker processes. Pixels travel as bytes and become normalised floats
+on the device, so that four times less is copied and the workers only decode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
+
+Array: TypeAlias = npt.NDArray[Any]
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom, in pixels of the picture as it is stored."""
+
+
+class ImagesError(ValueError):
+    """The images are not there, or not laid out as they should be."""
+
+
+class Images(NamedTuple):
+    """A batch."""
+
+    pixels: Tensor
+    """(N, 3, H, W): bytes from a source, floats once they are prepared."""
+    labels: Tensor
+    mirrored: Tensor | None = None
+    """Which of them are to be mirrored, on the device; None: none."""
+
+
+class Draw(NamedTuple):
+    """The samples of one batch, and the epoch they are drawn for: what is random in them hangs on both."""
+
+    epoch: int
+    indices: Array
+
+
+class Source(Protocol):
+    """Where batches come from."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, draw: Draw) -> Images: ...
+
+
+# -- what there is -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of ``<root>/<class>/<image>``. Arrays, not lists: workers share them without copying."""
+
+    root: Path
+    classes: tuple[str, ...]
+    names: Array
+    """Paths below the root, as bytes."""
+    labels: Array
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def path(self, index: int) -> Path:
+        """Give the file of one image."""
+        return self.root / os.fsdecode(bytes(self.names[index]))
+
+    def relabelled(self, classes: Sequence[str]) -> Listing:
+        """Number the classes as another listing does: validation as training."""
+        if strange := sorted(set(self.classes) - set(classes)):
+            raise ImagesError(f"{self.root}: {_some(strange)}: not of the {len(classes)} classes trained on")
+        numbers: Array = np.searchsorted(np.array(classes), np.array(self.classes))  # both are sorted
+        return Listing(self.root, tuple(classes), self.names, numbers[self.labels])
+
+
+def list_folder(root: Path, cache: Path | None = None) -> Listing:
+    """List a folder of class folders, from the cache where no folder has changed since.
+
+    The cache lies beside the user's other caches: a data folder may be read-only, and shared.
+    """
+    folders = _class_folders(root)
+    kept = (cache or default_cache()) / f"{_fingerprint(root, folders)}.npz"
+    classes = tuple(folder.name for folder in folders)
+    if (found := _load(kept)) is not None:
+        return Listing(root, classes, *found)
+    names, labels = _scan(folders)
+    _store(kept, names, labels)
+    return Listing(root, classes, names, labels)
+
+
+def default_cache() -> Path:
+    """Give the folder that listings are cached in."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return Path(home) / "pytest-flagperf" / "listings"
+
+
+def _class_folders(root: Path) -> list[Path]:
+    if not root.is_dir():
+        raise ImagesError(f"{root}: no such folder; expected <class>/<image> below it")
+    if folders := sorted(Path(entry.path) for entry in os.scandir(root) if entry.is_dir()):
+        return folders
+    raise ImagesError(f"{root}: no class folders in it; expected <class>/<image> below it")
+
+
+def _fingerprint(root: Path, folders: Sequence[Path]) -> str:
+    parts = [os.fspath(root.resolve()), *(f"{folder.name} {folder.stat().st_mtime_ns}" for folder in folders)]
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:24]
+
+
+def _scan(folders: Sequence[Path]) -> tuple[Array, Array]:
+    with ThreadPoolExecutor(16) as pool:  # on a network file system each folder is a round trip
+        found = list(pool.map(_images_in, folders))
+    if empty := [folder.name for folder, names in zip(folders, found, strict=True) if not names]:
+        known = " ".join(sorted(SUFFIXES))
+        raise ImagesError(f"{folders[0].parent}: no images in {_some(empty)}; known are {known}")
+    labels: Array = np.repeat(np.arange(len(folders)), [len(names) for names in found])
+    return np.array([name for names in found for name in names], dtype=np.bytes_), labels
+
+
+def _images_in(folder: Path) -> list[bytes]:
+    names = (entry.name for entry in os.scandir(folder))
+    known = (name for name in names if Path(name).suffix.lower() in SUFFIXES)
+    return sorted(os.fsencode(f"{folder.name}/{name}") for name in known)
+
+
+def _load(path: Path) -> tuple[Array, Array] | None:
+    try:
+        with np.load(path) as kept:
+            return kept["names"], kept["labels"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None  # not there, or not whole: list anew
+
+
+def _store(path: Path, names: Array, labels: Array) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            np.savez(file, names=names, labels=labels)
+        Path(file.name).replace(path)
+    except OSError:
+        return  # nowhere to keep it: the next one lists anew
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+# -- sources -----------------------------------------------------------------------------------------------
+
+
+def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
+    """Choose 8 to 100 % of the area at an aspect of 3:4 to 4:3; after ten that do not fit, the middle."""
+    for _ in range(10):
+        area, aspect = width * height * rng.uniform(0.08, 1.0), math.exp(rng.uniform(-1, 1) * math.log(4 / 3))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
+            return left, top, left + w, top + h
+    return _middle(width, height, min(width, height * 4 / 3), min(height, width * 4 / 3))
+
+
+def center_box(fraction: float) -> Callable[[int, int, np.random.Generator], Box]:
+    """Choose the middle square of so much of the shorter side: 224/256 for Resize(256), CenterCrop(224)."""
+
+    def choose(width: int, height: int, _: np.random.Generator) -> Box:
+        side = min(width, height) * fraction
+        return _middle(width, height, side, side)
+
+    return choose
+
+
+def _middle(width: int, height: int, w: float, h: float) -> Box:
+    left, top = (width - w) / 2, (height - h) / 2
+    return left, top, left + w, top + h
+
+
+@dataclass(frozen=True)
+class FolderImages:
+    """Files of a listing, each cut to a box and brought to one size by one resampling."""
+
+    listing: Listing
+    size: int
+    box: Callable[[int, int, np.random.Generator], Box]
+    labels: Array
+    mirror: bool = False
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.listing)
+
+    def __getitem__(self, draw: Draw) -> Images:
+        pixels: Array = np.empty((len(draw.indices), self.size, self.size, 3), np.uint8)
+        mirrored: Array = np.zeros(len(draw.indices), np.bool_)
+        for place, index in enumerate(draw.indices):
+            rng = np.random.default_rng((self.seed, draw.epoch, int(index)))
+            pixels[place] = self._read(int(index), rng)
+            mirrored[place] = self.mirror and rng.random() < 0.5
+        labels = torch.from_numpy(self.labels[draw.indices])
+        return Images(_as_images(pixels), labels, torch.from_numpy(mirrored) if self.mirror else None)
+
+    def _read(self, index: int, rng: np.random.Generator) -> Array:
+        path = self.listing.path(index)
+        try:
+            with Image.open(path) as file:
+                picture = file.convert("RGB")
+        except OSError as error:
+            raise ImagesError(f"{path}: cannot be read as an image ({error})") from error
+        box = self.box(picture.width, picture.height, rng)
+        return np.asarray(picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box))
+
+
+def _as_images(pixels: Array) -> Tensor:
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2)  # channels last in memory, as decoders write
+
+
+@dataclass(frozen=True)
+class MemoryImages:
+    """Images that are in memory already."""
+
+    pixels: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, draw: Draw) -> Images:
+        chosen = torch.from_numpy(draw.indices)
+        return Images(self.pixels[chosen], self.labels[chosen])
+
+
+class Shape(NamedTuple):
+    """Of a batch of squares."""
+
+    images: int
+    size: int
+    classes: int
+
+
+class SyntheticImages:
+    """As many random images as asked for, of the real shape: a few batches made once and given in turn.
+
+    Nothing can be learnt from them. They are for throughput, and cost no more than the copy to the device.
+    """
+
+    POOL = 4
+
+    def __init__(self, samples: int, shape: Shape, seed: int, *, pin: bool) -> None:
+        rng = np.random.default_rng(seed)
+        self._samples, self._turn = samples, 0
+        self._pool = [_random_images(shape, rng, pin=pin) for _ in range(self.POOL)]
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, draw: Draw) -> Images:
+        self._turn = (self._turn + 1) % self.POOL
+        batch, count = self._pool[self._turn], len(draw.indices)
+        return Images(batch.pixels[:count], batch.labels[:count])
+
+
+def _random_images(shape: Shape, rng: np.random.Generator, *, pin: bool) -> Images:
+    count, size, classes = shape
+    pixels = _as_images(rng.integers(0, 256, (count, size, size, 3), np.uint8))
+    labels = torch.from_numpy(rng.integers(0, classes, count))
+    return Images(pixels.pin_memory(), labels.pin_memory()) if pin else Images(pixels, labels)
+
+
+def shuffled(labels: Array, seed: int) -> Array:
+    """Give the samples each other's labels: the control that no training may pass."""
+    permuted: Array = np.random.default_rng((seed, 0x5EED)).permutation(labels)
+    return permuted
+
+
+# -- who gets which ----------------------------------------------------------------------------------------
+
+
+class Share(Protocol):
+    """One rank's batches of an epoch."""
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+    def skip(self, batches: int) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Draw]: ...
+
+
+class TrainShare:
+    """Every epoch in a new order, the same on all ranks; each global batch is cut into equal parts.
+
+    Nothing is padded: what does not fill a global batch is left out, other samples each epoch. At equal
+    global batches the order does not depend on the number of ranks.
+    """
+
+    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int) -> None:
+        self._samples, self._batch_size, self._rank, self._world_size = samples, batch_size, rank, world_size
+        self._seed, self._epoch, self._start = seed, 0, 0
+        if not len(self):
+            raise ImagesError(
+                f"{samples} samples do not fill one batch of {batch_size} on each of {world_size} cards: "
+                "lower train_batch_size"
+            )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin this epoch next."""
+        self._epoch = epoch
+
+    def skip(self, batches: int) -> None:
+        """Leave out the first batches of the next pass, without reading them: a resumed training did them."""
+        self._start = batches
+
+    def __len__(self) -> int:
+        return self._samples // (self._batch_size * self._world_size)
+
+    def __iter__(self) -> Iterator[Draw]:
+        epoch, start, self._start = self._epoch, self._start, 0  # only this pass begins late
+        order = np.random.default_rng((self._seed, epoch)).permutation(self._samples)
+        stride = self._batch_size * self._world_size
+        for batch in range(start, len(self)):
+            first = batch * stride + self._rank * self._batch_size
+            yield Draw(epoch, order[first : first + self._batch_size])
+
+
+class EvalShare:
+    """Every sample on exactly one rank; the last batch is as long as it is, and a rank may have none."""
+
+    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int) -> None:
+        self._mine, self._batch_size = np.arange(rank, samples, world_size), batch_size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Stay the same in every epoch."""
+
+    def skip(self, batches: int) -> None:
+        """Stay whole: an evaluation is never resumed."""
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._mine) / self._batch_size)
+
+    def __iter__(self) -> Iterator[Draw]:
+        for first in range(0, len(self._mine), self._batch_size):
+            yield Draw(0, self._mine[first : first + self._batch_size])
+
+
+# -- loading -----------------------------------------------------------------------------------------------
+
+
+class Loader:
+    """A share of a source: read here, or ahead of time by workers that live as long as the loader."""
+
+    def __init__(self, source: Source, share: Share, num_workers: int = 0, *, pin: bool = False) -> None:
+        self._share = share
+        self._batches: Iterable[Images] = (
+            _parallel(source, share, num_workers, pin=pin) if num_workers else _Inline(source, share)
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin this epoch next."""
+        self._share.set_epoch(epoch)
+
+    def skip(self, batches: int) -> None:
+        """Leave out the first batches of the next pass, without reading them."""
+        self._share.skip(batches)
+
+    def __len__(self) -> int:
+        return len(self._share)
+
+    def __iter__(self) -> Iterator[Images]:
+        return iter(self._batches)
+
+
+@dataclass(frozen=True)
+class _Inline:
+    source: Source
+    share: Share
+
+    def __iter__(self) -> Iterator[Images]:
+        return (self.source[draw] for draw in self.share)
+
+
+def _parallel(source: Source, share: Share, num_workers: int, *, pin: bool) -> DataLoader[Any]:
+    return DataLoader(
+        source,  # a key is a Draw, not an int
+        sampler=share,
+        batch_size=None,  # a draw is a batch already
+        num_workers=num_workers,
+        pin_memory=pin,
+        persistent_workers=True,
+        prefetch_factor=4,
+    )
+
+
+def prepare(images: Images, device: torch.device, *, channels_last: bool) -> Images:
+    """Bring a batch to the device as bytes, and mirror and normalise it there."""
+    pixels = images.pixels.to(device, non_blocking=True)
+    if images.mirrored is not None:
+        mirrored = images.mirrored.to(device, non_blocking=True)
+        pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    mean, deviation = _moments(device)
+    floats = (pixels.to(torch.float32, memory_format=layout) - mean).div_(deviation)
+    return Images(floats, images.labels.to(device, non_blocking=True))
+
+
+_MOMENTS: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+
+def _moments(device: torch.device) -> tuple[Tensor, Tensor]:
+    if device not in _MOMENTS:  # a copy to the device per batch would be a synchronization per batch
+        mean, deviation = (torch.tensor(of, device=device).mul_(255).view(3, 1, 1) for of in (MEAN, STD))
+        _MOMENTS[device] = mean, deviation
+    return _MOMENTS[device]

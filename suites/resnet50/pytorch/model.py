@@ -1,0 +1,32 @@
+"""The model: torchvision's ResNet of bottleneck blocks, at the size that the config tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torchvision.models.resnet import Bottleneck, ResNet
+
+from flagperf_driver.pytorch import optimizers
+
+if TYPE_CHECKING:
+    from flagperf_driver.pytorch import Context
+
+
+def create_model(ctx: Context) -> nn.Module:
+    """Make the network, with fresh weights."""
+    config = ctx.config
+    block = type("Bottleneck", (Bottleneck,), {"expansion": config.expansion})
+    return ResNet(
+        block,
+        list(config.layers),
+        num_classes=config.num_classes,
+        width_per_group=config.width_per_group,
+    )
+
+
+def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
+    """Decay all parameters, as the original does; the default would spare norms and biases."""
+    groups = [{"params": list(model.parameters()), "weight_decay": ctx.config.weight_decay}]
+    return optimizers.create(ctx.config, groups)

@@ -1,0 +1,7 @@
+"""One card, for throughput: to the target it would train for two days."""
+
+from config_common import *
+
+train_batch_size = 256
+learning_rate = 0.8
+throughput_only = True

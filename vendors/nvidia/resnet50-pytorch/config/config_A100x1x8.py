@@ -1,0 +1,6 @@
+"""Eight cards, to the target: a global batch of 256."""
+
+from config_common import *
+
+train_batch_size = 32
+learning_rate = 0.1

@@ -1,0 +1,7 @@
+"""Two hosts of eight cards, for throughput."""
+
+from config_common import *
+
+train_batch_size = 256
+learning_rate = 0.8
+throughput_only = True
