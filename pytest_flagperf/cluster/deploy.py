@@ -29,6 +29,17 @@ def stage(host: Host, trees: Mapping[str, Path]) -> str:
     return str(ask(host, "stage", digest, stdin=archive)["path"])
 
 
+_RUN_MODULE = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
+def module_argv(python: str, code_root: str, module: str) -> list[str]:
+    """A staged module's argv: isolated, so that neither the current folder nor site-packages is on its path."""
+    return [python, "-I", "-S", "-c", _RUN_MODULE, code_root, module]
+
+
 def ask(host: Host, *words: str, stdin: bytes = b"") -> dict[str, Any]:
     """Have a bare host do one of the things in far.py."""
     argv = [host.python, "-I", "-S", "-c", _FAR.read_text("utf-8"), *words]

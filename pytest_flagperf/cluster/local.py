@@ -43,15 +43,13 @@ class LocalHost:
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        process = self._start(argv, env, (), subprocess.PIPE)
-        try:
-            out, err = process.communicate(stdin, timeout=timeout_s)
-        except subprocess.TimeoutExpired as late:
-            raise HostError(
-                f"{self.name}: {argv[0]} did not end within {timeout_s:g} s: {list(argv)}"
-            ) from late
-        finally:
-            _kill_session(process)
+        with self._start(argv, env, (), subprocess.PIPE) as process:
+            try:
+                out, err = process.communicate(stdin, timeout=timeout_s)
+            except subprocess.TimeoutExpired as late:
+                raise HostError(f"{self.name}: {argv[0]} did not end within {timeout_s:g} s") from late
+            finally:
+                _kill_session(process)
         return Completed(tuple(argv), process.returncode, _text(out), _text(err))
 
     def put(self, source: Path, target: str) -> None:

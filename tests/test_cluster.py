@@ -1,0 +1,160 @@
+"""A host runs, copies and converses; a fleet gives hosts out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.cluster import HostError
+from pytest_flagperf.cluster.far import PORTS, cache_root, free_port
+from pytest_flagperf.cluster.fleet import Fleet, local_fleet
+from pytest_flagperf.cluster.local import LocalHost
+
+HOST = LocalHost("here")
+ECHO = """
+import sys
+for line in sys.stdin:
+    print("noise that is no JSON"); print("[1, 2]"); sys.stdout.write(line); sys.stdout.flush()
+print('{"last": "word"}')
+sys.stderr.write("a complaint")
+"""
+
+
+def python(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+def test_run_gives_code_output_and_takes_input() -> None:
+    done = HOST.run(
+        python("import os, sys; print(sys.stdin.read() + os.environ['X']); sys.exit(3)"),
+        timeout_s=20, stdin=b"in", env={"X": "\N{GREEK SMALL LETTER ALPHA}"},
+    )  # fmt: skip
+    assert (done.code, done.out.strip(), done.err) == (3, "in\N{GREEK SMALL LETTER ALPHA}", "")
+
+
+def test_run_that_takes_too_long_is_ended_and_named() -> None:
+    started = time.monotonic()
+    with pytest.raises(HostError, match=r"here: sleep did not end within 0\.3 s"):
+        HOST.run(["sleep", "60"], timeout_s=0.3)
+    assert time.monotonic() - started < 5
+
+
+def test_run_of_nothing_says_so() -> None:
+    with pytest.raises(HostError, match="here: cannot start /no/such/program: No such file"):
+        HOST.run(["/no/such/program"], timeout_s=1)
+
+
+def test_copies_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+    source = tmp_path / "a"
+    source.write_bytes(b"x" * 100_000)
+    HOST.put(source, str(tmp_path / "deep" / "b"))
+    HOST.get(str(tmp_path / "deep" / "b"), tmp_path / "c")
+    assert (tmp_path / "c").read_bytes() == source.read_bytes()
+    with pytest.raises(OSError, match="No such file"):
+        HOST.get(str(tmp_path / "missing"), tmp_path / "d")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "deep"]
+
+
+def test_a_channel_passes_objects_and_skips_what_is_none() -> None:
+    channel = HOST.open(python(ECHO))
+    channel.send({"n": 1, "text": "two\nlines"})
+    assert channel.receive(20) == {"n": 1, "text": "two\nlines"}
+    channel.send({"big": "x" * 300_000})
+    assert channel.receive(20) == {"big": "x" * 300_000}
+    assert channel.close() == 0
+    assert channel.complaint() == "a complaint"
+
+
+def test_a_channel_tells_an_end_from_a_silence() -> None:
+    channel = HOST.open(python("import time; time.sleep(0.4)"))
+    with pytest.raises(TimeoutError, match="here: no message in time"):
+        channel.receive(0.05)
+    assert channel.receive(20) is None
+    channel.close()
+
+
+def test_a_channel_to_a_dead_program_says_so_when_spoken_to() -> None:
+    channel = HOST.open(python("pass"))
+    assert channel.receive(20) is None
+    channel._process.wait(20)
+    with pytest.raises(HostError, match="here: the program there does not listen any more"):
+        channel.send({})
+    channel.close()
+
+
+def test_closing_ends_a_program_that_does_not_end_itself() -> None:
+    channel = HOST.open(python("import time; print('{}', flush=True); time.sleep(600)"))
+    assert channel.receive(20) == {}
+    assert channel.close(timeout_s=0.1) == -signal.SIGKILL
+
+
+def test_closing_does_not_wait_for_a_stray_child_that_keeps_the_line_open() -> None:
+    stray = "import subprocess; subprocess.Popen(['sleep', '5'], start_new_session=True)"
+    channel = HOST.open(python(stray))
+    started = time.monotonic()
+    assert channel.close() == 0
+    assert channel.receive(10) is None
+    assert time.monotonic() - started < 3
+
+
+def test_a_program_is_out_of_reach_of_the_terminals_ctrl_c() -> None:
+    channel = HOST.open(python("import os; print('{\"session\": %d}' % os.getsid(0), flush=True); input()"))
+    answer = channel.receive(20)
+    assert answer is not None
+    assert answer["session"] == channel.pid != os.getsid(0)
+    channel.close()
+
+
+def test_held_files_stay_open_in_the_program_and_no_others(tmp_path: Path) -> None:
+    with (tmp_path / "held").open("w") as held, (tmp_path / "other").open("w") as other:
+        os.set_inheritable(other.fileno(), True)
+        look = (
+            "import os; print('{\"open\": %s}' % sorted(map(int, os.listdir('/proc/self/fd'))), flush=True)"
+        )
+        channel = HOST.open(python(look), hold=[held.fileno()])
+        answer = channel.receive(20)
+        channel.close()
+        assert answer is not None
+        assert held.fileno() in answer["open"]
+        assert other.fileno() not in answer["open"]
+
+
+def test_a_fleet_gives_its_first_hosts_and_says_what_it_has() -> None:
+    two = Fleet((LocalHost("a"), LocalHost("b")))
+    assert [host.name for host in two.take(1)] == ["a"]
+    with pytest.raises(HostError, match="3 hosts are wanted and there are 2: a, b"):
+        two.take(3)
+    with pytest.raises(HostError, match="two hosts have the same name: a"):
+        Fleet((LocalHost("a"), LocalHost("a")))
+    assert len(local_fleet().hosts) == 1
+
+
+def test_a_free_port_is_outside_the_range_of_outgoing_connections_and_not_always_the_same() -> None:
+    ports = {free_port() for _ in range(20)}
+    assert ports <= set(PORTS)
+    assert len(ports) > 1
+
+
+def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("FLAGPERF_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_root() == tmp_path / ".cache" / "pytest-flagperf"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_root() == tmp_path / "xdg" / "pytest-flagperf"
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "own"))
+    assert cache_root() == tmp_path / "own"
+
+
+def test_what_runs_on_a_bare_host_needs_nothing_of_the_project(tmp_path: Path) -> None:
+    from pytest_flagperf.cluster import far
+
+    argv = [sys.executable, "-I", "-S", far.__file__, "facts"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert '"cpus"' in done.stdout

@@ -1,0 +1,125 @@
+"""Code is staged by content: once, whole, and nothing but what was asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.cluster import HostError
+from pytest_flagperf.cluster.deploy import ask, stage
+from pytest_flagperf.cluster.local import LocalHost
+
+HOST = LocalHost("here")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    folder = tmp_path / "m"
+    (folder / "pytorch" / "__pycache__").mkdir(parents=True)
+    (folder / "pytorch" / "run.py").write_text("print(1)\n")
+    (folder / "pytorch" / "__pycache__" / "run.pyc").write_bytes(b"compiled")
+    (folder / "tool.sh").write_text("#!/bin/sh\n")
+    (folder / "tool.sh").chmod(0o755)
+    return folder
+
+
+def files(root: str) -> set[str]:
+    return {str(path.relative_to(root)) for path in Path(root).rglob("*") if path.is_file()}
+
+
+def test_the_tree_holds_the_driver_and_what_was_asked_for_and_nothing_else(suite: Path) -> None:
+    root = stage(HOST, {"suites/m": suite})
+    assert {path.name for path in Path(root).iterdir()} == {"flagperf_driver", "suites"}
+    assert {name for name in files(root) if name.startswith("suites")} == {
+        "suites/m/pytorch/run.py",
+        "suites/m/tool.sh",
+    }
+    assert "flagperf_driver/perflog.py" in files(root)
+    assert os.access(f"{root}/suites/m/tool.sh", os.X_OK)
+    assert not os.access(f"{root}/suites/m/pytorch/run.py", os.X_OK)
+
+
+def test_equal_content_is_staged_once_and_another_content_elsewhere(suite: Path) -> None:
+    first = stage(HOST, {"suites/m": suite})
+    mark = Path(first) / "used"
+    mark.touch()
+    os.utime(suite / "tool.sh", (1, 1))  # when it was written is not what it holds
+    assert stage(HOST, {"suites/m": suite}) == first
+    assert mark.exists()
+    (suite / "tool.sh").write_text("#!/bin/sh\nexit 1\n")
+    second = stage(HOST, {"suites/m": suite})
+    assert second != first
+    (suite / "tool.sh").rename(suite / "other.sh")
+    assert stage(HOST, {"suites/m": suite}) not in (first, second)
+
+
+def test_what_may_be_executed_is_part_of_the_content(suite: Path) -> None:
+    first = stage(HOST, {"suites/m": suite})
+    (suite / "tool.sh").chmod(0o644)
+    assert stage(HOST, {"suites/m": suite}) != first
+
+
+def test_many_who_stage_at_once_get_one_whole_tree(suite: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        roots = set(pool.map(lambda _: stage(HOST, {"suites/m": suite}), range(8)))
+    (root,) = roots
+    assert "suites/m/pytorch/run.py" in files(root)
+    assert [path.name for path in (tmp_path / "cache" / "code").iterdir()] == [Path(root).name]
+
+
+def test_a_link_is_followed_and_a_circle_ends(suite: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "shared.py").touch()
+    (suite / "linked").symlink_to(elsewhere)
+    (suite / "circle").symlink_to(suite)
+    staged = files(stage(HOST, {"suites/m": suite}))
+    assert "suites/m/linked/shared.py" in staged
+    assert len(staged) < 100
+
+
+def test_the_staged_driver_runs_with_nothing_else_on_the_path(suite: Path) -> None:
+    root = stage(HOST, {"suites/m": suite})
+    look = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import flagperf_driver.perflog as p; print(p.__file__)"
+    )
+    argv = [sys.executable, "-I", "-S", "-c", look, root]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{root}/flagperf_driver/perflog.py"
+
+
+def test_a_folder_that_is_not_there_is_named() -> None:
+    with pytest.raises(HostError, match="/no/such: no such folder, wanted on the hosts as suites/m"):
+        stage(HOST, {"suites/m": Path("/no/such")})
+
+
+def test_a_host_that_cannot_says_why(suite: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(HostError, match=r"here: stage by .* failed with 1: .*(File exists|Not a directory)"):
+        stage(HOST, {"suites/m": suite})
+
+
+def test_the_sweep_ends_what_runs_for_a_log_folder_and_nothing_else(tmp_path: Path) -> None:
+    def sleeper(folder: str) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "FLAGPERF_LOG_DIR": str(tmp_path / folder)}
+        process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], env=env,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    with sleeper("a") as one, sleeper("ab") as other:
+        swept = ask(HOST, "sweep", str(tmp_path / "a"))["swept"]
+        assert len(swept) == 1
+        assert f"(pid {one.pid})" in swept[0]
+        assert (one.wait(5), other.poll()) == (-9, None)
