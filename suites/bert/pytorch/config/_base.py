@@ -1,0 +1,41 @@
+"""BERT-large, second phase of pretraining (sequences of 512) from the phase-1 checkpoint, as in MLPerf v1.0.
+
+The original counts micro-steps where we count optimizer steps; with its gradient accumulation of 4 its
+``max_steps`` of 30000 are 7500 of ours. Its learning rate falls linearly over optimizer steps, to zero at
+optimizer step ``max_steps``, which a training never reaches: hence ``lr_decay_steps`` in the vendor's files.
+"""
+
+# -- where things are, below data_dir
+train_data = "2048_shards_uncompressed"
+eval_data = "eval_set_uncompressed"
+init_checkpoint = "model.ckpt-28252.pt"
+
+# -- the model: bert-large-uncased
+vocab_size = 30522  # rounded up to a multiple of 8 in the model
+hidden_size = 1024
+num_hidden_layers = 24
+num_attention_heads = 16
+intermediate_size = 4096
+hidden_dropout_prob = 0.1
+attention_probs_dropout_prob = 0.1
+initializer_range = 0.02
+
+# -- the data
+max_seq_length = 512
+max_predictions_per_seq = 76
+num_eval_samples = 10000
+
+# -- how it is trained
+train_batch_size = 18
+eval_batch_size = 128
+max_steps = 1536
+optimizer = "lamb"
+learning_rate = 4e-5
+weight_decay = 0.01
+beta1 = 0.9
+beta2 = 0.999
+epsilon = 1e-6
+max_grad_norm = 1.0
+lr_schedule = "linear"
+lr_warmup_steps = 15  # one hundredth of max_steps
+eval_steps = 500

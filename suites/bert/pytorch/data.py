@@ -1,0 +1,76 @@
+"""What BERT reads: MLPerf's HDF5 shards, the small text, or made-up sequences: all as the same batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from shards import EvalShards, TrainShards
+from text import EvalText, TrainText
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from flagperf_driver.pytorch import Context
+
+Batch = dict[str, Tensor]
+"""input_ids, segment_ids, input_mask (samples x length), positions, labels (samples x predictions),
+next_sentence_labels (samples)."""
+
+
+def create_train_data(ctx: Context) -> Iterable[Batch]:
+    """Give this rank's share of an epoch."""
+    if ctx.synthetic:
+        return Synthetic(ctx)
+    return TrainText(ctx) if ctx.config.train_data is None else TrainShards(ctx)
+
+
+def create_eval_data(ctx: Context) -> Iterable[Batch]:
+    """Give this rank's share of the evaluation set; made-up data have none."""
+    if ctx.synthetic:
+        return []
+    return EvalText(ctx) if ctx.config.eval_data is None else EvalShards(ctx)
+
+
+def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's signature
+    """Count the sequences."""
+    return int(batch["input_ids"].shape[0])
+
+
+class Synthetic:
+    """A few full batches of random tokens over and over: real shapes, no input cost, nothing to learn."""
+
+    BATCHES = 8
+    STEPS_PER_EPOCH = 100_000
+
+    def __init__(self, ctx: Context) -> None:
+        self.batches = [
+            synthetic_batch(ctx, np.random.default_rng((ctx.seed, ctx.rank, i))) for i in range(self.BATCHES)
+        ]
+
+    def __len__(self) -> int:
+        return self.STEPS_PER_EPOCH
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self.batches[step % self.BATCHES] for step in range(self.STEPS_PER_EPOCH))
+
+
+def synthetic_batch(ctx: Context, rng: np.random.Generator) -> Batch:
+    """Draw one batch: every sequence is full and has all its predictions."""
+    config = ctx.config
+    samples, length, predictions = (
+        config.train_batch_size,
+        config.max_seq_length,
+        config.max_predictions_per_seq,
+    )
+    places = rng.random((samples, length - 1)).argsort(axis=1)[:, :predictions] + 1
+    drawn = {
+        "input_ids": rng.integers(0, config.vocab_size, (samples, length)),
+        "segment_ids": np.arange(length)[None].repeat(samples, 0) >= length // 2,
+        "input_mask": np.ones((samples, length)),
+        "positions": np.sort(places, axis=1),
+        "labels": rng.integers(0, config.vocab_size, (samples, predictions)),
+        "next_sentence_labels": rng.integers(0, 2, samples),
+    }
+    return {name: torch.from_numpy(array.astype(np.int64)) for name, array in drawn.items()}

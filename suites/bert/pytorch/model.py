@@ -1,0 +1,101 @@
+"""BERT for pretraining: the library's encoder and heads, the language-model head on masked positions only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from checkpoint import load_checkpoint
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.models.bert.configuration_bert import BertConfig
+from transformers.models.bert.modeling_bert import BertForPreTraining
+
+if TYPE_CHECKING:
+    from data import Batch
+
+    from flagperf_driver.pytorch import Context
+
+IGNORED = -100
+"""The label of a prediction that does not count: sequences have fewer masked tokens than places for them."""
+
+
+class Pretraining(nn.Module):
+    """BertForPreTraining, computing logits only where a token was masked: 76 of 512 positions."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.net = BertForPreTraining(config)
+
+    def forward(self, batch: Batch, counting: bool = False) -> Tensor:
+        """Give the loss, or, counting, how many masked tokens are right and how many there are."""
+        encoded = self.net.bert(
+            input_ids=batch["input_ids"],
+            token_type_ids=batch["segment_ids"],
+            attention_mask=batch["input_mask"].bool()[
+                :, None, None, :
+            ],  # four dimensions are taken as they are
+        )
+        masked = gather(encoded.last_hidden_state, batch["positions"])
+        logits = self.net.cls.predictions(masked).flatten(0, 1)
+        labels = batch["labels"].flatten()
+        if counting:
+            valid = labels != IGNORED
+            return torch.stack([((logits.argmax(-1) == labels) & valid).sum(), valid.sum()])
+        relation = self.net.cls.seq_relationship(encoded.pooler_output)
+        return functional.cross_entropy(
+            logits.float(), labels, ignore_index=IGNORED
+        ) + functional.cross_entropy(relation.float(), batch["next_sentence_labels"])
+
+
+def gather(hidden: Tensor, positions: Tensor) -> Tensor:
+    """Pick the hidden states at the positions of each sequence."""
+    return hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
+
+
+def create_model(ctx: Context) -> nn.Module:
+    """Build the model, from the checkpoint where the config names one."""
+    model = Pretraining(architecture(ctx))
+    if ctx.config.init_checkpoint and not ctx.synthetic:
+        if ctx.data_dir is None:
+            raise ValueError(
+                f"init_checkpoint = {ctx.config.init_checkpoint!r} lies in data_dir, which is not set"
+            )
+        load_checkpoint(model.net, ctx.data_dir / ctx.config.init_checkpoint)
+    return model
+
+
+def architecture(ctx: Context) -> BertConfig:
+    """Translate the config; the vocabulary is rounded up for the sake of the matrix units."""
+    config = ctx.config
+    wanted = BertConfig(
+        vocab_size=(config.vocab_size + 7) // 8 * 8,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        max_position_embeddings=config.max_seq_length,
+        hidden_dropout_prob=config.hidden_dropout_prob,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+        initializer_range=config.initializer_range,
+    )
+    wanted._attn_implementation = "sdpa"
+    return wanted
+
+
+def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG001 - a step's signature
+    """Give the loss of the masked tokens plus that of the segments' relation."""
+    loss: Tensor = model(batch)
+    return loss
+
+
+def evaluate_batch(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG001 - a step's signature
+    """Give [masked tokens that are right, masked tokens]."""
+    sums: Tensor = model(batch, counting=True)
+    return sums
+
+
+def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
+    """Give the accuracy over all masked tokens of the set, not over batches."""
+    correct, count = sums
+    return {"mlm_accuracy": correct / count if count else float("nan")}

@@ -1,0 +1,21 @@
+"""Pretrain BERT: masked tokens and the relation of two segments."""
+
+from flagperf_driver import driver  # noqa: F401 - first: it notes the start of the process
+
+from flagperf_driver.pytorch import Steps, main  # isort: skip
+
+import data
+import model
+
+if __name__ == "__main__":
+    main(
+        Steps(
+            create_model=model.create_model,
+            create_train_data=data.create_train_data,
+            create_eval_data=data.create_eval_data,
+            calculate_loss=model.calculate_loss,
+            evaluate_batch=model.evaluate_batch,
+            summarize=model.summarize,
+            count_samples=data.count_samples,
+        )
+    )

@@ -1,0 +1,144 @@
+"""The small data: real Wikipedia text by characters, masked on the fly as BERT's pretraining data are."""
+
+from __future__ import annotations
+
+import lzma
+import re
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from flagperf_driver.pytorch import Context
+
+Ids = NDArray[np.int64]
+
+PAD, CLS, SEP, MASK, FIRST = range(5)
+ALPHABET = string.ascii_lowercase + "., "
+VOCABULARY = FIRST + len(ALPHABET)
+FILE = Path("small") / "wikipedia-cc-by-sa-3.0.txt.xz"
+EVAL_SHARE = 0.1
+"""The last tenth of the text, split at a paragraph's end, is evaluated and never trained on."""
+
+
+def read_text(path: Path) -> tuple[str, str]:
+    """Read the text for training and the text for evaluation."""
+    text = lzma.decompress(path.read_bytes()).decode("utf-8")
+    cut = text.index("\n", int(len(text) * (1 - EVAL_SHARE))) + 1
+    return text[:cut], text[cut:]
+
+
+def encode(text: str) -> Ids:
+    """Number the characters: lower case, what is not in the alphabet becomes a space, spaces in a row one."""
+    plain = re.sub(f"[^{re.escape(ALPHABET)}]+", " ", text.lower())
+    letters = re.sub(" +", " ", plain).encode("ascii")
+    table = np.zeros(128, dtype=np.int64)
+    table[np.frombuffer(ALPHABET.encode("ascii"), dtype=np.uint8)] = np.arange(FIRST, VOCABULARY)
+    numbered: Ids = table[np.frombuffer(letters, dtype=np.uint8)]
+    return numbered
+
+
+def cut_rows(characters: Ids, length: int) -> Ids:
+    """Cut the text into sequences' worth: what [CLS] and two [SEP] leave of the length."""
+    width = length - 3
+    return characters[: len(characters) // width * width].reshape(-1, width)
+
+
+def pair(first: Ids, second: Ids, follows: NDArray[np.bool_]) -> Ids:
+    """Build ``[CLS] A [SEP] B [SEP]``; B is the rest of A's row where it follows, else of another's."""
+    samples, width = first.shape
+    half = width // 2
+    column = np.full((samples, 1), SEP, dtype=np.int64)
+    rest = np.where(follows[:, None], first[:, half:], second[:, half:])
+    return np.concatenate([np.full_like(column, CLS), first[:, :half], column, rest, column], axis=1)
+
+
+def mask(sequences: Ids, predictions: int, rng: np.random.Generator) -> tuple[Ids, Ids, Ids]:
+    """Choose characters to predict; 80 % become [MASK], 10 % another, 10 % stay.
+
+    Gives the inputs, the positions and the true characters there.
+    """
+    lot = np.where(sequences < FIRST, 2.0, rng.random(sequences.shape))
+    positions = np.sort(np.argpartition(lot, predictions, axis=1)[:, :predictions], axis=1)
+    labels = np.take_along_axis(sequences, positions, axis=1)
+    fate = rng.random(labels.shape)
+    other = rng.integers(FIRST, VOCABULARY, labels.shape)
+    seen = np.where(fate < 0.8, MASK, np.where(fate < 0.9, other, labels))
+    inputs = sequences.copy()
+    np.put_along_axis(inputs, positions, seen, axis=1)
+    return inputs, positions, labels
+
+
+def make_batch(first: Ids, second: Ids, predictions: int, rng: np.random.Generator) -> dict[str, Tensor]:
+    """Pair, mask and number: rows become a batch."""
+    follows = rng.random(len(first)) < 0.5
+    inputs, positions, labels = mask(pair(first, second, follows), predictions, rng)
+    segments = np.zeros_like(inputs)
+    segments[:, first.shape[1] // 2 + 2 :] = 1
+    arrays = {
+        "input_ids": inputs,
+        "segment_ids": segments,
+        "input_mask": np.ones_like(inputs),
+        "positions": positions,
+        "labels": labels,
+        "next_sentence_labels": (~follows).astype(np.int64),  # 0: it follows, as in BERT's data
+    }
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+class TrainText:
+    """Give this rank's share of the rows, in an order and with masks that follow from seed and epoch."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.epoch = 0
+        characters = encode(read_text(ctx.suite_dir / FILE)[0])
+        if ctx.config.shuffle_labels:  # a control: the context tells nothing about a character
+            characters = np.random.default_rng(ctx.seed).permutation(characters)
+        self.rows = cut_rows(characters, ctx.config.max_seq_length)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.rows) // (self.ctx.config.train_batch_size * self.ctx.world_size)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        ctx, size = self.ctx, self.ctx.config.train_batch_size
+        order = np.random.default_rng((ctx.seed, self.epoch)).permutation(len(self.rows))[
+            ctx.rank :: ctx.world_size
+        ]
+        for i in range(len(self)):
+            rng = np.random.default_rng((ctx.seed, self.epoch, i, ctx.rank))
+            first = self.rows[order[i * size : (i + 1) * size]]
+            second = self.rows[rng.integers(0, len(self.rows), size)]
+            yield make_batch(first, second, ctx.config.max_predictions_per_seq, rng)
+
+
+class EvalText:
+    """Give this rank's share of sequences spread over the held-out text; no seed changes them."""
+
+    def __init__(self, ctx: Context) -> None:
+        rows = cut_rows(encode(read_text(ctx.suite_dir / FILE)[1]), ctx.config.max_seq_length)
+        count, size = min(ctx.config.num_eval_samples, len(rows)), ctx.config.eval_batch_size
+        chosen = rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
+        rng = np.random.default_rng(0)
+        whole = make_batch(chosen, rng.permutation(chosen), ctx.config.max_predictions_per_seq, rng)
+        start, end = (count * part // ctx.world_size for part in (ctx.rank, ctx.rank + 1))
+        self.batches: list[dict[str, Tensor]] = [
+            {name: tensor[i : min(i + size, end)] for name, tensor in whole.items()}
+            for i in range(start, end, size)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        return iter(self.batches)

@@ -1,0 +1,465 @@
+"""What tests/suites/test_bert.py has the PyTorch environment check: one function a test.
+
+Run as ``python bert_checks.py SUITE_DIR SCRATCH_DIR``; prints one JSON line: each check's traceback, or null.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+SUITE, SCRATCH = (Path(argument) for argument in sys.argv[1:3])
+REPO = SUITE.parents[2]
+sys.path[:0] = [str(REPO), str(REPO / "suites"), str(SUITE)]
+
+import checkpoint  # noqa: E402
+import data  # noqa: E402
+import h5py  # noqa: E402
+import model  # noqa: E402
+import numpy as np  # noqa: E402
+import shards  # noqa: E402
+import text  # noqa: E402
+import torch  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+LENGTH, PREDICTIONS = 12, 3
+
+
+def context(
+    scale: str = "small", rank: int = 0, world_size: int = 1, synthetic: bool = False, **settings: Any
+) -> Any:
+    """What the loop would tell a step."""
+    config: dict[str, Any] = {}
+    files = [REPO / "flagperf_driver/defaults.py", SUITE / "config/_base.py"]
+    for file in files + ([SUITE / "config/_small.py"] if scale == "small" else []):
+        config.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
+    return SimpleNamespace(
+        config=SimpleNamespace(**{**config, **settings}), device=torch.device("cpu"), rank=rank,
+        world_size=world_size, seed=settings.get("seed", 42), scale=scale, synthetic=synthetic,
+        data_dir=SCRATCH, suite_dir=SUITE,
+    )  # fmt: skip
+
+
+def refused(error: type[Exception], call: Callable[[], object], *words: str) -> None:
+    """The call must fail, and say these words."""
+    try:
+        call()
+    except error as problem:
+        absent = [word for word in words if word not in str(problem)]
+        if absent:
+            raise AssertionError(f"{problem} does not say {absent}") from problem
+    else:
+        raise AssertionError(f"not refused: wanted {error.__name__} saying {words}")
+
+
+def write_shard(path: Path, first: int, rows: int, **changed: Any) -> None:
+    """A shard whose samples are known by their second token."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ids: Any = np.full((rows, LENGTH), 7, np.int32)
+    ids[:, 1] = np.arange(first, first + rows)
+    arrays = {
+        "input_ids": ids, "segment_ids": np.zeros((rows, LENGTH), np.int8),
+        "input_mask": np.ones((rows, LENGTH), np.int8),
+        "masked_lm_positions": np.tile(np.array([2, 5, 0], np.int32), (rows, 1)),
+        "masked_lm_ids": np.tile(np.array([11, 12, 0], np.int32), (rows, 1)),
+        "next_sentence_labels": np.zeros(rows, np.int8), **changed,
+    }  # fmt: skip
+    with h5py.File(path, "w") as file:
+        for key, array in arrays.items():
+            if array is not None:
+                file.create_dataset(key, data=array)
+
+
+def shard_context(folder: str, **more: Any) -> Any:
+    """A context that reads the folder's tiny shards."""
+    settings = {
+        "train_data": folder, "eval_data": folder, "max_seq_length": LENGTH,
+        "max_predictions_per_seq": PREDICTIONS, "train_batch_size": 4, "eval_batch_size": 4,
+    }  # fmt: skip
+    return context("reference", **{**settings, **more})
+
+
+def numbers(batches: Iterable[data.Batch]) -> list[int]:
+    """The samples' numbers in their order."""
+    return [int(number) for batch in batches for number in batch["input_ids"][:, 1]]
+
+
+# -- masking and the small text
+
+
+def check_masking_has_berts_statistics() -> None:
+    rng = np.random.default_rng(3)
+    sequences = rng.integers(text.FIRST, text.VOCABULARY, (20_000, 24))
+    sequences[:, [0, 11, 23]] = text.SEP
+    inputs, positions, labels = text.mask(sequences, 4, rng)
+    seen = np.take_along_axis(inputs, positions, 1)
+    assert (np.diff(positions, axis=1) > 0).all(), "a position is masked twice"
+    assert not np.isin(positions, [0, 11, 23]).any(), "a special token is masked"
+    assert (np.take_along_axis(sequences, positions, 1) == labels).all()
+    elsewhere = np.ones_like(sequences, bool)
+    np.put_along_axis(elsewhere, positions, False, 1)
+    assert (inputs == sequences)[elsewhere].all(), "a token that is not predicted was changed"
+    shares = [(seen == text.MASK).mean(), (seen == labels).mean()]
+    kept = 0.1 + 0.1 / (text.VOCABULARY - text.FIRST)  # another character may be the same one
+    assert np.allclose(shares, [0.8, kept], atol=0.006), shares
+    counts = np.bincount(positions.ravel(), minlength=24)[[i for i in range(24) if i not in (0, 11, 23)]]
+    assert counts.min() > 0.9 * counts.max(), "positions are not equally likely"
+
+
+def check_text_is_encoded_to_the_alphabet() -> None:
+    ids = text.encode("Ab,  Ç\n1z.")
+    plain = "".join(text.ALPHABET[i - text.FIRST] for i in ids)
+    assert plain == "ab, z.", plain
+
+
+def check_train_and_eval_text_share_nothing() -> None:
+    train, held_out = text.read_text(SUITE / text.FILE)
+    assert train.endswith("\n"), "the cut is not between paragraphs"
+    assert 0.09 < len(held_out) / (len(train) + len(held_out)) < 0.11
+    paragraphs = {line for line in train.splitlines() if len(line) > 80}
+    leaked = [line for line in held_out.splitlines() if line in paragraphs]
+    assert not leaked, f"{len(leaked)} paragraphs are in both: {leaked[:2]}"
+    assert next(iter(paragraphs)) in train  # the control: a paragraph of the training text would be found
+
+
+def check_text_shares_are_disjoint_and_repeatable() -> None:
+    def rows(rank: int, world: int, epoch: int = 0) -> list[int]:
+        part = text.TrainText(context(rank=rank, world_size=world, train_batch_size=512))
+        part.rows = np.arange(100, 4100).reshape(-1, 1).repeat(21, 1)  # a row is known by its only character
+        part.set_epoch(epoch)
+        batches = list(part)
+        assert len(batches) == len(part) == 4000 // (512 * world)
+        return [int(row) for batch in batches for row in batch["input_ids"][:, 1:11].amax(1)]
+
+    assert len(set(rows(0, 2)) | set(rows(1, 2))) == 2 * 3 * 512
+    assert not set(rows(0, 2)) & set(rows(1, 2))
+    assert rows(0, 2) == rows(0, 2) != rows(0, 2, epoch=1)
+    once, again, other = (next(iter(text.TrainText(context(seed=seed)))) for seed in (1, 1, 2))
+    assert all((once[name] == again[name]).all() for name in once)
+    assert (once["input_ids"] != other["input_ids"]).any()
+
+
+def check_eval_text_is_the_same_whatever_seed_and_world() -> None:
+    def whole(world: int, seed: int) -> torch.Tensor:
+        parts = [text.EvalText(context(rank=rank, world_size=world, seed=seed)) for rank in range(world)]
+        return torch.cat([batch["input_ids"] for part in parts for batch in part])
+
+    one = whole(1, 1)
+    assert len(one) == context().config.num_eval_samples
+    assert all((one == whole(world, seed)).all() for world, seed in ((2, 2), (3, 3)))
+
+
+def check_shuffled_text_keeps_letters_and_loses_context() -> None:
+    plain = text.TrainText(context()).rows.ravel()
+    shuffled = text.TrainText(context(shuffle_labels=True)).rows.ravel()
+
+    def predictability(ids: Any) -> float:
+        """Bits that a character tells about the next."""
+        joint = np.zeros((text.VOCABULARY, text.VOCABULARY))
+        np.add.at(joint, (ids[:-1], ids[1:]), 1)
+        joint /= joint.sum()
+        product = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+        return float(
+            (joint * np.log2(np.where(joint > 0, joint / np.where(product > 0, product, 1), 1))).sum()
+        )
+
+    histogram, of_shuffled = (np.bincount(ids) / len(ids) for ids in (plain, shuffled))
+    assert np.allclose(histogram, of_shuffled, atol=1e-3)
+    assert predictability(shuffled) < 0.01 < 0.5 < predictability(plain)
+
+
+# -- MLPerf's shards
+
+
+def check_shards_are_read_once_in_disjoint_equal_shares() -> None:
+    for i in range(3):
+        write_shard(SCRATCH / "train" / f"part_{i}_of_3.hdf5", 100 * i, 20 + i)
+    for world in (1, 2, 3):
+        parts = [
+            numbers(shards.TrainShards(shard_context("train", rank=rank, world_size=world)))
+            for rank in range(world)
+        ]
+        together = list(itertools.chain(*parts))
+        assert len({len(part) for part in parts}) == 1, "ranks make unequal numbers of steps"
+        assert len(set(together)) == len(together), "a sample is read twice"
+        assert len(together) > 63 - 7 * world, together
+
+
+def check_shard_order_follows_seed_and_epoch() -> None:
+    def order(epoch: int = 0, **more: Any) -> list[int]:
+        reader = shards.TrainShards(shard_context("order", **more))
+        reader.set_epoch(epoch)
+        return numbers(reader)
+
+    for i in range(3):
+        write_shard(SCRATCH / "order" / f"{i}.hdf5", 100 * i, 20)
+    assert order() == order()
+    assert sorted(order()) == sorted(order(1)) == sorted(order(seed=7))
+    assert order() != order(1) != order(seed=7)
+
+
+def check_blocks_smaller_than_a_file_lose_nothing() -> None:
+    write_shard(SCRATCH / "blocks" / "0.hdf5", 0, 40)
+    before, shards.BLOCK = shards.BLOCK, 7
+    try:
+        read = numbers(shards.TrainShards(shard_context("blocks")))
+    finally:
+        shards.BLOCK = before
+    assert sorted(read) == list(range(40)) != read
+
+
+def check_shard_batches_mark_missing_predictions() -> None:
+    write_shard(SCRATCH / "marks" / "0.hdf5", 0, 8)
+    batch = next(iter(shards.TrainShards(shard_context("marks"))))
+    assert batch["labels"].tolist() == [[11, 12, model.IGNORED]] * 4
+    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
+    assert batch["next_sentence_labels"].shape == (4,)
+
+
+def check_eval_shares_are_exactly_the_samples() -> None:
+    write_shard(SCRATCH / "eval" / "a.hdf5", 0, 9)
+    write_shard(SCRATCH / "eval" / "b.hdf5", 9, 9)
+    for world in (1, 2, 3, 7, 20):
+        parts = [
+            shards.EvalShards(shard_context("eval", rank=rank, world_size=world, num_eval_samples=14))
+            for rank in range(world)
+        ]
+        assert list(itertools.chain(*map(numbers, parts))) == list(range(14)), world
+    refused(
+        shards.ShardError,
+        lambda: shards.EvalShards(shard_context("eval", num_eval_samples=19)),
+        "18 samples",
+        "19",
+    )
+
+
+def check_shards_that_would_be_misread_are_refused() -> None:
+    ragged: Any = np.empty(4, object)
+    ragged[:] = [np.arange(n, dtype=np.int32) for n in (3, 4, 5, 6)]
+    rows = 4
+    cases: list[tuple[str, dict[str, Any], list[str]]] = [
+        ("lacking", {"masked_lm_ids": None}, ["lacks masked_lm_ids", "it has input_ids"]),
+        ("wide", {"input_ids": np.zeros((rows, 99), np.int32)}, ["input_ids is (4, 99)", str(LENGTH)]),
+        (
+            "few",
+            {"masked_lm_positions": np.zeros((rows, 2), np.int32)},
+            ["masked_lm_positions", str(PREDICTIONS)],
+        ),
+    ]
+    for name, changed, words in cases:
+        write_shard(SCRATCH / name / "0.hdf5", 0, rows, **changed)
+        refused(
+            shards.ShardError,
+            functools.partial(list, shards.TrainShards(shard_context(name))),
+            "0.hdf5",
+            *words,
+        )
+    write_shard(SCRATCH / "ragged" / "0.hdf5", 0, rows, input_ids=None)
+    with h5py.File(SCRATCH / "ragged" / "0.hdf5", "a") as file:
+        file.create_dataset("input_ids", data=ragged, dtype=h5py.vlen_dtype(np.int32))
+    refused(shards.ShardError, lambda: list(shards.TrainShards(shard_context("ragged"))), "variable length")
+    refused(shards.ShardError, lambda: shards.TrainShards(shard_context("nowhere")), "nowhere", "*.hdf5")
+
+
+def check_shuffled_shard_labels_belong_to_other_samples() -> None:
+    labels: Any = np.arange(1, 1 + 8 * PREDICTIONS, dtype=np.int32).reshape(8, PREDICTIONS)
+    write_shard(SCRATCH / "labels" / "0.hdf5", 0, 8, masked_lm_ids=labels)
+
+    def pairs(**more: Any) -> set[tuple[int, int]]:
+        batches = shards.TrainShards(shard_context("labels", **more))
+        return {
+            (int(number), int(label))
+            for batch in batches
+            for number, row in zip(batch["input_ids"][:, 1], batch["labels"], strict=True)
+            for label in row
+            if label != model.IGNORED
+        }
+
+    true, shuffled = pairs(), pairs(shuffle_labels=True)
+    assert len(true) == len(shuffled) == 16
+    assert {label for _, label in true} == {label for _, label in shuffled}
+    assert len(true & shuffled) < 8
+
+
+def check_synthetic_batches_have_the_real_shapes() -> None:
+    ctx = context("reference", synthetic=True, train_batch_size=2)
+    batch = next(iter(data.create_train_data(ctx)))
+    shapes = {name: tuple(tensor.shape) for name, tensor in batch.items()}
+    assert shapes == {
+        "input_ids": (2, 512), "segment_ids": (2, 512), "input_mask": (2, 512), "positions": (2, 76),
+        "labels": (2, 76), "next_sentence_labels": (2,),
+    }  # fmt: skip
+    assert (np.diff(batch["positions"], axis=1) > 0).all()
+    assert 1 <= int(batch["positions"].min()) <= int(batch["positions"].max()) < 512
+    assert list(data.create_eval_data(ctx)) == []
+
+
+# -- the model
+
+
+def small_model() -> Any:
+    torch.manual_seed(0)
+    return model.create_model(context()).eval()
+
+
+def small_batch() -> data.Batch:
+    return next(iter(data.create_train_data(context())))
+
+
+def check_gathered_head_equals_the_full_head() -> None:
+    net, batch = small_model(), small_batch()
+    with torch.no_grad():
+        hidden = net.net.bert(batch["input_ids"], token_type_ids=batch["segment_ids"]).last_hidden_state
+        rows = torch.arange(len(hidden))[:, None]
+        full = net.net.cls.predictions(hidden)[rows, batch["positions"]]
+        gathered = net.net.cls.predictions(model.gather(hidden, batch["positions"]))
+        elsewhere = net.net.cls.predictions(model.gather(hidden, batch["positions"] - 1))
+        right = int((full.argmax(-1) == batch["labels"]).sum())
+        sums = net(batch, counting=True).tolist()
+    torch.testing.assert_close(gathered, full)
+    assert not torch.allclose(gathered, elsewhere)
+    assert sums == [right, batch["labels"].numel()]
+
+
+def check_padding_is_not_attended_to() -> None:
+    net, batch = small_model(), small_batch()
+    batch["input_mask"][:, 20:] = 0
+    batch["positions"].clamp_(max=19)
+    other = {**batch, "input_ids": batch["input_ids"].clone()}
+    other["input_ids"][:, 20:] = text.PAD
+    with torch.no_grad():
+        torch.testing.assert_close(net(batch), net(other))
+        full = torch.ones_like(batch["input_mask"])
+        assert abs(float(net({**batch, "input_mask": full}) - net({**other, "input_mask": full}))) > 1e-4
+
+
+def check_ignored_predictions_do_not_count() -> None:
+    net, batch = small_model(), small_batch()
+    fewer = {**batch, "positions": batch["positions"].clone(), "labels": batch["labels"].clone()}
+    fewer["labels"][:, 2:] = model.IGNORED
+    with torch.no_grad():
+        assert int(net(fewer, counting=True)[1]) == 2 * len(batch["labels"])
+        before = net(fewer)
+        fewer["positions"][:, 2:] = 0
+        torch.testing.assert_close(net(fewer), before)
+        assert not torch.allclose(net(batch), before)
+
+
+def check_all_weights_get_gradients() -> None:
+    net = small_model().train()
+    net(small_batch()).backward()
+    idle = [name for name, weight in net.named_parameters() if weight.grad is None or not weight.grad.any()]
+    idle = [name for name in idle if not name.endswith("key.bias")]  # softmax does not feel them
+    assert not idle, idle
+
+
+def check_flops_are_those_of_suite_toml() -> None:
+    declared = [
+        float(line.split("=")[1]) for line in (SUITE / "suite.toml").read_text().splitlines()
+        if line.startswith("flops_per_sample")
+    ]  # fmt: skip
+    for scale, told in zip(("reference", "small"), declared, strict=True):
+        ctx = context(scale, synthetic=True, train_batch_size=2)
+        with torch.device("meta"):
+            net = model.Pretraining(model.architecture(ctx))
+        batch = {name: tensor.to("meta") for name, tensor in next(iter(data.create_train_data(ctx))).items()}
+        with FlopCounterMode(display=False) as counter:
+            net(batch)
+        training = 3 * counter.get_total_flops() / 2
+        assert abs(training / told - 1) < 0.01, f"{scale}: counted {training:.4g}, suite.toml says {told:.4g}"
+
+
+# -- weights to start from
+
+
+def saved(name: str, content: object) -> Path:
+    path = SCRATCH / name
+    torch.save(content, path)
+    return path
+
+
+def renamed_as_the_original_has_it(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    places = {
+        "intermediate.dense.": "intermediate.dense_act.", "transform.dense.": "transform.dense_act.",
+        "pooler.dense.": "pooler.dense_act.", "self.query.weight": "multi_head_attention.q_weight",
+        "attention.output.LayerNorm": "attention.layer_norm",
+    }  # fmt: skip
+
+    def name(old: str) -> str:
+        for ours, theirs in places.items():
+            old = old.replace(ours, theirs)
+        return (
+            "module.bert_model_segment." if old.startswith("bert") else "module.heads_only_segment."
+        ) + old
+
+    return {name(key): tensor for key, tensor in weights.items()}
+
+
+def check_both_checkpoint_layouts_load() -> None:
+    weights = small_model().net.state_dict()
+    layouts = {
+        "plain.pt": weights,
+        "original.pt": {"model": renamed_as_the_original_has_it(weights), "epoch": 3},
+        "unrounded.pt": {
+            key: tensor[:33] if tensor.shape[0] == 40 else tensor for key, tensor in weights.items()
+        },
+    }
+    for name, content in layouts.items():
+        saved(name, content)
+        torch.manual_seed(1)
+        loaded = model.create_model(context(init_checkpoint=name)).net
+        assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
+        for key, tensor in loaded.state_dict().items():
+            theirs = weights[key]
+            assert (
+                (tensor[:33] == theirs[:33]).all() if theirs.shape[0] == 40 else (tensor == theirs).all()
+            ), key
+
+
+def check_checkpoints_that_do_not_fit_say_why() -> None:
+    net = small_model().net
+    weights = dict(net.state_dict())
+    lacking = {key: tensor for key, tensor in weights.items() if "layer.1" not in key}
+    cases: list[tuple[object, list[str]]] = [
+        (lacking, ["16 missing", "bert.encoder.layer.1", "8 more"]),
+        ({**weights, "bert.extra.weight": torch.zeros(1)}, ["1 unexpected: bert.extra.weight"]),
+        ({**weights, "bert.pooler.dense.bias": torch.zeros(65)}, ["another shape", "(65,), wanted (64,)"]),
+        ([1, 2], ["holds a list"]),
+    ]
+    for content, words in cases:
+        path = saved("misfit.pt", content)
+        refused(
+            checkpoint.CheckpointError,
+            functools.partial(checkpoint.load_checkpoint, net, path),
+            "misfit.pt",
+            *words,
+        )
+
+
+def check_a_checkpoint_runs_no_code() -> None:
+    path = saved("code.pt", {"model": SimpleNamespace(weights=1)})
+    refused(Exception, lambda: checkpoint.load_checkpoint(small_model().net, path), "weights_only")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    results: dict[str, str | None] = {}
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            try:
+                check()
+                results[name] = None
+            except Exception:
+                results[name] = traceback.format_exc()
+    print(json.dumps(results))
+
+
+main()
