@@ -46,7 +46,6 @@ class Runtime(Protocol):
 def runtimes() -> dict[str, Runtime]:
     """Every runtime there is, by name: the modules of this folder that prepare an interpreter."""
     modules = {
-        found.name: importlib.import_module(f"{__name__}.{found.name}")
-        for found in pkgutil.iter_modules(__path__)
+        found.name: importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
     }
     return {name: module.prepare for name, module in sorted(modules.items()) if hasattr(module, "prepare")}

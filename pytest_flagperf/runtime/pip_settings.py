@@ -64,9 +64,7 @@ def _pip_files(environ: Mapping[str, str]) -> Iterator[Path]:
 
 def _uv_file_names_index(environ: Mapping[str, str]) -> bool:
     files = (environ.get("UV_CONFIG_FILE"), _config_home(environ) / "uv/uv.toml", "/etc/uv/uv.toml")
-    return any(
-        "index" in Path(file).read_text("utf-8", "replace") for file in files if file and Path(file).is_file()
-    )
+    return any("index" in Path(file).read_text("utf-8", "replace") for file in files if file and Path(file).is_file())
 
 
 def _home(environ: Mapping[str, str]) -> Path:

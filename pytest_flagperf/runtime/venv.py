@@ -146,7 +146,7 @@ def _uv(argv: Sequence[str], environment: _Environment, deadline: float, progres
     last: deque[str] = deque(maxlen=_LAST_LINES)
     process = subprocess.Popen(
         argv,
-        cwd=environment.folder.parent,  # not in a project, whose settings uv would take for its own
+        cwd="/",  # not in a project, whose settings uv would take for ours
         env={**os.environ, **environment.settings, "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -156,25 +156,22 @@ def _uv(argv: Sequence[str], environment: _Environment, deadline: float, progres
         start_new_session=True,
     )
     alarm = threading.Timer(max(0.0, deadline - time.monotonic()), _kill, [process])
-    alarm.start()
-    try:
-        assert process.stdout is not None
-        with environment.beside(".log").open("a", encoding="utf-8") as log:
-            for line in process.stdout:
+    with process, environment.beside(".log").open("a", encoding="utf-8") as log:
+        alarm.start()
+        try:
+            for line in process.stdout or ():
                 log.write(line)
                 last.append(line.rstrip())
                 progress(line.strip())
-        code = process.wait()
-    finally:
-        alarm.cancel()
-        _kill(process)
+            code = process.wait()
+        finally:
+            alarm.cancel()
+            _kill(process)
     if code != 0:
         raise RuntimeSetupError(_failure(argv, code, last, environment, late=time.monotonic() >= deadline))
 
 
-def _failure(
-    argv: Sequence[str], code: int, last: Sequence[str], environment: _Environment, *, late: bool
-) -> str:
+def _failure(argv: Sequence[str], code: int, last: Sequence[str], environment: _Environment, *, late: bool) -> str:
     why = "did not end in time" if late else f"failed with exit code {code}"
     lines = "\n".join(f"  {line}" for line in last)
     return (

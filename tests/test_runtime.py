@@ -1,0 +1,305 @@
+"""The ranks' Python: built once per content, or the one at hand; and a clear word where neither can be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf import runtime
+from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.runtime import RuntimeSetupError, Wanted, runtimes
+from pytest_flagperf.runtime.pip_settings import index_settings
+from pytest_flagperf.runtime.requirements import union
+
+HOST = LocalHost("here")
+venv, host = runtimes()["venv"], runtimes()["host"]
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def write_wheel(folder: Path, name: str, version: str) -> None:
+    info = f"{name}-{version}.dist-info"
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", f"VERSION = {version!r}\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wanted:
+    """A framework of one small package, from a folder: nothing of the network."""
+    write_wheel(tmp_path / "wheels", "frame", "1.0")
+    write_wheel(tmp_path / "wheels", "frame", "2.0")
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    return Wanted("frame", (requirements(tmp_path, "one.txt", "frame==1.0"),))
+
+
+def requirements(folder: Path, name: str, *lines: str) -> Path:
+    file = folder / name
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def environments(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "cache" / "venv").iterdir() if path.is_dir()}
+
+
+def ask(python: str, question: str) -> str:
+    return subprocess.run([python, "-c", question], capture_output=True, text=True, check=True).stdout.strip()
+
+
+# -- which runtimes there are ------------------------------------------------------------------------------
+
+
+def test_runtimes_are_the_modules_that_prepare_an_interpreter() -> None:
+    assert set(runtimes()) == {"host", "venv"}
+
+
+def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "boat.py").write_text("def prepare(host, wanted, progress): return 'afloat'\n")
+    monkeypatch.setattr(runtime, "__path__", [*runtime.__path__, str(tmp_path)])
+    try:
+        assert "boat" in runtimes()
+    finally:
+        sys.modules.pop("pytest_flagperf.runtime.boat", None)
+
+
+# -- venv --------------------------------------------------------------------------------------------------
+
+
+def test_an_environment_is_built_once_and_shows_its_progress(wanted: Wanted, tmp_path: Path) -> None:
+    said: list[str] = []
+    first = venv(HOST, wanted, said.append)
+    assert ask(first.python, "import frame; print(frame.VERSION)") == "1.0"
+    assert first.details["frame"] == "1.0"
+    assert first.details["python"] == ask(first.python, "import platform; print(platform.python_version())")
+    assert said[0].startswith("building the frame environment in ")
+    assert "+ frame==1.0" in said
+    said.clear()
+    assert venv(HOST, wanted, said.append) == first
+    assert said == []
+
+
+def test_programs_of_the_environment_come_first_on_the_path(wanted: Wanted) -> None:
+    made = venv(HOST, wanted, quiet)
+    assert made.env["PATH"].split(":")[0] == str(Path(made.python).parent)
+    assert made.env["VIRTUAL_ENV"] == str(Path(made.python).parent.parent)
+
+
+def test_another_content_is_another_environment(
+    wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pythons = {venv(HOST, wanted, quiet).python}
+    other = requirements(tmp_path, "two.txt", "frame==2.0")
+    pythons.add(venv(HOST, replace(wanted, requirements=(other,)), quiet).python)
+    monkeypatch.setenv("UV_TORCH_BACKEND", "cpu")
+    pythons.add(venv(HOST, wanted, quiet).python)
+    assert len(pythons) == 3
+    monkeypatch.setenv("UV_CONCURRENT_DOWNLOADS", "3")  # changes how, not what
+    comment = requirements(tmp_path, "three.txt", "# the same", "", "frame==1.0  # again")
+    pythons.add(venv(HOST, replace(wanted, requirements=(comment,)), quiet).python)
+    assert len(pythons) == 3
+
+
+def test_of_many_at_once_one_builds_and_the_rest_wait(wanted: Wanted, tmp_path: Path) -> None:
+    said: list[str] = []
+    with ThreadPoolExecutor(4) as pool:
+        made = set(pool.map(lambda _: venv(HOST, wanted, said.append).python, range(4)))
+    assert len(made) == 1
+    assert sum(line.startswith("building") for line in said) == 1
+
+
+def test_what_cannot_be_built_is_removed_and_explained(wanted: Wanted, tmp_path: Path) -> None:
+    missing = requirements(tmp_path, "bad.txt", "frame==3.0")
+    with pytest.raises(RuntimeSetupError) as caught:
+        venv(HOST, replace(wanted, requirements=(missing,)), quiet)
+    text = str(caught.value)
+    assert "uv pip failed with exit code 1" in text
+    assert "frame==3.0" in text  # uv's own words
+    log = text.split("all of them: ")[1].split(")")[0]
+    assert "frame==3.0" in Path(log).read_text()
+    assert environments(tmp_path) == set()
+    assert venv(HOST, wanted, quiet).details["frame"] == "1.0"  # the control
+
+
+def test_a_half_built_environment_is_built_anew(wanted: Wanted) -> None:
+    folder = Path(venv(HOST, wanted, quiet).env["VIRTUAL_ENV"])
+    (folder / "complete.json").unlink()
+    (folder / "rubbish").touch()
+    said: list[str] = []
+    venv(HOST, wanted, said.append)
+    assert said[0].startswith("building")
+    assert not (folder / "rubbish").exists()
+
+
+def test_a_build_that_takes_too_long_is_ended(wanted: Wanted, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeSetupError, match="did not end in time"):
+        venv(HOST, replace(wanted, timeout_s=0.0), quiet)
+    assert environments(tmp_path) == set()
+
+
+def test_a_python_to_build_with_must_work(wanted: Wanted, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeSetupError, match="/no/such/python: is not a Python that works"):
+        venv(HOST, replace(wanted, python="/no/such/python"), quiet)
+
+
+def test_a_project_around_us_does_not_decide_what_is_installed(
+    wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uv.toml").write_text('[pip]\nresolution = "lowest"\n')
+    monkeypatch.chdir(tmp_path)
+    loose = requirements(tmp_path, "loose.txt", "frame")
+    assert venv(HOST, replace(wanted, requirements=(loose,)), quiet).details["frame"] == "2.0"
+
+
+# -- requirements ------------------------------------------------------------------------------------------
+
+
+def test_requirements_of_several_files_are_one_list(tmp_path: Path) -> None:
+    requirements(tmp_path, "base.txt", "c>=1", "a==1.0")
+    one = requirements(tmp_path, "one.txt", "a==1.0", "b[extra] >= 2  # why", "--find-links here")
+    two = requirements(tmp_path, "two.txt", "-r base.txt", "d \\", "  ==4")
+    texts = [line.text for line in union([one, two])]
+    assert texts == ["a==1.0", "b[extra] >= 2", "--find-links here", "c>=1", "d    ==4"]
+
+
+def test_contradictions_are_named_with_file_and_line_all_at_once(tmp_path: Path) -> None:
+    one = requirements(tmp_path, "one.txt", "# pins", "A_b==1.0", "x>=2", "fine==1")
+    two = requirements(tmp_path, "two.txt", "a-b==2.0", "x==1.5", "fine>=0.5")
+    with pytest.raises(RuntimeSetupError) as caught:
+        union([one, two])
+    text = str(caught.value)
+    for place in (f"{one}:2: A_b==1.0", f"{two}:1: a-b==2.0", f"{one}:3: x>=2", f"{two}:2: x==1.5"):
+        assert place in text
+    assert "fine" not in text
+
+
+def test_pins_for_different_machines_do_not_contradict(tmp_path: Path) -> None:
+    lines = ('a==1; python_version < "3.9"', 'a==2; python_version >= "3.9"', "b==1.*", "b==1.4")
+    assert len(union([requirements(tmp_path, "one.txt", *lines)])) == 4
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeSetupError, match=r"none\.txt: cannot be read: No such file"):
+        union([tmp_path / "none.txt"])
+    circle = requirements(tmp_path, "circle.txt", "-r circle.txt")
+    with pytest.raises(RuntimeSetupError, match="includes itself"):
+        union([circle])
+
+
+# -- host --------------------------------------------------------------------------------------------------
+
+
+def test_the_python_at_hand_is_taken_if_it_has_what_is_needed(tmp_path: Path) -> None:
+    file = requirements(tmp_path, "r.txt", "pytest>=1", 'no-such-thing; python_version < "3"')
+    found = host(HOST, Wanted("frame", (file,), python=sys.executable), quiet)
+    assert found.python == sys.executable
+    assert found.details["pytest"] == pytest.__version__
+    assert dict(found.env) == {}
+
+
+def test_what_the_python_at_hand_lacks_is_named_all_of_it(tmp_path: Path) -> None:
+    file = requirements(tmp_path, "r.txt", "no-such-frame==1", "pytest", "nor_this_one")
+    with pytest.raises(RuntimeSetupError, match="lacks no-such-frame, nor_this_one, which frame suites need"):
+        host(HOST, Wanted("frame", (file,), python=sys.executable), quiet)
+
+
+def test_a_module_that_no_distribution_brought_counts_too(tmp_path: Path) -> None:
+    file = requirements(tmp_path, "r.txt", "json")
+    found = host(HOST, Wanted("frame", (file,), python=sys.executable), quiet)
+    assert found.details["json"] == "there"
+
+
+def test_a_python_at_hand_that_does_not_work_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho it is broken >&2; exit 3\n")
+    broken.chmod(0o755)
+    with pytest.raises(RuntimeSetupError, match=f"here: {broken} does not work: it is broken"):
+        host(HOST, Wanted("frame", python=str(broken)), quiet)
+
+
+# -- pip's settings ------------------------------------------------------------------------------------------
+
+MINE = "https://packages.test/simple"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """A user's environment, without what the machine's own pip is told."""
+    return {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")}
+
+
+def write_pip(home: dict[str, str], text: str, name: str = ".config/pip/pip.conf") -> None:
+    file = Path(home["HOME"], name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_pips_index_is_passed_on(home: dict[str, str]) -> None:
+    write_pip(home, f"[global]\nindex-url = {MINE}\nfind-links = /elsewhere\n")
+    assert index_settings(home) == {"UV_DEFAULT_INDEX": MINE}
+    assert index_settings({**home, "PIP_INDEX_URL": "https://other.test"}) == {"UV_DEFAULT_INDEX": "https://other.test"}
+
+
+def test_further_indexes_count_as_they_do_for_pip(home: dict[str, str]) -> None:
+    write_pip(home, "[install]\nextra-index-url =\n    https://a.test\n    https://b.test\n")
+    assert index_settings(home) == {
+        "UV_INDEX": "https://a.test https://b.test",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+
+
+def test_a_later_file_wins_as_it_does_for_pip(home: dict[str, str], tmp_path: Path) -> None:
+    write_pip(home, "[global]\nindex-url = https://legacy.test\n", ".pip/pip.conf")
+    write_pip(home, f"[global]\nindex-url = {MINE}\n")
+    assert index_settings(home)["UV_DEFAULT_INDEX"] == MINE
+    write_pip(home, "[global]\nindex-url = https://named.test\n", "named.conf")
+    named = {**home, "PIP_CONFIG_FILE": str(tmp_path / "named.conf")}
+    assert index_settings(named)["UV_DEFAULT_INDEX"] == "https://named.test"
+    assert index_settings({**home, "PIP_CONFIG_FILE": "/dev/null"}) == {}
+
+
+@pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_NO_INDEX"])
+def test_uvs_own_settings_win_over_pips(home: dict[str, str], name: str) -> None:
+    write_pip(home, f"[global]\nindex-url = {MINE}\n")
+    assert index_settings({**home, name: "1"}) == {}
+
+
+def test_uvs_own_file_wins_over_pips(home: dict[str, str]) -> None:
+    write_pip(home, f"[global]\nindex-url = {MINE}\n")
+    write_pip(home, '[[index]]\nurl = "https://uv.test"\n', ".config/uv/uv.toml")
+    assert index_settings(home) == {}
+
+
+def test_the_source_that_is_asked_for_wins_over_everything(home: dict[str, str]) -> None:
+    write_pip(home, f"[global]\nindex-url = {MINE}\n")
+    asked = index_settings({**home, "UV_DEFAULT_INDEX": "https://uv.test"}, "https://asked.test")
+    assert asked == {"UV_DEFAULT_INDEX": "https://asked.test"}
+
+
+def test_a_broken_pip_file_is_pips_to_complain_of(home: dict[str, str]) -> None:
+    write_pip(home, "this is no file of settings")
+    assert index_settings(home) == {}
+
+
+def test_the_index_is_part_of_an_environments_content(
+    wanted: Wanted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from pytest_flagperf.runtime.venv import _describe
+
+    first = _describe(wanted).folder
+    assert _describe(replace(wanted, pip_source=MINE)).folder != first
+    assert _describe(wanted).folder == first
