@@ -153,9 +153,7 @@ class RunCase:
     def from_json(cls, body: Mapping[str, Any], where: str = "case.json") -> RunCase:
         problems = _missing(body, [item.name for item in fields(cls)], where)
         if body.get("schema") != SCHEMA:
-            problems.append(
-                "{}: schema is {!r}, this driver reads {}".format(where, body.get("schema"), SCHEMA)
-            )
+            problems.append("{}: schema is {!r}, this driver reads {}".format(where, body.get("schema"), SCHEMA))
         metric = body.get("metric")
         if isinstance(metric, dict):
             problems += _missing(metric, [item.name for item in fields(Metric)], where + ", metric")

@@ -22,9 +22,7 @@ class ExternError(ValueError):
         self.problems = list(problems)
 
 
-def load(
-    folder: Path | None, allowed: Collection[str], module: str = MODULE
-) -> dict[str, Callable[..., Any]]:
+def load(folder: Path | None, allowed: Collection[str], module: str = MODULE) -> dict[str, Callable[..., Any]]:
     """The functions that ``folder``/``module``.py defines, each of whose names must be in ``allowed``.
 
     Names that begin with ``_`` and imported names replace nothing. The file's neighbours can be imported
@@ -82,9 +80,7 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def _unknown(path: Path, bound: dict[str, ast.stmt], allowed: Collection[str]) -> list[str]:
-    functions = {
-        name: node for name, node in bound.items() if not isinstance(node, ast.Assign) and name not in allowed
-    }
+    functions = {name: node for name, node in bound.items() if not isinstance(node, ast.Assign) and name not in allowed}
     return [
         f"{path}:{node.lineno}: {name!r} is not a step that can be replaced; {near(name, allowed)}"
         for name, node in functions.items()

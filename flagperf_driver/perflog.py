@@ -54,9 +54,7 @@ def parse_line(line: bytes) -> Record | None:
     return next(Reader().feed(line.rstrip(b"\n") + b"\n"), None)
 
 
-def read(
-    stream: BinaryIO, dropped: Dropped | None = None, events: Collection[str] | None = None
-) -> Iterator[Record]:
+def read(stream: BinaryIO, dropped: Dropped | None = None, events: Collection[str] | None = None) -> Iterator[Record]:
     """Every whole record of a log, in order; truncated and foreign lines are counted, not fatal.
 
     With ``events`` only those of these names: the others' lines are counted and not parsed.

@@ -92,9 +92,7 @@ def test_damage_is_taken_in_stride_and_counted(name: str) -> None:
     assert (len(found), counted) == (records, dropped)
 
 
-@pytest.mark.parametrize(
-    "between", [b"\0\0\0", b"\xff\xfe\n", b"\xe4\xb8", "训练".encode()[:4] + b"\n", b"\x1b[31m"]
-)
+@pytest.mark.parametrize("between", [b"\0\0\0", b"\xff\xfe\n", b"\xe4\xb8", "训练".encode()[:4] + b"\n", b"\x1b[31m"])
 def test_bytes_that_are_no_text(between: bytes) -> None:
     good = GOOD.encode()
     assert len(reading(between + good + between + good)[0]) == 2

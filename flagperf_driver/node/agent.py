@@ -7,6 +7,7 @@ what to start, its end that the controller is gone. One thread does everything: 
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import signal
@@ -58,7 +59,7 @@ class Orders:
     ranks: Sequence[RankOrder]
     follow: Sequence[int]  # the ranks whose logs and heartbeats are read: a launcher's, too
     limits: watch.Limits
-    round_s: float | None
+    round_s: float
     lease_s: float
     sample_s: float
     grace_s: float
@@ -67,11 +68,7 @@ class Orders:
 
 def read_orders(body: Mapping[str, Any]) -> Orders:
     """The start message, checked; StartError names everything that is wrong."""
-    problems = [
-        f"{name!r} is missing"
-        for name in ("log_dir", "ranks", "init_timeout_s", "hang_timeout_s")
-        if body.get(name) is None
-    ]
+    problems = [f"{name!r} is missing" for name in ("log_dir", "ranks") if body.get(name) is None]
     if body.get("op") != "start":
         problems.insert(0, "op is {!r}, the first one must be 'start'".format(body.get("op")))
     if not problems and not body["ranks"]:
@@ -87,18 +84,22 @@ def read_orders(body: Mapping[str, Any]) -> Orders:
 def _orders(body: Mapping[str, Any]) -> Orders:
     log_dir = Path(body["log_dir"])
     ranks = [_rank_order(entry, log_dir) for entry in body["ranks"]]
-    round_s = body.get("round_timeout_s")
     return Orders(
         log_dir=log_dir,
         ranks=ranks,
         follow=sorted(int(rank) for rank in body.get("follow") or [order.rank for order in ranks]),
-        limits=watch.Limits(float(body["init_timeout_s"]), float(body["hang_timeout_s"])),
-        round_s=None if round_s is None else float(round_s),
+        limits=watch.Limits(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
+        round_s=_limit(body.get("round_timeout_s")),
         lease_s=float(body.get("lease_s", 0)),
         sample_s=float(body.get("sample_s", 1)),
         grace_s=float(body.get("grace_s", 3)),
         log=str(body.get("log", "start_task.log")),
     )
+
+
+def _limit(seconds: object) -> float:
+    """A limit that is not given is none."""
+    return math.inf if seconds is None else float(str(seconds))
 
 
 def _rank_order(entry: Mapping[str, Any], log_dir: Path) -> RankOrder:
@@ -154,8 +155,7 @@ class Agent:
         first = orders.follow[0]
         short = [events.FAILED, events.FINISHED]
         self._tails = {
-            rank: watch.LogTail(self._path(rank, "out.log"), None if rank == first else short)
-            for rank in orders.follow
+            rank: watch.LogTail(self._path(rank, "out.log"), None if rank == first else short) for rank in orders.follow
         }
         self._pulses = {rank: watch.Pulse(self._path(rank, "progress")) for rank in orders.follow}
         sampler = Sampler(orders.log_dir)
@@ -172,8 +172,7 @@ class Agent:
     def run(self) -> None:
         """From the first rank's start to the last one's end."""
         self._start_all()
-        if self._orders.round_s is not None:
-            self._after(self._orders.round_s, self._round_is_over)
+        self._after(self._orders.round_s, self._round_is_over)
         while self._live:
             self._wire.wait(_TICK_S / 2)
             self._obey()
@@ -250,7 +249,7 @@ class Agent:
         if self._ending:
             return
         sentence = "the round took longer than {:g} s (round_timeout_s): {}".format(
-            self._orders.round_s or 0,
+            self._orders.round_s,
             ", ".join(f"rank {rank} {self._pulses[rank].where}" for rank in self._alive()[:8]),
         )
         self._tell_fault("timeout", next(iter(self._alive()), None), sentence)
@@ -296,8 +295,8 @@ class Agent:
             for rank, pulse in self._pulses.items()
             if pulse.beat is not None
         }
-        if ranks:
-            self._wire.send({"type": "beat", "ranks": ranks})
+        # Also without any: the controller takes an agent that says nothing for gone.
+        self._wire.send({"type": "beat", "ranks": ranks})
 
     def _end_silence(self, silence: watch.Silence) -> None:
         lines = watch.last_lines(self._path(silence.rank, "out.log"))

@@ -30,9 +30,7 @@ def _entry(root: Path, entry: Mapping[str, Any]) -> list[str]:
     path = root / str(entry.get("path", ""))
     kind = entry.get("kind", "file")
     if kind not in _KINDS:
-        return [
-            "{}: kind is {!r} in the suite's manifest; it can be {}".format(path, kind, " or ".join(_KINDS))
-        ]
+        return ["{}: kind is {!r} in the suite's manifest; it can be {}".format(path, kind, " or ".join(_KINDS))]
     if not (path.is_dir() if kind == "folder" else path.is_file()):
         return [f"{path}: there is no such {kind}{_instead(path)}"]
     try:

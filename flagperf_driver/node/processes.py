@@ -21,7 +21,7 @@ def spawn(
     """A rank, its output straight in its log; the kernel kills it when this process's calling thread dies."""
     parent = os.getpid()
 
-    def die_with_parent() -> None:
+    def settle() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call
             os._exit(1)
@@ -38,7 +38,7 @@ def spawn(
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # safe: this process has one thread
+            preexec_fn=settle,  # safe: this process has one thread
         )
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterator, Mapping, Sequence
 
 from flagperf_driver import perflog
-from flagperf_driver.heartbeat import PHASES, Beat, read_heartbeat
+from flagperf_driver.heartbeat import DONE, PHASES, Beat, read_heartbeat
 
 _AT_ONCE = 1 << 22
 _TAIL = 1 << 16
 # A pause of the agent itself (a frozen host, a debugger) is not a rank's silence.
 _LONGEST_TICK_S = 2.0
-_SAYS_WHY = re.compile(
-    r"^(Fatal Python error: .|([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception|Interrupt|Exit)\b)"
-)
+_SAYS_WHY = re.compile(r"^(Fatal Python error: .|([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception|Interrupt|Exit)\b)")
 
 
 class LogTail:
@@ -83,7 +82,10 @@ class Pulse:
 
     @property
     def step(self) -> int:
-        return self.beat.step if self.beat is not None else -1
+        if self.beat is None:
+            return -1
+        # One that is done waits for nobody; it is ahead of all.
+        return self.beat.step if self.beat.phase != DONE else sys.maxsize
 
     @property
     def phase(self) -> int:
@@ -94,7 +96,7 @@ class Pulse:
         if self.beat is None:
             return "before its first beat"
         phase = PHASES[self.phase] if self.phase < len(PHASES) else f"phase {self.phase}"
-        return f"at step {self.step} in {phase}"
+        return "done" if self.phase == DONE else f"at step {self.step} in {phase}"
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,10 @@ def test_an_import_error_is_named_and_ends_the_others_at_once(lab: Lab) -> None:
     fault = lab.wait_for("fault")
     at = time.monotonic()
     lab.end()
-    assert time.monotonic() - at < 1
+    assert time.monotonic() - at < 3  # a busy machine; an idle one takes 20 ms
     assert fault["kind"] == "crash"
     assert fault["rank"] == 1
-    assert (
-        fault["sentence"]
-        == "rank 1 ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'"
-    )
+    assert fault["sentence"] == "rank 1 ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'"
     assert lab.exit(1)["last_lines"][-1] == "ModuleNotFoundError: No module named 'no_such_module'"
     assert (lab.exit(1)["code"], lab.exit(1)["cause"]) == (1, "crash")
     assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGTERM", "stopped")
@@ -76,7 +73,7 @@ def test_a_rank_killed_by_hand(lab: Lab) -> None:
     at = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     fault = lab.wait_for("fault")
-    assert time.monotonic() - at < 1
+    assert time.monotonic() - at < 3  # a busy machine; an idle one takes 20 ms
     lab.end()
     assert fault["sentence"].startswith("rank 1 was killed by SIGKILL (kill -9 by somebody)")
     assert (lab.exit(1)["code"], lab.exit(1)["signal"], lab.exit(1)["cause"]) == (None, "SIGKILL", "crash")
@@ -164,7 +161,7 @@ def test_the_controller_is_gone(lab: Lab, lease_s: float) -> None:
     at = time.monotonic()
     lab.hang_up()
     fault = lab.wait_for("fault")
-    assert lease_s <= time.monotonic() - at < lease_s + 1
+    assert lease_s <= time.monotonic() - at < lease_s + 3
     lab.end()
     assert fault["kind"] == "lost_controller"
     assert lab.exit(0)["cause"] == "stopped"
@@ -258,6 +255,21 @@ def test_the_log_holds_every_byte_and_every_record_is_told(lab: Lab) -> None:
     lines = [line for line in lab.log(0).splitlines() if "PerfLog" not in line]
     assert lines == [*(f"chatter {step}" for step in range(20000)), "the end, without a newline"]
     assert [m["value"]["step"] for m in lab.of("perflog")] == list(range(0, 20000, 100))
+
+
+def test_a_rank_keeps_to_its_cores(lab: Lab) -> None:
+    core = max(os.sched_getaffinity(0))
+    program = "print('cores', sorted(os.sched_getaffinity(0)))"
+    lab.send(lab.order([{**lab.rank(0, program), "cpus": [core]}, lab.rank(1, program)]))
+    lab.end()
+    assert lab.log(0) == f"cores [{core}]\n"
+    assert lab.log(1) == f"cores {sorted(os.sched_getaffinity(0))}\n"
+
+
+def test_an_agent_whose_ranks_only_load_says_that_it_is_there(lab: Lab) -> None:
+    lab.start("time.sleep(1.5)", init_timeout_s=None, hang_timeout_s=None, round_timeout_s=None)
+    assert lab.wait_for("beat")["ranks"] == {}
+    lab.end()
 
 
 def test_a_launchers_ranks_are_followed(lab: Lab) -> None:

@@ -104,9 +104,7 @@ def test_everything_wrong_with_a_case_is_told_at_once() -> None:
         assert part in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "part"), [("{", "not JSON"), ("[]", "not an object"), (None, "cannot be read")]
-)
+@pytest.mark.parametrize(("text", "part"), [("{", "not JSON"), ("[]", "not an object"), (None, "cannot be read")])
 def test_a_case_file_that_is_none(tmp_path: Path, text: str | None, part: str) -> None:
     path = tmp_path / "case.json"
     if text is not None:
@@ -171,9 +169,7 @@ def test_the_age_holds_the_interpreters_own_start(run: Run, tmp_path: Path) -> N
 
 
 def test_output_goes_to_the_ranks_log(run: Run, tmp_path: Path) -> None:
-    result = run(
-        MAIN.format("import sys, os; print('out'); print('err', file=sys.stderr); os.system('echo child')")
-    )
+    result = run(MAIN.format("import sys, os; print('out'); print('err', file=sys.stderr); os.system('echo child')"))
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     log = (tmp_path / "rank1.out.log").read_text()
     assert all(word in log for word in ("out\n", "err\n", "child\n"))
@@ -238,14 +234,10 @@ def test_sigusr1_shows_the_stacks_and_ends_nothing(run: Run, tmp_path: Path) -> 
 
 
 def test_importing_it_outside_a_round_changes_nothing() -> None:
-    code = (
-        "import sys, signal; before = signal.getsignal(15), sys.excepthook; import flagperf_driver.driver; "
-    )
+    code = "import sys, signal; before = signal.getsignal(15), sys.excepthook; import flagperf_driver.driver; "
     code += "assert before == (signal.getsignal(15), sys.excepthook)"
     env = {"PYTHONPATH": str(REPO), "PATH": os.environ["PATH"]}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 

@@ -62,12 +62,7 @@ def test_seeds_are_the_same_everywhere() -> None:
 
 
 def test_seeds_differ_by_seed_purpose_and_rank() -> None:
-    made = {
-        seeds.derive(s, p, r)
-        for s in range(20)
-        for p in (seeds.MODEL, seeds.DATA, seeds.RANK)
-        for r in range(20)
-    }
+    made = {seeds.derive(s, p, r) for s in range(20) for p in (seeds.MODEL, seeds.DATA, seeds.RANK) for r in range(20)}
     assert len(made) == 20 * 3 * 20
     assert all(0 <= seed < 2**32 for seed in made)
 
@@ -84,9 +79,7 @@ def test_python_is_seeded_per_rank() -> None:
 def test_the_hash_seed_is_one_python_takes() -> None:
     env = {**os.environ, **seeds.environment(42)}
     command = [sys.executable, "-c", "print(hash('a'))"]
-    first, second = (
-        subprocess.run(command, env=env, capture_output=True, check=True).stdout for _ in range(2)
-    )
+    first, second = (subprocess.run(command, env=env, capture_output=True, check=True).stdout for _ in range(2))
     assert first == second
 
 
@@ -165,6 +158,8 @@ def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> Puls
         ({0: pulse(5, 11), 1: pulse(5, 12)}, (1, "hang")),
         ({0: pulse(0, 50), 1: pulse(0, 50)}, None),
         ({0: pulse(0, 101), 1: pulse(None, 101)}, (1, "init_timeout")),
+        ({0: pulse(0, 5, heartbeat.DONE), 1: pulse(5, 11)}, (1, "hang")),
+        ({0: pulse(0, 11, heartbeat.DONE)}, (0, "hang")),  # it does not come to its end
         ({0: pulse(0, 11, heartbeat.EVALUATE)}, None),  # before its first step
     ],
 )
