@@ -17,12 +17,12 @@ import pytest
 
 from flagperf_driver import events
 from pytest_flagperf.cluster import Host, HostError
-from pytest_flagperf.cluster.lease import Lease, lease, owner
+from pytest_flagperf.cluster.lease import Lease, holders
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.round import Progress
 from pytest_flagperf.round.agents import boot
 from pytest_flagperf.round.progress import Bounds, Tracker, time_left
-from tests.rounds import TinyPlan, processes_of, run_tiny, write_suite
+from tests.rounds import WELL, TinyPlan, processes_of, run_tiny, write_suite
 
 QUICK = {"step_s": 0.001, "max_steps": 2}
 
@@ -128,9 +128,7 @@ def test_a_rank_that_dies_fails_the_round_at_once(
 ) -> None:
     endless = {"max_steps": 100_000, "step_s": 0.01}
     started = time.monotonic()
-    end = run_tiny(
-        tmp_path, TinyPlan(config=endless), fault or "def fault(rank, step): pass\n", before=before
-    )
+    end = run_tiny(tmp_path, TinyPlan(config=endless), fault or WELL, before=before)
     assert time.monotonic() - started < 10
     assert (end.state, end.fault and end.fault.kind) == ("failed", kind)
     assert end.fault is not None
@@ -222,22 +220,29 @@ def test_a_host_on_which_no_agent_starts_stops_those_that_have_one(tmp_path: Pat
 CONTROLLER = """
 import sys
 sys.path[:0] = [{repo!r}]
+from contextlib import ExitStack
 from pathlib import Path
+from pytest_flagperf.cluster.lease import lease, owner
 from tests.rounds import TinyPlan, run_tiny
 def say(progress):
     if progress.step: print("TRAINS", flush=True)
 plan = TinyPlan(config={{"max_steps": 100_000, "step_s": 0.02}})
-run_tiny(Path({tmp!r}), plan, listener=say, fault={fault!r})
+with ExitStack() as stack:
+    leases = None
+    if {leases!r}:
+        asked = lease(2, candidates=(0, 1), whole_host=False, owner=owner(), directory=Path({leases!r}))
+        leases = [stack.enter_context(asked)]
+    run_tiny(Path({tmp!r}), plan, listener=say, fault={fault!r}, leases=leases)
 """
+STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef fault(rank, step): pass\n"
 
 
 def start_controller(
-    tmp_path: Path, repo: Path, fault: str = "def fault(rank, step): pass\n"
+    tmp_path: Path, repo: Path, fault: str = WELL, *, leases: Path | None = None
 ) -> subprocess.Popen[str]:
-    text = CONTROLLER.format(repo=str(repo), tmp=str(tmp_path), fault=fault)
-    process = subprocess.Popen(
-        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    given = str(leases) if leases else ""
+    text = CONTROLLER.format(repo=str(repo), tmp=str(tmp_path), fault=fault, leases=given)
+    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "TRAINS\n"
     return process
@@ -267,8 +272,7 @@ def test_ctrl_c_ends_the_ranks_in_order_and_passes_on(tmp_path: Path, repo: Path
 
 
 def test_a_controller_that_is_killed_leaves_no_rank(tmp_path: Path, repo: Path) -> None:
-    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef fault(rank, step): pass\n"
-    controller = start_controller(tmp_path, repo, stubborn)
+    controller = start_controller(tmp_path, repo, STUBBORN)
     logs = tmp_path / "round1" / "h0_noderank0"
     assert len(processes_of(logs)) == 2
     controller.kill()
@@ -277,27 +281,17 @@ def test_a_controller_that_is_killed_leaves_no_rank(tmp_path: Path, repo: Path) 
     assert not (tmp_path / "round1" / "round.json").exists()
 
 
-def test_devices_stay_leased_until_the_ranks_of_a_killed_controller_are_gone(tmp_path: Path) -> None:
-    """The agent holds the locks: while it ends its ranks nobody else gets their devices."""
-    held: list[bool] = []
+def test_devices_stay_leased_until_the_ranks_of_a_killed_controller_are_gone(tmp_path: Path, repo: Path) -> None:
     directory = tmp_path / "leases"
-
-    def free() -> bool:
-        try:
-            with lease(
-                2, candidates=(0, 1), whole_host=False, owner=owner(), timeout_s=0, directory=directory
-            ):
-                return True
-        except RuntimeError:
-            return False
-
-    with lease(2, candidates=(0, 1), whole_host=False, owner=owner(), directory=directory) as mine:
-        argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-        channel = LocalHost().open(argv, hold=mine.fds)
-    held.append(free())
-    channel.close()
-    held.append(free())
-    assert held == [False, True]
+    controller = start_controller(tmp_path, repo, STUBBORN, leases=directory)
+    logs = tmp_path / "round1" / "h0_noderank0"
+    assert any("device0 is held" in line for line in holders(directory))
+    controller.kill()
+    controller.communicate(timeout=10)
+    assert processes_of(logs) != []  # they ignore SIGTERM, for as long as the grace is
+    while holders(directory):
+        time.sleep(0.01)
+    assert processes_of(logs) == []
 
 
 def test_a_listener_that_raises_ends_the_round_too(tmp_path: Path) -> None:
