@@ -28,7 +28,6 @@ _TYPES: Mapping[str, type] = {
 _OURS = {"VENDOR": "vendor", "FLAGPERF_LOG_PATH": "reports", "PIP_SOURCE": "pip_source"}
 _WITHOUT_EFFECT = {
     "ACCE_CONTAINER_OPT": "containers are not in this version",
-    "ACCE_VISIBLE_DEVICE_ENV_NAME": "visible_devices in vendor.toml names the variable",
     "SHM_SIZE": "containers are not in this version",
     "CLEAR_CACHES": "containers, before whose start caches are cleared, are not in this version",
     "FLAGPERF_PATH": "the code is brought to every host before a round",
@@ -90,9 +89,7 @@ def read(file: Path) -> TestConf:
     problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
     cases = given.get("CASES")
     if cases is None:
-        problems.append(
-            f'{file}: CASES is missing; write CASES = {{"model:framework:...": "data directory"}}'
-        )
+        problems.append(f'{file}: CASES is missing; write CASES = {{"model:framework:...": "data directory"}}')
     found: list[NamedCase] = []
     if cases and isinstance(cases.value, dict):
         found = list(_cases(cases, cases.value, problems))
@@ -141,8 +138,7 @@ def _assigned(tree: ast.Module, name: str) -> list[ast.expr]:
     values = [
         node.value
         for node in tree.body
-        if isinstance(node, ast.Assign)
-        and any(isinstance(to, ast.Name) and to.id == name for to in node.targets)
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets)
     ]
     return values[-1:]
 

@@ -80,9 +80,7 @@ class Catalog:
             raise CatalogError([f"case {case}: {problem}"])
         return self.configs(suite, maker)[case.hardware, case.shape] if scale == REFERENCE else None
 
-    def unsupported(
-        self, suite: Suite, vendor: Vendor, hardware: str, shape: Shape, scale: str
-    ) -> str | None:
+    def unsupported(self, suite: Suite, vendor: Vendor, hardware: str, shape: Shape, scale: str) -> str | None:
         """Why a suite cannot run so, and what exists instead; None where it can."""
         if scale not in suite.scales:
             names = sorted(suite.scales)

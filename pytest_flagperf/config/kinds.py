@@ -121,9 +121,7 @@ def _of(node: ast.expr) -> Kind | None:
 def _subscript(name: str, inner: ast.expr) -> Kind | None:
     parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
     if name == "Literal":
-        return Kind(
-            (), none=False, choices=tuple(part.value for part in parts if isinstance(part, ast.Constant))
-        )
+        return Kind((), none=False, choices=tuple(part.value for part in parts if isinstance(part, ast.Constant)))
     if name == "Optional":
         return _either([*map(_of, parts), Kind((), none=True)])
     if name == "Union":

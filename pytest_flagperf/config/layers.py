@@ -67,12 +67,8 @@ class Resolved:
 
 def parse_settings(items: Sequence[str], where: str = "--set") -> dict[str, Value]:
     """``key=value`` each, the value a Python literal or else a string."""
-    problems = [
-        f"{where} {item}: write key=value" for item in items if not item.partition("=")[0].isidentifier()
-    ]
-    problems += [
-        f"{where} {item}: write key=value" for item in items if "=" not in item and item.isidentifier()
-    ]
+    problems = [f"{where} {item}: write key=value" for item in items if not item.partition("=")[0].isidentifier()]
+    problems += [f"{where} {item}: write key=value" for item in items if "=" not in item and item.isidentifier()]
     if problems:
         raise ConfigError(problems)
     pairs = (item.partition("=") for item in items)
@@ -148,7 +144,10 @@ class _Resolver:
     def check_data(self) -> None:
         """What the config names below data_dir must be there; a small scale brings its data along."""
         data_dir = self.values.get("data_dir")
-        if data_dir is None or not data_dir.value or not (self.scale.data or self.scale.name == REFERENCE):
+        if data_dir is None or not (self.scale.data or self.scale.name == REFERENCE):
+            return
+        if not data_dir.value:
+            self.problems += [self._no_data_dir()] if self.scale.data else []
             return
         folder = Path(str(data_dir.value))
         if not folder.is_dir():
@@ -158,6 +157,10 @@ class _Resolver:
             value = self.values.get(key)
             if value and value.value and not (folder / str(value.value)).exists():
                 self._problem(value, key, f"there is no {folder / str(value.value)}")
+
+    def _no_data_dir(self) -> str:
+        needs = f"{self.suite.name} needs its data at scale {self.scale.name}"
+        return f"{needs}: name their folder with --data-dir or --case CASE=DATA_DIR"
 
     def deviations(self) -> Iterator[Deviation]:
         for key, value in self.values.items():
@@ -206,7 +209,8 @@ class _Resolver:
         for key, given in module.names.items():
             if layer == "defaults" and key == "MUTABLE":
                 continue
-            if self._is_target(key, given):
+            if _names_target(key):
+                self._check_target(key, self._value(given, layer))
                 continue
             if key not in self.kinds:
                 # An option of every training is None only where it says so; a suite's own key may be.
@@ -214,8 +218,7 @@ class _Resolver:
             self._put(key, self._value(given, layer))
 
     def _lay(self, module: Module, layer: str, *, allowed: frozenset[str] | None) -> None:
-        named = {key: given for key, given in module.names.items() if not self._is_target(key, given)}
-        self._set({key: self._value(given, layer) for key, given in named.items()}, allowed)
+        self._set({key: self._value(given, layer) for key, given in module.names.items()}, allowed)
 
     def _set(self, given: Mapping[str, Value], allowed: Iterable[str] | None) -> None:
         for key, value in given.items():
@@ -247,19 +250,12 @@ class _Resolver:
 
     def _require(self) -> None:
         place = f"{self.shown(self.folder / '_base.py')}: "
-        self.problems += [
-            f"{place}{key} is missing: give it a value" for key in REQUIRED if key not in self.values
-        ]
+        self.problems += [f"{place}{key} is missing: give it a value" for key in REQUIRED if key not in self.values]
 
     # -- targets -----------------------------------------------------------------------------------------
 
-    def _is_target(self, key: str, given: Assigned) -> bool:
-        """Whether it is the quality target; the suite's own value may be repeated, and then means nothing."""
-        if _names_target(key):
-            self._check_target(key, self._value(given, ""))
-        return _names_target(key)
-
     def _check_target(self, key: str, value: Value) -> None:
+        """The suite's own target may be repeated, and then means nothing."""
         target = self._target_at(value)
         number = value.value
         if isinstance(number, (int, float)) and math.isclose(number, target, rel_tol=1e-9):
@@ -295,7 +291,8 @@ def _same(one: object, other: object) -> bool:
 
 
 def _type_name(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    name = type(value).__name__
+    return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def _literal(text: str) -> object:

@@ -92,9 +92,7 @@ class _Folder:
         except Exception as error:
             raise ConfigError([_raised(file, error)]) from error
         imports = list(_imports(tree, self.path))
-        return Module(
-            file, dict(self._names(file, namespace, lines.line, imports)), _annotations(tree)
-        ), module
+        return Module(file, dict(self._names(file, namespace, lines.line, imports)), _annotations(tree)), module
 
     def _import(
         self,
@@ -136,9 +134,7 @@ class _Folder:
                 continue
             yield name, Assigned(copy.deepcopy(namespace[name]), file, line)
 
-    def _origin(
-        self, name: str, value: object, line: int, imports: Sequence[_Import]
-    ) -> tuple[bool, Assigned | None]:
+    def _origin(self, name: str, value: object, line: int, imports: Sequence[_Import]) -> tuple[bool, Assigned | None]:
         """Whether an import gave the name its value, and what the neighbour that it came from says of it."""
         for statement in imports:
             there = statement.names.get(name, name if "*" in statement.names else None)

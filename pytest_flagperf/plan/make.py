@@ -144,9 +144,7 @@ def _given(
 ) -> dict[str, Value]:
     given = parse_settings(settings, source)
     if data_dir is not None:
-        given["data_dir"] = (
-            data_dir if isinstance(data_dir, Value) else Value(str(data_dir), "--data-dir", 0, "case")
-        )
+        given["data_dir"] = data_dir if isinstance(data_dir, Value) else Value(str(data_dir), "--data-dir", 0, "case")
     if throughput_only or synthetic:
         why = "--synthetic" if synthetic else "--throughput-only"
         given["throughput_only"] = Value(True, why, 0, "case")

@@ -1,0 +1,98 @@
+"""The grammar of a case."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pytest_flagperf.case import Case, CaseError, Shape
+
+VALID = [
+    "glm:pytorch:A100:2:8:3",
+    "bert:pytorch_1.8:A100:1:8:1",
+    "llama3_8B:megatron:TG-V200:1:16:1",
+    "resnet50:tensorflow2:TP1PP1SH2SP8A10040G:10:100:12",
+    "mask_rcnn:pytorch_2.15.0+cu128_lts:R200x2:1:1:1",
+]
+
+
+@pytest.mark.parametrize("text", VALID)
+def test_a_case_reads_back_from_its_own_string(text: str) -> None:
+    case = Case.parse(text)
+    assert str(case) == text
+    assert Case.parse(str(case)) == case
+
+
+def test_any_valid_case_reads_back() -> None:
+    draw = random.Random(1)
+    letters = "abzAZ019._+-"
+    for _ in range(500):
+        names = ["m" + "".join(draw.choices(letters, k=draw.randrange(6))) for _ in range(2)]
+        framework = "f" + "".join(draw.choices("abz019.+-", k=3)) + draw.choice(["", "_1.0"])
+        counts = [str(draw.randrange(1, 999)) for _ in range(3)]
+        text = ":".join([names[0], framework, names[1], *counts])
+        assert str(Case.parse(text)) == text
+
+
+def test_a_case_knows_its_parts() -> None:
+    case = Case.parse("bert:pytorch_1.8:A100:2:8:3")
+    assert (case.framework_name, case.framework_version) == ("pytorch", "1.8")
+    assert (case.shape, case.shape.cards, case.folder) == (Shape(2, 8), 16, "bert_pytorch_1.8_A100_2_8_3")
+    assert Case.parse("bert:pytorch:A100:1:1:1").framework_version is None
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "+1", "01", "1.0", "", " 1", "1_0", "١", "one", "1" * 30])
+@pytest.mark.parametrize("field", [3, 4, 5])
+def test_a_count_is_a_plain_whole_number_from_one(field: int, count: str) -> None:
+    terms = ["m", "f", "h", "1", "1", "1"]
+    terms[field] = count
+    with pytest.raises(CaseError, match=r"allowed is a whole number from 1"):
+        Case.parse(":".join(terms))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "é", "a/b", "../a", ".hidden", "-a", "a\n"])
+@pytest.mark.parametrize("field", [0, 1, 2])
+def test_a_name_cannot_leave_its_folder(field: int, name: str) -> None:
+    terms = ["m", "f", "h", "1", "1", "1"]
+    terms[field] = name
+    with pytest.raises(CaseError, match=r"allowed is"):
+        Case.parse(":".join(terms))
+
+
+def test_all_problems_of_a_case_are_told_at_once() -> None:
+    with pytest.raises(CaseError) as caught:
+        Case.parse("a b:pytorch_:A100:0:x:-1")
+    assert len(caught.value.problems) == 5
+    assert all(problem.startswith("case 'a b:pytorch_:A100:0:x:-1': ") for problem in caught.value.problems)
+
+
+def test_missing_and_surplus_fields_are_named() -> None:
+    with pytest.raises(CaseError, match=r"has 4 of the 6 fields .*; missing: nproc, repeat"):
+        Case.parse("a:b:c:1")
+    with pytest.raises(CaseError, match=r"too many: '2', 'x'"):
+        Case.parse("a:b:c:1:1:1:2:x")
+
+
+def test_a_case_that_is_made_otherwise_is_held_to_the_same_rules() -> None:
+    assert str(Case("a", "b", "c", 1, 2)) == "a:b:c:1:2:1"
+    with pytest.raises(CaseError, match="nproc is '0'"):
+        Case("a", "b", "c", 1, 0)
+
+
+def test_shapes_are_read_alone_and_in_lists() -> None:
+    assert Shape.parse("2x8") == Shape(2, 8)
+    assert Shape.parse_list("1x1, 1x8,1x1") == (Shape(1, 1), Shape(1, 8))
+    assert str(Shape(2, 8)) == "2x8"
+
+
+@pytest.mark.parametrize("text", ["", "2", "x8", "2x", "0x8", "2X8", "2x8x1", "02x8", "2 x 8"])
+def test_what_is_no_shape_is_refused(text: str) -> None:
+    with pytest.raises(CaseError, match="write NxP"):
+        Shape.parse(text)
+
+
+def test_all_bad_shapes_of_a_list_are_told_at_once() -> None:
+    with pytest.raises(CaseError) as caught:
+        Shape.parse_list("1x1,bad,,0x1")
+    assert len(caught.value.problems) == 3

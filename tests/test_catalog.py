@@ -1,0 +1,213 @@
+"""Suites, vendors and configs, found by looking at folders."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.case import Case, Shape
+from pytest_flagperf.catalog import Catalog, CatalogError
+
+from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
+
+
+def gap(catalog: Catalog, hardware: str = "X9", shape: str = "1x8", scale: str = "reference") -> str | None:
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    return catalog.unsupported(suite, vendor, hardware, Shape.parse(shape), scale)
+
+
+# -- what is there ----------------------------------------------------------------------------------------
+
+
+def test_folders_with_their_toml_are_suites_and_vendors(tmp_path: Path) -> None:
+    write(tmp_path, "suites/common/data.py", "")
+    write(tmp_path, "suites/half/pytorch/model.py", "")
+    catalog = tree(tmp_path)
+    assert list(catalog.suites) == [("toy", "pytorch")]
+    assert list(catalog.vendors) == ["acme"]
+
+
+def test_a_suite_says_what_its_toml_says(tmp_path: Path) -> None:
+    suite = tree(tmp_path).suite("toy", "pytorch_1.13")
+    assert (suite.metric.name, suite.metric.direction, suite.sample_unit) == ("top1", "higher", "images")
+    assert suite.scales["reference"].target == 0.75
+    assert suite.scales["reference"].data[0].files == 3
+    assert (suite.scales["small"].flops_per_sample, suite.scales["small"].data) == (None, ())
+
+
+def test_a_vendor_says_what_its_toml_says(tmp_path: Path) -> None:
+    vendor = tree(tmp_path).vendor("acme")
+    assert (vendor.title, vendor.hardware, vendor.runtime, vendor.scale) == (
+        "Acme",
+        "X9",
+        "venv",
+        "reference",
+    )
+    assert vendor.shapes == (Shape(1, 1), Shape(1, 8))
+    assert vendor.peak_tflops("X9", "bf16") == 80.5
+    assert vendor.peak_tflops("X9", "fp8") is None
+    assert vendor.peak_tflops("A1x2", "bf16") is None
+
+
+def test_the_vendors_of_this_repository_are_readable(repo: Path) -> None:
+    vendors = Catalog.scan([repo]).vendors
+    assert {"cpu", "nvidia"} <= vendors.keys()
+    assert vendors["cpu"].hardware == "CPU"
+    assert vendors["nvidia"].peak_tflops("A100", "bf16") == 312
+    for vendor in vendors.values():
+        assert vendor.title
+        assert vendor.shapes
+
+
+def test_the_same_suite_in_two_roots_is_refused(tmp_path: Path) -> None:
+    write_suite(tmp_path / "one")
+    write_suite(tmp_path / "two")
+    with pytest.raises(CatalogError, match=r"suite toy:pytorch is there twice: .*one.* and .*two"):
+        Catalog.scan([tmp_path / "one", tmp_path / "two"])
+    assert Catalog.scan([tmp_path / "one", tmp_path / "one"]).suites
+
+
+def test_a_root_may_bring_its_own_suites_configs_for_another_roots_vendor(tmp_path: Path) -> None:
+    write_vendor(tmp_path / "theirs")
+    write_suite(tmp_path / "mine")
+    config = write_config(tmp_path / "mine")
+    catalog = Catalog.scan([tmp_path / "theirs", tmp_path / "mine"])
+    assert catalog.find(Case.parse("toy:pytorch:X9:1:8:1"), "acme", "reference") == config
+
+
+# -- configs ----------------------------------------------------------------------------------------------
+
+
+def test_a_chips_name_may_hold_an_x_and_digits(tmp_path: Path) -> None:
+    write_config(tmp_path, name="config_A1x2x1x8.py")
+    write_config(tmp_path, name="config_common.py")
+    write_config(tmp_path, name="config_X9x2x8py")
+    catalog = tree(tmp_path)
+    configs = catalog.configs(catalog.suite("toy", "pytorch"), catalog.vendor("acme"))
+    assert set(configs) == {("A1x2", Shape(1, 8)), ("X9", Shape(1, 8))}
+
+
+def test_a_case_with_a_config_is_found_and_a_small_one_needs_none(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    found = catalog.find(Case.parse("toy:pytorch_2.0:X9:1:8:3"), "acme", "reference")
+    assert found == tmp_path / "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
+    assert catalog.find(Case.parse("toy:pytorch:X9:4:2:1"), "acme", "small") is None
+    with pytest.raises(CatalogError, match=r"no config_X9x4x2\.py"):
+        catalog.find(Case.parse("toy:pytorch:X9:4:2:1"), "acme", "reference")
+
+
+def test_what_is_missing_is_told_with_what_exists(tmp_path: Path) -> None:
+    write_config(tmp_path, name="config_X9x2x8.py")
+    catalog = tree(tmp_path)
+    assert gap(catalog) is None
+    assert gap(catalog, shape="1x1") == "no config_X9x1x1.py of acme for toy:pytorch; there are: X9 1x8, 2x8"
+    assert gap(catalog, hardware="x9") == ("hardware 'x9' is no chip of acme; did you mean X9? (there are: X9, A1x2)")
+    assert gap(catalog, scale="smal") == (
+        "toy:pytorch has no scale 'smal'; did you mean small? (there are: reference, small)"
+    )
+    assert gap(catalog, shape="1x9", scale="small") == "shape 1x9 wants 9 cards on each host; of X9 a host has 8"
+
+
+def test_a_folder_whose_name_is_nearly_right_is_pointed_out(tmp_path: Path) -> None:
+    write_suite(tmp_path)
+    write_vendor(tmp_path)
+    write_config(tmp_path, folder="Toy-pytorch")
+    said = gap(Catalog.scan([tmp_path]))
+    assert said == "acme has no config for toy:pytorch (wanted: config_X9x1x8.py); did you mean Toy-pytorch?"
+
+
+@pytest.mark.parametrize(
+    ("case", "vendor", "said"),
+    [
+        ("tyo:pytorch:X9:1:8:1", "acme", "did you mean toy"),
+        ("toy:pytoch:X9:1:8:1", "acme", "model 'toy' has no framework 'pytoch'; did you mean pytorch"),
+        ("toy:pytorch:X9:1:8:1", "acne", "vendor 'acne': .*did you mean acme"),
+        ("zzzzz:pytorch:X9:1:8:1", "acme", r"\(there are: toy\)"),
+    ],
+)
+def test_unknown_names_are_told_with_near_ones(tmp_path: Path, case: str, vendor: str, said: str) -> None:
+    with pytest.raises(CatalogError, match=said):
+        tree(tmp_path).find(Case.parse(case), vendor, "reference")
+
+
+# -- broken files ------------------------------------------------------------------------------------------
+
+
+def problems_of_suite(root: Path, toml: str) -> list[str]:
+    write_suite(root, toml=toml)
+    with pytest.raises(CatalogError) as caught:
+        _ = Catalog.scan([root]).suite("toy", "pytorch").scales
+    return [problem.removeprefix(f"{root.resolve()}/suites/toy/pytorch/") for problem in caught.value.problems]
+
+
+def test_toml_that_is_none_names_file_and_line(tmp_path: Path) -> None:
+    assert problems_of_suite(tmp_path, 'sample_unit = "x"\nmetric = = 3\n')[0].startswith("suite.toml:2: ")
+
+
+def test_all_that_is_wrong_in_a_suites_file_is_told_at_once(tmp_path: Path) -> None:
+    toml = SUITE_TOML.replace("unit = ", "unti = ").replace("target = 0.75", 'target = "high"')
+    toml = toml.replace("files = 3", "files = 3.5").replace("sample_unti", "sample_unit")
+    assert set(problems_of_suite(tmp_path, toml)) == {
+        "suite.toml:2: metric.unit is missing",
+        "suite.toml:5: metric.unti: no such key; did you mean unit?",
+        "suite.toml:7: scales.reference.target is 'high', wanted is a number",
+        "suite.toml:12: scales.reference.data.0.files is 3.5, wanted is a whole number",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('direction = "higher"', 'direction = "up"'), "metric.direction is 'up'; allowed: higher, lower"),
+        (('kind = "folder"', 'kind = "foldr"'), "'foldr'; allowed: file, folder; did you mean folder"),
+    ],
+)
+def test_a_choice_is_held_to_what_is_allowed(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    assert said in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('"1x8"]', '"8"]'), "shapes: shape '8': write NxP"),
+        (('backend = "acl"\n', ""), "backend is missing"),
+        (('backend = "acl"', 'backend = "acl"\nruntime = "vemv"'), "did you mean venv"),
+        (("devices_per_host", "devices_per_hots"), "chips.X9.devices_per_hots: no such key; did you mean"),
+        (("min_efficiency = 0.7", "min_efficiency = true"), "min_efficiency is True, wanted is a number"),
+    ],
+)
+def test_a_vendors_broken_file_says_what_is_wrong(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace(*change))
+    vendor = Catalog.scan([tmp_path]).vendor("acme")
+    with pytest.raises(CatalogError) as caught:
+        _ = vendor.shapes
+    assert said in str(caught.value)
+    assert "vendor.toml" in str(caught.value)
+
+
+def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
+    write_suite(tmp_path, toml="= broken")
+    write_vendor(tmp_path, toml="= broken")
+    assert Catalog.scan([tmp_path]).suites
+
+
+# -- speed -------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_cases_are_found_in_well_under_a_second(tmp_path: Path) -> None:
+    hundred = [Shape(n, p) for n in range(1, 11) for p in range(1, 11)]
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 16"))
+    for number in range(100):
+        write(tmp_path, f"suites/m{number}/pytorch/suite.toml", SUITE_TOML)
+        for shape in hundred:
+            # Reading this as Python would raise: it must only be listed.
+            write_config(tmp_path, "1/0", f"config_X9x{shape}.py", f"m{number}-pytorch")
+    texts = [f"m{i}:pytorch:X9:{shape.nnodes}:{shape.nproc}:1" for i in range(100) for shape in hundred]
+    modules, start = set(sys.modules), time.process_time()
+    catalog = Catalog.scan([tmp_path])
+    assert all(catalog.find(Case.parse(text), "acme", "reference") for text in texts)
+    assert time.process_time() - start < 1.0
+    assert set(sys.modules) == modules

@@ -1,0 +1,401 @@
+"""The layers of a case's config, and where each value came from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.config import DEFAULTS, ConfigError, Value, load, parse_settings, resolve
+
+from .trees import BASE, MUTABLE, resolved, tree, write, write_config
+
+CONFIG = "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
+
+
+def problems(root: Path, config: str = "", settings: tuple[str, ...] = (), scale: str = "reference") -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        resolved(root, config, settings, scale=scale)
+    return caught.value.problems
+
+
+# -- layers and provenance ----------------------------------------------------------------------------------
+
+
+def test_each_layer_wins_over_those_below_and_says_where(tmp_path: Path) -> None:
+    values = resolved(tmp_path, "\nwidth = 128\n", ("ratio=0.25",)).values
+    told = {key: (values[key].value, values[key].layer, values[key].where) for key in ("width", "ratio", "frozen")}
+    assert told == {
+        "width": (128, "vendor", f"{CONFIG}:2"),
+        "ratio": (0.25, "setting", "--set ratio=0.25"),
+        "frozen": (3, "suite", "suites/toy/pytorch/config/_base.py:8"),
+    }
+    assert values["momentum"].layer == "defaults"
+    assert values["momentum"].file == "flagperf_driver/defaults.py"
+    assert "momentum = " in DEFAULTS.read_text().splitlines()[values["momentum"].line - 1]
+    assert values["vendor"].value == "acme"
+
+
+def test_the_small_scale_has_a_layer_of_its_own_and_no_vendors(tmp_path: Path) -> None:
+    values = resolved(tmp_path, "width = 128", scale="small").values
+    assert (values["width"].value, values["width"].layer) == (8, "scale")
+    assert values["max_steps"].value == 20
+
+
+def test_none_overrides(tmp_path: Path) -> None:
+    values = resolved(tmp_path, "width = None\nmax_steps = None\nanything = 3").values
+    assert (values["width"].value, values["width"].layer) == (None, "vendor")
+    assert values["max_steps"].layer == "vendor"
+    assert values["anything"].value == 3
+
+
+def test_the_harness_sets_what_is_the_cases_own(tmp_path: Path) -> None:
+    catalog = tree(tmp_path, 'vendor = "other"\n')
+    given = {"data_dir": Value("/data", "--data-dir", 0, "case")}
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    case = Case.parse("toy:pytorch:X9:1:8:1")
+    values = resolve(suite, vendor, case, "reference", given, catalog=catalog, check_data=False).values
+    assert (values["vendor"].value, values["data_dir"].where) == ("acme", "--data-dir")
+
+
+def test_deviations_are_what_differs_from_the_suites_own_value(tmp_path: Path) -> None:
+    found = resolved(tmp_path, "width = 64\nratio = 0.75\n", ("flag=True",)).deviations
+    assert [(one.key, one.value, one.reference, one.line) for one in found] == [
+        ("ratio", 0.75, 0.5, 2),
+        ("flag", True, False, 0),
+    ]
+    assert resolved(tmp_path / "small", scale="small").deviations == ()
+
+
+def test_no_value_is_shared_between_two_resolutions(tmp_path: Path) -> None:
+    first = resolved(tmp_path, 'names = {"a": [1, (2, 3)]}')
+    first.config["names"]["a"].append(5)  # type: ignore[index]
+    assert first.config["names"] == {"a": [1, [2, 3]]}
+    json.dumps(first.config)
+
+
+def test_settings_are_literals_or_strings() -> None:
+    given = parse_settings(["a=1", "b=[1, 2]", "c=hello", "d=None", "e=x=y", "f="])
+    assert {key: value.value for key, value in given.items()} == {
+        "a": 1, "b": [1, 2], "c": "hello", "d": None, "e": "x=y", "f": "",
+    }  # fmt: skip
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(["a", "=3", "a b=3", "ok=1"])
+    assert len(caught.value.problems) == 3
+
+
+# -- config files are Python -----------------------------------------------------------------------------------
+
+
+def test_expressions_branches_and_helpers_work(tmp_path: Path) -> None:
+    text = """\
+import math
+from os.path import join as _join
+_half = 0.5
+
+def double(n):
+    return n * _half * 4
+
+width = 64
+if width > 32:
+    ratio = math.sqrt(0.25)
+else:
+    ratio = 9.0
+layers = [width * n for n in (1, 2)]
+width += int(double(1))
+"""
+    values = resolved(tmp_path, text).values
+    assert {key: (values[key].value, values[key].line) for key in ("width", "ratio", "layers")} == {
+        "width": (66, 14),
+        "ratio": (0.5, 10),
+        "layers": ([64, 128], 13),
+    }
+
+
+def test_neighbours_are_imported_with_the_lines_of_their_own(tmp_path: Path) -> None:
+    write_config(tmp_path, "width = 7\n\nratio = 0.1\nnote = 'common'\n", "config_common.py")
+    write_config(tmp_path, "flag_there = True\nunused = 1\n", "more.py")
+    text = """\
+from config_common import *
+from more import (
+    flag_there as flag,
+)
+import config_common
+layers = [config_common.width]
+note = note + "!"
+"""
+    values = resolved(tmp_path, text).values
+    folder = "vendors/acme/toy-pytorch/config/"
+    assert {key: (values[key].value, values[key].where) for key in ("width", "ratio", "flag", "layers", "note")} == {
+        "width": (7, f"{folder}config_common.py:1"),
+        "ratio": (0.1, f"{folder}config_common.py:3"),
+        "flag": (True, f"{folder}more.py:1"),
+        "layers": ([7], f"{CONFIG}:6"),
+        "note": ("common!", f"{CONFIG}:7"),
+    }
+
+
+def test_relative_imports_of_neighbours_work(tmp_path: Path) -> None:
+    write(tmp_path, "_base.py", "a = 1\n")
+    file = write(tmp_path, "main.py", "from ._base import *\nfrom . import _base\nb = _base.a\n")
+    assert {name: (given.value, given.file.name) for name, given in load(file).names.items()} == {
+        "a": (1, "_base.py"),
+        "b": (1, "main.py"),
+    }
+
+
+def test_reading_leaves_the_interpreter_as_it_was(tmp_path: Path) -> None:
+    write_config(tmp_path, "width = 7\n", "config_common.py")
+    path, modules = list(sys.path), set(sys.modules)
+    resolved(tmp_path, "from config_common import *\n")
+    assert sys.path == path
+    assert set(sys.modules) == modules
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_two_folders_neighbours_of_the_same_name_are_two(tmp_path: Path) -> None:
+    for folder, value in (("one", 1), ("two", 2)):
+        write(tmp_path, f"{folder}/common.py", f"a = {value}\n")
+        write(tmp_path, f"{folder}/main.py", "from common import *\n")
+    assert [load(tmp_path / folder / "main.py").names["a"].value for folder in ("one", "two")] == [1, 2]
+
+
+@pytest.mark.parametrize("statement", ["import torch", "from torch.nn import Module", "from ..up import a"])
+def test_a_framework_or_a_stranger_cannot_be_imported(tmp_path: Path, statement: str) -> None:
+    said = problems(tmp_path, f"width = 1\n{statement}\n")
+    assert len(said) == 1
+    assert said[0].startswith(f"{CONFIG}:2: ImportError: ")
+    assert "frameworks belong to the training program" in said[0]
+
+
+def test_files_that_import_each_other_in_a_circle_are_told(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "from b import *\n")
+    write(tmp_path, "b.py", "from a import *\n")
+    with pytest.raises(ConfigError, match="circle: a -> b -> a"):
+        load(tmp_path / "a.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("width = 1\nratio = = 2\n", f"{CONFIG}:2: is no Python: "),
+        ("width = 1\nratio = 1 / 0\n", f"{CONFIG}:2: ZeroDivisionError: division by zero"),
+        ("ratio = widht\n", f"{CONFIG}:1: NameError: "),
+        ("width = {1}\n", f"{CONFIG}:1: width = {{1}}: is a set"),
+        ("anything = object()\n", f"{CONFIG}:1: anything = <object"),
+        ("anything = float('nan')\n", f"{CONFIG}:1: anything = nan: is no number that JSON can say"),
+        ("names = {1: 2}\n", f"{CONFIG}:1: names = {{1: 2}}: is a dict whose keys are not all strings"),
+    ],
+)
+def test_a_file_that_does_not_hold_names_its_line(tmp_path: Path, text: str, said: str) -> None:
+    assert problems(tmp_path, text)[0].startswith(said)
+
+
+def test_an_error_in_a_neighbour_names_the_neighbours_line(tmp_path: Path) -> None:
+    write_config(tmp_path, "\nwidth = 1 / 0\n", "config_common.py")
+    assert "config_common.py:2: ZeroDivisionError" in problems(tmp_path, "from config_common import *\n")[0]
+
+
+# -- what may be set -----------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    text = 'widht = 1\nfrozen = 4\nratio = "big"\ntarget_top1 = 0.5\n'
+    assert problems(tmp_path, text, ("flag=3", "frzen=1")) == [
+        f"{CONFIG}:1: widht = 1: toy:pytorch has no such key; did you mean width?",
+        f"{CONFIG}:2: frozen = 4: cannot be set here: it is not in mutable_params",
+        f"{CONFIG}:3: ratio = 'big': is a str; allowed is a number or None",
+        f"{CONFIG}:4: target_top1 = 0.5: the quality target is the suite's, 0.75 at scale reference (suite.toml); "
+        "no config may set another",
+        "--set flag=3: is an int; allowed is True or False or None",
+        "--set frzen=1: toy:pytorch has no such key; did you mean frozen?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("width=1.0", "is a float; allowed is a whole number or None; write 1"),
+        ("width=True", "is a bool; allowed is a whole number"),
+        ("flag=1", "allowed is True or False"),
+        ("note=3", "allowed is a string"),
+        ("layers=3", "allowed is a list"),
+        ("names=[]", "allowed is a dict"),
+        ("learning_rate=None", "is None; allowed is a number"),
+        ("max_steps=ten", "is a str; allowed is a whole number or None"),
+        ("max_time_s=ten", "is a str; allowed is a number or None"),
+        ("train_batch_size=0", "too small; allowed is 1 and more"),
+        ("gradient_accumulation_steps=-1", "too small"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(tmp_path: Path, setting: str, said: str) -> None:
+    (problem,) = problems(tmp_path, settings=(setting,))
+    assert said in problem
+    assert problem.startswith(f"--set {setting}: ")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["ratio=1", "layers=(1, 2)", "max_steps=None", "max_steps=5", "max_time_s=5", "anything=[1]", "anything=x"],
+)
+def test_a_value_of_a_fitting_kind_is_taken(tmp_path: Path, setting: str) -> None:
+    assert resolved(tmp_path, settings=(setting,)).values[setting.partition("=")[0]].layer == "setting"
+
+
+def test_annotations_refine_what_a_key_takes(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    base = (
+        "from typing import List, Literal, Optional\n"
+        "width: Optional[int] = None\nratio: float | None = None\n"
+        "note: Literal['a', 'b'] = 'a'\nlayers: List[int] = []\n"
+    )
+    write(tmp_path, "suites/toy/pytorch/config/_base.py", BASE + base)
+    write_config(tmp_path, "width = 'x'\nratio = 'x'\nnote = 'c'\nlayers = None\n")
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    case = Case.parse("toy:pytorch:X9:1:8:1")
+    with pytest.raises(ConfigError) as caught:
+        resolve(suite, vendor, case, "reference", {}, catalog=catalog, check_data=False)
+    assert [problem.partition("allowed is ")[2] for problem in caught.value.problems] == [
+        "a whole number or None",
+        "a number or None",
+        "'a' or 'b'",
+        "a list",
+    ]
+
+
+@pytest.mark.parametrize("name", ["target", "target_top1"])
+def test_the_target_may_be_repeated_but_not_changed(tmp_path: Path, name: str) -> None:
+    assert name not in resolved(tmp_path, f"{name} = 0.75").values
+    for config, settings in ((f"{name} = 0.74", ()), ("", (f"{name}=0.1",)), (f"{name} = None", ())):
+        assert "the quality target is the suite's, 0.75" in problems(tmp_path, config, settings)[0]
+
+
+def test_a_small_scales_file_may_only_set_keys_that_exist(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    write(tmp_path, "suites/toy/pytorch/config/_small.py", "frozen = 9\nwdth = 8\n")
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    with pytest.raises(ConfigError) as caught:
+        resolve(suite, vendor, Case.parse("toy:pytorch:X9:1:8:1"), "small", {}, catalog=catalog)
+    assert caught.value.problems == [
+        "suites/toy/pytorch/config/_small.py:2: wdth = 8: toy:pytorch has no such key; did you mean width?"
+    ]
+
+
+def resolve_again(catalog: Catalog, *, check_data: bool = True, defaults: Path = DEFAULTS) -> list[str]:
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    case = Case.parse("toy:pytorch:X9:1:8:1")
+    with pytest.raises(ConfigError) as caught:
+        resolve(suite, vendor, case, "reference", {}, catalog=catalog, check_data=check_data, defaults=defaults)
+    return caught.value.problems
+
+
+def test_mutable_params_must_name_keys_that_exist(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    file = "suites/toy/pytorch/config/mutable_params.py"
+    write(tmp_path, file, MUTABLE.replace('"width"', '"widht"'))
+    said = resolve_again(catalog)
+    assert f"{file}:1: mutable_params names 'widht': toy:pytorch has no such key; did you mean width?" in said
+    write(tmp_path, file, "mutable_params = 'width'")
+    assert "write a list of keys" in resolve_again(catalog)[0]
+
+
+def test_a_missing_required_key_is_told(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    defaults = write(tmp_path, "driver/defaults.py", 'MUTABLE = []\nvendor = ""\n')
+    assert "suites/toy/pytorch/config/_base.py: data_dir is missing: give it a value" in resolve_again(
+        catalog, defaults=defaults
+    )
+
+
+def test_a_missing_base_is_told(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    (tmp_path / "suites/toy/pytorch/config/_base.py").unlink()
+    assert "suites/toy/pytorch/config/_base.py: there is no such file" in resolve_again(catalog)
+
+
+# -- data --------------------------------------------------------------------------------------------------
+
+
+def data_problems(root: Path, data_dir: object, config: str = "", scale: str = "reference") -> list[str]:
+    catalog = tree(root, config)
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    given = {"data_dir": Value(data_dir, "--data-dir", 0, "case")}
+    try:
+        resolve(suite, vendor, Case.parse("toy:pytorch:X9:1:8:1"), scale, given, catalog=catalog)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def test_a_missing_data_file_is_told_with_where_it_was_set(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    assert data_problems(tmp_path, str(data)) == [
+        f"suites/toy/pytorch/config/_base.py:1: train_data = 'train': there is no {data}/train"
+    ]
+    (data / "train").mkdir()
+    assert data_problems(tmp_path, str(data)) == []
+
+
+def test_a_missing_data_directory_is_told(tmp_path: Path) -> None:
+    assert data_problems(tmp_path, "/not/there") == ["--data-dir: data_dir = '/not/there': there is no such folder"]
+    assert data_problems(tmp_path, "") == [
+        "toy:pytorch needs its data at scale reference: name their folder with --data-dir or --case CASE=DATA_DIR"
+    ]
+    assert data_problems(tmp_path, "", scale="small") == []
+
+
+# -- the original's own case directories -------------------------------------------------------------------
+
+
+ORIGINALS = {
+    "config_common.py": """\
+# Required
+vendor = "acme"
+dist_backend = "acl"
+
+train_batch_size = 32
+eval_batch_size = train_batch_size
+""",
+    "config_X9x1x1.py": """\
+from config_common import *
+
+train_batch_size = 16
+eval_batch_size = train_batch_size
+max_steps = 20000
+""",
+    "config_X9x1x8.py": """\
+from config_common import *
+
+# disable fp16
+fp16 = False
+gradient_accumulation_steps = 1
+warmup_steps = 2000
+lr_rate = 1e-4
+target_top1 = 0.75
+max_steps = 10000
+seed = 9031
+""",
+}
+
+
+def test_a_directory_of_the_originals_loads_or_says_which_keys_are_not_ours(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    for name, text in ORIGINALS.items():
+        write_config(tmp_path, text, name)
+    catalog = Catalog.scan([tmp_path])
+    assert {problem.partition(": toy")[0] for problem in resolve_again(catalog, check_data=False)} == {
+        f"{CONFIG.replace('X9x1x8', 'common')}:3: dist_backend = 'acl'",
+        f"{CONFIG}:4: fp16 = False",
+        f"{CONFIG}:6: warmup_steps = 2000",
+        f"{CONFIG}:7: lr_rate = 0.0001",
+    }
+    write_config(tmp_path, ORIGINALS["config_common.py"].replace("dist_backend", "_dist_backend"), "config_common.py")
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    case = Case.parse("toy:pytorch:X9:1:1:1")
+    config = resolve(suite, vendor, case, "reference", {}, catalog=catalog, check_data=False).config
+    assert (config["train_batch_size"], config["eval_batch_size"], config["max_steps"]) == (16, 16, 20000)

@@ -1,0 +1,131 @@
+"""The original's test_conf.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.original import OriginalError, TestConf, read
+from pytest_flagperf.problems import Problems
+
+from .trees import write
+
+# In the form of the original's own file: comments, expressions over earlier names, a string between, None.
+CONF = '''\
+"""Test Configs, including"""
+# -*-coding:utf-8 -*-
+VENDOR = "acme"
+ACCE_CONTAINER_OPT = " --device=/dev/a0" + \\
+                     " --device=/dev/a1"
+ACCE_VISIBLE_DEVICE_ENV_NAME = None
+PIP_SOURCE = "https://mirror.example/simple"
+FLAGPERF_PATH = "/opt/there"
+FLAGPERF_LOG_PATH = FLAGPERF_PATH + "/result/"
+FLAGPERF_LOG_LEVEL = 'debug'
+SHM_SIZE = "32G"
+CLEAR_CACHES = False
+"""
+    "model:framework:hardwareID:nnodes:nproc:repeat": "dataset path"}
+"""
+CASES = {
+    # "glm:pytorch:X9:1:8:1": "/data/other/",
+    "bert:pytorch_1.8:X9:1:8:1": "/data/bert/",
+    "glm:pytorch:X9:2:8:3": "",
+}
+'''
+
+
+def conf(root: Path, text: str) -> TestConf:
+    return read(write(root, "test_conf.py", text))
+
+
+def problems(root: Path, text: str) -> list[str]:
+    with pytest.raises(Problems) as caught:
+        conf(root, text)
+    return [problem.removeprefix(f"{root}/") for problem in caught.value.problems]
+
+
+def test_cases_come_with_their_data_and_lines(tmp_path: Path) -> None:
+    cases = conf(tmp_path, CONF).cases
+    assert [(str(one.case), one.data_dir, one.where) for one in cases] == [
+        ("bert:pytorch_1.8:X9:1:8:1", "/data/bert/", f"{tmp_path}/test_conf.py:18"),
+        ("glm:pytorch:X9:2:8:3", None, f"{tmp_path}/test_conf.py:19"),
+    ]
+
+
+def test_what_it_says_about_our_options_is_given_by_their_names(tmp_path: Path) -> None:
+    found = conf(tmp_path, CONF)
+    assert found.settings == {
+        "vendor": "acme",
+        "reports": "/opt/there/result/",
+        "pip_source": "https://mirror.example/simple",
+    }
+    assert found.where("VENDOR") == f"{tmp_path}/test_conf.py:3"
+    assert conf(tmp_path, 'CASES = {}\nVENDOR = ""\n').settings == {}
+
+
+def test_what_changes_nothing_is_said(tmp_path: Path) -> None:
+    told = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).without_effect]
+    assert [line.partition(":")[0] for line in told] == ["4", "11", "8", "10"]
+    assert "ACCE_CONTAINER_OPT has no effect: containers" in told[0]
+    assert conf(tmp_path, "CASES = {}").without_effect == []
+
+
+def test_unknown_names_are_a_warning_with_near_ones(tmp_path: Path) -> None:
+    (said,) = conf(tmp_path, "import os\n_mine = 1\nCASES = {}\nVENDER = 'a'\n").without_effect
+    assert "test_conf.py:4: VENDER is no setting" in said
+    assert said.endswith("did you mean VENDOR?")
+
+
+def test_all_bad_cases_are_told_at_once(tmp_path: Path) -> None:
+    text = """\
+VENDOR = 3
+CLEAR_CACHES = "yes"
+CASES = {
+    "glm:pytorch:X9:1:8:1:extra": "/data",
+    "glm:pytorch:X9:0:8:1": "/data",
+    "glm:pytorch:X9:1:8:1": "/one",
+    "glm:pytorch:X9:1:8:1": "/two",
+    "glm:pytorch:X9:1:1:1": 7,
+}
+"""
+    assert [problem.partition(" case ")[0].partition(" is ")[0] for problem in problems(tmp_path, text)] == [
+        "test_conf.py:1: VENDOR",
+        "test_conf.py:2: CLEAR_CACHES",
+        "test_conf.py:7:",
+        "test_conf.py:4:",
+        "test_conf.py:5:",
+        "test_conf.py:8: the data directory of",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("VENDOR = 'a'\nCASES = {1/0: ''}\n", "test_conf.py:2: ZeroDivisionError"),
+        ("CASES = {\n", "test_conf.py:1: is no Python: '{' was never closed"),
+        ("VENDOR = 'a'\n", "test_conf.py: CASES is missing"),
+        ("CASES = ['glm:pytorch:X9:1:8:1']\n", "test_conf.py:1: CASES is ['glm:pytorch:X9:1:8:1']; wanted is a dict"),
+        ("CASES = None\n", "test_conf.py:1: CASES is None; wanted is a dict"),
+    ],
+)
+def test_a_file_that_does_not_hold_says_so(tmp_path: Path, text: str, said: str) -> None:
+    assert problems(tmp_path, text)[0].startswith(said)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Problems, match=r"no_such\.py: cannot be read"):
+        read(tmp_path / "no_such.py")
+
+
+def test_cases_made_by_an_expression_are_read_too(tmp_path: Path) -> None:
+    text = "CASES = {f'glm:pytorch:X9:1:{n}:1': '/data' for n in (1, 8)}\n"
+    cases = conf(tmp_path, text).cases
+    assert [one.case for one in cases] == [Case("glm", "pytorch", "X9", 1, n) for n in (1, 8)]
+    assert cases[0].where.endswith("test_conf.py:1")
+
+
+def test_an_error_is_a_problem_of_the_users(tmp_path: Path) -> None:
+    assert issubclass(OriginalError, Problems)

@@ -1,0 +1,99 @@
+"""Small trees of suites and vendors for the tests of catalog, config and plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.config import Resolved, parse_settings, resolve
+
+SUITE_TOML = """\
+sample_unit = "images"
+[metric]
+name = "top1"
+direction = "higher"
+unit = "fraction"
+[scales.reference]
+target = 0.75
+flops_per_sample = 24e9
+[[scales.reference.data]]
+path = "train"
+kind = "folder"
+files = 3
+[scales.small]
+target = 0.9
+"""
+VENDOR_TOML = """\
+name = "Acme"
+device = "acme"
+backend = "acl"
+visible_devices = "ACME_VISIBLE"
+shapes = ["1x1", "1x8"]
+min_efficiency = 0.7
+[chips.X9]
+devices_per_host = 8
+peak_tflops = { fp32 = 10, bf16 = 80.5 }
+[chips.A1x2]
+"""
+BASE = """\
+train_data = "train"
+width = 64
+ratio = 0.5
+layers = [1, 2]
+names = {"a": [1]}
+flag = False
+note = "hello"
+frozen = 3
+anything = None
+train_batch_size = 32
+precision = "bf16"
+"""
+MUTABLE = 'mutable_params = ["width", "ratio", "layers", "names", "flag", "note", "anything"]\n'
+
+
+def write(root: Path, name: str, text: str) -> Path:
+    file = root / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def write_suite(root: Path, model: str = "toy", framework: str = "pytorch", toml: str = SUITE_TOML) -> Path:
+    folder = f"suites/{model}/{framework}"
+    write(root, f"{folder}/config/_base.py", BASE)
+    write(root, f"{folder}/config/_small.py", "width = 8\nmax_steps = 20\n")
+    write(root, f"{folder}/config/mutable_params.py", MUTABLE)
+    return write(root, f"{folder}/suite.toml", toml).parent
+
+
+def write_vendor(root: Path, name: str = "acme", toml: str = VENDOR_TOML) -> Path:
+    return write(root, f"vendors/{name}/vendor.toml", toml).parent
+
+
+def write_config(root: Path, text: str = "", name: str = "config_X9x1x8.py", folder: str = "toy-pytorch") -> Path:
+    return write(root, f"vendors/acme/{folder}/config/{name}", text)
+
+
+def tree(root: Path, config: str = "") -> Catalog:
+    """One suite and one vendor with one config file, of 1x8."""
+    write_suite(root)
+    write_vendor(root)
+    write_config(root, config)
+    return Catalog.scan([root])
+
+
+def resolved(
+    root: Path,
+    config: str = "",
+    settings: tuple[str, ...] = (),
+    *,
+    scale: str = "reference",
+    check_data: bool = False,
+) -> Resolved:
+    """The config of the tree's one case."""
+    catalog = tree(root, config)
+    case = Case.parse("toy:pytorch:X9:1:8:1")
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    given = parse_settings(settings)
+    return resolve(suite, vendor, case, scale, given, catalog=catalog, check_data=check_data)
