@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ REPLAYS = Path(__file__).resolve().parent / "replays"
 NAMES = sorted(path.parent.name for path in REPLAYS.glob("*/plan.json"))
 
 
+@cache
 def recorded(name: str) -> Outcome:
     return measure(REPLAYS / name)
 

@@ -31,7 +31,7 @@ def round_dir(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_directory_measured_twice_gives_equal_outcomes(name: str) -> None:
-    assert recorded(name).to_json() == recorded(name).to_json()
+    assert measure(REPLAYS / name).to_json() == measure(REPLAYS / name).to_json()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,9 +97,7 @@ def test_time_to_target_is_that_of_the_first_evaluation_that_reached_it() -> Non
 def test_the_untrained_model_cannot_reach_the_target(round_dir: Path) -> None:
     for log in round_dir.glob("*/rank*.out.log"):
         text = log.read_text(encoding="utf-8").replace('"top1": 0.1}', '"top1": 1.0}')
-        log.write_text(
-            "\n".join(line for line in text.splitlines() if '"EVALUATE"' not in line), encoding="utf-8"
-        )
+        log.write_text("\n".join(line for line in text.splitlines() if '"EVALUATE"' not in line), encoding="utf-8")
     outcome = measure(round_dir)
     assert outcome.untrained is not None
     assert outcome.untrained.metrics["top1"] == 1.0
@@ -116,9 +114,7 @@ def test_broken_and_foreign_lines_are_counted() -> None:
 def test_a_nan_on_another_rank_counts_too(round_dir: Path) -> None:
     assert measure(round_dir).losses.bad == 0
     log = round_dir / "localhost_noderank0" / "rank1.out.log"
-    log.write_text(
-        log.read_text(encoding="utf-8").replace('"loss": 0.2', '"loss": "nan", "x": 0.2'), encoding="utf-8"
-    )
+    log.write_text(log.read_text(encoding="utf-8").replace('"loss": 0.2', '"loss": "nan", "x": 0.2'), encoding="utf-8")
     assert measure(round_dir).losses.bad > 0
 
 
@@ -201,9 +197,7 @@ def _long_log(path: Path, steps: int) -> Path:
     with path.open("w", encoding="utf-8") as stream:
         for step in range(1, steps + 1):
             loss = math.nan if step == 777 else 1.0 / step
-            record = perflog.Record(
-                "STEP_END", {"step": step, "samples": step, "loss": loss, "throughput": 1.0}
-            )
+            record = perflog.Record("STEP_END", {"step": step, "samples": step, "loss": loss, "throughput": 1.0})
             stream.write(perflog.format_record(record) + "\n")
     return path
 

@@ -7,7 +7,7 @@ from pytest_flagperf.results.units import quantity
 
 
 def properties(outcome: Outcome) -> list[tuple[str, str]]:
-    """Name and value; a metric's name carries its round and unit, so that properties of several rounds differ."""
+    """Name and value; a name carries its round and unit, so that several rounds' differ."""
     place = f"round{outcome.round}"
     found = [
         (f"{place}.case", outcome.case),

@@ -40,12 +40,10 @@ def _row(case: CaseResult) -> tuple[str, ...]:
 
 
 def _narrow(cases: Sequence[CaseResult], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """The case on a line of its own, so that its name may be of any length; its figures stand below in columns."""
+    """The case on a line of its own, so that its name may be of any length; its figures stand below."""
     head = ("", *_HEAD[2:6], "p_core", *_HEAD[7:])
     # The unit goes to the case's line: a column of figures has no room for it.
-    figures = [
-        ("", *row[2:6], _rate(case, "p_core"), *row[7:]) for case, row in zip(cases, rows, strict=True)
-    ]
+    figures = [("", *row[2:6], _rate(case, "p_core"), *row[7:]) for case, row in zip(cases, rows, strict=True)]
     head_line, *lines = _lines([head, *figures], gap=" ")
     found = ["case (rounds that finished, unit)", head_line.rstrip()]
     for case, row, line in zip(cases, rows, lines, strict=True):
