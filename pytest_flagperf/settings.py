@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,16 +13,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from .problems import Problems, near
+
 COMMAND_LINE = "command line"
 DEFAULT = "default"
 
 
-class SettingsError(ValueError):
-    """Options or a settings file that cannot be used; one problem a line."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
-        super().__init__("\n".join(problems))
+class SettingsError(Problems):
+    """Options or a settings file that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +81,7 @@ OPTIONS = (
         flag=True,
     ),
     Option("set", "another value for a mutable parameter; may be given again", "KEY=VALUE", (), many=True),
-    Option(
-        "plan", "print what would run, where and with which values; start nothing", default=False, flag=True
-    ),
+    Option("plan", "print what would run, where and with which values; start nothing", default=False, flag=True),
     Option("reports", "folder of the run directories", "DIR", "reports"),
     Option(
         "lease",
@@ -189,7 +184,7 @@ def _checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[
         option = options.get(name)
         if option is None:
             problems.append(
-                f"{path}: unknown setting {name!r}{_near(name, [o.name for o in OPTIONS] + ['roots'])}"
+                f"{path}: unknown setting {name!r}{near(name, [*(option.name for option in OPTIONS), 'roots'])}"
             )
         elif wrong := _wrong(option, value):
             problems.append(f"{path}: {name} = {value!r}: {wrong}")
@@ -210,15 +205,10 @@ def _wrong(option: Option, value: Any) -> str | None:
     if not isinstance(value, str):
         return "a string is wanted"
     if option.choices and value not in option.choices:
-        return f"allowed are {', '.join(option.choices)}{_near(value, option.choices)}"
+        return f"allowed are {', '.join(option.choices)}{near(value, option.choices)}"
     return None
 
 
 def _check_repeat(values: Mapping[str, Any], sources: Mapping[str, str], problems: list[str]) -> None:
     if values["repeat"] < 1:
         problems.append(f"repeat = {values['repeat']} ({sources['repeat']}): at least one round is wanted")
-
-
-def _near(word: str, allowed: list[str] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(word, allowed, n=3)
-    return f"; did you mean {' or '.join(close)}?" if close else f"; known are {', '.join(sorted(allowed))}"

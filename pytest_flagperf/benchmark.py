@@ -1,0 +1,31 @@
+"""TrainingBenchmark: the three questions asked of every case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_flagperf.results import verdicts
+
+if TYPE_CHECKING:
+    from pytest_flagperf.results.outcome import Outcome
+    from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.run import Scaling
+
+Judge = Callable[["Iterable[Verdict]"], None]
+
+
+class TrainingBenchmark:
+    """Derive a class from this in ``suites/<model>/test_<model>.py``; add checks of the model's own beside these."""
+
+    def test_converges(self, training: Outcome, judge: Judge) -> None:
+        """Every round reaches the suite's target."""
+        judge(verdicts.converges(training))
+
+    def test_throughput(self, trainings: Sequence[Outcome], judge: Judge) -> None:
+        """The rounds' throughputs are there and make sense."""
+        judge(verdicts.throughput(trainings))
+
+    def test_speedup(self, scaling: Scaling, judge: Judge) -> None:
+        """Many cards are faster than one by what was promised."""
+        judge(verdicts.speedup(scaling.outcomes, scaling.one_card, scaling.cards, scaling.min_efficiency, scaling.kind))

@@ -1,0 +1,433 @@
+"""The plugin: translates between pytest and the rest; no logic of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_flagperf.case import Case
+    from pytest_flagperf.cluster import Host
+    from pytest_flagperf.plan import Plan
+    from pytest_flagperf.results.outcome import Outcome
+    from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.run import Run, Scaling
+    from pytest_flagperf.runtime import Interpreter
+    from pytest_flagperf.selection import Selected
+
+T = TypeVar("T")
+RUN = pytest.StashKey["Run"]()
+VERDICTS = pytest.StashKey["list[Verdict]"]()
+OUTCOMES = pytest.StashKey["list[Outcome]"]()
+NO_CASE = pytest.param(None, id="no-case")
+
+
+# -- options and the run ----------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add one group; its table is in settings.py."""
+    from pytest_flagperf.settings import OPTIONS
+
+    group = parser.getgroup("flagperf", "flagperf: a benchmark of AI accelerators")
+    for option in OPTIONS:
+        keywords: dict[str, Any] = {"dest": f"flagperf_{option.key}", "help": option.help}
+        if option.flag:
+            keywords |= {"action": "store_true"}
+        else:
+            keywords |= {"action": "append" if option.many else "store", "metavar": option.metavar, "default": None}
+            keywords |= {"type": int} if isinstance(option.default, int) else {}
+            keywords |= {"choices": option.choices, "metavar": None} if option.choices else {}
+        group.addoption(f"--{option.name}", **keywords)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Open the run where there are suites. Its reports need no option."""
+    from pytest_flagperf.problems import Problems
+    from pytest_flagperf.run import Run
+
+    try:
+        run = Run.open(config.rootpath, _command_line(config), _given_directory(config))
+    except Problems as problems:
+        raise pytest.UsageError(str(problems)) from problems
+    if run is None:
+        return
+    config.stash[RUN] = run
+    if _is_worker(config) or config.option.collectonly or run.settings.plan:
+        return
+    if run.covers([config.invocation_params.dir / argument.split("::")[0] for argument in config.args]):
+        _switch_reports_on(config, run.directory)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave each report in the run directory, and no directory of a run that never was."""
+    run = config.stash.get(RUN, None)
+    if run is not None and not _is_worker(config):
+        run.close(_reports_elsewhere(config, run))
+
+
+def _command_line(config: pytest.Config) -> dict[str, Any]:
+    prefix = "flagperf_"
+    return {name.removeprefix(prefix): value for name, value in vars(config.option).items() if name.startswith(prefix)}
+
+
+def _given_directory(config: pytest.Config) -> Path | None:
+    """The run directory that the controller of a parallel run made."""
+    given = getattr(config, "workerinput", {}).get("flagperf_directory")
+    return Path(given) if given else None
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _switch_reports_on(config: pytest.Config, directory: Path) -> None:
+    if not config.getoption("htmlpath", None):
+        config.option.htmlpath = str(directory / "report.html")
+        config.option.self_contained_html = True
+    if not config.getoption("xmlpath", None):
+        config.option.xmlpath = str(directory / "junit.xml")
+
+
+def _reports_elsewhere(config: pytest.Config, run: Run) -> dict[str, Path]:
+    """The reports that the user put in a place of their own, by the name they have in the run directory."""
+    asked = {"report.html": config.getoption("htmlpath", None), "junit.xml": config.getoption("xmlpath", None)}
+    paths = {name: (config.invocation_params.dir / path).resolve() for name, path in asked.items() if path}
+    return {name: path for name, path in paths.items() if path != (run.directory / name).resolve()}
+
+
+# -- cases become tests -----------------------------------------------------------------------------------
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give every test that takes a case its cases, and its rounds where it takes one."""
+    run = metafunc.config.stash.get(RUN, None)
+    if "selected" not in metafunc.fixturenames or run is None:
+        return
+    suite_folder = metafunc.definition.path.parent
+    chosen = [one for one in run.selection.cases if run.belongs(one, suite_folder)]
+    if "round_number" in metafunc.fixturenames:
+        rounds = [_param(one, number) for one in chosen if not one.throughput_only for number in one.rounds]
+        metafunc.parametrize(("selected", "round_number"), rounds or [pytest.param(None, 0, id="no-case")])
+        return
+    if "scaling" in metafunc.fixturenames:
+        chosen = [one for one in chosen if one.case.shape.cards > 1 and not one.unsupported]
+    elif metafunc.cls is not None:
+        # A case that cannot run is one skipped test, not three.
+        chosen = [one for one in chosen if not one.unsupported]
+    metafunc.parametrize("selected", [_param(one) for one in chosen] or [NO_CASE])
+
+
+def _param(one: Selected, number: int | None = None) -> Any:
+    marks = [pytest.mark.skip(reason=one.unsupported)] if one.unsupported else []
+    if number is None:
+        return pytest.param(one, id=str(one.case), marks=marks)
+    return pytest.param(one, number, id=f"{one.case}-round{number}", marks=marks)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out what has no case; within a file one card comes first, and a case's tests stay together."""
+    run = config.stash.get(RUN, None)
+    if run is None:
+        return
+    items[:] = [item for item in items if not (_takes_case(item) and _selected(item) is None)]
+    files: dict[Path, int] = {}
+    order = {id(one): number for number, one in enumerate(run.selection.cases)}
+
+    def key(item: pytest.Item) -> tuple[int, int]:
+        one = _selected(item)
+        return files.setdefault(item.path, len(files)), order[id(one)] if one is not None else -1
+
+    items.sort(key=key)
+
+
+def _takes_case(item: pytest.Item) -> bool:
+    return "selected" in getattr(getattr(item, "callspec", None), "params", ())
+
+
+def _selected(item: pytest.Item) -> Selected | None:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("selected") if callspec is not None else None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Resolve every selected case before the first one starts, so that all problems are told at once."""
+    from pytest_flagperf.problems import Problems
+
+    run = session.config.stash.get(RUN, None)
+    if run is None or session.config.option.collectonly or _is_worker(session.config):
+        return
+    try:
+        run.check(_distinct_cases(session.items))
+    except Problems as problems:
+        raise pytest.UsageError(str(problems)) from problems
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """With --plan, print what would run instead of running it."""
+    run = session.config.stash.get(RUN, None)
+    if run is None or not run.settings.plan:
+        return None
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+    for one in _distinct_cases(session.items):
+        reporter.write_line(run.describe(one))
+    return True
+
+
+def _distinct_cases(items: Sequence[pytest.Item]) -> list[Selected]:
+    chosen = {id(one): one for item in items if (one := _selected(item)) is not None and not one.unsupported}
+    return list(chosen.values())
+
+
+# -- fixtures ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flagperf_run(request: pytest.FixtureRequest) -> Run:
+    """The run that this test is part of."""
+    run = request.config.stash.get(RUN, None)
+    if run is None:
+        pytest.fail(
+            f"no suites under {request.config.rootpath}: a test that takes a case needs a tree with suites/", False
+        )
+    return run
+
+
+@pytest.fixture
+def case(selected: Selected) -> Case:
+    """The case that this test is about."""
+    return selected.case
+
+
+@pytest.fixture
+def plan(selected: Selected, flagperf_run: Run) -> Plan:
+    """What exactly runs where for this case."""
+    return _or_fail(lambda: flagperf_run.plan(selected))
+
+
+@pytest.fixture
+def cluster(selected: Selected, flagperf_run: Run) -> Sequence[Host]:
+    """The hosts of this case."""
+    return flagperf_run.hosts[: selected.case.nnodes]
+
+
+@pytest.fixture
+def container(selected: Selected, flagperf_run: Run) -> Interpreter:
+    """Where the ranks' Python lives: the interpreter and its environment."""
+    return _or_fail(lambda: flagperf_run.interpreter(selected))
+
+
+@pytest.fixture
+def training(request: pytest.FixtureRequest, selected: Selected, round_number: int, flagperf_run: Run) -> Outcome:
+    """The outcome of one round; it runs once, whoever asks first."""
+    outcome = _or_fail(lambda: flagperf_run.outcome(selected, round_number))
+    _remember(request.node, [outcome])
+    return outcome
+
+
+@pytest.fixture
+def trainings(request: pytest.FixtureRequest, selected: Selected, flagperf_run: Run) -> list[Outcome]:
+    """The outcomes of all rounds of the case."""
+    outcomes = _or_fail(lambda: [flagperf_run.outcome(selected, number) for number in selected.rounds])
+    _remember(request.node, outcomes)
+    return outcomes
+
+
+@pytest.fixture
+def scaling(selected: Selected, trainings: list[Outcome], flagperf_run: Run) -> Scaling:
+    """The rounds of a case of many cards, and what one card does."""
+    return _or_fail(lambda: flagperf_run.scaling(selected, trainings))
+
+
+@pytest.fixture
+def monitors(training: Outcome, flagperf_run: Run) -> Mapping[str, Any]:
+    """What was sampled on each host while the round ran."""
+    return flagperf_run.samples(training)
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest, flagperf_run: Run) -> Callable[[Iterable[Verdict]], None]:
+    """Record verdicts; those that are not ok are the failure, as sentences."""
+
+    def record(verdicts: Iterable[Verdict]) -> None:
+        found = list(verdicts)
+        request.node.stash.setdefault(VERDICTS, []).extend(found)
+        one = _selected(request.node)
+        if one is not None:
+            flagperf_run.record(one, request.node.name, found)
+        failed = [verdict.sentence for verdict in found if not verdict.ok]
+        if failed or not found:
+            pytest.fail("\n".join(failed) or "nothing was judged", pytrace=False)
+
+    return record
+
+
+def _remember(item: pytest.Item, outcomes: list[Outcome]) -> None:
+    from pytest_flagperf.report.junit import properties
+
+    item.stash[OUTCOMES] = outcomes
+    for outcome in outcomes:
+        item.user_properties.extend(properties(outcome))
+
+
+def _or_fail(work: Callable[[], T]) -> T:
+    """The work's result; a problem that a user can mend is a failure in sentences, not a traceback."""
+    from pytest_flagperf.problems import Problems
+
+    try:
+        return work()
+    except Problems as problems:
+        pytest.fail(str(problems), pytrace=False)
+
+
+# -- parallel runs ------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where the run is."""
+    run = node.config.stash.get(RUN, None)
+    if run is not None:
+        node.workerinput["flagperf_directory"] = str(run.directory)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker run all cases of a suite and hardware, in their order, unless the user chose otherwise."""
+    if config.stash.get(RUN, None) is None or config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    from pytest_flagperf.selection import lane
+
+    class Lanes(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return lane(nodeid)
+
+    return Lanes(config, log)
+
+
+# -- what people see ----------------------------------------------------------------------------------------
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what was asked for, and what cannot run and why."""
+    run = config.stash.get(RUN, None)
+    return [] if run is None or _is_worker(config) else run.header()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Give the run a way to show life."""
+    run = session.config.stash.get(RUN, None)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if run is not None and reporter is not None:
+        capture = session.config.pluginmanager.get_plugin("capturemanager")
+        run.watch = _watcher(session.config, reporter, capture)
+
+
+def _watcher(config: pytest.Config, reporter: Any, capture: Any) -> Any:
+    from pytest_flagperf.report.live import Live
+
+    verbosity = config.get_verbosity()
+    follow = verbosity > 0 or config.getoption("capture") == "no"
+
+    def write(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            reporter._tw._file.write(text)
+            reporter._tw._file.flush()
+
+    return Live(
+        write,
+        before=reporter.ensure_newline,
+        width=reporter._tw.fullwidth,
+        live=reporter._tw.hasmarkup or reporter.isatty,
+        quiet=verbosity < 0,
+        follow=follow,
+    )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    """Attach to the report what the tables and the HTML page show of the item."""
+    result = yield
+    one = _selected(item)
+    if one is None:
+        return
+    report: pytest.TestReport = result.get_result()
+    if report.skipped and item.config.getini("strict"):
+        report.outcome = "failed"
+        report.longrepr = f"--strict makes this skip an error: {one.unsupported or report.longreprtext}"
+    if call.when == "call" or report.failed:
+        _attach(item, report)
+
+
+def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Put on the report what the HTML page shows; reports of parallel workers travel, so it is plain text."""
+    from pytest_flagperf.report import html
+
+    outcomes = item.stash.get(OUTCOMES, [])
+    verdicts = item.stash.get(VERDICTS, [])
+    report.flagperf = html.row_cells(outcomes, verdicts)  # type: ignore[attr-defined]
+    if not item.config.getoption("htmlpath", None):
+        return
+    import pytest_html
+
+    run = item.config.stash[RUN]
+    parts = [html.details(run.round_directory(one), one, run.directory, verdicts) for one in outcomes]
+    report.extras = [*getattr(report, "extras", []), *map(pytest_html.extras.html, parts)]  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_html_results_summary(prefix: list[str], session: pytest.Session) -> None:
+    """Bring the style of what the rows hold."""
+    from pytest_flagperf.report import html
+
+    if session.config.stash.get(RUN, None) is not None:
+        prefix.append(html.style())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_html_results_table_header(cells: list[str]) -> None:
+    """Add the main figures' columns."""
+    from pytest_flagperf.report import html
+
+    cells[2:2] = html.header_cells()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_html_results_table_row(report: Any, cells: list[str]) -> None:
+    """Fill the main figures' columns."""
+    from pytest_flagperf.report import html
+
+    cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Write the run's results; a run that ran nothing is not green."""
+    run = session.config.stash.get(RUN, None)
+    if run is None or _is_worker(session.config):
+        return
+    run.finish(session.config.invocation_params.args, int(exitstatus))
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    assert reporter is not None
+    ran = any(reporter.stats.get(word) for word in ("passed", "failed", "error", "xfailed", "xpassed"))
+    if exitstatus == pytest.ExitCode.OK and not ran and not run.settings.plan and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Close with the table and the paths of the reports."""
+    run = config.stash.get(RUN, None)
+    if run is not None and run.results is not None:
+        terminalreporter.section("flagperf")
+        for line in run.summary(terminalreporter._tw.fullwidth):
+            terminalreporter.write_line(line)

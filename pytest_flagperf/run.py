@@ -1,0 +1,433 @@
+"""One run: what was asked, and each round run once for whoever asks first. Knows nothing of pytest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from . import original
+from .catalog import REFERENCE, Catalog, DataItem, Vendor
+from .cluster import Host, HostError
+from .cluster import lease as leases
+from .cluster.deploy import stage
+from .cluster.fleet import Fleet, local_fleet
+from .original import TestConf
+from .plan import Plan, describe, make_plan, one_card_plan
+from .preflight import verify_data
+from .problems import Problems
+from .report import table
+from .report.follow import Follower
+from .report.live import Live
+from .results import monitors, store
+from .results.outcome import Outcome, measure
+from .results.verdicts import OneCard, Verdict
+from .round import Progress, run_round
+from .runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
+from .selection import Selected, Selection, select
+from .settings import COMMAND_LINE, Settings, read_settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What the speed-up of a case is judged by."""
+
+    outcomes: Sequence[Outcome]
+    one_card: OneCard
+    cards: int
+    min_efficiency: float
+    kind: str
+
+
+class Run:
+    """Its directory appears with the first thing written into it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        selection: Selection,
+        directory: Path,
+        visible_devices: str | None = None,
+    ) -> None:
+        self.settings = settings
+        self.visible_devices = visible_devices
+        self.catalog = catalog
+        self.selection = selection
+        self.directory = directory
+        self.watch: Live | None = None
+        self.results: store.Run | None = None
+        self.started_ms = _now_ms()
+        self._plans: dict[Selected, Plan] = {}
+        self._outcomes: dict[tuple[Selected, int], Outcome] = {}
+        self._one_cards: dict[str, OneCard] = {}
+        self._verified: set[tuple[str, tuple[DataItem, ...]]] = set()
+
+    @classmethod
+    def open(cls, root: Path, command_line: Mapping[str, Any], directory: Path | None) -> Run | None:
+        """The run of a tree; None where there are no suites and none were asked for."""
+        settings = read_settings(command_line, root)
+        conf = original.read(root / settings.test_conf) if settings.test_conf else None
+        if conf is not None:
+            settings = _with_conf(settings, conf)
+        catalog = Catalog.scan([root / each for each in settings.roots])
+        if not catalog.suites:
+            if COMMAND_LINE in settings.sources.values():
+                raise Problems([f"no suites: none of {_list(catalog.roots)} has suites/<model>/<framework>/suite.toml"])
+            return None
+        selection = select(settings, catalog, conf)
+        reports = root / Path(settings.reports).expanduser()
+        visible = str(conf.value("ACCE_VISIBLE_DEVICE_ENV_NAME") or "") if conf is not None else ""
+        return cls(settings, catalog, selection, directory or reports / _name(reports), visible or None)
+
+    # -- what was asked ------------------------------------------------------------------------------------
+
+    def covers(self, paths: Iterable[Path]) -> bool:
+        """Whether a path to collect from holds suites or lies among them."""
+        folders = [root / "suites" for root in self.catalog.roots]
+        given = [path.resolve() for path in paths]
+        return any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in given for folder in folders)
+
+    def belongs(self, one: Selected, folder: Path) -> bool:
+        """Whether a test in a folder is about a case: among a model's tests about that model, elsewhere about all."""
+        is_model = folder.parent in {root / "suites" for root in self.catalog.roots}
+        return not is_model or folder == one.suite.path.parent
+
+    def header(self) -> list[str]:
+        """What was asked for, and what cannot run and why."""
+        cases = self.selection.cases
+        ready = [one for one in cases if not one.unsupported]
+        lines = [f"flagperf: {_title(cases)}; reports: {_relative(self.directory)}"]
+        lines += [f"  throughput only: {one.case}" for one in ready if one.throughput_only and not self._all_throughput]
+        if self._all_throughput:
+            why = "synthetic data" if self.settings.synthetic else "--throughput-only"
+            lines.append(f"  throughput only: every case ({why}); no convergence is shown")
+        lines += [f"  cannot run: {one.case}: {one.unsupported}" for one in self.selection.unsupported]
+        return lines + [f"  note: {note}" for note in self.selection.notes]
+
+    @property
+    def _all_throughput(self) -> bool:
+        return self.settings.throughput_only or self.settings.synthetic
+
+    # -- plans -----------------------------------------------------------------------------------------------
+
+    def plan(self, one: Selected) -> Plan:
+        """What exactly runs for a case; every problem of its config is an error here."""
+        if one not in self._plans:
+            plan = make_plan(
+                self.catalog,
+                one.case,
+                vendor=one.vendor.name,
+                scale=one.scale,
+                settings=self.settings.set,
+                settings_source=self.settings.sources["set"],
+                runtime=self.settings.runtime or one.vendor.runtime,
+                launcher=self.settings.launcher,
+                synthetic=self.settings.synthetic,
+                throughput_only=one.throughput_only,
+                data_dir=one.data_dir,
+                hosts=self.hosts,
+            )
+            self._plans[one] = replace(plan, visible_devices=self.visible_devices or plan.visible_devices)
+        return self._plans[one]
+
+    def check(self, chosen: Sequence[Selected]) -> None:
+        """All problems of all cases at once, each once, before the first one starts."""
+        problems: dict[str, list[str]] = {}
+        for one in chosen:
+            try:
+                self._check_data(one, self.plan(one))
+                self._check_place(one)
+            except Problems as error:
+                for problem in error.problems:
+                    problems.setdefault(problem.removeprefix(f"case {one.case}: "), []).append(str(one.case))
+        if problems:
+            raise Problems(f"{problem} ({_cases(cases)})" for problem, cases in problems.items())
+
+    def _check_place(self, one: Selected) -> None:
+        runtime = self.settings.runtime or one.vendor.runtime
+        if runtime not in runtimes():
+            raise Problems([f"--runtime={runtime}: not in this version; there are {', '.join(runtimes())}"])
+        if not self.settings.plan and one.case.nnodes > len(self.hosts):
+            raise Problems(
+                [
+                    f"case {one.case}: {one.case.nnodes} hosts are wanted and there is {len(self.hosts)}, this machine:"
+                    " clusters are not in this version; --nodes=1xP runs here, --plan shows the rest"
+                ]
+            )
+
+    def _check_data(self, one: Selected, plan: Plan) -> None:
+        """What the manifest wants must be there, before the first rank starts; looked at once per directory."""
+        if plan.synthetic or one.scale != REFERENCE:
+            return
+        if plan.data_dir is None:
+            raise Problems(
+                [
+                    f"case {one.case}: no data: give --data-dir=DIR or --case CASE=DIR (what it must hold is in"
+                    f" {_relative(one.suite.path / 'README.md')}), or measure throughput alone with --synthetic"
+                ]
+            )
+        if self.settings.plan or (plan.data_dir, plan.manifest) in self._verified:
+            return
+        found = [problem for host in self._fleet.take(1) for problem in verify_data(host, plan.data_dir, plan.manifest)]
+        if found:
+            raise Problems(f"case {one.case}: {problem}" for problem in found)
+        self._verified.add((plan.data_dir, plan.manifest))
+
+    def describe(self, one: Selected) -> str:
+        return describe(self.plan(one))
+
+    # -- places ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _fleet(self) -> Fleet:
+        return local_fleet()
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return self._fleet.hosts
+
+    def interpreter(self, one: Selected) -> Interpreter:
+        """The Python of the case's framework, ready on every host."""
+        return self._interpreter(self.plan(one), one.vendor)
+
+    def _interpreter(self, plan: Plan, vendor: Vendor) -> Interpreter:
+        wanted = Wanted(
+            plan.case.framework_name,
+            requirements(self.catalog, plan.case.framework_name, vendor),
+            python=self.settings.python if plan.runtime == "host" else None,
+            pip_source=self.settings.pip_source,
+        )
+        try:
+            hosts = self._fleet.take(plan.case.nnodes)
+            return _same([runtimes()[plan.runtime](host, wanted, self._passing) for host in hosts])
+        except (RuntimeSetupError, HostError) as error:
+            raise Problems([str(error)]) from error
+        finally:
+            self._clear()
+
+    # -- rounds ----------------------------------------------------------------------------------------------
+
+    def outcome(self, one: Selected, number: int) -> Outcome:
+        """One round's outcome."""
+        if (one, number) not in self._outcomes:
+            directory = self.directory / one.case.folder / f"round{number}"
+            self._outcomes[one, number] = self._round(self.plan(one), one.vendor, number, directory)
+        return self._outcomes[one, number]
+
+    def round_directory(self, outcome: Outcome) -> Path:
+        return self.directory / outcome.case.replace(":", "_") / f"round{outcome.round}"
+
+    def _round(self, plan: Plan, vendor: Vendor, number: int, directory: Path) -> Outcome:
+        interpreter = self._interpreter(plan, vendor)
+        hosts = self._fleet.take(plan.case.nnodes)
+        try:
+            code = _same([stage(host, self._trees(plan, vendor)) for host in hosts])
+            with self._lease(plan, vendor) as held, self._following(directory):
+                run_round(
+                    plan,
+                    number,
+                    directory,
+                    hosts=hosts,
+                    leases=[held],
+                    interpreter=interpreter,
+                    code_root=code,
+                    listener=self._progress,
+                )
+        except (HostError, leases.LeaseError) as error:
+            raise Problems([f"case {plan.case}: {error}"]) from error
+        finally:
+            self._clear()
+            outcome = measure(directory) if (directory / "plan.json").is_file() else None
+            if outcome is not None:
+                store.save_outcome(directory, outcome)
+        assert outcome is not None
+        return outcome
+
+    def _trees(self, plan: Plan, vendor: Vendor) -> dict[str, Path]:
+        """What of the suites and the vendors goes to the hosts, by the name it has there."""
+        suite = self.catalog.suite(plan.case.model, plan.case.framework)
+        trees = {f"suites/{plan.case.model}": suite.path.parent, f"vendors/{vendor.name}": vendor.path}
+        own = self.catalog.case_folder(suite, vendor)
+        if own.is_dir():
+            trees[f"vendors/{vendor.name}/{suite.folder}"] = own
+        shared = suite.root / "suites" / "common"
+        return trees | ({"suites/common": shared} if shared.is_dir() else {})
+
+    def _lease(self, plan: Plan, vendor: Vendor) -> Any:
+        chip = vendor.chips.get(plan.case.hardware)
+        count = (chip.devices_per_host if chip else None) or max(plan.case.nproc, os.cpu_count() or 1)
+        return leases.lease(
+            plan.case.nproc,
+            candidates=range(count),
+            whole_host=(self.settings.lease or vendor.lease) == "host",
+            owner=leases.owner(run=self.directory.name, case=str(plan.case)),
+            on_wait=lambda who: self._note(f"{plan.case} waits: {who}"),
+        )
+
+    # -- the speed-up ----------------------------------------------------------------------------------------
+
+    def scaling(self, one: Selected, outcomes: Sequence[Outcome]) -> Scaling:
+        """The rounds against one card: of this run, else of a stored one, else measured now."""
+        plan = self.plan(one)
+        alone = one_card_plan(plan)
+        key = str(alone.fingerprint["key"])
+        if key not in self._one_cards:
+            self._one_cards[key] = self._one_card(one, alone, key)
+        one_card = self._one_cards[key]
+        store.save_one_card(self.directory / one.case.folder, one_card)
+        return Scaling(outcomes, one_card, one.case.shape.cards, plan.min_efficiency, plan.scaling)
+
+    def _one_card(self, one: Selected, alone: Plan, key: str) -> OneCard:
+        mine = [outcome for outcome in self._outcomes.values() if outcome.ok and outcome.fingerprint.get("key") == key]
+        values = [value for outcome in mine if (value := outcome.value("p_core")) is not None]
+        if values:
+            return OneCard(statistics.median(values), "this run", mine[0].rate_unit, len(values))
+        stored = store.find_one_card(self.directory.parent, key)
+        if stored is not None:
+            return stored
+        self._note(f"{one.case}: measuring one card for the speed-up")
+        outcome = self._round(alone, one.vendor, 1, self.directory / one.case.folder / "one_card")
+        if outcome.failures:
+            raise Problems(f"the one-card round for the speed-up: {failure.sentence}" for failure in outcome.failures)
+        return OneCard(outcome.value("p_core"), "a short round of this run", outcome.rate_unit)
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def samples(self, outcome: Outcome) -> Mapping[str, monitors.Samples]:
+        return monitors.read(self.round_directory(outcome))
+
+    def record(self, one: Selected, test: str, verdicts: Sequence[Verdict]) -> None:
+        """Keep what was judged, also if the run is killed next."""
+        store.save_verdicts(self.directory / one.case.folder, test, verdicts)
+
+    def finish(self, command: Sequence[str], exit_status: int) -> None:
+        """Write results.json and results.csv, of all workers' rounds."""
+        if not self.directory.is_dir() or not any(self.directory.glob("*/round*/plan.json")):
+            return
+        info = store.RunInfo(
+            command=tuple(command),
+            versions=_versions(),
+            started_ms=self.started_ms,
+            ended_ms=_now_ms(),
+            exit_status=exit_status,
+            selected=tuple(str(one.case) for one in self.selection.cases if not one.unsupported),
+            unsupported=tuple(f"{one.case}: {one.unsupported}" for one in self.selection.unsupported),
+        )
+        self.results = replace(store.load_run(self.directory), info=info)
+        store.write_run(self.directory, info, self.results.cases)
+
+    def summary(self, width: int) -> list[str]:
+        """The table and the paths of the reports."""
+        if self.results is None:
+            return []
+        lines = table.console_table(self.results.cases, width)
+        names = ("report.html", "junit.xml", "results.json", "results.csv")
+        return [*lines, "", *(str(_relative(self.directory / name)) for name in names)]
+
+    def close(self, reports_elsewhere: Mapping[str, Path]) -> None:
+        """Leave a copy of each report in the run directory; take away the directory of a run that ran nothing."""
+        if self.results is None:
+            _remove_if_empty_handed(self.directory)
+            return
+        for name, path in reports_elsewhere.items():
+            if path.is_file():
+                shutil.copyfile(path, self.directory / name)
+
+    # -- showing life ------------------------------------------------------------------------------------------
+
+    def _progress(self, progress: Progress) -> None:
+        if self.watch is not None:
+            self.watch.progress(progress)
+
+    def _following(self, directory: Path) -> AbstractContextManager[object]:
+        """Show the ranks' logs as they grow, to those who want it."""
+        if self.watch is None or not self.watch.follow:
+            return nullcontext()
+        return Follower(directory, self.watch.log)
+
+    def _passing(self, text: str) -> None:
+        if self.watch is not None:
+            self.watch.passing(text)
+
+    def _note(self, text: str) -> None:
+        if self.watch is not None:
+            self.watch.note(text)
+
+    def _clear(self) -> None:
+        if self.watch is not None:
+            self.watch.clear()
+
+
+def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:
+    """What the one environment of a framework is made of: what each of its suites says, and the vendor's own."""
+    folders = [suite.path for (_, name), suite in sorted(catalog.suites.items()) if name == framework]
+    if vendor is not None:
+        folders.append(vendor.path / "images" / framework)
+    return tuple(file for folder in folders if (file := folder / "requirements.txt").is_file())
+
+
+def _same(made: Sequence[T]) -> T:
+    """What was made on every host, at the same path on each."""
+    return made[0]
+
+
+def _with_conf(settings: Settings, conf: TestConf) -> Settings:
+    """What the original's file says, where the command line says nothing."""
+    given: dict[str, Any] = {
+        key: value for key, value in conf.settings.items() if settings.sources[key] != COMMAND_LINE
+    }
+    sources = {**settings.sources, **dict.fromkeys(given, str(conf.file))}
+    return replace(settings, **given, sources=sources)
+
+
+def _name(reports: Path) -> str:
+    """run<timestamp>, and -2 where that second has a run already."""
+    stamp = f"run{time.strftime('%Y%m%d%H%M%S')}"
+    names = [stamp, *(f"{stamp}-{number}" for number in range(2, 1000))]
+    return next(name for name in names if not (reports / name).exists())
+
+
+def _remove_if_empty_handed(directory: Path) -> None:
+    """A directory that holds nothing but the reports that were switched on by themselves."""
+    if directory.is_dir() and {path.name for path in directory.iterdir()} <= {"report.html", "junit.xml"}:
+        shutil.rmtree(directory)
+
+
+def _cases(cases: Sequence[str]) -> str:
+    """Whose problem it is: the first of them, and how many more."""
+    return f"case {cases[0]}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+
+
+def _title(cases: Sequence[Selected]) -> str:
+    kinds = {f"{one.vendor.name} {one.case.hardware} at {one.scale} scale" for one in cases}
+    ready = sum(not one.unsupported for one in cases)
+    return f"{ready} of {len(cases)} cases can run: {', '.join(sorted(kinds))}"
+
+
+def _relative(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _list(paths: Iterable[Path]) -> str:
+    return ", ".join(map(str, paths))
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {"python": sys.version.split()[0], **{name: version(name) for name in ("pytest-flagperf", "pytest")}}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

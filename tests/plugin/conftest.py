@@ -1,0 +1,100 @@
+"""A tree with toy suites and vendors, to run pytest on: everything real but the training, which takes a moment."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+TRAINING = Path(__file__).parent / "toy_training.py"
+TEST = """
+from pytest_flagperf.benchmark import TrainingBenchmark
+
+
+class Test{name}(TrainingBenchmark):
+    pass
+"""
+BASE = """
+train_batch_size = 4
+learning_rate = 0.05
+max_steps = 30
+step_s = 0.01
+speed = 100.0
+efficiency = 0.9
+fault = ""
+"""
+SUITE = """
+sample_unit = "samples"
+
+[metric]
+name = "accuracy"
+direction = "higher"
+unit = "fraction"
+
+[scales.reference]
+target = 0.9
+[scales.small]
+target = 0.8
+"""
+VENDOR = """
+name = "{name}"
+device = "cpu"
+backend = "gloo"
+runtime = "host"
+scale = "{scale}"
+shapes = ["1x1", "1x2"]
+lease = "device"
+min_efficiency = 0.8
+[chips.{chip}]
+devices_per_host = 8
+"""
+
+
+class Toy:
+    """The tree, and a way to run pytest in it."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester = pytester
+        self.root = pytester.path
+        self.vendor("cpu", "CPU", "small")
+        self.vendor("acme", "X1", "reference")
+
+    def vendor(self, name: str, chip: str, scale: str) -> None:
+        folder = self.root / "vendors" / name
+        folder.mkdir(parents=True)
+        (folder / "vendor.toml").write_text(VENDOR.format(name=name.title(), chip=chip, scale=scale))
+
+    def suite(self, model: str, base: str = "") -> None:
+        folder = self.root / "suites" / model / "plain"
+        (folder / "config").mkdir(parents=True)
+        (folder.parent / f"test_{model}.py").write_text(TEST.format(name=model.title()))
+        (folder / "suite.toml").write_text(SUITE)
+        (folder / "config" / "_base.py").write_text(BASE + base)
+        (folder / "config" / "_small.py").write_text("train_batch_size = 2\n")
+        mutable = ["step_s", "speed", "efficiency", "fault"]
+        (folder / "config" / "mutable_params.py").write_text(f"mutable_params = {mutable}\n")
+        shutil.copy(TRAINING, folder / "run_pretraining.py")
+
+    def config(self, model: str, shape: str, text: str, vendor: str = "acme", chip: str = "X1") -> None:
+        folder = self.root / "vendors" / vendor / f"{model}-plain" / "config"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"config_{chip}x{shape}.py").write_text(text)
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted((self.root / "reports").glob("run*"))
+
+
+@pytest.fixture
+def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    """Two suites that run at the small scale anywhere."""
+    monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
+    tree = Toy(pytester)
+    tree.suite("alpha")
+    tree.suite("beta")
+    return tree

@@ -1,0 +1,71 @@
+"""The toy suite's training: no framework, the same events as a real one, and a fault on request."""
+
+import os
+import signal
+import sys
+import time
+
+from flagperf_driver import driver, events, heartbeat
+
+
+def main(rank):
+    config, log, world = rank.config, rank.log, rank.world.world_size
+    began = time.monotonic()
+    log(events.INIT_END, {"init_time": rank.age(), "device": "toy", "framework_version": "1", "world_size": world})
+    log(events.TRAIN_START)
+    batch = config.train_batch_size * world
+    if config.fault == "import" and rank.world.rank == world - 1:
+        import no_such_module  # noqa: F401
+    accuracy, step = 0.0, 0
+    while step < config.max_steps and not (accuracy >= rank.case.metric.target and not rank.case.throughput_only):
+        step += 1
+        time.sleep(config.step_s)
+        fault(config.fault, rank, step)
+        rank.heartbeat.beat(step, heartbeat.TRAIN)
+        accuracy = min(1.0, config.learning_rate * step)
+        loss = float("nan") if config.fault == "nan" else 1.0 / step
+        log(
+            events.STEP_END,
+            {
+                "step": step,
+                "epoch": 0,
+                "samples": step * batch,
+                "loss": loss,
+                "learning_rate": 0.1,
+                "step_time": config.step_s,
+                "throughput": config.speed * world,
+                "input_wait": 0.0,
+            },
+        )
+        if not rank.case.throughput_only:
+            log(events.EVALUATE, {"step": step, "samples": step * batch, "time": 0.0, "accuracy": accuracy})
+    converged = accuracy >= rank.case.metric.target and not rank.case.throughput_only
+    log(events.TRAIN_END, {"reason": "target" if converged else "max_steps"})
+    seconds = time.monotonic() - began
+    rate = config.speed * world * (config.efficiency if world > 1 else 1.0)
+    if config.fault == "no_finished" and rank.world.rank == world - 1:
+        return
+    log(events.FINISHED, {
+        "e2e_time": rank.age(), "init_time": 0.1, "raw_train_time": seconds, "train_no_eval_time": seconds,
+        "pure_training_computing_time": seconds, "converged": converged,
+        "stop_reason": "target" if converged else "max_steps", "final_loss": loss,
+        "final_metrics": {} if rank.case.throughput_only else {"accuracy": accuracy},
+        "steps": step, "samples": step * batch, "epochs": 0, "p_whole": rate, "p_train": rate, "p_core": rate,
+        "timing": "host clock", "warmup_steps": 0, "measured_steps": step, "measured_samples": step * batch,
+        "step_time": {"mean": config.step_s, "p50": config.step_s, "p90": config.step_s, "p99": config.step_s},
+        "input_wait_time": 0.0, "eval_time": 0.0, "compile_time": 0.0, "peak_memory_bytes": None, "threads": 1,
+    })  # fmt: skip
+
+
+def fault(kind, rank, step):
+    if step != 3 or rank.world.rank != rank.world.world_size - 1:
+        return
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "hang":
+        time.sleep(600)
+    if kind == "exit":
+        sys.exit(7)
+
+
+driver.run(main)

@@ -1,0 +1,146 @@
+"""The rules of docs/architecture.md, kept by reading the imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parent.parent
+FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "transformers", "numpy"}
+
+# Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
+FLOORS = [
+    {"problems"},
+    {"case", "settings", "cluster", "runtime", "launch"},
+    {"catalog"},
+    {"config"},
+    {"original"},
+    {"plan"},
+    {"round", "preflight", "selection"},
+    {"run"},
+    {"benchmark"},
+    {"plugin"},
+]
+# Beside the floors: these know nothing of them, only of each other, lower first.
+BESIDE = ["results", "report"]
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((REPO / package).rglob("*.py"))
+
+
+def imports(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
+    """Every module a file imports; with top_level_only those that importing it imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(_running(tree)) if top_level_only else list(ast.walk(tree))
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when the module is imported: not in functions, not under TYPE_CHECKING."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        yield node
+        yield from _running(node)
+
+
+def part_of(module: str) -> str | None:
+    """The part of the harness that a module name belongs to: pytest_flagperf.cluster.local -> cluster."""
+    names = module.split(".")
+    return names[1] if names[0] == "pytest_flagperf" and len(names) > 1 else None
+
+
+def floor_of(part: str) -> int | None:
+    return next((number for number, parts in enumerate(FLOORS) if part in parts), None)
+
+
+def upward(path: Path) -> list[str]:
+    """The imports of a harness file that its floor does not allow."""
+    own = path.relative_to(REPO / "pytest_flagperf").parts[0].removesuffix(".py")
+    wanted = {part for name in imports(path) if (part := part_of(name)) is not None and part != own}
+    parts = {
+        part
+        for part in wanted
+        if (REPO / "pytest_flagperf" / part).is_dir() or (REPO / "pytest_flagperf" / f"{part}.py").is_file()
+    }
+    if own in BESIDE:
+        return sorted(parts - set(BESIDE[: BESIDE.index(own)]))
+    floor = floor_of(own)
+    if floor is None:
+        return [] if own == "__init__" else [f"{own} stands on no floor"]
+    # The top floors put the two sides together; below them nobody knows of results and reports.
+    below = set().union(*FLOORS[:floor]) | (set(BESIDE) if floor >= FLOORS.index({"run"}) else set())
+    return sorted(parts - below)
+
+
+@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
+def test_a_harness_module_imports_only_what_stands_below_it(path: Path) -> None:
+    assert upward(path) == []
+
+
+def test_an_upward_import_would_be_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pytest_flagperf").mkdir()
+    for name in ("case", "plan", "results", "run"):
+        (tmp_path / "pytest_flagperf" / f"{name}.py").touch()
+    monkeypatch.setitem(globals(), "REPO", tmp_path)
+    case = tmp_path / "pytest_flagperf" / "case.py"
+    case.write_text("def late():\n    from pytest_flagperf.plan import Plan\n")
+    assert upward(case) == ["plan"]
+    results = tmp_path / "pytest_flagperf" / "results.py"
+    results.write_text("import pytest_flagperf.run\n")
+    assert upward(results) == ["run"]
+
+
+@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
+def test_the_harness_names_no_framework_and_pytest_only_on_top(path: Path) -> None:
+    names = {name.split(".")[0] for name in imports(path)}
+    assert not names & (FRAMEWORKS | {"suites", "vendors"})
+    if path.name not in ("plugin.py", "benchmark.py"):
+        assert not names & {"pytest", "_pytest", "xdist", "pytest_html"}
+
+
+@pytest.mark.parametrize("path", modules("flagperf_driver"), ids=lambda path: str(path.relative_to(REPO)))
+def test_the_driver_needs_nothing_but_python(path: Path) -> None:
+    names = {name.split(".")[0] for name in imports(path)}
+    assert "pytest_flagperf" not in names
+    allowed = set(sys.stdlib_module_names) | {"flagperf_driver"}
+    if "pytorch" in path.parts:
+        allowed |= {"torch", "numpy"}
+    assert names <= allowed
+
+
+@pytest.mark.parametrize(
+    "path",
+    modules("pytest_flagperf") + modules("flagperf_driver"),
+    ids=lambda path: str(path.relative_to(REPO)),
+)
+def test_no_vendor_and_no_model_is_named_in_shared_code(path: Path) -> None:
+    words = {folder.name for root in ("vendors", "suites") for folder in (REPO / root).iterdir() if folder.is_dir()}
+    # "cpu" is also a thing that every host has, "common" an English word.
+    words -= {"cpu", "common", "__pycache__"}
+    source = path.read_text(encoding="utf-8").lower()
+    assert [word for word in sorted(words) if word in source] == []
+
+
+def test_importing_the_plugin_imports_no_framework_and_little_else() -> None:
+    script = (
+        "import pytest, sys; before = set(sys.modules); import pytest_flagperf.plugin; "
+        "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    )
+    new = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPO
+    ).stdout.split()
+    assert set(new) <= {"pytest_flagperf", "flagperf_driver"} | set(sys.stdlib_module_names)
