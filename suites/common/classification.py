@@ -83,7 +83,7 @@ def schedule_in_steps(ctx: Context) -> dict[str, int]:
     """Give in steps what the config tells in epochs; what it tells in steps stands."""
     config = ctx.config
     told = {"lr_step_steps": config.lr_step_epochs, "lr_warmup_steps": config.lr_warmup_epochs}
-    if config.max_steps is None:
+    if config.lr_schedule in ("linear", "cosine") and config.max_steps is None:
         told["lr_decay_steps"] = config.max_epochs
     wanted = {key: epochs for key, epochs in told.items() if epochs and not getattr(config, key)}
     per_epoch = steps_per_epoch(ctx) if wanted else 0

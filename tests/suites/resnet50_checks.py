@@ -1,0 +1,187 @@
+"""Run by test_resnet50.py with the PyTorch environment's Python: the suite's model and steps."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import model
+import torch
+from common import classification, images
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from flagperf_driver import defaults
+from flagperf_driver.driver import Config
+from flagperf_driver.pytorch import Context, optimizers
+
+SUITE = Path(model.__file__).parent
+FLOPS = dict(
+    re.findall(r"^\[scales\.(\w+)\]$[^\[]*^flops_per_sample = (\S+)", (SUITE / "suite.toml").read_text(), re.M)
+)
+
+
+def context(scale: str = "small", **settings: Any) -> Context:
+    """Give what a rank's steps are told at a scale."""
+    files = [Path(defaults.__file__), SUITE / "config/_base.py"]
+    files += [] if scale == "reference" else [SUITE / f"config/_{scale}.py"]
+    values: dict[str, Any] = {}
+    for file in files:
+        values.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
+    return Context(config=Config({**values, **settings}), device=torch.device("cpu"), scale=scale)
+
+
+def report(names: dict[str, Any]) -> None:
+    """Run the checks among these names, and print what became of each."""
+    torch.set_num_threads(1)
+    results: dict[str, str | None] = {}
+    for name, check in names.items():
+        if name.startswith("check_"):
+            results[name] = failure(check)
+    print(json.dumps(results))
+
+
+def failure(check: Any) -> str | None:
+    """Say how a check failed; None: it did not."""
+    try:
+        check()
+    except Exception:
+        return traceback.format_exc()
+    return None
+
+
+def parameters(net: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+def counted(ctx: Context) -> int:
+    """Count the operations of one image's forward pass."""
+    net, size = model.create_model(ctx).eval(), ctx.config.image_size
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        net(torch.zeros(1, 3, size, size))
+    return int(counter.get_total_flops())
+
+
+def check_the_reference_is_resnet50() -> None:
+    from torchvision.models import resnet50
+
+    ours, theirs = model.create_model(context("reference")), resnet50()
+    shapes = {name: tensor.shape for name, tensor in theirs.state_dict().items()}
+    assert {name: tensor.shape for name, tensor in ours.state_dict().items()} == shapes
+    small = model.create_model(context()).state_dict()
+    assert {name: tensor.shape for name, tensor in small.items()} != shapes
+
+
+def check_the_small_model_is_small() -> None:
+    net = model.create_model(context())
+    assert parameters(net) < 2_000_000
+    assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def check_flops_are_three_counted_forward_passes() -> None:
+    for scale in ("reference", "small"):
+        told, found = float(FLOPS[scale]), 3 * counted(context(scale))
+        assert abs(told / found - 1) < 0.001, f"{scale}: {told:.4g} told, {found:.4g} counted"
+    assert counted(context(image_size=64)) > 3 * counted(context()), "the count does not see the image"
+
+
+def check_all_parameters_are_decayed() -> None:
+    optimizer = model.create_optimizer(context(), model.create_model(context()))
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.05]
+    spared = optimizers.parameter_groups(model.create_model(context()), 0.05)
+    assert len(spared) == 2, "the default decays all too: this step is not needed"
+
+
+def check_the_rate_falls_every_thirty_epochs_of_the_shape_at_hand() -> None:
+    ctx = replace(context("reference"), synthetic=True, world_size=8)
+    assert classification.schedule_in_steps(ctx) == {"lr_step_steps": 30 * 5004}
+    assert classification.schedule_in_steps(replace(ctx, world_size=1)) == {"lr_step_steps": 30 * 40036}
+    told = context("reference", lr_step_steps=7)
+    assert classification.schedule_in_steps(replace(told, synthetic=True)) == {}
+    cosine = replace(context("reference", lr_schedule="cosine", lr_step_epochs=0), synthetic=True)
+    assert classification.schedule_in_steps(cosine) == {"lr_decay_steps": 100 * 40036}
+
+
+def check_the_scheduler_gives_those_rates() -> None:
+    settings = {"train_batch_size": 32768, "lr_warmup_epochs": 1}  # 39 steps an epoch
+    ctx = replace(context("reference", **settings), synthetic=True)
+    optimizer = model.create_optimizer(ctx, nn.Linear(1, 1))
+    scheduler, rates = classification.create_scheduler(ctx, optimizer), []
+    for _ in range(30 * 39 + 1):
+        rates.append(optimizer.param_groups[0]["lr"])
+        scheduler.step()
+    assert abs(rates[0] - 0.1 / 39) < 1e-9
+    assert abs(rates[38] - 0.1) < 1e-9
+    assert abs(rates[30 * 39 - 1] - 0.1) < 1e-9
+    assert abs(rates[30 * 39] - 0.01) < 1e-9
+
+
+def check_evaluation_counts_every_image_once() -> None:
+    class Oracle(nn.Module):
+        """Right about all but the digit 3, which it places second."""
+
+        def forward(self, labels: torch.Tensor) -> torch.Tensor:
+            scores = nn.functional.one_hot(labels, 10).float()
+            scores[labels == 3] = torch.tensor([0.0, 0, 0, 0.5, 1, 0, 0, 0, 0, 0])
+            return scores
+
+    totals, threes = torch.zeros(4, dtype=torch.float64), 0
+    for rank in range(3):
+        ctx = replace(context(eval_batch_size=50), rank=rank, world_size=3)
+        for batch in classification.create_eval_data(ctx):
+            threes += int((batch.labels == 3).sum())
+            seen = images.Images(batch.labels, batch.labels)
+            totals += classification.evaluate_batch(ctx, Oracle(), seen)
+    metrics = classification.summarize(context(), totals.tolist())
+    assert totals[3] == 360
+    assert abs(metrics["top1"] - (1 - threes / 360)) < 1e-12
+    assert metrics["top5"] == 1.0
+
+
+def check_labels_are_shuffled_for_training_only() -> None:
+    def labels(shuffle: bool, data: Any) -> list[int]:
+        return [int(label) for batch in data(context(shuffle_labels=shuffle)) for label in batch.labels]
+
+    assert labels(True, classification.create_train_data) != labels(False, classification.create_train_data)
+    assert labels(True, classification.create_eval_data) == labels(False, classification.create_eval_data)
+
+
+def check_training_needs_a_data_dir_or_synthetic_data() -> None:
+    ctx = context("reference")
+    message = failure(lambda: classification.create_train_data(ctx))
+    assert message is not None
+    assert "data_dir" in message
+    data: Any = classification.create_train_data(replace(ctx, synthetic=True, world_size=8))
+    assert len(data) == 5004
+    assert next(iter(data)).pixels.shape == (32, 3, 224, 224)
+
+
+def check_nothing_is_learnt_at_rate_zero() -> None:
+    assert trained(learning_rate=0.0) == 0.0
+    assert trained() > 0.2, "ten steps change nothing at the rate that trains either"
+
+
+def trained(**settings: Any) -> float:
+    """Give how far ten steps bring the loss down on one batch."""
+    ctx = context(**settings)
+    torch.manual_seed(1)
+    net = model.create_model(ctx)
+    optimizer = model.create_optimizer(ctx, net)
+    batch = classification.prepare_batch(ctx, next(iter(classification.create_train_data(ctx))))
+    losses = []
+    for _ in range(11):
+        loss = classification.calculate_loss(ctx, net, batch)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return float(losses[0] - losses[-1])
+
+
+if __name__ == "__main__":
+    report(globals())

@@ -1,0 +1,48 @@
+"""ResNet-50 and the images that all vision suites share, checked where torch is: one subprocess for each file."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+FILES = ("images_checks.py", "resnet50_checks.py")
+
+
+def checks(file: str) -> list[str]:
+    """Name the checks of a file, which cannot be imported here."""
+    body = ast.parse((HERE / file).read_text()).body
+    return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
+
+
+CHECKS = [(file, name) for file in FILES for name in checks(file)]
+Results = Callable[[str], dict[str, str | None]]
+
+
+@pytest.fixture(scope="module")
+def results(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    paths = [repo, repo / "suites", repo / "suites/resnet50/pytorch"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    @cache
+    def run(file: str) -> dict[str, str | None]:
+        argv = [torch_python, str(HERE / file), str(tmp_path_factory.mktemp("checks"))]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, env=env)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "check"), CHECKS, ids=[name for _, name in CHECKS])
+def test_check(results: Results, file: str, check: str) -> None:
+    assert results(file)[check] is None, results(file)[check]
