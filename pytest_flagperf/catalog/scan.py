@@ -92,6 +92,8 @@ class Catalog:
         )
 
     def _unknown_hardware(self, suite: Suite, vendor: Vendor, hardware: str) -> str | None:
+        if hardware in vendor.chips:
+            return None
         # A config file may name a variant of a chip as its hardware, as some of the original's do.
         known = list(dict.fromkeys([*vendor.chips, *(name for name, _ in self.configs(suite, vendor))]))
         if hardware in known:

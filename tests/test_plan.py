@@ -1,0 +1,254 @@
+"""The plan of a case: what runs where, what it prints, and what its figures may be compared with."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.config import Value
+from pytest_flagperf.plan import Plan, describe, make_plan, one_card_plan
+from pytest_flagperf.problems import Problems
+
+from .trees import VENDOR_TOML, tree, write, write_config, write_vendor
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+    address: str
+
+
+HOSTS = (Machine("alpha", "10.0.0.1"), Machine("beta", "10.0.0.2"), Machine("gamma", "10.0.0.3"))
+
+
+def planned(catalog: Catalog, case: str = "toy:pytorch:X9:1:8:1", **more: Any) -> Plan:
+    options: dict[str, Any] = {"vendor": "acme", "synthetic": True, "hosts": HOSTS, **more}
+    return make_plan(catalog, Case.parse(case), **options)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    write_config(tmp_path, "train_batch_size = 16\n", "config_X9x2x8.py")
+    write_config(tmp_path, "", "config_X9x1x1.py")
+    return tree(tmp_path, "ratio = 0.25\n")
+
+
+# -- what a plan says ---------------------------------------------------------------------------------------
+
+
+def test_a_plan_holds_what_suite_vendor_and_config_say(catalog: Catalog) -> None:
+    plan = planned(catalog)
+    assert (plan.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
+    assert (plan.device, plan.backend, plan.visible_devices) == ("acme", "acl", "ACME_VISIBLE")
+    assert (plan.flops_per_sample, plan.peak_tflops, plan.precision) == (24e9, 80.5, "bf16")
+    assert (plan.min_efficiency, plan.scaling, plan.runtime, plan.launcher) == (0.7, "weak", "venv", "env")
+    assert plan.config["ratio"] == 0.25
+    assert plan.extern is None
+
+
+def test_defaults_come_from_the_vendor(tmp_path: Path, catalog: Catalog) -> None:
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips.X9]", 'scale = "small"\nruntime = "host"\n[chips.X9]', 1))
+    plan = planned(Catalog.scan([tmp_path]), synthetic=False)
+    assert (plan.scale, plan.runtime, plan.target, plan.throughput_only) == ("small", "host", 0.9, False)
+    assert planned(catalog, scale="reference", runtime="docker").runtime == "docker"
+
+
+def test_a_config_may_ask_for_another_efficiency_and_precision(tmp_path: Path) -> None:
+    plan = planned(tree(tmp_path, 'min_efficiency = 0.9\nprecision = "fp16"\n'))
+    assert (plan.min_efficiency, plan.peak_tflops) == (0.9, None)
+
+
+def test_hosts_are_the_first_ones_and_those_that_are_not_there_are_named(catalog: Catalog) -> None:
+    plan = planned(catalog, "toy:pytorch:X9:2:8:1")
+    assert [(host.name, host.noderank, host.devices) for host in plan.hosts] == [
+        ("alpha", 0, tuple(range(8))),
+        ("beta", 1, tuple(range(8))),
+    ]
+    alone = planned(catalog, "toy:pytorch:X9:2:8:1", hosts=HOSTS[:1])
+    assert [host.name for host in alone.hosts] == ["alpha", "host1"]
+    held = plan.placed([range(8, 16), range(8)])
+    assert [host.devices[0] for host in held.hosts] == [8, 0]
+
+
+def test_vendor_code_that_is_there_is_named(tmp_path: Path, catalog: Catalog) -> None:
+    write(tmp_path, "vendors/acme/toy-pytorch/extern/trainer_adapter.py", "")
+    plan = planned(catalog)
+    assert plan.extern == "vendors/acme/toy-pytorch/extern"
+    assert plan.case_json(1, 42, "/code")["extern"] == "/code/vendors/acme/toy-pytorch/extern"
+
+
+def test_a_ranks_file_is_whole_and_has_the_rounds_seed(catalog: Catalog) -> None:
+    body = planned(catalog, synthetic=False, check_data=False, data_dir="/data").case_json(3, 44, "/code")
+    assert json.loads(json.dumps(body)) == body
+    assert (body["schema"], body["case"], body["round"], body["seed"], body["config"]["seed"]) == (
+        1, "toy:pytorch:X9:1:8:1", 3, 44, 44,
+    )  # fmt: skip
+    assert body["metric"] == {"name": "top1", "direction": "higher", "unit": "fraction", "target": 0.75}
+    assert (body["data_dir"], body["config"]["data_dir"], body["framework"]) == ("/data", "/data", "pytorch")
+    assert {"vendor", "hardware", "nnodes", "nproc", "synthetic", "throughput_only", "device"} <= body.keys()
+
+
+def test_what_reports_read_has_origins_and_deviations(catalog: Catalog) -> None:
+    body = planned(catalog).to_json()
+    assert json.loads(json.dumps(body)) == body
+    assert body["values"]["ratio"] == {
+        "value": 0.25,
+        "file": "vendors/acme/toy-pytorch/config/config_X9x1x8.py",
+        "line": 1,
+        "layer": "vendor",
+    }
+    assert {one["key"] for one in body["deviations"]} == {"ratio", "throughput_only"}
+    assert body["manifest"] == [{"path": "train", "kind": "folder", "files": 3}]
+    assert body["config"]["ratio"] == 0.25
+    assert body["hosts"][0] == {
+        "name": "alpha", "address": "10.0.0.1", "noderank": 0, "devices": list(range(8)),
+    }  # fmt: skip
+
+
+def test_synthetic_data_and_an_option_make_it_throughput_only(catalog: Catalog) -> None:
+    assert planned(catalog).throughput_only
+    plan = planned(catalog, synthetic=False, throughput_only=True, check_data=False)
+    assert plan.throughput_only
+    assert plan.values["throughput_only"].where == "--throughput-only"
+    assert not planned(catalog, synthetic=False, check_data=False).throughput_only
+
+
+# -- what stands in the way ----------------------------------------------------------------------------------
+
+
+def test_everything_that_stands_in_the_way_is_told_at_once(catalog: Catalog) -> None:
+    with pytest.raises(Problems) as caught:
+        planned(catalog, runtime="vemv", launcher="torchrn", settings=["widht=1"])
+    assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
+        "runtime 'vemv' is unknown; did you mean venv? (there are: host, venv, docker)",
+        "launcher 'torchrn' is unknown; did you mean torchrun? (there are: env, torchrun)",
+        "--set widht=1: toy:pytorch has no such key; did you mean width?",
+    ]
+
+
+def test_data_are_asked_for_unless_they_are_made_up(tmp_path: Path, catalog: Catalog) -> None:
+    with pytest.raises(Problems, match="name their folder with --data-dir"):
+        planned(catalog, synthetic=False)
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    found = Value(str(tmp_path / "data"), "test_conf.py", 7, "case")
+    assert planned(catalog, synthetic=False, data_dir=found).values["data_dir"].where == "test_conf.py:7"
+    assert planned(catalog, synthetic=True).data_dir is None
+
+
+def test_a_case_without_a_config_is_an_error_with_what_exists(catalog: Catalog) -> None:
+    with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:4:1: no config_X9x1x4.py .*X9 1x1, 1x8, 2x8"):
+        planned(catalog, "toy:pytorch:X9:1:4:1")
+
+
+# -- what may be compared ------------------------------------------------------------------------------------
+
+
+def key(plan: Plan) -> object:
+    return plan.fingerprint["key"]
+
+
+def test_the_same_case_has_the_same_key_whoever_asks(catalog: Catalog) -> None:
+    plan = planned(catalog)
+    alike = planned(
+        catalog, "toy:pytorch:X9:1:8:5", hosts=HOSTS[1:], launcher="torchrun", settings=["seed=1", "max_steps=3"]
+    )
+    assert key(plan) == key(alike)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"settings": ["precision=fp32"]},
+        {"settings": ["train_batch_size=8"]},
+        {"settings": ["compile=True"]},
+        {"settings": ["width=1"]},
+        {"runtime": "host"},
+        {"scale": "small"},
+        {"synthetic": False, "check_data": False},
+        {"case": "toy:pytorch_2.0:X9:1:8:1"},
+        {"case": "toy:pytorch:X9:1:1:1"},
+    ],
+)
+def test_what_weighs_changes_the_key(catalog: Catalog, more: dict[str, Any]) -> None:
+    assert key(planned(catalog)) != key(planned(catalog, **more))
+
+
+def test_changed_code_changes_the_key_and_a_document_does_not(tmp_path: Path, catalog: Catalog) -> None:
+    program = write(tmp_path, "suites/toy/pytorch/run_pretraining.py", "pass\n")
+    before = key(planned(catalog))
+    write(tmp_path, "suites/toy/pytorch/README.md", "text\n")
+    assert key(planned(catalog)) == before
+    program.write_text("pass  # another\n")
+    assert key(planned(catalog)) != before
+
+
+def test_one_card_of_a_weakly_scaled_case_has_the_cards_own_batch(catalog: Catalog) -> None:
+    plan = planned(catalog, "toy:pytorch:X9:2:8:1")
+    alone = one_card_plan(plan)
+    assert (str(alone.case), alone.throughput_only, alone.config["train_batch_size"]) == (
+        "toy:pytorch:X9:1:1:1",
+        True,
+        16,
+    )
+    assert [(host.name, host.devices) for host in alone.hosts] == [("alpha", (0,))]
+    assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
+    assert alone.case_json(1, 42, "/code")["config"]["throughput_only"] is True
+
+
+def test_the_1x1_case_counts_as_one_card_only_with_the_same_work(catalog: Catalog) -> None:
+    own = planned(catalog, "toy:pytorch:X9:1:1:1", settings=["ratio=0.25"])
+    eight, sixteen = planned(catalog), planned(catalog, "toy:pytorch:X9:2:8:1")
+    assert key(own) == eight.fingerprint["one_card_key"] == key(one_card_plan(eight))
+    assert key(own) != sixteen.fingerprint["one_card_key"]
+
+
+def test_one_card_of_a_strongly_scaled_case_has_the_batch_of_all(tmp_path: Path) -> None:
+    plan = planned(tree(tmp_path, 'scaling = "strong"\n'))
+    alone = one_card_plan(plan)
+    assert alone.config["train_batch_size"] == 8 * 32
+    assert alone.values["train_batch_size"].where == "one card of toy:pytorch:X9:1:8:1"
+    assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
+
+
+# -- what --plan prints --------------------------------------------------------------------------------------
+
+
+def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
+    write_config(tmp_path, "ratio = 0.25\n", "config_X9x2x8.py")
+    text = describe(planned(tree(tmp_path), "toy:pytorch:X9:2:8:1"))
+    for pattern in (
+        r"^toy:pytorch:X9:2:8:1$",
+        r"labels +throughput only, synthetic data$",
+        r"scale +reference: top1 >= 0.75 \(fraction\)$",
+        r"shape +2x8: 2 hosts, 16 cards in all$",
+        r"speed-up +weak scaling, at least 0.7 per card$",
+        r"runtime +venv, launched by env$",
+        r"folder train, 3 files$",
+        r"24000000000.* FLOPs per sample|2.4e\+10 FLOPs per sample, 80.5 TFLOP/s dense at bf16$",
+        r"^ +1 +beta +10\.0\.0\.2 +devices 0,1,2,3,4,5,6,7$",
+        r"^  \* ratio +0\.25 +vendor +vendors/acme/toy-pytorch/config/config_X9x2x8.py:1$",
+        r"^ +the suite's: 0\.5$",
+        r"^    momentum +0\.9 +defaults flagperf_driver/defaults.py:\d+$",
+        r"^ +ACME_VISIBLE=0,1,2,3,4,5,6,7$",
+        r"^ +WORLD_SIZE=16$",
+        r"^ +rank 15: RANK=15 LOCAL_RANK=7 \{python\} -u \{code\}/suites/toy/pytorch/run_pretraining.py$",
+    ):
+        assert re.search(pattern, text, re.MULTILINE), pattern
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_description_says_what_is_not_known(tmp_path: Path) -> None:
+    catalog = tree(tmp_path, 'precision = "fp16"\n')
+    text = describe(planned(catalog, synthetic=False, check_data=False))
+    assert "not given: --data-dir" in text
+    assert "none: no peak of X9 at fp16 is declared" in text
+    assert "converges to its target" in text
+    small = describe(planned(catalog, scale="small", synthetic=False))
+    assert "comes with the suite" in small
