@@ -104,6 +104,7 @@ def run_tiny(
     directory: Path | None = None,
     leases: Sequence[Lease] | None = None,
     hosts: Iterable[Host] | None = None,
+    python: str = sys.executable,
     listener: Listener = lambda _: None,
 ) -> RoundEnd:
     chosen = list(hosts) if hosts is not None else [LocalHost(f"h{k}") for k in range(plan.nnodes)]
@@ -115,7 +116,7 @@ def run_tiny(
         directory or tmp_path / "round1",
         hosts=chosen,
         leases=leases or [Lease(devices, ()) for _ in chosen],
-        interpreter=Interpreter(sys.executable),
+        interpreter=Interpreter(python),
         code_root=code_root,
         listener=listener,
     )

@@ -139,6 +139,22 @@ def test_a_rank_that_dies_fails_the_round_at_once(
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 
+def test_the_rank_that_died_is_named_and_not_the_one_that_complained_of_it(tmp_path: Path) -> None:
+    both = (
+        "def fault(rank, step):\n"
+        "    if (rank, step) == (1, 2):\n"
+        "        open('dying', 'w').close()\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    if (rank, step) == (0, 2):\n"
+        "        while not os.path.exists('dying'): time.sleep(0.01)\n"
+        "        raise ConnectionError('my neighbour is gone')\n"
+    )
+    end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000}), both)
+    assert end.fault is not None
+    assert (end.fault.rank, "SIGKILL" in end.fault.sentence) == (1, True)
+    assert "neighbour" not in end.fault.sentence
+
+
 def test_a_rank_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
     config = {"max_steps": 100_000, "hang_timeout_s": 1.0}
     end = run_tiny(tmp_path, TinyPlan(config=config), at_step("time.sleep(600)"))
@@ -346,3 +362,24 @@ def test_an_agent_does_not_take_its_modules_from_the_current_folder(tmp_path: Pa
     )  # fmt: skip
     assert b'"end"' in done.stdout
     assert b"wrong json" not in done.stderr
+
+
+# -- torchrun ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [(WELL, ""), (at_step("os._exit(7)"), "exit"), (at_step("raise OSError('no more')"), "OSError: no more")],
+    ids=["well", "exit 7", "exception"],
+)
+def test_torchrun_is_as_good_a_launcher(tmp_path: Path, torch_python: str, fault: str, words: str) -> None:
+    plan = TinyPlan(launcher="torchrun", config={"max_steps": 20, "init_timeout_s": 60})
+    end = run_tiny(tmp_path, plan, fault, python=torch_python)
+    logs = tmp_path / "round1" / "h0_noderank0"
+    assert "STEP_END" in (logs / "rank1.out.log").read_text()
+    assert processes_of(logs) == []
+    assert end.state == ("failed" if words else "finished")
+    if end.fault:
+        assert words in end.fault.sentence
+        assert end.fault.rank == (1 if "OSError" in words else 0)  # without a word it is the launcher's

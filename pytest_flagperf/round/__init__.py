@@ -164,11 +164,7 @@ def _tasks(
             code_root=code_root,
             cpus=_cpus(described, place),
         )
-        environ = {
-            name: value
-            for name, value in place.facts["environ"].items()
-            if not name.startswith(_NOT_INHERITED)
-        }
+        environ = {name: value for name, value in place.facts["environ"].items() if not name.startswith(_NOT_INHERITED)}
         processes = launch(world, place.noderank, site)
         task = {
             "op": "start",
@@ -259,8 +255,7 @@ def _write_inputs(
         "interpreter": {"label": interpreter.label, **interpreter.details},
         "code_root": code_root,
         "argv": {
-            place.host.name: [rank["argv"] for rank in task["ranks"]]
-            for place, task in zip(places, tasks, strict=True)
+            place.host.name: [rank["argv"] for rank in task["ranks"]] for place, task in zip(places, tasks, strict=True)
         },
     }
     write_json(directory / "case.json", plan.case_json(round_number, seed, code_root))
@@ -315,23 +310,26 @@ def _take_event(agent: Agent, message: Message, tracker: Tracker, listener: List
     if event == events.FINISHED:
         agent.finished.add(rank)
     elif event == events.FAILED:
-        agent.failed.setdefault(rank, value)
+        agent.failed.setdefault(rank, message)
     if rank == 0:
         listener(tracker.take(event, value, message["time_ms"]))
 
 
 def _worded(fault: Fault | None, agents: Agents) -> Fault | None:
-    """The fault with the rank's own last words, which may have come after it."""
-    if fault is None or fault.rank is None:
+    """The fault with the last words of the rank that it began with, which may have come after it."""
+    agent = next((each for each in agents.all if fault and each.host.name == fault.host), None)
+    if fault is None or fault.rank is None or agent is None:
         return fault
-    for agent in agents.all:
-        if agent.host.name == fault.host:
-            own = agent.failed.get(fault.rank)
-            said = f"{own.get('type', 'error')}: {own.get('error', '')}" if own else ""
-            sentence = fault.sentence if said in fault.sentence else f"{fault.sentence}: {said}"
-            lines = tuple(agent.exits.get(fault.rank, {}).get("last_lines") or ())
-            return Fault(fault.kind, fault.host, fault.rank, sentence, lines)
-    return fault
+    lines = tuple(agent.exits.get(fault.rank, {}).get("last_lines") or ())
+    rank, sentence = fault.rank, fault.sentence
+    if fault.kind == "crash" and agent.by_launcher and agent.failed:
+        # The launcher died of the rank that failed first.
+        rank = min(agent.failed, key=lambda each: int(agent.failed[each]["time_ms"]))
+        sentence = f"rank {rank} failed ({sentence})"
+    said = "{type}: {error}".format(**{"type": "", "error": "", **agent.failed.get(rank, {}).get("value", {})})
+    if said != ": " and said not in sentence:
+        sentence = f"{sentence}: {said}"
+    return Fault(fault.kind, fault.host, rank, sentence, lines)
 
 
 def _unfinished(agents: Agents, tasks: Sequence[Mapping[str, Any]]) -> Fault | None:

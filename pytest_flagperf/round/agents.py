@@ -33,6 +33,7 @@ class Agent:
     host: Host
     noderank: int
     channel: Channel
+    by_launcher: bool = False  # one process that stands for several ranks
     exits: dict[int, Message] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     failed: dict[int, Message] = field(default_factory=dict)
@@ -48,10 +49,9 @@ class Agents:
         self._said: queue.SimpleQueue[tuple[Agent, Message | None]] = queue.SimpleQueue()
         self._pumps: list[threading.Thread] = []
 
-    def start(
-        self, host: Host, noderank: int, argv: Sequence[str], hold: Sequence[int], task: Message
-    ) -> None:
-        agent = Agent(host, noderank, host.open(argv, hold=hold))
+    def start(self, host: Host, noderank: int, argv: Sequence[str], hold: Sequence[int], task: Message) -> None:
+        by_launcher = len(task["follow"]) > len(task["ranks"])
+        agent = Agent(host, noderank, host.open(argv, hold=hold), by_launcher)
         self.all.append(agent)
         pump = threading.Thread(target=self._pump, args=(agent,), name=f"agent of {host.name}", daemon=True)
         self._pumps.append(pump)

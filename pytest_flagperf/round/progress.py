@@ -73,9 +73,7 @@ class Tracker:
             elapsed_s=max(0.0, (time_ms - self._started_ms) / 1000),
             phase=_PHASES.get(event, self.now.phase),
             step=_int(value.get("step"), self.now.step),
-            samples=_int(value.get("samples"), self.now.samples)
-            if event == events.STEP_END
-            else self.now.samples,
+            samples=_int(value.get("samples"), self.now.samples) if event == events.STEP_END else self.now.samples,
             loss=_float(value.get("loss"), self.now.loss),
             throughput=_float(value.get("throughput"), self.now.throughput),
             metric=_float(_metrics(event, value).get(self.now.metric_name), self.now.metric),
