@@ -1,0 +1,84 @@
+"""The small data: questions in the form of ReCoRD, made from a seed.
+
+A passage tells in words how many things somebody sold and bought; the query repeats one of the two facts with the
+number masked; the candidates are numbers in digits, each digit a token: both numbers of the passage and a near miss of
+each. Whoever looks only at the candidates, or only finds a number that the passage names, is right in one of four or
+one of two; the right one takes reading which number belongs to which thing, and spelling it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+from cloze import Example, Symbols
+
+ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+THINGS = ["books", "houses", "dogs", "cats", "cars", "trees", "tables", "chairs"]
+PEOPLE = ["mary", "john", "sandra", "daniel", "bill", "fred", "julie", "jeff"]
+NUMBERS = tuple(10 * tens + ones for tens in range(2, 10) for ones in range(1, 10))
+"""Those of which both digits are said."""
+
+
+def in_words(number: int) -> str:
+    return f"{TENS[number // 10 - 2]} {ONES[number % 10 - 1]}"
+
+
+def near_miss(number: int, draw: random.Random) -> int:
+    """Give a number that differs in one digit; neither of the two can be told from the other by itself."""
+    tens = [other for other in NUMBERS if other % 10 == number % 10 and other != number]
+    ones = [other for other in NUMBERS if other // 10 == number // 10 and other != number]
+    return draw.choice(draw.choice([tens, ones]))
+
+
+def example(sold: int, bought: int, draw: random.Random) -> Example:
+    first, second = draw.sample(THINGS, 2)
+    who = draw.choice(PEOPLE)
+    verb, thing, number = draw.choice([("sold", first, sold), ("bought", second, bought)])
+    numbers = _candidates(sold, bought, draw)
+    return Example(
+        passage=f"{who} sold {in_words(sold)} {first} and bought {in_words(bought)} {second} .",
+        before=verb,
+        after=f"{thing} .",
+        candidates=[" ".join(str(candidate)) for candidate in numbers],
+        right=frozenset({numbers.index(number)}),
+    )
+
+
+def _candidates(sold: int, bought: int, draw: random.Random) -> list[int]:
+    found: set[int] = set()
+    while len(found) < 4:
+        found = {sold, bought, near_miss(sold, draw), near_miss(bought, draw)}
+    return draw.sample(sorted(found), 4)
+
+
+Pair = frozenset[int]
+ALL_PAIRS = frozenset(frozenset(pair) for pair in itertools.combinations(NUMBERS, 2))
+
+
+def pairs(count: int, seed: int) -> frozenset[Pair]:
+    """Draw some of all pairs of numbers."""
+    return frozenset(random.Random(seed).sample(sorted(ALL_PAIRS, key=sorted), count))
+
+
+def examples(count: int, seed: int, allowed: frozenset[Pair]) -> list[Example]:
+    """Make examples of the allowed pairs only: two sets that share no pair share no fact."""
+    draw = random.Random(seed)
+    drawn = [draw.sample(sorted(pair), 2) for pair in draw.choices(sorted(allowed, key=sorted), k=count)]
+    return [example(sold, bought, draw) for sold, bought in drawn]
+
+
+class Words:
+    """A tokenizer whose vocabulary is all words that the small data can have."""
+
+    def __init__(self) -> None:
+        self.symbols = Symbols(pad=0, cls=1, mask=2, start=3, end=4)
+        others = ["and", "sold", "bought", "."]
+        words = [*map(str, range(10)), *ONES, *TENS, *THINGS, *PEOPLE, *others]
+        self.ids = {word: place for place, word in enumerate(words, start=5)}
+        self.size = 5 + len(self.ids)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self.ids[word] for word in text.split()] for text in texts]

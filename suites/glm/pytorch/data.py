@@ -1,0 +1,179 @@
+"""What GLM is trained and judged on: which data, in which shares and order, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Protocol
+
+import cloze
+import counts
+import record
+import sparse
+import torch
+from cloze import Batch, ClozeSet
+from torch import Tensor, nn
+
+from flagperf_driver.pytorch import Context
+
+EVAL_SEED = 20210327
+"""The evaluation's questions are the same in every run, whatever its seed."""
+
+
+class Order(Protocol):
+    """Which examples make the batches of this rank in an epoch."""
+
+    def __call__(self, epoch: int) -> list[Tensor]: ...
+
+
+@dataclass
+class Batches:
+    """One pass is an epoch."""
+
+    data: ClozeSet
+    order: Order
+    config: SimpleNamespace
+    pinned: bool = False
+    epoch: int = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.order(self.epoch))
+
+    def __iter__(self) -> Iterator[Batch]:
+        config = self.config
+        for chosen in self.order(self.epoch):
+            batch = cloze.collate(
+                self.data, chosen, config.max_seq_length, config.max_answer_length, config.max_candidates
+            )
+            yield _pin(batch) if self.pinned else batch
+
+
+def _pin(batch: Batch) -> Batch:
+    return {name: part.pin_memory() if isinstance(part, Tensor) else part for name, part in batch.items()}
+
+
+def shuffled(size: int, batch: int, rank: int, world_size: int, seed: int) -> Order:
+    """All ranks draw one order and take every world_size-th batch of it; the ranks have equally many."""
+    if size < batch * world_size:
+        raise ValueError(
+            f"{size} examples do not make one batch of {batch} for each of {world_size} ranks; "
+            "take a smaller train_batch_size"
+        )
+
+    def order(epoch: int) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        permutation = torch.randperm(size, generator=generator)
+        whole = permutation[: size - size % (batch * world_size)].view(-1, world_size, batch)
+        return list(whole[:, rank])
+
+    return order
+
+
+def shared_out(candidates: Tensor, batch: int, rank: int, world_size: int) -> Order:
+    """Every example once, in one rank; those with equally many candidates together, so that little is filled up."""
+    share = candidates.argsort(stable=True)[rank::world_size]
+    batches = list(share.split(batch)) if len(share) else []
+    return lambda epoch: batches  # noqa: ARG005 - the same in every epoch
+
+
+def train(ctx: Context) -> Batches:
+    data = _read(ctx, training=True)
+    if ctx.config.shuffle_labels:
+        data = with_wrong_labels(data, ctx.seed)
+    order = shuffled(len(data), ctx.config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    return Batches(data, order, ctx.config, pinned=ctx.device.type == "cuda")
+
+
+def evaluation(ctx: Context) -> Batches:
+    data = _read(ctx, training=False)
+    order = shared_out(data.candidates, ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
+    return Batches(data, order, ctx.config, pinned=ctx.device.type == "cuda")
+
+
+def _read(ctx: Context, *, training: bool) -> ClozeSet:
+    config = ctx.config
+    if ctx.synthetic:
+        return synthetic(config, config.synthetic_examples * ctx.world_size, ctx.seed + training)
+    if ctx.scale == "small":
+        count, seed = (config.train_examples, ctx.seed) if training else (config.eval_examples, EVAL_SEED)
+        return small(config, count, seed, training=training)
+    if ctx.data_dir is None:
+        raise ValueError("GLM's reference scale needs data: --data-dir, or --synthetic to measure speed only")
+    path = ctx.data_dir / (config.train_data if training else config.eval_data)
+    if path.suffix in (".hdf5", ".h5"):
+        return sparse.read(path, training=training)
+    tokenizer = record.WordPieces(ctx.data_dir / config.vocab_file)
+    if tokenizer.size > config.vocab_size:
+        raise ValueError(f"{config.vocab_file}: {tokenizer.size} tokens, but the model has {config.vocab_size}")
+    found = record.read(path, training=training, candidates=config.max_candidates, seed=ctx.seed)
+    return cloze.encode(found, tokenizer, config.max_seq_length, config.max_answer_length)
+
+
+def small(config: SimpleNamespace, count: int, seed: int, *, training: bool) -> ClozeSet:
+    """Encode made questions; a pair of numbers is either for training or for the evaluation."""
+    held_out = counts.pairs(config.eval_pairs, EVAL_SEED)
+    allowed = counts.ALL_PAIRS - held_out if training else held_out
+    found = counts.examples(count, seed, allowed)
+    return cloze.encode(found, counts.Words(), config.max_seq_length, config.max_answer_length)
+
+
+def with_wrong_labels(data: ClozeSet, seed: int) -> ClozeSet:
+    """Call any one candidate of each example right, whichever it is: nothing can be learnt from this."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = (torch.rand(len(data), generator=generator) * data.candidates).long()
+    right = torch.zeros_like(data.right)
+    right[data.first[:-1] + drawn] = True
+    return replace(data, right=right)
+
+
+def synthetic(config: SimpleNamespace, count: int, seed: int) -> ClozeSet:
+    """Random tokens in the shapes of the real data: for speed only."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low: int, high: int, size: int) -> Tensor:
+        return torch.randint(low, high, (size,), generator=generator)
+
+    longest, group = config.max_seq_length - config.max_answer_length, config.max_candidates
+    sequences = count * group
+    text_length = draw(longest // 2, longest + 1, count)
+    mask_at = text_length * 9 // 10
+    answer_length = draw(2, config.max_answer_length // 2 + 2, sequences)
+    symbols = counts.Words().symbols
+    right = torch.zeros(count, group, dtype=torch.bool)
+    right[torch.arange(count), draw(0, group, count)] = True
+    return ClozeSet(
+        symbols=symbols,
+        texts=draw(symbols.end + 1, config.vocab_size, int(text_length.sum())).int(),
+        text_start=(text_length.cumsum(0) - text_length).repeat_interleave(group),
+        text_length=text_length.repeat_interleave(group),
+        mask_at=mask_at.repeat_interleave(group),
+        answers=draw(symbols.end + 1, config.vocab_size, int(answer_length.sum())).int(),
+        answer_start=answer_length.cumsum(0) - answer_length,
+        answer_length=answer_length,
+        right=right.flatten(),
+        first=torch.arange(0, sequences + 1, group),
+    )
+
+
+def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:
+    config = ctx.config
+    return cloze.loss(cloze.scores(model, batch, config.max_candidates), batch, config.generative_weight)
+
+
+def evaluate_batch(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:
+    found = cloze.correct(cloze.scores(model, batch, ctx.config.max_candidates), batch)
+    return torch.stack([found.sum(), torch.ones_like(found).sum()]).double()
+
+
+def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
+    right, questions = sums
+    return {"accuracy": right / questions, "questions": questions}
+
+
+def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's signature
+    """Sequences, of which every example has as many as candidates; those that only fill a batch up do not count."""
+    return int(batch["sequences"])

@@ -1,0 +1,446 @@
+"""What tests/suites/test_glm.py has the PyTorch environment check: one function a test.
+
+Run as ``python glm_checks.py SUITE_DIR SCRATCH_DIR``; prints one JSON line: each check's traceback, or null.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+SUITE, SCRATCH = (Path(argument) for argument in sys.argv[1:3])
+REPO = SUITE.parents[2]
+sys.path[:0] = [str(REPO), str(REPO / "suites"), str(SUITE)]
+
+import cloze  # noqa: E402
+import counts  # noqa: E402
+import data  # noqa: E402
+import h5py  # noqa: E402
+import model  # noqa: E402
+import numpy as np  # noqa: E402
+import pretrained  # noqa: E402
+import record  # noqa: E402
+import sparse  # noqa: E402
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+TINY = model.GLMConfig(50, 32, 2, 4, 24, init_std=0.3, embedding_init_std=0.3)
+
+
+def context(scale: str = "small", rank: int = 0, world_size: int = 1, **settings: Any) -> Any:
+    """What the loop would tell a step."""
+    config: dict[str, Any] = {}
+    files = [REPO / "flagperf_driver/defaults.py", SUITE / "config/_base.py"]
+    for file in files + ([SUITE / "config/_small.py"] if scale == "small" else []):
+        config.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
+    return SimpleNamespace(
+        config=SimpleNamespace(**{**config, **settings}), device=torch.device("cpu"), rank=rank,
+        world_size=world_size, seed=settings.get("seed", 42), scale=scale,
+        synthetic=settings.get("synthetic", False), data_dir=SCRATCH, suite_dir=SUITE,
+    )  # fmt: skip
+
+
+def refused(error: type[Exception], call: Callable[[], object], *words: str) -> None:
+    """The call must fail, and say these words."""
+    try:
+        call()
+    except error as problem:
+        absent = [word for word in words if word not in str(problem)]
+        if absent:
+            raise AssertionError(f"{problem} does not say {absent}") from problem
+    else:
+        raise AssertionError(f"not refused: wanted {error.__name__} saying {words}")
+
+
+def hidden_after(change: int | None) -> Tensor:
+    """Give the states of 8 tokens of text and 4 of the answer, one token changed."""
+    torch.manual_seed(0)
+    glm = model.GLM(TINY).eval()
+    tokens = torch.arange(5, 17)[None]
+    if change is not None:
+        tokens[0, change] = 40
+    places = torch.arange(12)[None]
+    with torch.no_grad():
+        return glm.hidden(tokens, places, torch.zeros_like(places), torch.tensor([8]))[0]
+
+
+def changed_by(place: int) -> list[int]:
+    difference = (hidden_after(place) - hidden_after(None)).abs().amax(1)
+    return [token for token, size in enumerate(difference.tolist()) if size > 1e-5]
+
+
+def check_text_sees_all_of_the_text_and_none_of_the_answer() -> None:
+    assert changed_by(7) == list(range(12)), changed_by(7)  # the control: a text's last token reaches its first
+    assert changed_by(8) == [8, 9, 10, 11], changed_by(8)
+
+
+def check_answer_sees_what_stands_before_it() -> None:
+    assert changed_by(10) == [10, 11], changed_by(10)
+    assert changed_by(0) == list(range(12)), changed_by(0)
+
+
+def one_question() -> cloze.ClozeSet:
+    """One text of ten symbols, its mask at 6; answers of 2 and 1 tokens and their ends."""
+    asked = cloze.Example("mary sold books .", "bought", "cats .", ("4 2", "7"), frozenset({1}))
+    return cloze.encode([asked], counts.Words(), 16, 4)
+
+
+def check_positions_have_two_dimensions() -> None:
+    batch = cloze.collate(one_question(), torch.tensor([0]), 16, 4, 2)
+    assert batch["text_length"].tolist() == [[10, 10]]
+    assert batch["positions"][0, 0].tolist() == [*range(10), 6, 6, 6, 0, 0, 0]
+    assert batch["spans"][0, 0].tolist() == [0] * 10 + [1, 2, 3, 0, 0, 0]
+    assert batch["spans"][0, 1].tolist() == [0] * 10 + [1, 2, 0, 0, 0, 0]
+
+
+def check_answer_follows_the_text_and_its_targets_are_one_on() -> None:
+    words = counts.Words()
+    batch = cloze.collate(one_question(), torch.tensor([0]), 16, 4, 2)
+    (four, two), (seven,) = words.encode(["4 2", "7"])
+    symbols = words.symbols
+    assert batch["tokens"][0, 0, 6] == symbols.mask
+    assert batch["tokens"][0, 0, 9:].tolist() == [symbols.pad, symbols.start, four, two, 0, 0, 0]
+    assert batch["targets"][0].tolist() == [[four, two, symbols.end, -100], [seven, symbols.end, -100, -100]]
+    assert batch["right"].tolist() == [[False, True]]
+
+
+def check_long_text_keeps_its_query() -> None:
+    asked = cloze.Example("mary sold books and cats and dogs .", "bought", "cats .", ("4 2", "7"), frozenset({0}))
+    found = cloze.encode([asked], counts.Words(), 12, 4)
+    words = counts.Words()
+    wanted = words.encode(["mary sold books bought"])[0], words.encode(["cats ."])[0]
+    symbols = words.symbols
+    assert found.texts.tolist() == [symbols.cls, *wanted[0], symbols.mask, *wanted[1], symbols.pad]
+    whole = cloze.encode([asked], words, 40, 4)
+    assert len(whole.texts) == 14  # the control: uncut where there is room
+
+
+def check_score_is_the_sum_over_its_tokens() -> None:
+    torch.manual_seed(1)
+    ctx = context()
+    glm = model.create_model(ctx).eval()
+    batch = next(iter(data.evaluation(ctx)))
+    found = cloze.scores(glm, batch, 4)
+    for example, candidate in [(0, 0), (3, 2), (7, 3)]:
+        naive = naive_score(glm, batch, example, candidate)
+        assert torch.allclose(found[example, candidate], naive, atol=1e-4), (found[example, candidate], naive)
+    assert not torch.allclose(found[0, 0], naive_score(glm, batch, 0, 1), atol=1e-4)
+
+
+def naive_score(glm: Any, batch: dict[str, Any], example: int, candidate: int) -> Tensor:
+    """Predict one token at a time, from nothing but the text and the tokens before it."""
+    tokens, positions, spans = (batch[name][example, candidate] for name in ("tokens", "positions", "spans"))
+    text = int(batch["text_length"][example, candidate])
+    total = torch.zeros(())
+    for place, target in enumerate(batch["targets"][example, candidate].tolist()):
+        if target >= 0:
+            shown = text + place + 1
+            with torch.no_grad():
+                states = glm.hidden(
+                    tokens[None, :shown], positions[None, :shown], spans[None, :shown], torch.tensor([text])
+                )
+            logits = states[0, -1] @ glm.word_embeddings.weight.T
+            total = total + logits.log_softmax(0)[target]
+    return total
+
+
+def check_places_without_a_candidate_change_nothing() -> None:
+    torch.manual_seed(1)
+    ctx = context()
+    glm = model.create_model(ctx).eval()
+    questions = data.small(ctx.config, 6, 1, training=False)
+    with torch.no_grad():
+        narrow, wide = (cloze.collate(questions, torch.arange(6), 20, 3, group) for group in (2, 3))
+        found = [cloze.scores(glm, batch, group) for batch, group in ((narrow, 2), (wide, 3))]
+    assert wide["valid"].tolist() == [[True] * 4 + [False] * 2] * 6
+    assert torch.isinf(found[1][:, 4:]).all()
+    assert torch.allclose(found[0], found[1][:, :4], atol=1e-5)
+    losses = [cloze.loss(scored, batch, 1.0) for scored, batch in zip(found, (narrow, wide), strict=True)]
+    assert torch.allclose(*losses, atol=1e-5)
+    assert data.count_samples(ctx, wide) == 24
+
+
+def check_any_right_answer_is_correct_and_a_wrong_one_not() -> None:
+    right = torch.tensor([[True, False, True], [False, True, False]])
+    batch: cloze.Batch = {"right": right}
+    assert cloze.correct(torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), batch).tolist() == [True, False]
+
+
+def check_ranks_share_the_evaluation_out_exactly() -> None:
+    for world_size in (1, 2, 3):
+        orders = [data.shared_out(torch.full((400,), 4), 100, rank, world_size)(0) for rank in range(world_size)]
+        every = torch.cat([chosen for order in orders for chosen in order])
+        assert sorted(every.tolist()) == list(range(400))
+    few = [data.shared_out(torch.full((2,), 4), 100, rank, 3)(0) for rank in range(3)]
+    assert [len(order) for order in few] == [1, 1, 0]
+
+
+def check_ranks_train_on_different_examples_equally_often() -> None:
+    orders = [data.shuffled(103, 10, rank, 3, seed=5) for rank in range(3)]
+    batches = [order(0) for order in orders]
+    assert [len(order) for order in batches] == [3, 3, 3]
+    every = torch.cat([chosen for order in batches for chosen in order]).tolist()
+    assert len(set(every)) == 90
+    assert torch.cat(orders[0](1)).tolist() != torch.cat(batches[0]).tolist()
+    assert torch.cat(orders[0](0)).tolist() == torch.cat(batches[0]).tolist()
+    refused(ValueError, lambda: data.shuffled(10, 8, 0, 2, seed=5), "10", "8", "2", "train_batch_size")
+
+
+def numbers_of(questions: cloze.ClozeSet) -> set[frozenset[tuple[int, ...]]]:
+    """Which pairs of numbers the texts name, each as its two words: at places 3, 4 and 8, 9."""
+    starts = questions.text_start[questions.first[:-1]].tolist()
+    texts = [questions.texts[start : start + 12].tolist() for start in starts]
+    return {frozenset({tuple(text[3:5]), tuple(text[8:10])}) for text in texts}
+
+
+def check_no_pair_of_numbers_is_both_learnt_and_asked() -> None:
+    config = context().config
+    judged = numbers_of(data.small(config, config.eval_examples, data.EVAL_SEED, training=False))
+    for seed in (1, 2):
+        learnt = numbers_of(data.small(config, config.train_examples, seed, training=True))
+        assert not learnt & judged
+        assert len(learnt) > 1500
+    assert len(judged) > 200
+    again = numbers_of(data.small(config, config.eval_examples, 7, training=False))
+    assert again & judged  # the control: this comparison does find pairs in common
+
+
+def check_right_candidate_answers_the_query_and_gives_no_hint() -> None:
+    found = counts.examples(2000, 3, counts.ALL_PAIRS)
+    for example in found:
+        (right,) = example.right
+        digits = int(example.candidates[right].replace(" ", ""))
+        thing = example.after.split()[0]
+        assert f"{example.before} {counts.in_words(digits)} {thing}" in example.passage
+        assert len(set(example.candidates)) == 4
+    places = np.bincount([next(iter(example.right)) for example in found], minlength=4) / len(found)
+    assert (np.abs(places - 0.25) < 0.05).all(), places
+    largest = np.mean([max(e.candidates) == e.candidates[next(iter(e.right))] for e in found])
+    assert abs(largest - 0.25) < 0.05, largest
+
+
+def check_same_seed_gives_the_same_data() -> None:
+    config = context().config
+    first, again, other = (data.small(config, 50, seed, training=True) for seed in (1, 1, 2))
+    assert torch.equal(first.texts, again.texts)
+    assert torch.equal(first.right, again.right)
+    assert not torch.equal(first.texts, other.texts)
+
+
+def check_wrong_labels_are_right_as_often_as_chance() -> None:
+    config = context().config
+    questions = data.small(config, 2000, 1, training=True)
+    spoilt = data.with_wrong_labels(questions, 1)
+    assert int(spoilt.right.sum()) == 2000
+    agree = (spoilt.right & questions.right).sum() / 2000
+    assert abs(float(agree) - 0.25) < 0.05, agree
+
+
+RECORD = {
+    "idx": 1,
+    "passage": {
+        "text": "Ann met Bob in Rome.\n@highlight\nBob was late",
+        "entities": [
+            {"start": 0, "end": 2}, {"start": 8, "end": 10}, {"start": 15, "end": 18}, {"start": 32, "end": 34},
+        ],
+    },
+    "qas": [{"query": "In @placeholder it rained", "idx": 1, "answers": [{"start": 15, "end": 18, "text": "Rome"}]}],
+}  # fmt: skip
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ann", "bob", "ro", "##me", "met", "in", "it", "."]
+
+
+def written(name: str, *lines: str) -> Path:
+    path = SCRATCH / name
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def check_record_is_read_from_jsonl() -> None:
+    path = written("val.jsonl", json.dumps(RECORD))
+    (asked,) = record.read(path, training=False, candidates=10, seed=1)
+    assert asked.candidates == ["Ann", "Bob", "Rome"]
+    assert asked.right == {2}
+    assert (asked.before, asked.after) == ("In ", " it rained")
+    assert "- Bob was late" in asked.passage
+    assert "@highlight" not in asked.passage
+    (learnt,) = record.read(path, training=True, candidates=2, seed=1)
+    assert len(learnt.candidates) == 2
+    assert learnt.candidates[next(iter(learnt.right))] == "Rome"
+
+
+def check_record_is_encoded_in_word_pieces() -> None:
+    pieces = record.WordPieces(written("vocab.txt", *VOCABULARY))
+    asked = record.read(written("val.jsonl", json.dumps(RECORD)), training=False, candidates=10, seed=1)
+    found = cloze.encode(asked, pieces, 64, 8)
+    assert (pieces.symbols.start, pieces.symbols.end, pieces.size) == (13, 14, 15)
+    assert found.texts.tolist()[:8] == [2, 5, 9, 6, 10, 7, 8, 12]
+    rome = slice(int(found.answer_start[2]), int(found.answer_start[2] + found.answer_length[2]))
+    assert found.answers[rome].tolist() == [7, 8, 14]
+    assert found.texts[found.mask_at[0]] == 4
+
+
+def check_bad_record_says_where() -> None:
+    without = {**RECORD, "qas": [{"query": "no place", "answers": []}]}
+    path = written("bad.jsonl", json.dumps(RECORD), json.dumps(without))
+    refused(record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), "bad.jsonl:2", "@place")
+    path = written("worse.jsonl", "{}")
+    refused(record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), ":1", "passage")
+    absent = SCRATCH / "absent"
+    refused(record.RecordError, lambda: record.read(absent, training=True, candidates=9, seed=1), "absent")
+    refused(record.RecordError, lambda: record.WordPieces(absent), "vocab_file")
+    refused(record.RecordError, lambda: record.WordPieces(written("no.txt", "[PAD]")), "[CLS]", "[MASK]")
+
+
+def save_sparse(file: h5py.File, name: str, dense: list[list[int]]) -> None:
+    matrix = np.array(dense)
+    group = file.create_group(name)
+    group.attrs["h5sparse_format"] = "csr"
+    group.attrs["h5sparse_shape"] = matrix.shape
+    group["data"] = matrix[matrix != 0]
+    group["indices"] = np.nonzero(matrix)[1].astype(np.int32)
+    group["indptr"] = np.append(0, np.cumsum((matrix != 0).sum(1)))
+
+
+def sparse_file(name: str, training: bool) -> Path:
+    """Two examples, of 2 candidates and 1, in the original's layout; a text of 4 ends with 0, as the original's do."""
+    path = SCRATCH / name
+    with h5py.File(path, "w") as file:
+        save_sparse(
+            file, "text", [[101, 7, 103, 0, 30522, 9, 0], [101, 7, 103, 0, 30522, 0, 0], [101, 103, 0, 30522] + [0] * 3]
+        )
+        places = [[0, 1, 2, 3, 2, 2, 0], [0, 0, 0, 0, 1, 2, 0], [0, 1, 2, 3, 2, 0, 0], [0, 0, 0, 0, 1, 0, 0]]
+        save_sparse(file, "position", [*places, [0, 1, 2, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0]])
+        save_sparse(file, "target", [[0] * 4 + [9, 30523, 0], [0] * 4 + [30523, 0, 0], [0] * 3 + [30523] + [0] * 3])
+        save_sparse(file, "logit_mask", [[0] * 4 + [1, 1, 0], [0] * 4 + [1, 0, 0], [0] * 3 + [1] + [0] * 3])
+        save_sparse(file, "mask", [[4, 4, 3]])
+        save_sparse(file, "choice_start_end", [[0, 2], [2, 3]])
+        if not training:
+            save_sparse(file, "answer_idx", [[1, 0]])
+            save_sparse(file, "answer_start_end", [[0, 1], [1, 2]])
+    return path
+
+
+def check_sparse_file_gives_back_its_rows() -> None:
+    path = sparse_file("eval_sparse.hdf5", training=False)
+    found = sparse.read(path, training=False)
+    assert found.candidates.tolist() == [2, 1]
+    assert found.right.tolist() == [False, True, True]
+    batch = cloze.collate(found, torch.tensor([0, 1]), 7, 4, 2)
+    for name, key, step in (("tokens", "text", 1), ("positions", "position", 2)):
+        with h5py.File(path) as file:
+            rows = torch.from_numpy(sparse.Rows(file[key]).dense()[::step])
+        assert torch.equal(batch[name][batch["valid"]].long(), rows), (name, batch[name], rows)
+    assert batch["targets"][0].tolist() == [[9, 30523, -100, -100], [30523, -100, -100, -100]]
+
+
+def check_first_candidate_of_the_training_file_is_right() -> None:
+    found = sparse.read(sparse_file("train_sparse.hdf5", training=True), training=True)
+    assert found.right.tolist() == [True, False, True]
+    refused(
+        record.RecordError,
+        lambda: sparse.read(SCRATCH / "train_sparse.hdf5", training=False), "answer_idx", "lacks",
+    )  # fmt: skip
+
+
+def check_checkpoint_is_taken_with_a_shorter_table() -> None:
+    torch.manual_seed(0)
+    saved, glm = model.GLM(TINY), model.GLM(TINY)
+    weights = saved.state_dict()
+    short = {name: table[:20] if name in pretrained.TABLES else table for name, table in weights.items()}
+    path = SCRATCH / "model.pt"
+    torch.save({"module": short, "iteration": 200000}, path)
+    kept = glm.transformer.position_embeddings.weight[20:].clone()
+    pretrained.load(glm, path)
+    assert torch.equal(glm.word_embeddings.weight, saved.word_embeddings.weight)
+    assert torch.equal(glm.transformer.position_embeddings.weight[:20], weights[pretrained.TABLES[0]][:20])
+    assert torch.equal(glm.transformer.position_embeddings.weight[20:], kept)
+
+
+def check_checkpoint_that_does_not_fit_tells_all_reasons() -> None:
+    glm = model.GLM(TINY)
+    weights = {**glm.state_dict(), "mixins.weight": torch.zeros(1), "word_embeddings.weight": torch.zeros(9, 32)}
+    del weights["transformer.final_layernorm.bias"]
+    path = SCRATCH / "wrong.pt"
+    torch.save({"module": weights}, path)
+    reasons = "missing: transformer.final_layernorm.bias", "unknown: mixins.weight", "[9, 32]", "[50, 32]"
+    refused(pretrained.CheckpointError, lambda: pretrained.load(glm, path), *reasons)
+    torch.save({"model": {}}, path)
+    refused(pretrained.CheckpointError, lambda: pretrained.load(glm, path), "module", "model")
+    refused(pretrained.CheckpointError, lambda: pretrained.load(glm, SCRATCH / "none.pt"), "no such file")
+
+
+def check_names_are_the_published_ones() -> None:
+    names = set(model.GLM(TINY).state_dict())
+    layer = "transformer.layers.1."
+    parts = ("attention.query_key_value", "attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+    for part in (*parts, "input_layernorm", "post_attention_layernorm"):
+        assert {f"{layer}{part}.weight", f"{layer}{part}.bias"} <= names
+    assert {"word_embeddings.weight", *pretrained.TABLES, "transformer.final_layernorm.weight"} <= names
+
+
+def counted(scale: str) -> float:
+    """Count the forward pass of one sequence, three times, on no memory."""
+    ctx = context(scale)
+    config = ctx.config
+    with torch.device("meta"):
+        glm = model.GLM(model.GLMConfig.of(config)).eval()
+        tokens = torch.zeros(1, config.max_seq_length, dtype=torch.long)
+        inputs = tokens, tokens, tokens, torch.zeros(1, dtype=torch.long)
+        targets = torch.zeros(1, config.max_answer_length, dtype=torch.long)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            glm(*inputs, targets)
+    return 3.0 * float(counter.get_total_flops())
+
+
+def check_flops_are_those_counted_and_those_reckoned() -> None:
+    declared = re.findall(r"^flops_per_sample = (\S+)", (SUITE / "suite.toml").read_text(), re.MULTILINE)
+    for scale, flops in zip(("reference", "small"), map(float, declared), strict=True):
+        config = context(scale).config
+        length, width = config.max_seq_length, config.hidden_size
+        layers = config.num_layers * (24 * length * width**2 + 4 * length**2 * width)
+        reckoned = 3.0 * (layers + 2 * config.max_answer_length * width * config.vocab_size)
+        for other in (reckoned, counted(scale)):
+            assert abs(flops / other - 1) < 1e-3, (scale, flops, other)
+
+
+def check_small_vocabulary_and_lengths_are_those_of_the_data() -> None:
+    config = context().config
+    questions = data.small(config, 500, 1, training=True)
+    assert config.vocab_size == counts.Words().size
+    assert int(questions.text_length.max()) + int(questions.answer_length.max()) == config.max_seq_length
+    assert int(questions.answer_length.max()) == config.max_answer_length
+
+
+def check_synthetic_data_have_the_real_shapes() -> None:
+    ctx = context("reference", synthetic=True, synthetic_examples=16)
+    batch = next(iter(data.train(ctx)))
+    assert batch["tokens"].shape == (8, 10, 512)
+    assert batch["targets"].shape == (8, 10, 16)
+    assert data.count_samples(ctx, batch) == 80
+    assert int(batch["tokens"].max()) < ctx.config.vocab_size
+    assert int((batch["text_length"][..., None] + 16).max()) <= 512
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    found: dict[str, str | None] = {}
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            try:
+                check()
+                found[name] = None
+            except Exception:
+                found[name] = traceback.format_exc()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
