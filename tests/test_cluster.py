@@ -114,9 +114,7 @@ def test_a_program_is_out_of_reach_of_the_terminals_ctrl_c() -> None:
 def test_held_files_stay_open_in_the_program_and_no_others(tmp_path: Path) -> None:
     with (tmp_path / "held").open("w") as held, (tmp_path / "other").open("w") as other:
         os.set_inheritable(other.fileno(), True)
-        look = (
-            "import os; print('{\"open\": %s}' % sorted(map(int, os.listdir('/proc/self/fd'))), flush=True)"
-        )
+        look = "import os; print('{\"open\": %s}' % sorted(map(int, os.listdir('/proc/self/fd'))), flush=True)"
         channel = HOST.open(python(look), hold=[held.fileno()])
         answer = channel.receive(20)
         channel.close()

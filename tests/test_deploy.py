@@ -90,9 +90,7 @@ def test_a_link_is_followed_and_a_circle_ends(suite: Path, tmp_path: Path) -> No
 
 def test_the_staged_driver_runs_with_nothing_else_on_the_path(suite: Path) -> None:
     root = stage(HOST, {"suites/m": suite})
-    look = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import flagperf_driver.perflog as p; print(p.__file__)"
-    )
+    look = "import sys; sys.path.insert(0, sys.argv[1]); import flagperf_driver.perflog as p; print(p.__file__)"
     argv = [sys.executable, "-I", "-S", "-c", look, root]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"{root}/flagperf_driver/perflog.py"

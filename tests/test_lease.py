@@ -40,9 +40,7 @@ with lease(wanted, candidates=range(4), whole_host=whole, owner=owner(case=sys.a
 class Holder:
     """Another process that takes a lease and keeps it until told to end."""
 
-    def __init__(
-        self, directory: Path, wanted: int, how: str = "device", agent: str = "-", case: str = "c"
-    ) -> None:
+    def __init__(self, directory: Path, wanted: int, how: str = "device", agent: str = "-", case: str = "c") -> None:
         argv = [sys.executable, "-c", HOLDER, str(wanted), how, str(directory), agent, case]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -181,9 +179,7 @@ def test_two_who_wait_both_get_their_turn(directory: Path, started: Any) -> None
     assert {second.line(), third.line()} == {"HAS 0 1", "HAS 2 3"}
 
 
-def test_who_wants_the_whole_machine_is_not_passed_by_small_ones_for_ever(
-    directory: Path, started: Any
-) -> None:
+def test_who_wants_the_whole_machine_is_not_passed_by_small_ones_for_ever(directory: Path, started: Any) -> None:
     small = started(1)
     assert small.line() == "HAS 0"
     whole = started(4, "host")

@@ -69,9 +69,7 @@ class Host(Protocol):
     def get(self, source: str, target: Path) -> None:
         """Copy a file here; the target appears whole or not at all."""
 
-    def open(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, hold: Sequence[int] = ()
-    ) -> Channel:
+    def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, hold: Sequence[int] = ()) -> Channel:
         """Start a program that outlives a terminal's Ctrl-C; it keeps ``hold``, a lease's locks, open."""
 
     def close(self) -> None: ...

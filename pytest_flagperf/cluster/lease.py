@@ -104,9 +104,7 @@ def _sentence(folder: Path) -> str:
     return "; ".join(holders(folder)) or "others stand in line before us"
 
 
-def _take(
-    folder: Path, wanted: int, candidates: Sequence[int], whole_host: bool, owner: Owner
-) -> Lease | None:
+def _take(folder: Path, wanted: int, candidates: Sequence[int], whole_host: bool, owner: Owner) -> Lease | None:
     """One attempt, which gives back what it got unless it got all."""
     with ExitStack() as given_back:
 
