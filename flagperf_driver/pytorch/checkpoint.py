@@ -88,9 +88,7 @@ def _agreed(target: Path) -> bool:
         return True
     if any(found):
         missing = ", ".join(str(number) for number, there in enumerate(found) if not there)
-        raise CheckpointError(
-            f"{target}: rank(s) {missing} cannot see it; checkpoint_dir must be shared by all hosts"
-        )
+        raise CheckpointError(f"{target}: rank(s) {missing} cannot see it; checkpoint_dir must be shared by all hosts")
     return False
 
 
@@ -111,9 +109,7 @@ def _check(target: Path, body: dict[str, Any], rank: Rank) -> None:
     if body.get("schema") != SCHEMA:
         raise CheckpointError(f"{target}: schema is {body.get('schema')!r}, this driver reads {SCHEMA}")
     mine, its = _identity(rank), body["identity"]
-    wrong = [
-        f"{key} is {its.get(key)!r}, here {value!r}" for key, value in mine.items() if its.get(key) != value
-    ]
+    wrong = [f"{key} is {its.get(key)!r}, here {value!r}" for key, value in mine.items() if its.get(key) != value]
     if wrong:
         raise CheckpointError(
             f"{target} is another training's: {'; '.join(wrong)}. Remove it, or set another checkpoint_dir"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import random
 import sys
 from dataclasses import fields, is_dataclass, replace
 from types import ModuleType
-from typing import Any, Iterable, Iterator
+from typing import Any, ContextManager, Iterable, Iterator
 
 import torch
 
@@ -124,10 +125,10 @@ def set_precision(precision: str, device: torch.device) -> None:
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def autocast(precision: str, device: torch.device) -> torch.autocast:
+def autocast(precision: str, device: torch.device) -> ContextManager[Any]:
     """The context of forward passes; one object serves all steps."""
     dtype = AUTOCAST.get(precision)
-    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+    return contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import inspect
 from typing import Any, Iterator, Sequence
 
 import torch
@@ -83,11 +84,13 @@ def replicate(model: nn.Module, *, static_graph: bool = False, unused_parameters
     """DDP. ``static_graph`` is for models whose every step takes the same way through the same parameters."""
     from torch.nn.parallel import DistributedDataParallel
 
-    # Without device_ids no input is looked through for tensors to move; buffers are averaged at evaluations
-    # instead of sent at every forward pass.
+    # Buffers are averaged at evaluations, not sent at every forward pass; torch is renaming that option.
+    options = inspect.signature(DistributedDataParallel.__init__).parameters
+    no_sync = "forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers"
+    # Without device_ids no input is looked through for tensors to move.
     return DistributedDataParallel(
         model,
-        broadcast_buffers=False,
+        **{no_sync: False},
         gradient_as_bucket_view=True,
         static_graph=static_graph,
         find_unused_parameters=unused_parameters,

@@ -9,9 +9,7 @@ from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch.steps import Context, Steps
 
 
-def feed(
-    ctx: Context, steps: Steps, data: Iterable[Any], start: int = 0, end: int | None = None
-) -> Iterator[Any]:
+def feed(ctx: Context, steps: Steps, data: Iterable[Any], start: int = 0, end: int | None = None) -> Iterator[Any]:
     """The data's batches from ``start`` to ``end``, prepared."""
     host = itertools.islice(data, start, end)
     if devices.is_host(ctx.device) or not hasattr(devices.backend(ctx.device), "Stream"):

@@ -26,7 +26,7 @@ from flagperf_driver.pytorch.parts import Parts, build, context, description, wi
 from flagperf_driver.pytorch.steps import Context, Steps
 
 
-class NonFiniteLoss(ArithmeticError):  # noqa: N818 - what FAILED names
+class NonFiniteLoss(ArithmeticError):
     """The loss is NaN or infinite: what follows would be no training."""
 
 
@@ -105,9 +105,7 @@ class Training:
         self._rate = 0.0
         self._next_log = 1
         self._last_step = self._step_limit()
-        self._trained = [
-            parameter for group in self.parts.optimizer.param_groups for parameter in group["params"]
-        ]
+        self._trained = [parameter for group in self.parts.optimizer.param_groups for parameter in group["params"]]
 
     # -- the story ---------------------------------------------------------------------------------------
 
@@ -238,7 +236,6 @@ class Training:
             return None
         window = self.timeline.close()
         losses = torch.stack(self._losses[: window.steps]).tolist()
-        self._check_finite(losses)
         elapsed = time.perf_counter() - self._begin
         late = self.config.max_time_s is not None and elapsed >= self.config.max_time_s
         loss, samples, someone_late = distributed.total(
@@ -247,6 +244,7 @@ class Training:
         progress = self.progress
         progress.samples += int(samples)
         self._loss = loss / self.ctx.world_size
+        self._check_finite(losses)
         self._plan_next_log(samples / window.steps)
         self.log(
             events.STEP_END,
@@ -275,14 +273,19 @@ class Training:
         self._next_log = step + ahead
 
     def _check_finite(self, losses: list[float]) -> None:
-        first = self.progress.step - len(losses) + 1
-        for step, loss in enumerate(losses, first):
-            if not math.isfinite(loss):
-                raise NonFiniteLoss(
-                    f"the loss of step {step} is {loss} on rank {self.ctx.rank} (precision "
-                    f"{self.config.precision}, learning rate {self._rate:g}): the training has diverged, "
-                    "or a batch holds what is no number"
-                )
+        if math.isfinite(self._loss):
+            return
+        first, last = self.progress.step - len(losses) + 1, self.progress.step
+        bad = [(step, loss) for step, loss in enumerate(losses, first) if not math.isfinite(loss)]
+        what = (
+            f"the loss of step {bad[0][0]} is {bad[0][1]} on rank {self.ctx.rank}"
+            if bad
+            else (f"the loss of a step from {first} to {last} is {self._loss} on another rank")
+        )
+        raise NonFiniteLoss(
+            f"{what} (precision {self.config.precision}, learning rate {self._rate:g}): the training has "
+            "diverged, or a batch holds what is no number"
+        )
 
     def _may_evaluate(self) -> bool:
         return not self.for_throughput and self.progress.step >= self.config.eval_start_steps

@@ -1,0 +1,271 @@
+"""Many trainings of the toy in one process per rank: starting torch costs more than all of them together."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from toy import EVAL, Classifier, Toy, config, eval_data, samples, train  # type: ignore[import-not-found]
+
+from flagperf_driver.driver import Config
+from flagperf_driver.pytorch import device as devices
+from flagperf_driver.pytorch import distributed, optimizers, schedules
+from flagperf_driver.pytorch.evaluation import evaluate
+from flagperf_driver.pytorch.steps import Context
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+BATCH = 32 // WORLD
+
+
+def shared_folder() -> str:
+    """A folder that all ranks know."""
+    names: list[Any] = [tempfile.mkdtemp() if RANK == 0 else None]
+    if WORLD > 1:
+        dist.broadcast_object_list(names)
+    return str(names[0])
+
+
+def resumed(**settings: Any) -> dict[str, Any]:
+    """One training as it is, and one that is interrupted at its eighth step and started again."""
+    how = {
+        "log_freq": 1,
+        "dropout": 0.3,
+        "lr_schedule": "cosine",
+        "max_steps": 14,
+        "eval_steps": 4,
+        **settings,
+    }
+    how = {"train_batch_size": BATCH, **how}
+    folder = shared_folder()
+    whole = train(**how)
+    how.update(checkpoint_dir=folder, checkpoint_steps=5)
+    first = train(**{**how, "stop_at": [RANK, 8]})
+    other = train(**{**how, "train_batch_size": BATCH // 2})
+    second = train(**how)
+    left = sorted(path.name for path in Path(folder).iterdir())
+    return {"whole": whole, "first": first, "other": other, "second": second, "left": left}
+
+
+def exact() -> dict[str, Any]:
+    """The metric of a model by the loop's evaluation and by hand."""
+    model = Classifier(Config(config(norm=True, dropout=0.5)))
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    wrapped = distributed.parallelize(model, "ddp", torch.device("cpu"), WORLD)
+    found = {}
+    for shares in ("even", "uneven", "one"):
+        settings = Config(config(norm=True, dropout=0.5, eval_shares=shares, eval_batch_size=32))
+        ctx = Context(config=settings, device=torch.device("cpu"), rank=RANK, world_size=WORLD)
+        before = copy.deepcopy(model.state_dict())
+        metrics = evaluate(ctx, Toy().steps(), wrapped, eval_data(ctx), lambda: None)
+        after = model.state_dict()
+        untouched = all(bool((before[name] == after[name]).all()) for name in before)
+        found[shares] = {**metrics, "untouched": untouched, "training": model.training}
+    values, labels = samples(EVAL, seed=1)
+    model.eval()
+    with torch.no_grad():
+        right = (model(values).argmax(1) == labels).double()
+    padded = torch.cat([right[:200].mean()[None], right[200:].mean()[None]]).mean()
+    return {"loop": found, "hand": float(right.mean()), "mean_of_means": float(padded)}
+
+
+def averaged() -> dict[str, float]:
+    """The running statistics after each rank had its own."""
+    norm = nn.BatchNorm1d(4)
+    norm.running_mean.fill_(RANK + 1.0)
+    distributed.average_statistics(nn.Sequential(norm))
+    return {"mean": float(norm.running_mean[0]), "batches": float(norm.num_batches_tracked)}
+
+
+def draws() -> list[float]:
+    """What the weights' seed gives and what the rank's does."""
+    devices.seed_model(42)
+    weights = float(torch.rand(1))
+    devices.seed_rank(42, RANK)
+    return [weights, float(torch.rand(1))]
+
+
+def lamb() -> dict[str, float]:
+    """How far our LAMB is from one written down plainly, and how far AdamW is."""
+    shapes = [(8, 4), (4,), (3, 3)]
+    generator = torch.Generator().manual_seed(3)
+    start = [torch.randn(shape, generator=generator) for shape in shapes]
+    gradients = [[torch.randn(shape, generator=generator) for shape in shapes] for _ in range(5)]
+    how = {"lr": 0.02, "betas": (0.9, 0.99), "eps": 1e-6}
+
+    def by(kind: Callable[..., Any]) -> list[Any]:
+        weights = [nn.Parameter(value.clone()) for value in start]
+        groups = [{"params": [weights[0], weights[2]], "weight_decay": 0.1}]
+        groups.append({"params": [weights[1]], "weight_decay": 0.0})
+        optimizer = kind(groups, **how)
+        for step in gradients:
+            for weight, gradient in zip(weights, step, strict=False):
+                weight.grad = gradient.clone()
+            optimizer.step()
+        return [weight.detach() for weight in weights]
+
+    def plain() -> list[Any]:
+        ends = []
+        for index, value in enumerate(start):
+            decay = 0.0 if index == 1 else 0.1
+            weight, mean, square = value.double(), torch.zeros(1), torch.zeros(1)
+            for number, step in enumerate(gradients, 1):
+                gradient = step[index].double()
+                mean = 0.9 * mean + 0.1 * gradient
+                square = 0.99 * square + 0.01 * gradient**2
+                update = (mean / (1 - 0.9**number)) / ((square / (1 - 0.99**number)).sqrt() + 1e-6)
+                update = update + decay * weight
+                ratio = float(weight.norm() / update.norm()) if decay else 1.0
+                weight = weight - 0.02 * ratio * update
+            ends.append(weight)
+        return ends
+
+    def apart(left: list[Any], right: list[Any]) -> float:
+        return max(float((one.double() - other.double()).abs().max()) for one, other in zip(left, right, strict=False))
+
+    zero = nn.Parameter(torch.zeros(2, 2))
+    zero.grad = torch.ones(2, 2)
+    optimizers.Lamb([zero], lr=0.1, weight_decay=0.1).step()
+    reference = plain()
+    return {
+        "lamb": apart(by(optimizers.Lamb), reference),
+        "adamw": apart(by(torch.optim.AdamW), reference),
+        "from_zero": float(zero.detach().abs().max()),
+    }
+
+
+def schedule(steps: int, **settings: Any) -> list[float]:
+    """The learning rate of each step, as the optimizer has it."""
+    values = Config(config(learning_rate=1.0, **settings))
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = schedules.create(values, optimizer)
+    rates = []
+    for _ in range(steps):
+        rates.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+def told(action: Callable[[], Any]) -> str:
+    """What the error says."""
+    try:
+        action()
+    except (ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def units() -> dict[str, Any]:
+    nested = {"a": torch.zeros(2), "b": [torch.ones(1), (torch.ones(1), "text", 3)]}
+    moved = devices.to_device(nested, torch.device("meta"))
+    groups = optimizers.parameter_groups(nn.Linear(3, 3), 0.1)
+    return {
+        "lamb": lamb(),
+        "linear": schedule(8, lr_schedule="linear", lr_warmup_steps=2, max_steps=6),
+        "cosine": schedule(6, lr_schedule="cosine", lr_decay_steps=4),
+        "step": schedule(6, lr_schedule="step", lr_step_steps=2, lr_gamma=0.5),
+        "constant": schedule(4, lr_warmup_steps=3),
+        "no_end": told(lambda: schedule(1, lr_schedule="linear", max_steps=None)),
+        "no_schedule": told(lambda: schedule(1, lr_schedule="cosin")),
+        "no_optimizer": told(lambda: optimizers.create(Config(config(optimizer="lion")), [])),
+        "no_device": told(lambda: devices.find("musa", None, 0, 1)),
+        "absent_device": told(lambda: devices.find("cuda", None, 0, 1)),
+        "no_plugin": told(lambda: devices.find("musa", "torch_musa", 0, 1)),
+        "moved": [str(tensor.device) for tensor in devices.tensors(moved)] + [moved["b"][1][1:]],
+        "decays": [(group["weight_decay"], len(group["params"])) for group in groups],
+    }
+
+
+def for_all() -> dict[str, Any]:
+    """What is asked of one rank and of two alike."""
+    return {
+        "strong": train(train_batch_size=BATCH),
+        "accumulated": train(train_batch_size=BATCH // 4, gradient_accumulation_steps=4),
+        "exact": exact(),
+        "resumed": resumed(),
+        "throughput": train(throughput_only=True, throughput_steps=20, target=0.0, eval_steps=3),
+        "epochs": train(max_epochs=2, max_steps=None, eval_steps=None),
+        "max_samples": train(max_samples=5 * 32 * WORLD, max_steps=None),
+        "deadline": train(max_time_s=0.0, max_steps=None),
+        "nan": train(nan_at=[WORLD - 1, 4], max_steps=7, log_freq=100, eval_steps=None),
+    }
+
+
+def for_one() -> dict[str, Any]:
+    folder = Path(tempfile.mkdtemp())
+    (folder / "trainer_adapter.py").write_text(
+        "import torch\n\ndef create_optimizer(ctx, model):\n    return torch.optim.SGD(model.parameters(), lr=0.5)\n"
+    )
+    return {
+        "units": units(),
+        "target": train(target=0.5),
+        "synthetic": train(target=0.5, synthetic=True),
+        "lower": train(target=0.0, max_steps=2),
+        "bent": train(norm=True, dropout=0.5),
+        "lr0": train(learning_rate=0),
+        "untrained": train(learning_rate=0, max_steps=1),
+        "clipped": train(optimizer="sgd", learning_rate=1.0, max_grad_norm=1e-3, max_steps=1, eval_steps=None),
+        "unclipped": train(optimizer="sgd", learning_rate=1.0, max_steps=1, eval_steps=None),
+        "bf16": train(precision="bf16", max_steps=2),
+        "fp16": train(precision="fp16", max_steps=2, max_grad_norm=1.0),
+        "fp32": train(max_steps=2),
+        "compiled": train(compile=True, compile_with="eager"),
+        "no_data": train(no_data=True),
+        "extern": train(extern=str(folder), max_steps=2),
+        "late": train(eval_start_steps=10, eval_at_start=False),
+        "seed7": train(seed=7),
+        "lamb": train(optimizer="lamb", weight_decay=0.01),
+    }
+
+
+def for_two() -> dict[str, Any]:
+    syncs: list[int] = []
+    with_ddp = nn.parallel.DistributedDataParallel
+    real = with_ddp.no_sync
+
+    def counted(model: nn.Module) -> Any:
+        syncs.append(1)
+        return real(model)
+
+    with_ddp.no_sync = counted
+    how = {"train_batch_size": BATCH, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
+    found = {
+        "counted": train(train_batch_size=4, gradient_accumulation_steps=4, max_steps=2),
+        "no_syncs": len(syncs),
+        "averaged": averaged(),
+        "short": train(short_rank=1, max_epochs=1, max_steps=None),
+        "draws": draws(),
+        "ddp": train(**how),
+        "fsdp": train(parallel="fsdp", eval_shares="one", **how),
+        "fsdp_accumulated": train(
+            parallel="fsdp", gradient_accumulation_steps=2, **{**how, "train_batch_size": BATCH // 2}
+        ),
+        "fsdp_resumed": resumed(parallel="fsdp", blocks=2),
+        "fsdp_lamb": train(parallel="fsdp", optimizer="lamb", **how),
+        "ddp_lamb": train(optimizer="lamb", **how),
+    }
+    with_ddp.no_sync = real
+    return found
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with distributed.joined("gloo", torch.device("cpu"), WORLD, 60):
+        found = {**for_all(), **(for_one() if WORLD == 1 else for_two())}
+    Path(sys.argv[1], f"rank{RANK}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

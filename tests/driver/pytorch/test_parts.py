@@ -1,0 +1,59 @@
+"""The loop's parts one by one: optimizers, schedules, the device."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.driver.pytorch.conftest import Found
+
+pytestmark = pytest.mark.slow
+
+
+def test_lamb_is_lamb(alone: Found) -> None:
+    found = alone.value("units", "lamb")
+    assert found["lamb"] < 1e-6
+    assert found["adamw"] > 1e-2, "the control: another optimizer is far from the reference"
+    assert found["from_zero"] == pytest.approx(0.1, rel=1e-3), "weights of zero leave the step as it is"
+
+
+def test_lamb_learns_in_the_loop(alone: Found) -> None:
+    trained = alone["lamb"]
+    assert trained.finished["final_loss"] < trained.losses[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rates"),
+    [
+        ("linear", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0]),
+        ("cosine", [1.0, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0.0, 0.0]),
+        ("step", [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]),
+        ("constant", [1 / 3, 2 / 3, 1.0, 1.0]),
+    ],
+)
+def test_each_step_has_its_learning_rate(alone: Found, kind: str, rates: list[float]) -> None:
+    assert alone.value("units", kind) == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("no_end", ["ValueError", "lr_schedule='linear'", "lr_decay_steps or max_steps"]),
+        ("no_schedule", ["ValueError", "'cosin'", "constant, linear, cosine and step"]),
+        ("no_optimizer", ["ValueError", "'lion'", "sgd, adam, adamw, lamb"]),
+        ("no_device", ["DeviceError", "'musa'", "knows no torch.musa", "torch_plugin in vendor.toml"]),
+        ("no_plugin", ["DeviceError", "torch_musa", "cannot be imported", "install it beside torch"]),
+    ],
+)
+def test_what_cannot_be_is_said_with_what_can(alone: Found, scenario: str, words: list[str]) -> None:
+    told = alone.value("units", scenario)
+    assert [word for word in words if word not in told] == []
+
+
+def test_tensors_reach_the_device_however_nested(alone: Found) -> None:
+    assert alone.value("units", "moved") == ["meta", "meta", "meta", ["text", 3]]
+
+
+def test_biases_are_not_decayed(alone: Found) -> None:
+    assert alone.value("units", "decays") == [[0.1, 1], [0.0, 1]]

@@ -1,0 +1,161 @@
+"""A toy suite whose every part its config can bend; runs in the torch environment, as a rank or by hand."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from toy_case import case  # type: ignore[import-not-found]
+
+from flagperf_driver import driver, perflog
+from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.pytorch import Context, Steps, main
+from flagperf_driver.pytorch.loop import Training
+from flagperf_driver.pytorch.parts import context, with_vendor
+
+TRAIN, EVAL = 320, 301
+
+
+class Stopped(RuntimeError):
+    """What the toy raises on request."""
+
+
+class Classifier(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 32)
+        self.blocks = nn.ModuleList(nn.Linear(32, 32) for _ in range(config.blocks))
+        self.norm = nn.BatchNorm1d(32) if config.norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.last = nn.Linear(32, 2)
+
+    def forward(self, values: Tensor) -> Tensor:
+        values = self.norm(torch.relu(self.first(values)))
+        for block in self.blocks:
+            values = values + torch.relu(block(values))
+        return self.last(self.dropout(values))
+
+
+def samples(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    values = torch.randn(count, 16, generator=torch.Generator().manual_seed(seed))
+    return values, (values[:, :4].sum(1) > 0).long()
+
+
+class TrainData:
+    """A global batch is the same set of samples however many ranks share it."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx, self.epoch = ctx, 0
+        self.values, self.labels = samples(TRAIN, seed=0)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        if self.ctx.config.no_data:
+            return 0
+        whole: int = TRAIN // (self.ctx.config.train_batch_size * self.ctx.world_size)
+        return whole - int(self.ctx.config.short_rank == self.ctx.rank)
+
+    def __iter__(self) -> Iterator[Any]:
+        generator = torch.Generator().manual_seed(self.ctx.seed * 1000 + self.epoch)
+        order = torch.randperm(TRAIN, generator=generator)
+        size = self.ctx.config.train_batch_size * self.ctx.world_size
+        for number in range(len(self)):
+            mine = order[number * size : (number + 1) * size][self.ctx.rank :: self.ctx.world_size]
+            yield {"values": self.values[mine], "labels": self.labels[mine]}
+
+
+def eval_data(ctx: Context) -> list[Any]:
+    values, labels = samples(EVAL, seed=1)
+    shares = {
+        "even": slice(ctx.rank, None, ctx.world_size),
+        "uneven": slice(0, 200) if ctx.rank == 0 else slice(200, None),
+        "one": slice(0, None) if ctx.rank == 0 else slice(0, 0),
+    }
+    mine = shares[ctx.config.eval_shares if ctx.world_size > 1 else "even"]
+    size = ctx.config.eval_batch_size
+    parts = zip(values[mine].split(size), labels[mine].split(size), strict=False)
+    return [{"values": left, "labels": right} for left, right in parts if len(right)]
+
+
+class Toy:
+    """The steps, and what they saw."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.modes: list[tuple[str, bool, bool]] = []
+        self.dtype = ""
+
+    def loss(self, ctx: Context, model: nn.Module, batch: Any) -> Tensor:
+        self.calls += 1
+        self.modes.append(("train", model.training, torch.is_grad_enabled()))
+        if ctx.config.stop_at == [ctx.rank, self.calls]:
+            raise Stopped(f"asked to stop at call {self.calls}")
+        logits = model(batch["values"])
+        self.dtype = str(logits.dtype)
+        loss = nn.functional.cross_entropy(logits.float(), batch["labels"])
+        return loss * float("nan") if ctx.config.nan_at == [ctx.rank, self.calls] else loss
+
+    def evaluate(self, ctx: Context, model: nn.Module, batch: Any) -> Tensor:
+        self.modes.append(("eval", model.training, torch.is_grad_enabled()))
+        right = (model(batch["values"]).argmax(1) == batch["labels"]).sum()
+        return torch.stack([right, torch.tensor(len(batch["labels"]))]).double()
+
+    def steps(self) -> Steps:
+        return Steps(
+            create_model=lambda ctx: Classifier(ctx.config),
+            create_train_data=TrainData,
+            create_eval_data=eval_data,
+            calculate_loss=self.loss,
+            evaluate_batch=self.evaluate,
+            summarize=lambda ctx, sums: {"accuracy": sums[0] / sums[1], "count": sums[1]},
+            count_samples=lambda ctx, batch: len(batch["labels"]),
+            compile_model=compile_model,
+        )
+
+
+def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
+    model.compile(backend=ctx.config.compile_with)
+    return model
+
+
+def train(**settings: Any) -> dict[str, Any]:
+    """One training by hand in this process: its events, what the steps saw, the weights it ends with."""
+    toy, stream = Toy(), io.StringIO()
+    world = driver.World.from_environment(os.environ)
+    run_case = driver.RunCase.from_json(case(**settings))
+    rank = driver.Rank(run_case, world, perflog.PerfLog(world.rank, stream), Heartbeat(None))
+    ctx = context(rank, torch.device("cpu"), Path())
+    steps, replaced = with_vendor(toy.steps(), run_case.extern)
+    error, training = None, None
+    try:
+        training = Training(rank, ctx, steps, replaced)
+        training.run()
+    except (ArithmeticError, RuntimeError, ValueError) as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    records = list(perflog.read(io.BytesIO(stream.getvalue().encode())))
+    return {
+        "events": [[record.event, dict(record.value)] for record in records],
+        "error": error,
+        "modes": toy.modes,
+        "dtype": toy.dtype,
+        "weights": _weights(training.parts.model) if training else None,
+    }
+
+
+def _weights(model: nn.Module) -> list[float]:
+    values = [parameter.detach() for parameter in model.parameters()]
+    whole = [value.full_tensor() if hasattr(value, "full_tensor") else value for value in values]
+    return torch.cat([value.reshape(-1) for value in whole]).tolist()  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    main(Toy().steps())
+    sys.exit("main came back")

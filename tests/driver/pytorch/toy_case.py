@@ -1,0 +1,49 @@
+"""The toy's case.json: made without torch, in either environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flagperf_driver import defaults
+
+BENDS = {
+    "norm": False,  # a batch norm in the model
+    "dropout": 0.0,
+    "blocks": 0,  # layers in a ModuleList: what FSDP shards one by one
+    "nan_at": None,  # (rank, step)
+    "stop_at": None,  # (rank, step) that raises
+    "eval_shares": "even",  # even, uneven, one
+    "short_rank": None,  # this rank has a batch less
+    "no_data": False,
+    "compile_with": None,  # a backend of torch.compile
+}
+
+
+def config(**settings: Any) -> dict[str, Any]:
+    values = {key: value for key, value in vars(defaults).items() if key[0] != "_" and key[0].islower()}
+    values.pop("annotations")
+    values.update(BENDS)
+    values.update(train_batch_size=32, eval_batch_size=32, max_steps=12, learning_rate=1e-2, eval_steps=6)
+    unknown = set(settings) - set(values)
+    assert not unknown, unknown
+    values.update(settings)
+    return values
+
+
+def case(
+    target: float = 2.0,
+    synthetic: bool = False,
+    throughput_only: bool = False,
+    extern: str | None = None,
+    seed: int = 42,
+    **settings: Any,
+) -> dict[str, Any]:
+    """A case.json of the toy; nothing reaches the target unless it is lowered."""
+    return {
+        "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
+        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "seed": seed, "scale": "small",
+        "synthetic": synthetic, "throughput_only": throughput_only,
+        "metric": {"name": "accuracy", "direction": "higher", "unit": "fraction", "target": target},
+        "sample_unit": "samples", "device": "cpu", "backend": "gloo", "torch_plugin": None, "data_dir": None,
+        "extern": extern, "config": config(**settings),
+    }  # fmt: skip
