@@ -252,3 +252,16 @@ def test_the_description_says_what_is_not_known(tmp_path: Path) -> None:
     assert "converges to its target" in text
     small = describe(planned(catalog, scale="small", synthetic=False))
     assert "comes with the suite" in small
+
+
+def test_long_values_are_told_in_full_and_lines_stay_short(tmp_path: Path) -> None:
+    text = describe(planned(tree(tmp_path), settings=[f"note={'word ' * 60}", "width=1"]))
+    (told,) = re.findall(r"in full: '((?:word\s+)*)'", text)
+    assert told.split() == ["word"] * 60
+    assert max(len(line) for line in text.splitlines() if "--set" not in line) <= 120
+
+
+def test_a_setting_from_a_file_says_which(catalog: Catalog) -> None:
+    plan = planned(catalog, settings=["width=1"], settings_source="flagperf.toml")
+    assert plan.values["width"].where == "flagperf.toml: --set width=1"
+    assert planned(catalog, settings=["width=1"]).values["width"].where == "--set width=1"

@@ -65,8 +65,9 @@ class Resolved:
         return {key: plain(value.value) for key, value in self.values.items()}
 
 
-def parse_settings(items: Sequence[str], where: str = "--set") -> dict[str, Value]:
-    """``key=value`` each, the value a Python literal or else a string."""
+def parse_settings(items: Sequence[str], source: str = "") -> dict[str, Value]:
+    """``key=value`` each, the value a Python literal or else a string; ``source`` is the file they stand in."""
+    where = f"{source}: --set" if source else "--set"
     problems = [f"{where} {item}: write key=value" for item in items if not item.partition("=")[0].isidentifier()]
     problems += [f"{where} {item}: write key=value" for item in items if "=" not in item and item.isidentifier()]
     if problems:

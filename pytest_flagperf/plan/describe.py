@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from ..launch import RankProcess, Site, World
 from .model import Plan
 
 _CODE, _ROUND, _PYTHON, _PORT = "{code}", "{round}", "{python}", 0
-_WIDEST_VALUE = 32
+_WIDEST_VALUE = 20
+_WIDTH = 116
+_CUT = "..."
 
 
 def describe(plan: Plan) -> str:
@@ -76,8 +79,11 @@ def _config(plan: Plan) -> Iterator[str]:
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
         yield f"  {' '.join(cells)} {row[4]}".rstrip()
+        indent = " " * (widths[0] + widths[1] + 4)
         if row[1] in references:
-            yield f"  {'':{widths[0]}} {'':{widths[1]}} the suite's: {_short(references[row[1]])}"
+            yield from _wrapped(f"the suite's: {references[row[1]]!r}", indent)
+        if row[2].endswith(_CUT):
+            yield from _wrapped(f"in full: {plan.config[row[1]]!r}", indent)
 
 
 def _commands(plan: Plan) -> Iterator[str]:
@@ -127,4 +133,8 @@ def _count(number: int, noun: str) -> str:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _WIDEST_VALUE else f"{text[: _WIDEST_VALUE - 3]}..."
+    return text if len(text) <= _WIDEST_VALUE else f"{text[: _WIDEST_VALUE - len(_CUT)]}{_CUT}"
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")

@@ -15,6 +15,7 @@ from ..config import ConfigError, Resolved, Value, parse_settings, resolve
 from ..launch import DEFAULT as DEFAULT_LAUNCHER
 from ..launch import launchers
 from ..problems import Problems, near
+from ..settings import COMMAND_LINE
 from .fingerprint import code_hash, fingerprint, one_card_batch
 from .model import Plan, PlannedHost
 
@@ -42,7 +43,7 @@ def make_plan(
     vendor: str,
     scale: str | None = None,
     settings: Sequence[str] = (),
-    settings_source: str = "--set",
+    settings_source: str = COMMAND_LINE,
     runtime: str | None = None,
     launcher: str = DEFAULT_LAUNCHER,
     synthetic: bool = False,
@@ -142,7 +143,7 @@ def _given(
     throughput_only: bool,
     synthetic: bool,
 ) -> dict[str, Value]:
-    given = parse_settings(settings, source)
+    given = parse_settings(settings, "" if source == COMMAND_LINE else source)
     if data_dir is not None:
         given["data_dir"] = data_dir if isinstance(data_dir, Value) else Value(str(data_dir), "--data-dir", 0, "case")
     if throughput_only or synthetic:
