@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -181,7 +182,7 @@ def test_the_environment_says_what_it_ran_on_and_with() -> None:
 def test_a_curve_keeps_its_ends_and_its_order_in_bounded_space(length: int) -> None:
     curve: Curve[int] = Curve()
     for point in range(length):
-        curve.add(point)
+        curve.add(partial(int, point))
     points = curve.points()
     assert len(points) <= CURVE_POINTS + 1
     assert curve.seen == length
@@ -213,3 +214,28 @@ def test_memory_does_not_grow_with_the_log_and_no_bad_step_is_thinned_away(tmp_p
         assert (log.bad_losses, log.first_bad_step, log.logged_steps) == (1, 777, steps)
         assert len(log.steps) <= CURVE_POINTS + 1
     assert peaks[1] < peaks[0] * 1.5
+
+
+def test_a_launchers_end_stands_for_its_ranks_and_only_a_launchers(round_dir: Path) -> None:
+    def launched(launcher: str, code: int) -> list[str]:
+        edit_json(round_dir / "plan.json", launcher=launcher)
+        ranks = [{"rank": 0, "code": code, "signal": None, "cause": None}]
+        edit_json(round_dir / "round.json", hosts=[{"name": "localhost", "noderank": 0, "ranks": ranks}])
+        return [failure.kind for failure in measure(round_dir).failures]
+
+    assert launched("torchrun", 0) == []
+    assert launched("torchrun", 1) == ["crash"]
+    assert launched("env", 0) == ["no_exit"]
+
+
+def test_the_first_fault_of_a_launched_round_is_told_once(round_dir: Path) -> None:
+    edit_json(round_dir / "plan.json", launcher="torchrun")
+    ranks = [{"rank": 0, "code": 1, "signal": None, "cause": "crash"}]
+    fault = {"kind": "crash", "host": "localhost", "rank": 1, "sentence": "rank 1 failed (exit code 1)"}
+    edit_json(
+        round_dir / "round.json",
+        state="failed", fault=fault, hosts=[{"name": "localhost", "noderank": 0, "ranks": ranks}],
+    )  # fmt: skip
+    log = round_dir / "localhost_noderank0" / "rank1.out.log"
+    log.write_text("".join(log.read_text(encoding="utf-8").splitlines(keepends=True)[:5]), encoding="utf-8")
+    assert [failure.rank for failure in measure(round_dir).failures] == [1]

@@ -19,7 +19,7 @@ from pytest_flagperf.results.faults import Failure
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard
-from tests.results_help import NAMES, REPLAYS, edit_json, recorded
+from tests.results_help import NAMES, REPLAYS, edit_json, recorded, with_metric
 
 HOSTILE = "</pre><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;"
 VOID = {"br", "img", "meta", "link", "input"}
@@ -60,12 +60,23 @@ def case(name: str, called: str, rounds: int = 1, one_card: float | None = None)
     return CaseResult(called, (outcome,) * rounds, {}, OneCard(one_card, "this run") if one_card else None)
 
 
+def long_names() -> CaseResult:
+    """A metric, a unit and figures as long as they get."""
+    one = recorded("converged_1x2")
+    target = replace(one.target, name="masked_lm_accuracy", value=0.123456)
+    outcome = replace(one, case="bert:pytorch:CPU:1:2:1", target=target, sample_unit="sequences")
+    for name, value in (("p_whole", 123456.0), ("p_train", 123456.0), ("p_core", 123456.0), ("e2e_time", 86000.0)):
+        outcome = with_metric(outcome, name, value)
+    return CaseResult(outcome.case, (outcome,), {}, OneCard(1000.0, "this run"))
+
+
 CASES = [
     case("converged_1x1", "resnet50:pytorch:CPU:1:1:3", 3),
     case("converged_1x2", "resnet50:pytorch:CPU:1:2:1", one_card=1750.0),
     case("missed_target", "transformer_xl:pytorch_2.15:A100-80G-PCIe:2:8:3"),
     case("crashed_rank", "bert:pytorch:CPU:1:2:1"),
     case("throughput_only", "glm:pytorch:H200:1:1:1"),
+    long_names(),
 ]
 
 
@@ -75,7 +86,7 @@ def test_the_table_fits_and_says_everything(width: int) -> None:
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     for wanted in (
-        *(one.case for one in CASES), "3/3", "0/1", "not asked", "top1 0.924 (>= 0.900)", "top1 0.874 (>= 0.900)",
+        *(each.case for each in CASES), "3/3", "0/1", "not asked", "top1", "0.924 (>= 0.900)", "0.874 (>= 0.900)",
         "1,684", "images/s", "1.92x", "9.1 s",
     ):  # fmt: skip
         assert wanted in text, wanted

@@ -10,8 +10,6 @@ from pytest_flagperf.results.units import compared, plain, quantity
 
 NOTHING = "-"
 _HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "speedup", "e2e")
-_NAMES = 2
-"""Columns that are read from the left: the case and, in the wide table, nothing else."""
 _GAP = "  "
 
 
@@ -40,22 +38,25 @@ def _row(case: CaseResult) -> tuple[str, ...]:
 
 
 def _narrow(cases: Sequence[CaseResult], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """The case on a line of its own, so that its name may be of any length; its figures stand below."""
-    head = ("", *_HEAD[2:6], "p_core", *_HEAD[7:])
-    # The unit goes to the case's line: a column of figures has no room for it.
-    figures = [("", *row[2:6], _rate(case, "p_core"), *row[7:]) for case, row in zip(cases, rows, strict=True)]
-    head_line, *lines = _lines([head, *figures], gap=" ")
-    found = ["case (rounds that finished, unit)", head_line.rstrip()]
+    """The case and what its figures are on a line of their own, of any length; the figures stand below."""
+    head = ("", *_HEAD[2:])
+    figures = [
+        ("", row[2], _metric(case, name=""), *row[4:6], _rate(case, "p_core"), *row[7:])
+        for case, row in zip(cases, rows, strict=True)
+    ]
+    head_line, *lines = _lines([head, *figures])
+    found = ["case (rounds that finished, metric, unit of the throughputs)", head_line]
     for case, row, line in zip(cases, rows, lines, strict=True):
-        unit = case.outcomes[0].rate_unit if case.outcomes else ""
-        found += [f"{row[0]} ({row[1]}, {unit})", line]
+        first = case.outcomes[0] if case.outcomes else None
+        about = [row[1], first.target.name, first.rate_unit] if first else [row[1]]
+        found += [f"{row[0]} ({', '.join(filter(None, about))})", line]
     return found
 
 
-def _lines(rows: Sequence[Sequence[str]], gap: str = _GAP) -> list[str]:
+def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        gap.join(
+        _GAP.join(
             cell.ljust(width) if number == 0 else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
@@ -70,14 +71,15 @@ def _converged(case: CaseResult) -> str:
     return f"{case.converged}/{sum(not outcome.throughput_only for outcome in case.outcomes)}"
 
 
-def _metric(case: CaseResult) -> str:
+def _metric(case: CaseResult, name: str | None = None) -> str:
     """The median of the rounds' last evaluations against the target."""
     target = case.outcomes[0].target if case.outcomes else None
     got = summarize(outcome.quality.last for outcome in case.outcomes).median
     if target is None or got is None or case.converged is None:
         return NOTHING
     said, wanted = compared(got, target.value, target.unit)
-    return f"{target.name} {said} ({'<=' if target.direction == 'lower' else '>='} {wanted})"
+    sign = "<=" if target.direction == "lower" else ">="
+    return f"{target.name if name is None else name} {said} ({sign} {wanted})".lstrip()
 
 
 def _rate(case: CaseResult, name: str, *, with_unit: bool = False) -> str:

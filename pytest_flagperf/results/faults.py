@@ -48,6 +48,8 @@ class Exit:
     code: int | None = None
     signal: str | None = None
     cause: str | None = None
+    shared: bool = False
+    """A launcher's, that stands for all its ranks."""
 
     def __str__(self) -> str:
         if self.signal:
@@ -65,22 +67,30 @@ def find(
     """Every break of round ``number``; ranks that another one's fault ended are not listed."""
     found: list[Failure] = []
     fault = end.get("fault") if end else None
-    if isinstance(fault, dict):
+    if isinstance(fault, dict) and not _seen_in_the_log(fault, exits, logs):
         found.append(_from_fault(number, fault, places, logs))
     found.extend(_of_round(number, end))
     for place in places:
-        if found and (found[0].rank == place.rank or exits[place.rank].cause == "stopped"):
+        exit_ = exits[place.rank]
+        told = found and (found[0].rank == place.rank or exit_.cause == "stopped")
+        if told or (found and exit_.shared and not logs[place.rank].failed):
             continue
-        found.extend(_of_rank(number, place, exits[place.rank], logs[place.rank]))
+        found.extend(_of_rank(number, place, exit_, logs[place.rank]))
     if not found and end is not None and end.get("state") != "finished":
         sentence = f"round {number}: its state is {end.get('state')!r}, wanted 'finished'"
         found.append(Failure("failed", None, None, sentence))
     return tuple(found)
 
 
-def _from_fault(
-    number: int, fault: Mapping[str, Any], places: Sequence[Place], logs: Mapping[int, RankLog]
-) -> Failure:
+def _seen_in_the_log(fault: Mapping[str, Any], exits: Mapping[int, Exit], logs: Mapping[int, RankLog]) -> bool:
+    """A missing FINISHED is found here too, and told with the exit code and the last line."""
+    rank = fault.get("rank")
+    if fault.get("kind") != "unfinished" or not isinstance(rank, int) or rank not in logs:
+        return False
+    return exits[rank].code == 0 and logs[rank].present and logs[rank].finished is None
+
+
+def _from_fault(number: int, fault: Mapping[str, Any], places: Sequence[Place], logs: Mapping[int, RankLog]) -> Failure:
     rank = fault.get("rank")
     place = next((place for place in places if place.rank == rank), None)
     host = fault.get("host") or (place.host if place else None)
@@ -98,9 +108,7 @@ def _from_fault(
 def _with_host(sentence: str, rank: object, host: str | None) -> str:
     if host is None or host in sentence:
         return sentence
-    named, times = re.subn(
-        rf"\brank {rank}\b", f"rank {rank} on {host}".replace("\\", r"\\"), sentence, count=1
-    )
+    named, times = re.subn(rf"\brank {rank}\b", f"rank {rank} on {host}".replace("\\", r"\\"), sentence, count=1)
     return named if times else f"{host}: {sentence}"
 
 
@@ -141,9 +149,7 @@ def _of_round(number: int, end: Mapping[str, Any] | None) -> Iterator[Failure]:
 
 
 def _said(failed: Mapping[str, Any]) -> str:
-    return _short(
-        f"{failed.get('type') or 'an error'}: {failed.get('error') or failed.get('text') or 'no text'}"
-    )
+    return _short(f"{failed.get('type') or 'an error'}: {failed.get('error') or failed.get('text') or 'no text'}")
 
 
 def _last_line(log: RankLog) -> str:

@@ -57,12 +57,8 @@ def _throughputs(plan: Mapping[str, Any], end: Mapping[str, Any], rank: int) -> 
     unit = f"{plan.get('sample_unit') or 'samples'}/s"
     clock = f"host clock of rank {rank}"
     samples = f"{whole(end.get('samples')):,} samples of all cards"
-    yield from _metric(
-        "p_whole", end.get("p_whole"), unit, "higher", f"{samples} over raw_train_time, {clock}"
-    )
-    yield from _metric(
-        "p_train", end.get("p_train"), unit, "higher", f"{samples} over train_no_eval_time, {clock}"
-    )
+    yield from _metric("p_whole", end.get("p_whole"), unit, "higher", f"{samples} over raw_train_time, {clock}")
+    yield from _metric("p_train", end.get("p_train"), unit, "higher", f"{samples} over train_no_eval_time, {clock}")
     yield from _metric(
         "p_core", end.get("p_core"), unit, "higher", f"{_window(end)}, evaluation and input waiting left out"
     )
@@ -97,14 +93,12 @@ def _memory(logs: Iterable[RankLog]) -> Iterator[Metric]:
     peaks = [peak for peak in peaks if math.isfinite(peak)]
     if peaks:
         yield Metric(
-            "peak_memory", max(peaks), "bytes", "lower", "the framework's allocator, the largest rank's"
+            "peak_memory", max(peaks), "bytes", "lower", "the most that tensors held at once, the largest rank's"
         )
 
 
 def _final(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
-    yield from _metric(
-        "final_loss", end.get("final_loss"), "", "lower", f"the last step's training loss, rank {rank}"
-    )
+    yield from _metric("final_loss", end.get("final_loss"), "", "lower", f"the last step's training loss, rank {rank}")
 
 
 def _to_target(logs: list[RankLog]) -> Iterator[Metric]:
@@ -120,9 +114,7 @@ def _quality(logs: list[RankLog], target: Target) -> Iterator[Metric]:
     last = logs[0].last_evaluation if logs else None
     if last is not None and target.name:
         value = last.metrics.get(target.name, math.nan)
-        yield Metric(
-            target.name, value, target.unit, target.direction, f"EVALUATE at step {last.step:,}, the last one"
-        )
+        yield Metric(target.name, value, target.unit, target.direction, f"EVALUATE at step {last.step:,}, the last one")
 
 
 def _metric(name: str, value: object, unit: str, direction: str, how: str) -> Iterator[Metric]:

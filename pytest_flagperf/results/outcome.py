@@ -139,11 +139,9 @@ def measure(round_dir: Path) -> Outcome:
     target = _target(plan)
     places = _places(plan)
     logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target) for place in places}
-    exits = {place.rank: _exit(round_dir, end, place) for place in places}
+    exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
-    return _outcome(
-        round_dir, plan, end, target, faults.find(number_, end, places, exits, logs), list(logs.values())
-    )
+    return _outcome(round_dir, plan, end, target, faults.find(number_, end, places, exits, logs), list(logs.values()))
 
 
 def _outcome(
@@ -228,17 +226,23 @@ def _log(round_dir: Path, place: Place) -> Path:
     return round_dir / place.folder / f"rank{place.rank}.out.log"
 
 
-def _exit(round_dir: Path, end: Mapping[str, Any] | None, place: Place) -> Exit:
+def _exit(round_dir: Path, plan: Mapping[str, Any], end: Mapping[str, Any] | None, place: Place) -> Exit:
     """From round.json; where that does not know the rank, from what its agent wrote."""
-    for host in (end or {}).get("hosts") or ():
-        for rank in host.get("ranks") or ():
-            if rank.get("rank") == place.rank:
-                return Exit(rank.get("code"), rank.get("signal"), rank.get("cause"))
+    hosts = [host for host in (end or {}).get("hosts") or () if host.get("noderank") == place.noderank]
+    ends = {whole(rank.get("rank")): rank for host in hosts for rank in host.get("ranks") or ()}
+    if ends and plan.get("launcher") not in (None, "env"):
+        # One process started all ranks of the host: its end stands for theirs.
+        return _exit_of(ends[min(ends)], shared=True)
+    if place.rank in ends:
+        return _exit_of(ends[place.rank])
     try:
-        written = jsons.read(round_dir / place.folder / f"rank{place.rank}.exit.json")
+        return _exit_of(jsons.read(round_dir / place.folder / f"rank{place.rank}.exit.json"))
     except FormatError:
         return Exit()
-    return Exit(written.get("code"), written.get("signal"), written.get("cause"))
+
+
+def _exit_of(body: Mapping[str, Any], *, shared: bool = False) -> Exit:
+    return Exit(body.get("code"), body.get("signal"), body.get("cause"), shared)
 
 
 def _work(plan: Mapping[str, Any], finished: Mapping[str, Any]) -> Work:
@@ -289,9 +293,7 @@ def _environment(plan: Mapping[str, Any], log: RankLog, finished: Mapping[str, A
     hosts = [str(host.get("name")) for host in plan.get("hosts") or () if isinstance(host, dict)]
     found: dict[str, object] = {
         "device": init.get("device"),
-        "framework": " ".join(
-            filter(None, [_text(plan.get("framework")), _text(init.get("framework_version"))])
-        ),
+        "framework": " ".join(filter(None, [_text(plan.get("framework")), _text(init.get("framework_version"))])),
         "precision": init.get("precision"),
         "compile": init.get("compile"),
         "world size": init.get("world_size"),
@@ -314,9 +316,7 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
     plain["failures"] = tuple(
         Failure(**{**item, "last_lines": tuple(item["last_lines"])}) for item in body.get("failures", ())
     )
-    plain["metrics"] = tuple(
-        Metric(**{**item, "value": number(item["value"])}) for item in body.get("metrics", ())
-    )
+    plain["metrics"] = tuple(Metric(**{**item, "value": number(item["value"])}) for item in body.get("metrics", ()))
     plain["steps"] = tuple(_step(item) for item in body.get("steps", ()))
     plain["evaluations"] = tuple(_evaluation(item) for item in body.get("evaluations", ()))
     plain["untrained"] = _optional_evaluation(body.get("untrained"))
@@ -327,9 +327,7 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
     )
     quality = body.get("quality", {})
     floats = {name: _float(quality.get(name)) for name in ("best", "last", "program_final")}
-    plain["quality"] = Quality(
-        **{**quality, **floats, "reached": _optional_evaluation(quality.get("reached"))}
-    )
+    plain["quality"] = Quality(**{**quality, **floats, "reached": _optional_evaluation(quality.get("reached"))})
     plain["logs"] = tuple(body.get("logs", ()))
     return cls(**plain)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -42,36 +43,35 @@ class Evaluation:
 
 
 class Curve(Generic[T]):
-    """At most ``CURVE_POINTS`` of any number of points, evenly apart; the last one is always among them."""
+    """At most ``CURVE_POINTS`` of any number of points, evenly apart, and the last one.
+
+    A point is given by what makes it: of a long log most are never made.
+    """
 
     def __init__(self) -> None:
         self._kept: list[T] = []
-        self._last: T | None = None
+        self._last: Callable[[], T] | None = None
         self._stride = 1
         self.seen = 0
 
-    def wants(self) -> bool:
-        """Whether the next point will be kept: the others need not be made."""
-        return self.seen % self._stride == 0
-
-    def skip(self) -> None:
-        self.seen += 1
-
-    def add(self, point: T) -> None:
-        if self.wants():
-            self._kept.append(point)
-            self._last = None
+    def add(self, make: Callable[[], T]) -> None:
+        if self.seen % self._stride == 0:
+            self._keep(make())
         else:
-            self._last = point
+            self._last = make
         self.seen += 1
-        if len(self._kept) >= CURVE_POINTS:
-            # Every other point goes; what is left are the multiples of twice the stride.
-            self._last = self._last or self._kept[-1]
+
+    def _keep(self, point: T) -> None:
+        self._kept.append(point)
+        self._last = None
+        if len(self._kept) == CURVE_POINTS:
+            # Every other point goes, this one too: it is the last one until the next.
+            self._last = lambda: point
             self._kept = self._kept[::2]
             self._stride *= 2
 
     def points(self) -> tuple[T, ...]:
-        return (*self._kept, *([] if self._last is None else [self._last]))
+        return (*self._kept, *([] if self._last is None else [self._last()]))
 
 
 @dataclass
@@ -176,15 +176,17 @@ class _Reader:
         loss = number(value.get("loss"))
         if not math.isfinite(loss):
             self._bad_loss(value, loss)
-        self.steps.add(
-            Step(
-                step=whole(value.get("step")),
-                samples=whole(value.get("samples")),
-                time=self._since_start(record),
-                loss=loss,
-                throughput=number(value.get("throughput")),
-                learning_rate=number(value.get("learning_rate")),
-            )
+        self.steps.add(partial(self._made, record, loss))
+
+    def _made(self, record: perflog.Record, loss: float) -> Step:
+        value = record.value
+        return Step(
+            step=whole(value.get("step")),
+            samples=whole(value.get("samples")),
+            time=self._since_start(record),
+            loss=loss,
+            throughput=number(value.get("throughput")),
+            learning_rate=number(value.get("learning_rate")),
         )
 
     def _bad_loss(self, value: Mapping[str, Any], loss: float) -> None:
@@ -204,7 +206,7 @@ class _Reader:
         if log.reached is None and target.reached_by(got):
             log.reached = evaluation
         log.last_evaluation = evaluation
-        self.evaluations.add(evaluation)
+        self.evaluations.add(lambda: evaluation)
 
     def _evaluated(self, record: perflog.Record) -> Evaluation:
         value = record.value

@@ -125,9 +125,7 @@ def _finished(training: Training, now: float, train: float, accuracy: float) -> 
     no_eval = train - evals
     converged = training.converged
     if converged is None:
-        converged = (
-            not training.throughput_only and training.target is not None and accuracy >= training.target
-        )
+        converged = not training.throughput_only and training.target is not None and accuracy >= training.target
     return {
         "e2e_time": round(now, 4),
         "init_time": INIT_S,
@@ -330,6 +328,8 @@ TRAININGS = [
         unconverged=("finished",),
         unsound=("finished",),
         nproc=2,
+        state="failed",
+        fault=_fault("unfinished", 1, "rank 1 ended without a FINISHED line"),
         edit=only(1, lambda found: [entry for entry in found if entry[1] != events.FINISHED]),
         text=only(1, lambda found: [*found, "terminate called without an active exception"]),
     ),
@@ -355,9 +355,7 @@ TRAININGS = [
         edit=every(until(80)),
     ),
     Training("synthetic", unconverged=("real_data",), synthetic=True),
-    Training(
-        "throughput_only", unconverged=("real_data", "target"), throughput_only=True, steps=55, target=0.9
-    ),
+    Training("throughput_only", unconverged=("real_data", "target"), throughput_only=True, steps=55, target=0.9),
     Training("mangled_log", text=every(mangled)),
     Training("claims_too_much", unconverged=("target", "agrees"), last=0.88, converged=True),
     Training(
