@@ -32,6 +32,8 @@ class Work:
     warmup_steps: int | None = None
     batch_per_card: int | None = None
     accumulation: int = 1
+    samples_per_item: int = 1
+    """At most: a suite whose batches hold items of several samples says how many, as ``samples_per_item``."""
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,7 @@ def _work(plan: Mapping[str, Any], finished: Mapping[str, Any]) -> Work:
         warmup_steps=_count(finished.get("warmup_steps")),
         batch_per_card=_count(config.get("train_batch_size")),
         accumulation=whole(config.get("gradient_accumulation_steps")) or 1,
+        samples_per_item=whole(config.get("samples_per_item")) or 1,
     )
 
 

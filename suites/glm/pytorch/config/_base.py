@@ -12,6 +12,7 @@ init_checkpoint = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
 max_seq_length = 512
 max_answer_length = 16  # tokens of a candidate, its end included; a longer one is judged by these
 max_candidates = 10  # of an example in training; evaluation takes all, so many at a time
+samples_per_item = max_candidates  # the most sequences that an item of a batch stands for: throughputs count these
 synthetic_examples = 256  # per card, with --synthetic
 train_examples = 0  # made questions: only the small scale has them
 eval_examples = 0

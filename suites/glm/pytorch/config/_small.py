@@ -11,6 +11,7 @@ eval_pairs = 400  # of the 2,556 pairs of numbers: only the evaluation asks abou
 max_seq_length = 20
 max_answer_length = 3
 max_candidates = 4
+samples_per_item = max_candidates
 
 # -- model ---------------------------------------------------------------------------------------------------
 vocab_size = 52
