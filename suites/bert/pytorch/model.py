@@ -32,9 +32,7 @@ class Pretraining(nn.Module):
         encoded = self.net.bert(
             input_ids=batch["input_ids"],
             token_type_ids=batch["segment_ids"],
-            attention_mask=batch["input_mask"].bool()[
-                :, None, None, :
-            ],  # four dimensions are taken as they are
+            attention_mask=batch["input_mask"].bool()[:, None, None, :],  # four dimensions are taken as they are
         )
         masked = gather(encoded.last_hidden_state, batch["positions"])
         logits = self.net.cls.predictions(masked).flatten(0, 1)
@@ -43,9 +41,9 @@ class Pretraining(nn.Module):
             valid = labels != IGNORED
             return torch.stack([((logits.argmax(-1) == labels) & valid).sum(), valid.sum()])
         relation = self.net.cls.seq_relationship(encoded.pooler_output)
-        return functional.cross_entropy(
-            logits.float(), labels, ignore_index=IGNORED
-        ) + functional.cross_entropy(relation.float(), batch["next_sentence_labels"])
+        return functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED) + functional.cross_entropy(
+            relation.float(), batch["next_sentence_labels"]
+        )
 
 
 def gather(hidden: Tensor, positions: Tensor) -> Tensor:
@@ -58,9 +56,7 @@ def create_model(ctx: Context) -> nn.Module:
     model = Pretraining(architecture(ctx))
     if ctx.config.init_checkpoint and not ctx.synthetic:
         if ctx.data_dir is None:
-            raise ValueError(
-                f"init_checkpoint = {ctx.config.init_checkpoint!r} lies in data_dir, which is not set"
-            )
+            raise ValueError(f"init_checkpoint = {ctx.config.init_checkpoint!r} lies in data_dir, which is not set")
         load_checkpoint(model.net, ctx.data_dir / ctx.config.init_checkpoint)
     return model
 

@@ -182,9 +182,7 @@ def read_share(files: Sequence[Path], config: SimpleNamespace, start: int, end: 
         offset += count
     found = sum(len(part["input_ids"]) for part in parts)
     if found < end - start:
-        raise ShardError(
-            f"{files[0].parent} holds {offset} samples; num_eval_samples wants rows {start} to {end}"
-        )
+        raise ShardError(f"{files[0].parent} holds {offset} samples; num_eval_samples wants rows {start} to {end}")
     return join(parts)
 
 

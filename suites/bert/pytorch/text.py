@@ -112,9 +112,7 @@ class TrainText:
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         ctx, size = self.ctx, self.ctx.config.train_batch_size
-        order = np.random.default_rng((ctx.seed, self.epoch)).permutation(len(self.rows))[
-            ctx.rank :: ctx.world_size
-        ]
+        order = np.random.default_rng((ctx.seed, self.epoch)).permutation(len(self.rows))[ctx.rank :: ctx.world_size]
         for i in range(len(self)):
             rng = np.random.default_rng((ctx.seed, self.epoch, i, ctx.rank))
             first = self.rows[order[i * size : (i + 1) * size]]
@@ -133,8 +131,7 @@ class EvalText:
         whole = make_batch(chosen, rng.permutation(chosen), ctx.config.max_predictions_per_seq, rng)
         start, end = (count * part // ctx.world_size for part in (ctx.rank, ctx.rank + 1))
         self.batches: list[dict[str, Tensor]] = [
-            {name: tensor[i : min(i + size, end)] for name, tensor in whole.items()}
-            for i in range(start, end, size)
+            {name: tensor[i : min(i + size, end)] for name, tensor in whole.items()} for i in range(start, end, size)
         ]
 
     def __len__(self) -> int:

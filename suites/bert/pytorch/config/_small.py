@@ -10,9 +10,7 @@ hidden_size = 64
 num_hidden_layers = 2
 num_attention_heads = 4
 intermediate_size = 256
-initializer_range = (
-    0.1  # 0.02 is for a width of 1024: narrow layers would not leave the plateau of single characters
-)
+initializer_range = 0.1  # 0.02 is for a width of 1024: narrow layers would not leave the plateau of single characters
 hidden_dropout_prob = 0.0
 attention_probs_dropout_prob = 0.0
 
