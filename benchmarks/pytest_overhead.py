@@ -23,7 +23,16 @@ MODEL = "resnet50"
 
 def by_pytest(reports: Path) -> float:
     """Seconds of pytest, from the shell and back."""
-    command = [sys.executable, "-m", "pytest", f"suites/{MODEL}", "--nodes=1x2", "-k", "converges", f"--reports={reports}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"suites/{MODEL}",
+        "--nodes=1x2",
+        "-k",
+        "converges",
+        f"--reports={reports}",
+    ]
     return timed(command, dict(os.environ))
 
 
@@ -31,7 +40,9 @@ def by_torchrun(case: Path) -> float:
     """Seconds of torchrun on the same program, case and Python."""
     plan = json.loads((case / "plan.json").read_text())
     python = plan["python"]
-    environment = dict(os.environ, FLAGPERF_CASE=str(case / "case.json"), OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
+    environment = dict(
+        os.environ, FLAGPERF_CASE=str(case / "case.json"), OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE"
+    )
     environment["PYTHONPATH"] = os.pathsep.join([str(REPO), str(REPO / "suites")])
     program = REPO / "suites" / MODEL / "pytorch" / "run_pretraining.py"
     return timed([python, "-m", "torch.distributed.run", "--nproc-per-node=2", str(program)], environment)

@@ -6,6 +6,8 @@ A suite's ``_base.py`` overrides these, a vendor's file may override what ``MUTA
 
 from __future__ import annotations
 
+from typing import Literal
+
 # -- where things are; the harness sets the first two ------------------------------------------------------
 vendor = ""
 data_dir = ""
@@ -24,7 +26,7 @@ max_time_s: float | None = None  # the training ends in good order at this age
 seed = 42  # round i trains with seed + i - 1
 
 # -- how it is trained -----------------------------------------------------------------------------------
-optimizer = "adamw"  # sgd, adam, adamw or lamb
+optimizer: Literal["sgd", "adam", "adamw", "lamb"] = "adamw"
 learning_rate = 1e-3
 weight_decay = 0.0
 momentum = 0.9  # sgd
@@ -32,18 +34,18 @@ beta1 = 0.9  # adam, adamw, lamb
 beta2 = 0.999
 epsilon = 1e-8
 max_grad_norm: float | None = None  # clip the gradients' norm to this
-lr_schedule = "constant"  # constant, linear, cosine or step; all after a linear warm-up
+lr_schedule: Literal["constant", "linear", "cosine", "step"] = "constant"  # after a linear warm-up
 lr_warmup_steps = 0
 lr_decay_steps: int | None = None  # where linear and cosine end; None: at max_steps
 lr_step_steps: int | None = None  # step: multiply by lr_gamma after each so many steps
 lr_gamma = 0.1
 
 # -- how fast it may go ----------------------------------------------------------------------------------
-precision = "fp32"  # fp32, tf32, bf16 or fp16: autocast's type, with a loss scaler for fp16
+precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"  # autocast's type; fp16 has a loss scaler
 compile = False  # noqa: A001 - torch.compile
 channels_last = False
 fused_optimizer = True  # where the device has one
-parallel = "ddp"  # ddp or fsdp
+parallel: Literal["ddp", "fsdp"] = "ddp"
 cudnn_benchmark = True
 cudnn_deterministic = False
 num_workers = 0  # loader processes per rank
@@ -61,7 +63,7 @@ checkpoint_dir: str | None = None  # where they lie; a training found there is c
 throughput_only = False  # this shape is for throughput: bounded steps, no convergence asked
 throughput_steps = 50  # steps measured then, after the warm-up
 timing_warmup_steps = 5  # steps left out of p_core and the step times
-scaling = "weak"  # weak: equal batch per card; strong: equal batch over all cards
+scaling: Literal["weak", "strong"] = "weak"  # weak: equal batch per card; strong: equal batch over all cards
 min_efficiency: float | None = None  # least acceptable speed-up per card; None: what the vendor says
 
 # -- how long one waits ----------------------------------------------------------------------------------

@@ -129,13 +129,21 @@ def _param(one: Selected, number: int | None = None) -> Any:
     return pytest.param(one, number, id=f"{one.case}-round{number}", marks=marks)
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, None]:
+    """Drop what takes a case and has none: pytest would show an empty parametrization as skipped."""
+    made = yield
+    items = made.get_result()
+    if isinstance(items, list):
+        made.force_result([item for item in items if not (_takes_case(item) and _selected(item) is None)])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what has no case; within a file one card comes first, and a case's tests stay together."""
+    """Within a file one card comes first, and a case's tests stay together."""
     run = config.stash.get(RUN, None)
     if run is None:
         return
-    items[:] = [item for item in items if not (_takes_case(item) and _selected(item) is None)]
     files: dict[Path, int] = {}
     order = {id(one): number for number, one in enumerate(run.selection.cases)}
 
@@ -146,11 +154,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=key)
 
 
-def _takes_case(item: pytest.Item) -> bool:
+def _takes_case(item: pytest.Item | pytest.Collector) -> bool:
     return "selected" in getattr(getattr(item, "callspec", None), "params", ())
 
 
-def _selected(item: pytest.Item) -> Selected | None:
+def _selected(item: pytest.Item | pytest.Collector) -> Selected | None:
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("selected") if callspec is not None else None
 
@@ -383,6 +391,14 @@ def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
     run = item.config.stash[RUN]
     parts = [html.details(run.round_directory(one), one, run.directory, verdicts) for one in outcomes]
     report.extras = [*getattr(report, "extras", []), *map(pytest_html.extras.html, parts)]  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_html_report_title(report: Any) -> None:
+    """Name the page after what it shows; a file's name says little in a browser's tab."""
+    run = report.config.stash.get(RUN, None)
+    if run is not None:
+        report.title = f"flagperf {run.directory.name}"
 
 
 @pytest.hookimpl(optionalhook=True)

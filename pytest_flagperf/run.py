@@ -137,7 +137,13 @@ class Run:
                 throughput_only=one.throughput_only,
                 data_dir=one.data_dir,
                 hosts=self.hosts,
+                check_data=not self.settings.plan,
             )
+            if plan.throughput_only != one.throughput_only:
+                where = plan.values["throughput_only"].where
+                raise Problems(
+                    [f"case {one.case}: {where}: write throughput_only as True or False: it is read before it is run"]
+                )
             self._plans[one] = replace(plan, visible_devices=self.visible_devices or plan.visible_devices)
         return self._plans[one]
 
@@ -170,6 +176,8 @@ class Run:
         """What the manifest wants must be there, before the first rank starts; looked at once per directory."""
         if plan.synthetic or one.scale != REFERENCE:
             return
+        if self.settings.plan or (plan.data_dir, plan.manifest) in self._verified:
+            return
         if plan.data_dir is None:
             raise Problems(
                 [
@@ -177,8 +185,6 @@ class Run:
                     f" {_relative(one.suite.path / 'README.md')}), or measure throughput alone with --synthetic"
                 ]
             )
-        if self.settings.plan or (plan.data_dir, plan.manifest) in self._verified:
-            return
         found = [problem for host in self._fleet.take(1) for problem in verify_data(host, plan.data_dir, plan.manifest)]
         if found:
             raise Problems(f"case {one.case}: {problem}" for problem in found)
@@ -239,7 +245,7 @@ class Run:
                     number,
                     directory,
                     hosts=hosts,
-                    leases=[held],
+                    leases=[held] * len(hosts),
                     interpreter=interpreter,
                     code_root=code,
                     listener=self._progress,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .case import Case, CaseError, Shape
 from .catalog import REFERENCE, Catalog, Suite, Vendor
 from .catalog.literals import flag
+from .config import parse_settings
 from .problems import Problems, near
 from .settings import Settings
 
@@ -159,6 +160,9 @@ def _throughput_only(one: Selected, settings: Settings, catalog: Catalog) -> boo
     """Whether no convergence is asked of the case: told so by an option, or by its config."""
     if settings.throughput_only or settings.synthetic:
         return True
+    set_so = parse_settings(settings.set).get("throughput_only")
+    if set_so is not None:
+        return bool(set_so.value)
     if one.scale != REFERENCE:
         return False
     file = catalog.configs(one.suite, one.vendor)[one.case.hardware, one.case.shape]

@@ -25,6 +25,9 @@ def torch_python(repo: Path) -> str:
     if given:
         return given
     from pytest_flagperf.catalog import Catalog
-    from pytest_flagperf.run import environment
+    from pytest_flagperf.cluster.local import LocalHost
+    from pytest_flagperf.run import requirements
+    from pytest_flagperf.runtime import Wanted, runtimes
 
-    return environment(Catalog.scan([repo]), "pytorch", lambda line: print(line, file=sys.stderr))
+    wanted = Wanted("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
+    return runtimes()["venv"](LocalHost(), wanted, lambda line: print(line, file=sys.stderr)).python

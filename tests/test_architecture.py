@@ -16,7 +16,8 @@ FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "tran
 # Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
 FLOORS = [
     {"problems"},
-    {"case", "settings", "cluster", "runtime", "launch"},
+    {"case", "settings", "cluster", "launch"},
+    {"runtime"},
     {"catalog"},
     {"config"},
     {"original"},

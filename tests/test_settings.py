@@ -16,9 +16,7 @@ def test_defaults_stand_when_nobody_says_otherwise(tmp_path: Path) -> None:
 
 
 def test_the_file_wins_over_the_default_and_the_command_line_over_the_file(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text(
-        '[tool.flagperf]\nvendor = "acme"\nrepeat = 3\ndata-dir = "/d"\n'
-    )
+    (tmp_path / "pyproject.toml").write_text('[tool.flagperf]\nvendor = "acme"\nrepeat = 3\ndata-dir = "/d"\n')
     settings = read_settings({"repeat": 5, "synthetic": None}, tmp_path)
     assert (settings.vendor, settings.repeat, settings.data_dir) == ("acme", 5, "/d")
     assert settings.sources["vendor"].endswith("pyproject.toml")
@@ -32,9 +30,7 @@ def test_flagperf_toml_is_taken_before_pyproject(tmp_path: Path) -> None:
 
 
 def test_every_problem_of_a_file_is_told_at_once_with_what_is_allowed(tmp_path: Path) -> None:
-    (tmp_path / "flagperf.toml").write_text(
-        'vendr = "x"\nrepeat = "3"\nscale = "smal"\nsynthetic = 1\nset = "a=1"\n'
-    )
+    (tmp_path / "flagperf.toml").write_text('vendr = "x"\nrepeat = "3"\nscale = "smal"\nsynthetic = 1\nset = "a=1"\n')
     with pytest.raises(SettingsError) as caught:
         read_settings({}, tmp_path)
     text = str(caught.value)

@@ -18,9 +18,7 @@ from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.verdicts import OneCard
 from tests.results_help import REPLAYS, edit_json, recorded, with_metric
 
-INFO = RunInfo(
-    ("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1, 2, 0, ("toy:pytorch:CPU:1:1:1",), ("nothing",)
-)
+INFO = RunInfo(("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1, 2, 0, ("toy:pytorch:CPU:1:1:1",), ("nothing",))
 
 
 def rounds(run_dir: Path, name: str, count: int = 1) -> Path:
@@ -73,9 +71,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     outcome = stored(tmp_path, "converged_1x2")
     case = case_of(outcome)
-    store.save_verdicts(
-        tmp_path / case.case.replace(":", "_"), "test_converges", case.verdicts["test_converges"]
-    )
+    store.save_verdicts(tmp_path / case.case.replace(":", "_"), "test_converges", case.verdicts["test_converges"])
     assert case.one_card is not None
     store.save_one_card(tmp_path / case.case.replace(":", "_"), case.one_card)
     store.write_run(tmp_path, INFO, [case])

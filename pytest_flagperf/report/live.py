@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from pytest_flagperf.results.units import plain, quantity
@@ -39,21 +39,28 @@ class Progress(Protocol):
     def time_left_s(self) -> float | None: ...
 
 
-def line(progress: Progress) -> str:
-    """One line: step, loss, metric against target, throughput, time left."""
-    parts = [f"{progress.case} round {progress.round}"]
+def line(progress: Progress, width: int = 1000) -> str:
+    """Step, loss, metric against target, throughput and time left, in one line of at most ``width``."""
+    wide = "  ".join([f"{progress.case} round {progress.round}", *_figures(progress)])
+    if len(wide) <= width:
+        return wide
+    model, _, _, nnodes, nproc, _ = progress.case.split(":")
+    return "  ".join([f"{model} {nnodes}x{nproc} #{progress.round}", *_figures(progress)])[:width]
+
+
+def _figures(progress: Progress) -> Iterator[str]:
     if not progress.step:
-        return f"{parts[0]}  {progress.phase}"
-    parts.append(f"step {progress.step:,}")
+        yield progress.phase
+        return
+    yield f"step {progress.step:,}"
     if progress.loss is not None:
-        parts.append(f"loss {plain(progress.loss)}")
+        yield f"loss {plain(progress.loss, 3)}"
     if progress.metric is not None and progress.target is not None:
-        parts.append(f"{progress.metric_name} {plain(progress.metric)} of {plain(progress.target)}")
+        yield f"{progress.metric_name} {plain(progress.metric, 3)} of {plain(progress.target, 3)}"
     if progress.throughput is not None:
-        parts.append(quantity(progress.throughput, f"{progress.sample_unit}/s"))
+        yield quantity(progress.throughput, f"{progress.sample_unit}/s", 3)
     if progress.time_left_s is not None:
-        parts.append(f"at most {quantity(progress.time_left_s, 's')} left")
-    return "  ".join(parts)
+        yield f"at most {quantity(progress.time_left_s, 's')}"
 
 
 class Live:
@@ -96,7 +103,7 @@ class Live:
 
     def progress(self, progress: Progress) -> None:
         """Where a round is."""
-        self.passing(line(progress))
+        self.passing(line(progress, self._width - 1))
 
     def log(self, rank: int, text: str) -> None:
         """A line of a rank's log, for those who follow."""

@@ -25,10 +25,7 @@ Samples = Mapping[str, tuple[Sample, ...]]
 def read(round_dir: Path) -> dict[str, Samples]:
     """By host folder and quantity."""
     folders = sorted(path for path in round_dir.glob("*_noderank*") if path.is_dir())
-    return {
-        folder.name: {name: tuple(_samples(folder / file)) for name, file in LOGS.items()}
-        for folder in folders
-    }
+    return {folder.name: {name: tuple(_samples(folder / file)) for name, file in LOGS.items()} for folder in folders}
 
 
 def _samples(path: Path) -> Iterator[Sample]:

@@ -284,7 +284,7 @@ def test_a_parallel_failure_is_a_failure(toy: Toy) -> None:
 
 def test_a_case_of_a_suite_stays_on_one_worker(toy: Toy) -> None:
     result = toy.run("suites", "-n2", "-v")
-    worker = {}
+    worker: dict[str, set[str]] = {}
     for line in result.outlines:
         if line.startswith("[gw") and "suites/" in line:
             model = line.split("suites/")[1].split("/")[0]

@@ -1,0 +1,216 @@
+"""The shipped suites, trained for real at their small scale; and the controls that must fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+SUITES = ("bert:pytorch", "glm:pytorch", "resnet50:pytorch")
+MINUTES = 60
+
+
+class Finished:
+    """A pytest run on the repo's suites, and what it left."""
+
+    def __init__(self, code: int, out: str, reports: Path) -> None:
+        self.code, self.out = code, out
+        runs = sorted(reports.glob("run*"))
+        self.directory = runs[-1] if runs else None
+
+    @property
+    def results(self) -> dict[str, Any]:
+        assert self.directory is not None, self.out
+        results: dict[str, Any] = json.loads((self.directory / "results.json").read_text())
+        return results
+
+
+def command(reports: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "suites", "-p", "no:cacheprovider", f"--reports={reports}", *arguments]
+
+
+def run(repo: Path, reports: Path, *arguments: str) -> Finished:
+    done = subprocess.run(
+        command(reports, *arguments), cwd=repo, capture_output=True, text=True, check=False, timeout=30 * MINUTES
+    )
+    return Finished(done.returncode, done.stdout + done.stderr, reports)
+
+
+@pytest.fixture(scope="module")
+def bench(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """What ``make bench`` runs: every suite at 1x1 and 1x2."""
+    return run(repo, tmp_path_factory.mktemp("bench"))
+
+
+# -- the main job ------------------------------------------------------------------------------------------
+
+
+def test_every_suite_converges_on_one_card_and_on_two(bench: Finished) -> None:
+    assert bench.code == 0, bench.out
+    converged = {case["case"]: case["converged"] for case in bench.results["cases"]}
+    assert converged == {f"{suite}:CPU:1:{cards}:1": 1 for suite in SUITES for cards in (1, 2)}
+
+
+def test_two_cards_are_faster_than_one(bench: Finished) -> None:
+    speedups = {case["case"]: case["speedup"] for case in bench.results["cases"] if ":1:2:" in case["case"]}
+    assert len(speedups) == 3
+    assert all(1.0 < speedup < 3.0 for speedup in speedups.values()), speedups
+
+
+def test_every_round_has_its_figures_in_order(bench: Finished) -> None:
+    for case in bench.results["cases"]:
+        metrics = {name: metric["median"] for name, metric in case["metrics"].items()}
+        assert metrics["p_core"] >= 0.98 * metrics["p_train"] >= 0.98**2 * metrics["p_whole"] > 0, case["case"]
+        assert metrics["e2e_time"] > metrics["init_time"] + metrics["raw_train_time"] * 0.9
+
+
+def test_the_reports_and_the_table_are_there(bench: Finished) -> None:
+    assert bench.directory is not None
+    for name in ("report.html", "junit.xml", "results.json", "results.csv"):
+        assert (bench.directory / name).stat().st_size > 0
+        assert f"{bench.directory.name}/{name}" in bench.out
+    assert all(f"{suite}:CPU:1:2:1" in bench.out for suite in SUITES)
+
+
+# -- controls: what does not learn does not pass --------------------------------------------------------------
+
+
+def failed_converging(finished: Finished) -> None:
+    assert finished.code == 1, finished.out
+    assert "3 failed" in finished.out, finished.out
+    for case in finished.results["cases"]:
+        assert case["converged"] == 0
+        (target,) = [each for each in case["verdicts"]["test_converges"] if each["name"] == "target"]
+        assert not target["ok"]
+
+
+def test_a_learning_rate_of_zero_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    arguments = ["-k", "converges and 1:1:1", "--set=learning_rate=0", "--set=max_steps=20"]
+    failed_converging(run(repo, tmp_path, *arguments))
+
+
+def test_labels_that_belong_to_other_samples_fail(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    failed_converging(run(repo, tmp_path, "-k", "converges and 1:2:1", "--set=shuffle_labels=True"))
+
+
+def test_a_learning_rate_without_bound_is_a_loss_that_is_not_a_number(
+    repo: Path, torch_python: str, tmp_path: Path
+) -> None:
+    arguments = ["-k", "glm and converges and 1:2:1", "--set=learning_rate=1e30"]
+    finished = run(repo, tmp_path, *arguments)
+    assert finished.code == 1, finished.out
+    assert "NonFiniteLoss" in finished.out, finished.out
+
+
+def test_synthetic_data_give_throughput_and_nothing_else(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    finished = run(repo, tmp_path, "--nodes=1x1", "--synthetic", "-v")
+    assert finished.code == 0, finished.out
+    assert "test_converges" not in finished.out
+    assert [case["converged"] for case in finished.results["cases"]] == [None, None, None]
+
+
+# -- other ways to run -------------------------------------------------------------------------------------
+
+
+def test_torchrun_starts_the_ranks_as_well(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    finished = run(repo, tmp_path, "-k", "glm and converges and 1:2:1", "--launcher=torchrun")
+    assert finished.code == 0, finished.out
+    assert finished.directory is not None
+    logs = {path.name for path in finished.directory.glob("glm*/round1/*_noderank0/*.log")}
+    assert {"rank0.out.log", "rank1.out.log", "launcher.log"} <= logs
+
+
+def test_a_device_that_is_not_there_is_named(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has the device")
+    finished = run(repo, tmp_path, "-k", "glm and throughput", "--vendor=nvidia", "--scale=small", "--nodes=1x1")
+    assert finished.code == 1, finished.out
+    assert "cuda" in finished.out, finished.out
+
+
+# -- a rank that dies, a person who interrupts -------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run of a 2-rank training, caught while both ranks train."""
+    arguments = ["-k", "bert and converges and 1:2:1", "--set=learning_rate=0", "--set=max_steps=100000"]
+    process = subprocess.Popen(
+        command(tmp_path, *arguments),
+        cwd=repo,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: len(training(tmp_path)) == 2, 5 * MINUTES)
+    yield process
+    process.kill()
+
+
+def training(reports: Path) -> dict[int, int]:
+    """The pids of the ranks that have logged a step, by rank."""
+    found = {}
+    for rank, pid in ranks(reports).items():
+        logs = list(reports.glob(f"run*/*/round1/*/rank{rank}.out.log"))
+        if logs and b"STEP_END" in logs[0].read_bytes():
+            found[rank] = pid
+    return found
+
+
+def ranks(reports: Path) -> dict[int, int]:
+    """The pids of this run's ranks that live, by rank."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = dict(
+                entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if "=" in entry
+            )
+        except (OSError, UnicodeDecodeError):
+            continue
+        if environment.get("FLAGPERF_LOG_DIR", "").startswith(str(reports)) and "RANK" in environment:
+            found[int(environment["RANK"])] = int(folder.name)
+    return found
+
+
+def wait_until(condition: Any, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.1)
+
+
+def test_a_killed_rank_ends_the_round_and_is_named(started: subprocess.Popen[str], tmp_path: Path) -> None:
+    os.kill(training(tmp_path)[1], signal.SIGKILL)
+    out, _ = started.communicate(timeout=60)
+    assert started.returncode == 1
+    assert "round 1: rank 1 on localhost" in out, out
+    assert "SIGKILL" in out
+    assert ranks(tmp_path) == {}
+
+
+def test_ctrl_c_ends_the_ranks_and_keeps_what_there_is(started: subprocess.Popen[str], tmp_path: Path) -> None:
+    started.send_signal(signal.SIGINT)
+    out, _ = started.communicate(timeout=60)
+    assert started.returncode == pytest.ExitCode.INTERRUPTED, out
+    assert ranks(tmp_path) == {}
+    finished = Finished(started.returncode, out, tmp_path)
+    (case,) = finished.results["cases"]
+    assert case["outcomes"][0]["state"] == "interrupted"
+    assert finished.directory is not None
+    assert "STEP_END" in next(finished.directory.glob("*/round1/*/rank0.out.log")).read_text()
+
+
+def test_a_killed_harness_leaves_no_rank(started: subprocess.Popen[str], tmp_path: Path) -> None:
+    started.kill()
+    started.communicate(timeout=60)
+    wait_until(lambda: ranks(tmp_path) == {}, 30)
