@@ -33,9 +33,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 LENGTH, PREDICTIONS = 12, 3
 
 
-def context(
-    scale: str = "small", rank: int = 0, world_size: int = 1, synthetic: bool = False, **settings: Any
-) -> Any:
+def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic: bool = False, **settings: Any) -> Any:
     """What the loop would tell a step."""
     config: dict[str, Any] = {}
     files = [REPO / "flagperf_driver/defaults.py", SUITE / "config/_base.py"]
@@ -167,9 +165,7 @@ def check_shuffled_text_keeps_letters_and_loses_context() -> None:
         np.add.at(joint, (ids[:-1], ids[1:]), 1)
         joint /= joint.sum()
         product = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
-        return float(
-            (joint * np.log2(np.where(joint > 0, joint / np.where(product > 0, product, 1), 1))).sum()
-        )
+        return float((joint * np.log2(np.where(joint > 0, joint / np.where(product > 0, product, 1), 1))).sum())
 
     histogram, of_shuffled = (np.bincount(ids) / len(ids) for ids in (plain, shuffled))
     assert np.allclose(histogram, of_shuffled, atol=1e-3)
@@ -184,8 +180,7 @@ def check_shards_are_read_once_in_disjoint_equal_shares() -> None:
         write_shard(SCRATCH / "train" / f"part_{i}_of_3.hdf5", 100 * i, 20 + i)
     for world in (1, 2, 3):
         parts = [
-            numbers(shards.TrainShards(shard_context("train", rank=rank, world_size=world)))
-            for rank in range(world)
+            numbers(shards.TrainShards(shard_context("train", rank=rank, world_size=world))) for rank in range(world)
         ]
         together = list(itertools.chain(*parts))
         assert len({len(part) for part in parts}) == 1, "ranks make unequal numbers of steps"
@@ -396,9 +391,7 @@ def renamed_as_the_original_has_it(weights: dict[str, torch.Tensor]) -> dict[str
     def name(old: str) -> str:
         for ours, theirs in places.items():
             old = old.replace(ours, theirs)
-        return (
-            "module.bert_model_segment." if old.startswith("bert") else "module.heads_only_segment."
-        ) + old
+        return ("module.bert_model_segment." if old.startswith("bert") else "module.heads_only_segment.") + old
 
     return {name(key): tensor for key, tensor in weights.items()}
 
@@ -408,9 +401,7 @@ def check_both_checkpoint_layouts_load() -> None:
     layouts = {
         "plain.pt": weights,
         "original.pt": {"model": renamed_as_the_original_has_it(weights), "epoch": 3},
-        "unrounded.pt": {
-            key: tensor[:33] if tensor.shape[0] == 40 else tensor for key, tensor in weights.items()
-        },
+        "unrounded.pt": {key: tensor[:33] if tensor.shape[0] == 40 else tensor for key, tensor in weights.items()},
     }
     for name, content in layouts.items():
         saved(name, content)
@@ -419,9 +410,7 @@ def check_both_checkpoint_layouts_load() -> None:
         assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
         for key, tensor in loaded.state_dict().items():
             theirs = weights[key]
-            assert (
-                (tensor[:33] == theirs[:33]).all() if theirs.shape[0] == 40 else (tensor == theirs).all()
-            ), key
+            assert (tensor[:33] == theirs[:33]).all() if theirs.shape[0] == 40 else (tensor == theirs).all(), key
 
 
 def check_checkpoints_that_do_not_fit_say_why() -> None:
