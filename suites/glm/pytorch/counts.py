@@ -1,9 +1,9 @@
 """The small data: questions in the form of ReCoRD, made from a seed.
 
-A passage tells in words how many things somebody sold and bought; the query repeats one of the two facts with the
-number masked; the candidates are numbers in digits, each digit a token: both numbers of the passage and a near miss of
-each. Whoever looks only at the candidates, or only finds a number that the passage names, is right in one of four or
-one of two; the right one takes reading which number belongs to which thing, and spelling it.
+A passage tells in words how many things somebody sold and bought; the query says it again with one number masked; the
+candidates are numbers in digits, each digit a token: both numbers of the passage and a near miss of each. Whoever looks
+only at the candidates, or only finds a number that the passage names, is right in one of four or one of two; the right
+one takes reading which number is asked for, which is where in the query the mask stands, and spelling it.
 """
 
 from __future__ import annotations
@@ -28,30 +28,37 @@ def in_words(number: int) -> str:
 
 def near_miss(number: int, draw: random.Random) -> int:
     """Give a number that differs in one digit; neither of the two can be told from the other by itself."""
-    tens = [other for other in NUMBERS if other % 10 == number % 10 and other != number]
-    ones = [other for other in NUMBERS if other // 10 == number // 10 and other != number]
-    return draw.choice(draw.choice([tens, ones]))
+    tens, ones = divmod(number, 10)
+    if draw.random() < 0.5:
+        return 10 * draw.choice([other for other in range(2, 10) if other != tens]) + ones
+    return 10 * tens + draw.choice([other for other in range(1, 10) if other != ones])
 
 
-def example(sold: int, bought: int, draw: random.Random) -> Example:
+def example(sold: int, bought: int, draw: random.Random, most: int) -> Example:
     first, second = draw.sample(THINGS, 2)
     who = draw.choice(PEOPLE)
-    verb, thing, number = draw.choice([("sold", first, sold), ("bought", second, bought)])
-    numbers = _candidates(sold, bought, draw)
+    before, after, number = draw.choice(
+        [
+            ("sold", f"{first} and bought some {second} .", sold),
+            (f"sold some {first} and bought", f"{second} .", bought),
+        ]
+    )
+    wrong = sorted(_candidates(sold, bought, draw) - {number})
+    numbers = draw.sample([number, *draw.sample(wrong, most - 1)], most)
     return Example(
         passage=f"{who} sold {in_words(sold)} {first} and bought {in_words(bought)} {second} .",
-        before=verb,
-        after=f"{thing} .",
+        before=before,
+        after=after,
         candidates=[" ".join(str(candidate)) for candidate in numbers],
         right=frozenset({numbers.index(number)}),
     )
 
 
-def _candidates(sold: int, bought: int, draw: random.Random) -> list[int]:
+def _candidates(sold: int, bought: int, draw: random.Random) -> set[int]:
     found: set[int] = set()
     while len(found) < 4:
         found = {sold, bought, near_miss(sold, draw), near_miss(bought, draw)}
-    return draw.sample(sorted(found), 4)
+    return found
 
 
 Pair = frozenset[int]
@@ -63,11 +70,11 @@ def pairs(count: int, seed: int) -> frozenset[Pair]:
     return frozenset(random.Random(seed).sample(sorted(ALL_PAIRS, key=sorted), count))
 
 
-def examples(count: int, seed: int, allowed: frozenset[Pair]) -> list[Example]:
-    """Make examples of the allowed pairs only: two sets that share no pair share no fact."""
+def examples(count: int, seed: int, allowed: frozenset[Pair], most: int = 4) -> list[Example]:
+    """Make examples of the allowed pairs, with ``most`` candidates; two sets that share no pair share no fact."""
     draw = random.Random(seed)
     drawn = [draw.sample(sorted(pair), 2) for pair in draw.choices(sorted(allowed, key=sorted), k=count)]
-    return [example(sold, bought, draw) for sold, bought in drawn]
+    return [example(sold, bought, draw, most) for sold, bought in drawn]
 
 
 class Words:
@@ -75,7 +82,7 @@ class Words:
 
     def __init__(self) -> None:
         self.symbols = Symbols(pad=0, cls=1, mask=2, start=3, end=4)
-        others = ["and", "sold", "bought", "."]
+        others = ["and", "sold", "bought", "some", "."]
         words = [*map(str, range(10)), *ONES, *TENS, *THINGS, *PEOPLE, *others]
         self.ids = {word: place for place, word in enumerate(words, start=5)}
         self.size = 5 + len(self.ids)

@@ -117,17 +117,22 @@ def small(config: SimpleNamespace, count: int, seed: int, *, training: bool) -> 
     """Encode made questions; a pair of numbers is either for training or for the evaluation."""
     held_out = counts.pairs(config.eval_pairs, EVAL_SEED)
     allowed = counts.ALL_PAIRS - held_out if training else held_out
-    found = counts.examples(count, seed, allowed)
+    found = counts.examples(count, seed, allowed, config.max_candidates if training else 4)
     return cloze.encode(found, counts.Words(), config.max_seq_length, config.max_answer_length)
 
 
 def with_wrong_labels(data: ClozeSet, seed: int) -> ClozeSet:
-    """Call any one candidate of each example right, whichever it is: nothing can be learnt from this."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = (torch.rand(len(data), generator=generator) * data.candidates).long()
-    right = torch.zeros_like(data.right)
-    right[data.first[:-1] + drawn] = True
-    return replace(data, right=right)
+    """Give every example the candidates and the right answer of another: nothing can be learnt from this.
+
+    Calling one of its own candidates right would leave something: the candidates are about the text.
+    """
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    other = torch.empty_like(order)
+    other[order] = order.roll(1)
+    rows = data.first[other].repeat_interleave(data.candidates)
+    return replace(
+        data, text_start=data.text_start[rows], text_length=data.text_length[rows], mask_at=data.mask_at[rows]
+    )
 
 
 def synthetic(config: SimpleNamespace, count: int, seed: int) -> ClozeSet:

@@ -1,20 +1,20 @@
-"""The same model, small, on made questions: it learns to answer them in about half a minute on one core."""
+"""The same model, small, on made questions: it learns to answer them in about ten seconds on one core."""
 
 # -- data, made from the seed: see counts.py -------------------------------------------------------------------
 train_data = None
 eval_data = None
 vocab_file = None
 init_checkpoint = None
-train_examples = 6000
+train_examples = 12000
 eval_examples = 400
 eval_pairs = 400  # of the 2,556 pairs of numbers: only the evaluation asks about these
-max_seq_length = 20
+max_seq_length = 24
 max_answer_length = 3
-max_candidates = 4
+max_candidates = 2  # the right one and a wrong one; evaluation has four
 samples_per_item = max_candidates
 
 # -- model ---------------------------------------------------------------------------------------------------
-vocab_size = 52
+vocab_size = 53
 hidden_size = 96
 num_layers = 2
 num_attention_heads = 4
@@ -25,19 +25,19 @@ embedding_init_std = 0.1
 checkpoint_activations = False
 
 # -- training ------------------------------------------------------------------------------------------------
-train_batch_size = 32
+train_batch_size = 64
 eval_batch_size = 100
-max_steps = 250
+max_steps = 120
 seed = 42
 generative_weight = 1.0  # it starts from nothing, not from a model that fills blanks already
 learning_rate = 3e-3
 weight_decay = 0.01
 beta2 = 0.98
 lr_warmup_steps = 20
-lr_decay_steps = 250
+lr_decay_steps = 120
 precision = "fp32"
 
 # -- evaluation ----------------------------------------------------------------------------------------------
-eval_steps = 25
+eval_steps = 20
 eval_at_start = True
-log_freq = 25
+log_freq = 20
