@@ -108,8 +108,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     run = metafunc.config.stash.get(RUN, None)
     if "selected" not in metafunc.fixturenames or run is None:
         return
-    suite_folder = metafunc.definition.path.parent
-    chosen = [one for one in run.selection.cases if run.belongs(one, suite_folder)]
+    chosen = run.cases_of(metafunc.definition.path.parent)
     if "round_number" in metafunc.fixturenames:
         rounds = [_param(one, number) for one in chosen if not one.throughput_only for number in one.rounds]
         metafunc.parametrize(("selected", "round_number"), rounds or [pytest.param(None, 0, id="no-case")])

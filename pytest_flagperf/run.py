@@ -94,14 +94,28 @@ class Run:
 
     def covers(self, paths: Iterable[Path]) -> bool:
         """Whether a path to collect from holds suites or lies among them."""
-        folders = [root / "suites" for root in self.catalog.roots]
         given = [path.resolve() for path in paths]
-        return any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in given for folder in folders)
+        return any(
+            path.is_relative_to(folder) or folder.is_relative_to(path)
+            for path in given
+            for folder in self._suite_roots
+        )
 
-    def belongs(self, one: Selected, folder: Path) -> bool:
-        """Whether a test in a folder is about a case: among a model's tests about that model, elsewhere about all."""
-        is_model = folder.parent in {root / "suites" for root in self.catalog.roots}
-        return not is_model or folder == one.suite.path.parent
+    def cases_of(self, folder: Path) -> Sequence[Selected]:
+        """What a test in a folder is about: among a model's tests that model's cases, elsewhere all."""
+        is_model = folder.parent in self._suite_roots
+        return self._by_folder.get(folder, ()) if is_model else self.selection.cases
+
+    @cached_property
+    def _suite_roots(self) -> frozenset[Path]:
+        return frozenset(root / "suites" for root in self.catalog.roots)
+
+    @cached_property
+    def _by_folder(self) -> Mapping[Path, Sequence[Selected]]:
+        found: dict[Path, list[Selected]] = {}
+        for one in self.selection.cases:
+            found.setdefault(one.suite.path.parent, []).append(one)
+        return found
 
     def header(self) -> list[str]:
         """What was asked for, and what cannot run and why."""
