@@ -1,9 +1,10 @@
-"""What a step costs through our loop over the same training written out by hand.
+"""What a step costs through our loop over the same step written out by hand.
 
-    PYTHONPATH=. OMP_NUM_THREADS=1 TORCH_PYTHON benchmarks/loop_overhead.py [--steps N] [--repeats N]
+    PYTHONPATH=. OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TORCH_PYTHON benchmarks/loop_overhead.py
 
-Both train the same model on the same batches with the same optimizer, in one process, turn and turn about: what
-disturbs the machine disturbs both. The small model shows the microseconds, the larger one the percentage.
+The loop trains one model, and whenever it asks for its next batch, the hand-written step trains a twin on that batch:
+turn and turn about, step by step, so that whatever disturbs the machine disturbs both. A log point every 50 steps is
+told apart and shared out among its steps. The small model shows the microseconds, the larger one the percentage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import io
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from flagperf_driver.pytorch import Context, Steps
 from flagperf_driver.pytorch.loop import Training
 from flagperf_driver.pytorch.parts import context
 
-CPU = torch.device("cpu")
-Batches = list[tuple[Tensor, Tensor]]
+LOG_FREQ = 50
+WARM_UP = 100
 MODELS = {"small": (64, 2, 8), "larger": (384, 3, 64)}
 """By name: width, layers, batch size."""
 
@@ -38,65 +39,48 @@ def make_model(width: int, layers: int) -> nn.Module:
     return nn.Sequential(*hidden, nn.Linear(width, 10))
 
 
-def make_batches(width: int, size: int, count: int) -> Batches:
-    torch.manual_seed(1)
-    return [(torch.randn(size, width), torch.randint(10, (size,))) for _ in range(count)]
-
-
-Taken = tuple[float, float]
-"""Seconds by the clock, and of the processor: the second does not count what others do meanwhile."""
-
-
-def timed(action: Callable[[], None]) -> Taken:
-    clock, processor = time.perf_counter(), time.process_time()
-    action()
-    return time.perf_counter() - clock, time.process_time() - processor
-
-
-def by_hand(model: nn.Module, batches: Batches) -> Taken:
-    """The bare loop."""
+def bare_step(model: nn.Module) -> Callable[[Tensor, Tensor], None]:
+    """The step written by hand."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
     model.train()
 
-    def train() -> None:
-        for values, labels in batches:
-            loss = nn.functional.cross_entropy(model(values), labels)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+    def step(values: Tensor, labels: Tensor) -> None:
+        loss = nn.functional.cross_entropy(model(values), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
-    return timed(train)
-
-
-def by_loop(model: nn.Module, batches: Batches, folder: Path) -> Taken:
-    """The same through the loop, its log lines and its end included."""
-    values = {key: value for key, value in vars(defaults).items() if key[0] != "_" and key[0].islower()}
-    values.update(max_steps=len(batches), eval_at_start=False, log_freq=50, train_batch_size=len(batches[0][1]))
-    metric = {"name": "none", "direction": "higher", "unit": "", "target": 1.0}
-    body = {
-        "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
-        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "seed": 1, "scale": "small", "synthetic": False,
-        "throughput_only": False, "metric": metric, "sample_unit": "samples", "device": "cpu", "backend": "gloo",
-        "torch_plugin": None, "data_dir": None, "extern": None, "config": values,
-    }  # fmt: skip
-    case = driver.RunCase.from_json(body)
-    stream = io.StringIO()
-    rank = driver.Rank(case, driver.World(), perflog.PerfLog(0, stream), Heartbeat(folder / "rank0.progress"))
-    training = Training(rank, context(rank, CPU, Path()), steps(model, batches))
-    taken = timed(training.run)
-    records = perflog.read(io.BytesIO(stream.getvalue().encode()))
-    assert any(record.event == "FINISHED" for record in records)
-    return taken
+    return step
 
 
-def steps(model: nn.Module, batches: Batches) -> Steps:
+class TurnAbout:
+    """The loop's training data, which time both: what passes between two batches is a step of the loop."""
+
+    def __init__(self, width: int, size: int, step: Callable[[Tensor, Tensor], None], count: int) -> None:
+        torch.manual_seed(1)
+        self.batch = (torch.randn(size, width), torch.randint(10, (size,)))
+        self.step, self.count = step, count
+        self.bare: list[float] = []
+        self.loop: list[float] = []
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(self.count):
+            begin = time.perf_counter()
+            self.step(*self.batch)
+            between = time.perf_counter()
+            self.bare.append(between - begin)
+            yield self.batch
+            self.loop.append(time.perf_counter() - between)
+
+
+def steps(model: nn.Module, data: TurnAbout) -> Steps:
     def loss(_ctx: Context, module: nn.Module, batch: Any) -> Tensor:
         return nn.functional.cross_entropy(module(batch[0]), batch[1])
 
     return Steps(
         create_model=lambda _: model,
-        create_train_data=lambda _: batches,
-        create_eval_data=lambda _: [batches[0]],
+        create_train_data=lambda _: data,
+        create_eval_data=lambda _: [data.batch],
         calculate_loss=loss,
         evaluate_batch=lambda *_: torch.zeros(1),
         summarize=lambda *_: {"none": 0.0},
@@ -104,42 +88,50 @@ def steps(model: nn.Module, batches: Batches) -> Steps:
     )
 
 
-def measure(name: str, count: int, repeats: int, folder: Path) -> None:
+def rank(folder: Path, count: int) -> driver.Rank:
+    values = {key: value for key, value in vars(defaults).items() if key[0] != "_" and key[0].islower()}
+    values.update(max_steps=count, eval_at_start=False, log_freq=LOG_FREQ)
+    metric = {"name": "none", "direction": "higher", "unit": "", "target": 1.0}
+    case = {
+        "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
+        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "seed": 1, "scale": "small", "synthetic": False,
+        "throughput_only": False, "metric": metric, "sample_unit": "samples", "device": "cpu", "backend": "gloo",
+        "torch_plugin": None, "data_dir": None, "extern": None, "config": values,
+    }  # fmt: skip
+    beats = Heartbeat(folder / "rank0.progress")
+    return driver.Rank(driver.RunCase.from_json(case), driver.World(), perflog.PerfLog(0, io.StringIO()), beats)
+
+
+def measure(name: str, count: int, folder: Path) -> None:
     width, layers, size = MODELS[name]
-    batches = make_batches(width, size, count)
-    ways: dict[str, Callable[[], Taken]] = {
-        "bare": lambda: by_hand(make_model(width, layers), batches),
-        "loop": lambda: by_loop(make_model(width, layers), batches, folder),
-    }
-    for run in ways.values():
-        run()
-    taken: dict[str, list[Taken]] = {way: [] for way in ways}
-    for _ in range(repeats):
-        for way, run in ways.items():
-            taken[way].append(run())
-    for index, clock in enumerate(("wall", "cpu")):
-        report(f"{name} {clock}", {way: [one[index] / count * 1e6 for one in taken[way]] for way in ways})
+    data = TurnAbout(width, size, bare_step(make_model(width, layers)), count + 1)
+    who = rank(folder, count)
+    Training(who, context(who, torch.device("cpu"), folder), steps(make_model(width, layers), data)).run()
+    logged = [number % LOG_FREQ == 0 for number in range(1, count + 1)]
+    paired = list(zip(data.bare, data.loop, logged, strict=False))[WARM_UP:]
+    plain = [(bare * 1e6, loop * 1e6) for bare, loop, log in paired if not log]
+    report(name, plain, [loop * 1e6 for _, loop, log in paired if log])
 
 
-def report(name: str, taken: dict[str, list[float]]) -> None:
+def report(name: str, plain: list[tuple[float, float]], logged: list[float]) -> None:
+    bare, loop = [one for one, _ in plain], [other for _, other in plain]
+    log_point = statistics.median(logged) - statistics.median(loop)
     for label, of in (("min", min), ("median", statistics.median)):
-        bare, loop = of(taken["bare"]), of(taken["loop"])
-        over = loop - bare
+        over = of(loop) - of(bare) + log_point / LOG_FREQ
         print(
-            f"{name:11} {label:6} bare {bare:9.1f} us/step   loop {loop:9.1f} us/step   "
-            f"over {over:+7.1f} us ({over / bare:+.2%})"
+            f"{name:7} {label:7} bare {of(bare):8.1f} us/step   loop {of(bare) + over:8.1f} us/step   "
+            f"over {over:+6.1f} us ({over / of(bare):+.2%})   log point {log_point:5.0f} us"
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--repeats", type=int, default=9)
-    arguments = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=4000)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
+        count = parser.parse_args().steps
         for name in MODELS:
-            measure(name, arguments.steps, arguments.repeats, Path(folder))
+            measure(name, count, Path(folder))
 
 
 if __name__ == "__main__":

@@ -99,7 +99,10 @@ class Training:
         self.evaluated = Evaluated()
         self.timeline = Timeline(ctx.device, self.config.timing_warmup_steps)
         self._autocast = devices.autocast(self.config.precision, ctx.device)
+        # Looked up at every step, so not through the config.
         self._accumulation = self.config.gradient_accumulation_steps
+        self._max_norm = self.config.max_grad_norm
+        self._eval_steps, self._checkpoint_steps = self.config.eval_steps, self.config.checkpoint_steps
         self._losses = torch.zeros(max(1, self.config.log_freq), device=ctx.device).unbind()
         self._loss = math.nan
         self._rate = 0.0
@@ -187,10 +190,10 @@ class Training:
     def _update(self) -> None:
         """Let the optimizer use the gradients."""
         optimizer, scaler = self.parts.optimizer, self.parts.scaler
-        if self.config.max_grad_norm is not None:
+        if self._max_norm is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(self._trained, self.config.max_grad_norm)
+            torch.nn.utils.clip_grad_norm_(self._trained, self._max_norm)
         if scaler is None:
             optimizer.step()
         else:
@@ -204,10 +207,9 @@ class Training:
 
     def _look_up(self) -> str | None:
         """Log, evaluate and save where it is time; gives the reason to stop, if there is one."""
-        step, config = self.progress.step, self.config
-        every = config.eval_steps
-        evaluates = bool(every) and step % every == 0 and self._may_evaluate()
-        saves = bool(config.checkpoint_steps) and step % config.checkpoint_steps == 0
+        step = self.progress.step
+        evaluates = bool(self._eval_steps) and step % self._eval_steps == 0 and self._may_evaluate()
+        saves = bool(self._checkpoint_steps) and step % self._checkpoint_steps == 0
         ends = step == self._last_step
         if not (evaluates or saves or ends or step == self._next_log):
             return None

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import distributed as dist
 from torch import nn
-from toy import EVAL, Classifier, Toy, config, eval_data, samples, train  # type: ignore[import-not-found]
+from toy import EVAL, Classifier, Toy, eval_data, samples, train  # type: ignore[import-not-found]
+from toy_case import config  # type: ignore[import-not-found]
 
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
