@@ -16,6 +16,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+import orjson
+
 from flagperf_driver import events, perflog
 
 CHATTER = (
@@ -56,7 +58,7 @@ def measure(path: Path, wanted: Collection[str] | None) -> tuple[int, perflog.Dr
     dropped = perflog.Dropped()
     start, cpu = time.perf_counter(), time.process_time()
     with path.open("rb", buffering=0) as stream:
-        records = sum(1 for _ in perflog.read(stream, dropped, wanted))
+        records = sum(1 for _ in perflog.read(stream, dropped, wanted, orjson.loads))
     return records, dropped, time.perf_counter() - start, time.process_time() - cpu
 
 

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import orjson
+
 from flagperf_driver import events, perflog
 from flagperf_driver.perflog import number
 
@@ -134,7 +136,7 @@ def read_rank(path: Path, rank: int, target: Target) -> RankLog:
     reader = _Reader(log, target)
     try:
         with path.open("rb") as stream:
-            for record in perflog.read(stream, dropped):
+            for record in perflog.read(stream, dropped, loads=orjson.loads):
                 reader.take(record)
             log.bytes = stream.tell()
     except OSError:
