@@ -32,7 +32,7 @@ checkpoint_activations = True  # 8 examples are 80 sequences of 512: too many fo
 # -- training ------------------------------------------------------------------------------------------------
 train_batch_size = 8  # examples, each with up to max_candidates sequences
 eval_batch_size = 8
-max_steps = 86767  # 5,553,080 examples at 64 a step
+max_steps = 86766  # 5,553,080 examples at 64 a step
 seed = 10483
 optimizer = "adamw"
 learning_rate = 1e-5
