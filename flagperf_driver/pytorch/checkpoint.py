@@ -24,17 +24,21 @@ class CheckpointError(RuntimeError):
 
 def path(rank: Rank) -> Path | None:
     """Where this round's checkpoint lies; None where the config asks for none."""
-    folder = rank.config.checkpoint_dir
-    if folder is None:
+    folder, steps = rank.config.checkpoint_dir, rank.config.checkpoint_steps
+    if folder is None and not steps:
         return None
+    if folder is None or not Path(folder).is_absolute():
+        raise CheckpointError(
+            f"checkpoint_dir is {folder!r} and checkpoint_steps {steps!r}: checkpoints need a folder that a later "
+            "round finds again; give its absolute path"
+        )
     return Path(folder) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}.pt"
 
 
 def save(rank: Rank, parts: Parts, device: torch.device, progress: dict[str, Any]) -> None:
     """Write what ``load`` needs; every rank must call it."""
     target = path(rank)
-    if target is None:
-        raise CheckpointError("checkpoint_steps is set and checkpoint_dir is not: say where checkpoints go")
+    assert target is not None, "looked at when the training began"
     weights = _weights(parts, sharded=rank.config.parallel == "fsdp" and rank.world.world_size > 1)
     random_states = distributed.gather(_random_state(device))
     if rank.world.rank:

@@ -116,8 +116,7 @@ def shard(model: nn.Module, device: torch.device, world_size: int) -> nn.Module:
 def unwrap(model: nn.Module) -> nn.Module:
     """The suite's own module; sharding changes it in place, so that there is nothing to take off."""
     inner = getattr(model, "module", None)
-    wrapped = inner is not None and type(model).__name__ == "DistributedDataParallel"
-    return inner if wrapped else model
+    return inner if isinstance(inner, nn.Module) and hasattr(model, "no_sync") else model
 
 
 @contextlib.contextmanager

@@ -25,6 +25,9 @@ from flagperf_driver.pytorch.feed import feed
 from flagperf_driver.pytorch.parts import Parts, build, context, description, with_vendor
 from flagperf_driver.pytorch.steps import Context, Steps
 
+LONGEST_WINDOW = 1000
+"""Steps between two log points at most, whatever log_freq says: what is not looked at must be kept."""
+
 
 class NonFiniteLoss(ArithmeticError):
     """The loss is NaN or infinite: what follows would be no training."""
@@ -47,8 +50,9 @@ def _run(steps: Steps, suite_dir: Path, rank: Rank) -> None:
     device = devices.find(case.device, case.torch_plugin, world.local_rank, world.local_world_size)
     with distributed.joined(case.backend, device, world.world_size, rank.config.init_timeout_s):
         steps, replaced = with_vendor(steps, case.extern)
-        Training(rank, context(rank, device, suite_dir), steps, replaced).run()
-    rank.heartbeat.beat(0, heartbeat.DONE)
+        training = Training(rank, context(rank, device, suite_dir), steps, replaced)
+        training.run()
+    rank.heartbeat.beat(training.progress.step, heartbeat.DONE)
 
 
 def _leave() -> None:
@@ -103,7 +107,10 @@ class Training:
         self._accumulation = self.config.gradient_accumulation_steps
         self._max_norm = self.config.max_grad_norm
         self._eval_steps, self._checkpoint_steps = self.config.eval_steps, self.config.checkpoint_steps
-        self._losses = torch.zeros(max(1, self.config.log_freq), device=ctx.device).unbind()
+        self._max_samples = None if self.for_throughput else self.config.max_samples
+        # One place for each step of a window, on the device.
+        self._window = max(1, min(self.config.log_freq, LONGEST_WINDOW))
+        self._losses = torch.zeros(self._window, device=ctx.device).unbind()
         self._loss = math.nan
         self._rate = 0.0
         self._next_log = 1
@@ -261,16 +268,16 @@ class Training:
                 "input_wait": window.waiting,
             },
         )
-        if self.config.max_samples and progress.samples >= self.config.max_samples:
+        if self._max_samples and progress.samples >= self._max_samples:
             return "max_samples"
         return "deadline" if someone_late else None
 
     def _plan_next_log(self, samples_per_step: float) -> None:
         """At the next multiple of log_freq, or sooner where max_samples will be reached sooner."""
-        step, every = self.progress.step, max(1, self.config.log_freq)
+        step, every = self.progress.step, self._window
         ahead = every - step % every
-        if self.config.max_samples and samples_per_step:
-            left = (self.config.max_samples - self.progress.samples) / samples_per_step
+        if self._max_samples and samples_per_step:
+            left = (self._max_samples - self.progress.samples) / samples_per_step
             ahead = min(ahead, max(1, math.ceil(left)))
         self._next_log = step + ahead
 

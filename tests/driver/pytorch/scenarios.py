@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,9 +21,10 @@ from toy import EVAL, Classifier, Toy, eval_data, samples, train  # type: ignore
 from toy_case import config  # type: ignore[import-not-found]
 
 from flagperf_driver.driver import Config
+from flagperf_driver.pytorch import clock, distributed, optimizers, schedules
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, optimizers, schedules
 from flagperf_driver.pytorch.evaluation import evaluate
+from flagperf_driver.pytorch.feed import feed
 from flagperf_driver.pytorch.steps import Context
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -159,6 +163,82 @@ def schedule(steps: int, **settings: Any) -> list[float]:
     return rates
 
 
+class Ticks:
+    """A device's timeline by hand: each mark is where the test has put the clock."""
+
+    now, made = 0.0, 0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        Ticks.made += 1
+
+    def record(self) -> None:
+        self.at = Ticks.now
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, later: Ticks) -> float:
+        return (later.at - self.at) * 1e3
+
+
+def device_clock() -> dict[str, Any]:
+    """Two windows of two steps of two micro-steps: each waits 1 s and works 10 s, and 100 s pass between windows."""
+    real = devices.backend
+    devices.backend = lambda _device: SimpleNamespace(Event=Ticks)  # type: ignore[assignment,return-value]
+    timeline = clock.Timeline(torch.device("meta"), warmup_steps=1)
+    devices.backend = real
+    windows = []
+    for _ in range(2):
+        timeline.resume()
+        for _ in range(2):
+            for _ in range(2):
+                Ticks.now += 1
+                timeline.begin()
+                Ticks.now += 10
+                timeline.end()
+            timeline.step(3)
+        Ticks.now += 1
+        timeline.begin()
+        timeline.drop()
+        window = timeline.close()
+        windows.append([window.steps, window.seconds, window.waiting, window.samples])
+        Ticks.now += 100
+    totals = timeline.totals
+    return {
+        "name": timeline.marks.name,
+        "windows": windows,
+        "totals": [totals.compute, totals.waiting, totals.measured_compute, totals.measured_samples],
+        "step_time": totals.step_time(),
+        "events": Ticks.made,
+    }
+
+
+def copied_aside() -> list[Any]:
+    """What the feed asks of a device with streams."""
+    asked: list[Any] = []
+
+    class Stream:
+        def wait_stream(self, _other: Any) -> None:
+            asked.append("wait")
+
+    @contextlib.contextmanager
+    def stream(_stream: Stream) -> Iterator[None]:
+        asked.append("aside")
+        yield
+        asked.append("back")
+
+    real = devices.backend
+    fake = SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)
+    devices.backend = lambda _device: fake  # type: ignore[assignment,return-value]
+    elsewhere: Any = SimpleNamespace(type="elsewhere")
+    ctx = Context(config=Config(config()), device=elsewhere)
+    steps = replace(Toy().steps(), prepare_batch=lambda _, batch: batch)
+    for batch in feed(ctx, steps, [torch.zeros(1), torch.ones(1)], 1):
+        asked.append(float(batch))
+    devices.backend = real
+    return asked
+
+
 def told(action: Callable[[], Any]) -> str:
     """What the error says."""
     try:
@@ -173,6 +253,8 @@ def units() -> dict[str, Any]:
     moved = devices.to_device(nested, torch.device("meta"))
     groups = optimizers.parameter_groups(nn.Linear(3, 3), 0.1)
     return {
+        "device_clock": device_clock(),
+        "copied_aside": copied_aside(),
         "lamb": lamb(),
         "linear": schedule(8, lr_schedule="linear", lr_warmup_steps=2, max_steps=6),
         "cosine": schedule(6, lr_schedule="cosine", lr_decay_steps=4),
@@ -228,6 +310,8 @@ def for_one() -> dict[str, Any]:
         "late": train(eval_start_steps=10, eval_at_start=False),
         "seed7": train(seed=7),
         "lamb": train(optimizer="lamb", weight_decay=0.01),
+        "nowhere": train(checkpoint_steps=5),
+        "rare": train(log_freq=10**9, eval_steps=None, max_steps=9),
     }
 
 

@@ -200,6 +200,16 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_been(alone: Found) ->
     assert alone.value("resumed", "left") == ["toy_pytorch_CPU_1_1_1_round1.finished.pt"]
 
 
+def test_checkpoints_need_a_place_before_the_training_begins(alone: Found) -> None:
+    trained = alone["nowhere"]
+    assert (trained.error or "").startswith("CheckpointError: checkpoint_dir is None and checkpoint_steps 5")
+    assert "TRAIN_START" not in trained.names
+
+
+def test_a_training_that_hardly_logs_tells_its_first_and_last_step(alone: Found) -> None:
+    assert list(alone["rare"].losses) == [1, 9]
+
+
 def test_a_checkpoint_of_another_training_is_refused(alone: Found) -> None:
     error = alone.within("resumed", "other").error
     assert error is not None

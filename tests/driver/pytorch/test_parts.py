@@ -51,6 +51,22 @@ def test_what_cannot_be_is_said_with_what_can(alone: Found, scenario: str, words
     assert [word for word in words if word not in told] == []
 
 
+def test_device_events_part_work_from_waiting(alone: Found) -> None:
+    found = alone.value("units", "device_clock")
+    assert found["name"] == "device events"
+    # Four micro-steps of 1 s + 10 s in a window; neither the dropped one nor the time between windows counts.
+    assert found["windows"] == [[2, 44.0, 4.0, 6], [2, 44.0, 4.0, 6]]
+    compute, waiting, measured_compute, measured_samples = found["totals"]
+    assert (compute, waiting) == (80.0, 8.0)
+    assert (measured_compute, measured_samples) == (60.0, 9), "the first of four steps is warm-up"
+    assert found["step_time"] == {"mean": 22.0, "p50": 22.0, "p90": 22.0, "p99": 22.0}
+    assert found["events"] <= 11, "events are used again"
+
+
+def test_batches_are_copied_aside_and_waited_for(alone: Found) -> None:
+    assert alone.value("units", "copied_aside") == ["aside", "back", "wait", 1.0]
+
+
 def test_tensors_reach_the_device_however_nested(alone: Found) -> None:
     assert alone.value("units", "moved") == ["meta", "meta", "meta", ["text", 3]]
 
