@@ -106,7 +106,8 @@ class Training:
         # Looked up at every step, so not through the config.
         self._accumulation = self.config.gradient_accumulation_steps
         self._max_norm = self.config.max_grad_norm
-        self._eval_steps, self._checkpoint_steps = self.config.eval_steps, self.config.checkpoint_steps
+        self._eval_steps: int = self.config.eval_steps or 0
+        self._checkpoint_steps: int = 0 if self.for_throughput else self.config.checkpoint_steps or 0
         self._max_samples = None if self.for_throughput else self.config.max_samples
         # One place for each step of a window, on the device.
         self._window = max(1, min(self.config.log_freq, LONGEST_WINDOW))
@@ -135,7 +136,8 @@ class Training:
         devices.synchronize(self.ctx.device)
         self.progress.train_time += time.perf_counter() - self._begin
         self.log(events.TRAIN_END, {"reason": reason})
-        checkpoint.finish(self.rank)
+        if not self.for_throughput:
+            checkpoint.finish(self.rank)
         self.log(events.FINISHED, self._finished(reason))
 
     def _train(self, random_state: dict[str, Any] | None) -> str:
@@ -156,7 +158,6 @@ class Training:
                     "the training data give no whole step in an epoch on this rank: "
                     f"one needs {self._accumulation} batch(es) of {self.config.train_batch_size}"
                 )
-            self.progress.epoch, self.progress.position = epoch, 0
             reason = self._epoch_end(epoch)
             if reason:
                 return reason
@@ -215,15 +216,15 @@ class Training:
     def _look_up(self) -> str | None:
         """Log, evaluate and save where it is time; gives the reason to stop, if there is one."""
         step = self.progress.step
-        evaluates = bool(self._eval_steps) and step % self._eval_steps == 0 and self._may_evaluate()
-        saves = bool(self._checkpoint_steps) and step % self._checkpoint_steps == 0
-        ends = step == self._last_step
+        evaluates = self._eval_steps > 0 and step % self._eval_steps == 0 and self._may_evaluate()
+        saves = self._checkpoint_steps > 0 and step % self._checkpoint_steps == 0
+        ends = self._last_step is not None and step >= self._last_step
         if not (evaluates or saves or ends or step == self._next_log):
             return None
         reason = self._log_point()
         if evaluates and self._evaluate(events.EVALUATE):
             reason = "target"
-        elif saves:
+        elif saves and not ends:
             self._save()
         self.timeline.resume()
         return reason or (self._limit_reason() if ends else None)
@@ -232,6 +233,7 @@ class Training:
         evaluates = self.config.eval_steps is None and self._may_evaluate()
         ends = epoch == self.config.max_epochs and not self.for_throughput
         reason = self._log_point() if evaluates or ends else None
+        self.progress.epoch, self.progress.position = epoch, 0
         self.log(events.EPOCH_END, {"epoch": epoch})
         if evaluates and self.evaluated.step != self.progress.step and self._evaluate(events.EVALUATE):
             reason = "target"
@@ -289,7 +291,7 @@ class Training:
         what = (
             f"the loss of step {bad[0][0]} is {bad[0][1]} on rank {self.ctx.rank}"
             if bad
-            else (f"the loss of a step from {first} to {last} is {self._loss} on another rank")
+            else f"the loss of a step from {first} to {last} is {self._loss} on another rank"
         )
         raise NonFiniteLoss(
             f"{what} (precision {self.config.precision}, learning rate {self._rate:g}): the training has "
@@ -354,7 +356,7 @@ class Training:
 
     def _resume(self) -> dict[str, Any] | None:
         """Go on from the checkpoint, if there is one; gives the random state to begin with."""
-        found = checkpoint.load(self.rank, self.parts)
+        found = None if self.for_throughput else checkpoint.load(self.rank, self.parts)
         if found is None:
             return None
         random_state: dict[str, Any] = found.pop("random")

@@ -88,6 +88,13 @@ def test_however_it_stops_the_end_is_evaluated(alone: Found) -> None:
     assert [one["step"] for one in alone["epochs"].of("EVALUATE")] == [10, 20]
 
 
+def test_a_step_belongs_to_the_epoch_it_was_in(alone: Found) -> None:
+    ends = alone["epochs"].of("STEP_END")
+    assert [(end["step"], end["epoch"]) for end in ends] == [(1, 1), (10, 1), (20, 2)]
+    assert [end["epoch"] for end in alone["epochs"].of("EPOCH_END")] == [1, 2]
+    assert alone["epochs"].finished["epochs"] == 2
+
+
 def test_a_target_met_at_the_end_is_converged(alone: Found) -> None:
     assert alone["lower"].finished["converged"] is True
     assert alone["strong"].finished["converged"] is False
