@@ -32,6 +32,7 @@ from .results.outcome import Outcome, measure
 from .results.verdicts import OneCard, Verdict
 from .round import Progress, run_round
 from .runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
+from .runtime.sourced import sourced
 from .selection import Selected, Selection, select
 from .settings import COMMAND_LINE, Settings, read_settings
 
@@ -96,9 +97,7 @@ class Run:
         """Whether a path to collect from holds suites or lies among them."""
         given = [path.resolve() for path in paths]
         return any(
-            path.is_relative_to(folder) or folder.is_relative_to(path)
-            for path in given
-            for folder in self._suite_roots
+            path.is_relative_to(folder) or folder.is_relative_to(path) for path in given for folder in self._suite_roots
         )
 
     def cases_of(self, folder: Path) -> Sequence[Selected]:
@@ -222,15 +221,18 @@ class Run:
         return self._interpreter(self.plan(one), one.vendor)
 
     def _interpreter(self, plan: Plan, vendor: Vendor) -> Interpreter:
+        config = self._case_folder(plan, vendor) / "config"
+        files = (*requirements(self.catalog, plan.case.framework_name, vendor), config / "requirements.txt")
         wanted = Wanted(
             plan.case.framework_name,
-            requirements(self.catalog, plan.case.framework_name, vendor),
+            tuple(file for file in files if file.is_file()),
             python=self.settings.python if plan.runtime == "host" else None,
             pip_source=self.settings.pip_source,
         )
+        prepare = runtimes()[plan.runtime]
         try:
             hosts = self._fleet.take(plan.case.nnodes)
-            return _same([runtimes()[plan.runtime](host, wanted, self._passing) for host in hosts])
+            return _same([sourced(host, prepare(host, wanted, self._prepares), config) for host in hosts])
         except (RuntimeSetupError, HostError) as error:
             raise Problems([str(error)]) from error
         finally:
@@ -278,11 +280,14 @@ class Run:
         """What of the suites and the vendors goes to the hosts, by the name it has there."""
         suite = self.catalog.suite(plan.case.model, plan.case.framework)
         trees = {f"suites/{plan.case.model}": suite.path.parent, f"vendors/{vendor.name}": vendor.path}
-        own = self.catalog.case_folder(suite, vendor)
+        own = self._case_folder(plan, vendor)
         if own.is_dir():
             trees[f"vendors/{vendor.name}/{suite.folder}"] = own
         shared = suite.root / "suites" / "common"
         return trees | ({"suites/common": shared} if shared.is_dir() else {})
+
+    def _case_folder(self, plan: Plan, vendor: Vendor) -> Path:
+        return self.catalog.case_folder(self.catalog.suite(plan.case.model, plan.case.framework), vendor)
 
     def _lease(self, plan: Plan, vendor: Vendor) -> Any:
         chip = vendor.chips.get(plan.case.hardware)
@@ -376,9 +381,10 @@ class Run:
             return nullcontext()
         return Follower(directory, self.watch.log)
 
-    def _passing(self, text: str) -> None:
+    def _prepares(self, text: str) -> None:
+        """That an environment is built is worth a line that stays; its hundred steps are not."""
         if self.watch is not None:
-            self.watch.passing(text)
+            (self.watch.note if text.startswith(("building", "another")) else self.watch.passing)(text)
 
     def _note(self, text: str) -> None:
         if self.watch is not None:

@@ -107,7 +107,7 @@ def _plan(
 ) -> Plan:
     config = resolved.config
     declared, own = suite.scales[scale], catalog.case_folder(suite, vendor)
-    facts = _facts(case, vendor, scale, synthetic, runtime) | _code(suite, vendor, own)
+    facts = _facts(case, vendor, scale, synthetic, runtime) | _code(suite, own)
     least = config["min_efficiency"]
     return Plan(
         case=case,
@@ -175,10 +175,10 @@ def _facts(case: Case, vendor: Vendor, scale: str, synthetic: bool, runtime: str
     }
 
 
-def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
+def _code(suite: Suite, own: Path) -> dict[str, object]:
     return {
         "suite_code": code_hash(suite.path, suite.root / "suites" / "common"),
-        "vendor_code": code_hash(own, vendor.path / "device.py"),
+        "vendor_code": code_hash(own),
         "driver_code": code_hash(_DRIVER),
         "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
     }
