@@ -4,7 +4,7 @@
 
 The loop trains one model, and whenever it asks for its next batch, the hand-written step trains a twin on that batch:
 turn and turn about, step by step, so that whatever disturbs the machine disturbs both. A log point every 50 steps is
-told apart and shared out among its steps. The small model shows the microseconds, the larger one the percentage.
+told apart and shared out among its steps. The tiny model shows the microseconds, the largest the percentage.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from flagperf_driver.pytorch.parts import context
 
 LOG_FREQ = 50
 WARM_UP = 100
-MODELS = {"small": (64, 2, 8), "larger": (384, 3, 64)}
-"""By name: width, layers, batch size."""
+MODELS = {"tiny": (64, 2, 8, 4000), "middle": (384, 3, 64, 2000), "suite": (1024, 3, 128, 500)}
+"""By name: width, layers, batch size, steps. The last one's step takes as long as the quickest suite's, small scale."""
 
 
 def make_model(width: int, layers: int) -> nn.Module:
@@ -102,8 +102,9 @@ def rank(folder: Path, count: int) -> driver.Rank:
     return driver.Rank(driver.RunCase.from_json(case), driver.World(), perflog.PerfLog(0, io.StringIO()), beats)
 
 
-def measure(name: str, count: int, folder: Path) -> None:
-    width, layers, size = MODELS[name]
+def measure(name: str, times: int, folder: Path) -> None:
+    width, layers, size, count = MODELS[name]
+    count *= times
     data = TurnAbout(width, size, bare_step(make_model(width, layers)), count + 1)
     who = rank(folder, count)
     Training(who, context(who, torch.device("cpu"), folder), steps(make_model(width, layers), data)).run()
@@ -126,12 +127,12 @@ def report(name: str, plain: list[tuple[float, float]], logged: list[float]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--times", type=int, default=1, help="so many times the usual number of steps")
+    times = parser.parse_args().times
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        count = parser.parse_args().steps
         for name in MODELS:
-            measure(name, count, Path(folder))
+            measure(name, times, Path(folder))
 
 
 if __name__ == "__main__":
