@@ -341,7 +341,12 @@ class Training:
         end = None
         if hasattr(data, "__len__"):
             end = int(distributed.least([len(data)], self.ctx.device)[0])
-        batches = feed(self.ctx, self.steps, data, self.progress.position, end)
+        start = self.progress.position
+        if start and hasattr(data, "skip"):
+            # Cheaper than to read what was trained on before the checkpoint, only to throw it away.
+            data.skip(start)
+            start, end = 0, end if end is None else end - start
+        batches = feed(self.ctx, self.steps, data, start, end)
         if random_state is not None:
             checkpoint.restore_random(random_state, self.ctx.device)
         return batches

@@ -92,7 +92,8 @@ class Steps:
     create_model: Callable[[Context], nn.Module]
     """On the CPU, the same weights on every rank (torch is seeded before it)."""
     create_train_data: Callable[[Context], Iterable[Batch]]
-    """One pass is one epoch of this rank's share; ``set_epoch(int)`` is called where it has one."""
+    """One pass is one epoch of this rank's share. Where it has them, ``set_epoch(int)`` is called before each pass and
+    ``skip(batches)`` where a resumed training begins the next pass late."""
     create_eval_data: Callable[[Context], Iterable[Batch]]
     """This rank's share; the shares are disjoint and together exactly the set. It may be empty."""
     calculate_loss: Callable[[Context, nn.Module, Batch], Tensor]

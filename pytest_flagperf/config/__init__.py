@@ -1,6 +1,16 @@
 """A case's config: its layers merged, checked, and each value with the file and line it came from."""
 
-from .layers import DEFAULTS, Deviation, Resolved, Value, parse_settings, resolve
+from .layers import DATA_KEYS, DEFAULTS, Deviation, Resolved, Value, parse_settings, resolve
 from .module import ConfigError, load
 
-__all__ = ["DEFAULTS", "ConfigError", "Deviation", "Resolved", "Value", "load", "parse_settings", "resolve"]
+__all__ = [
+    "DATA_KEYS",
+    "DEFAULTS",
+    "ConfigError",
+    "Deviation",
+    "Resolved",
+    "Value",
+    "load",
+    "parse_settings",
+    "resolve",
+]

@@ -10,8 +10,8 @@ from typing import Protocol
 import flagperf_driver
 
 from ..case import Case, Shape
-from ..catalog import RUNTIMES, Catalog, Suite, Vendor
-from ..config import ConfigError, Resolved, Value, parse_settings, resolve
+from ..catalog import RUNTIMES, Catalog, DataItem, Suite, Vendor
+from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, resolve
 from ..launch import DEFAULT as DEFAULT_LAUNCHER
 from ..launch import launchers
 from ..problems import Problems, near
@@ -127,13 +127,19 @@ def _plan(
         extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
         values=resolved.values,
         deviations=resolved.deviations,
-        manifest=declared.data,
+        manifest=_manifest(declared.data, resolved),
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
         min_efficiency=float(least) if isinstance(least, (int, float)) else vendor.min_efficiency,
         hosts=_hosts(hosts, case.shape),
         fingerprint=fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
     )
+
+
+def _manifest(declared: Sequence[DataItem], resolved: Resolved) -> tuple[DataItem, ...]:
+    """What the data directory must hold, without what the config replaced by data of another name."""
+    replaced = {deviation.reference for deviation in resolved.deviations if deviation.key in DATA_KEYS}
+    return tuple(item for item in declared if item.path not in replaced)
 
 
 def _given(

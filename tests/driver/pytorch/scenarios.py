@@ -297,6 +297,7 @@ def for_one() -> dict[str, Any]:
         "synthetic": train(target=0.5, synthetic=True),
         "lower": train(target=0.0, max_steps=2),
         "bent": train(norm=True, dropout=0.5),
+        "skipping": resumed(skips=True),
         "lr0": train(learning_rate=0),
         "untrained": train(learning_rate=0, max_steps=1),
         "clipped": train(optimizer="sgd", learning_rate=1.0, max_grad_norm=1e-3, max_steps=1, eval_steps=None),

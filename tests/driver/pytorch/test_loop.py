@@ -207,6 +207,12 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_been(alone: Found) ->
     assert alone.value("resumed", "left") == ["toy_pytorch_CPU_1_1_1_round1.finished.pt"]
 
 
+def test_data_that_can_skip_are_not_read_up_to_where_the_training_goes_on(alone: Found) -> None:
+    whole, second = (alone.within("skipping", name) for name in ("whole", "second"))
+    assert second.losses == {step: loss for step, loss in whole.losses.items() if step > 5}
+    assert second.finished["epochs"] == whole.finished["epochs"] == 1
+
+
 def test_checkpoints_need_a_place_before_the_training_begins(alone: Found) -> None:
     trained = alone["nowhere"]
     assert (trained.error or "").startswith("CheckpointError: checkpoint_dir is None and checkpoint_steps 5")

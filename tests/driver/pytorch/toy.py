@@ -72,6 +72,23 @@ class TrainData:
             yield {"values": self.values[mine], "labels": self.labels[mine]}
 
 
+class SkippingData(TrainData):
+    """Begins a pass late without making what comes before it."""
+
+    first = 0
+
+    def skip(self, batches: int) -> None:
+        self.first = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        first, self.first = self.first, 0
+        return (batch for number, batch in enumerate(super().__iter__()) if number >= first)
+
+
+def train_data(ctx: Context) -> TrainData:
+    return SkippingData(ctx) if ctx.config.skips else TrainData(ctx)
+
+
 def eval_data(ctx: Context) -> list[Any]:
     values, labels = samples(EVAL, seed=1)
     shares = {
@@ -111,7 +128,7 @@ class Toy:
     def steps(self) -> Steps:
         return Steps(
             create_model=lambda ctx: Classifier(ctx.config),
-            create_train_data=TrainData,
+            create_train_data=train_data,
             create_eval_data=eval_data,
             calculate_loss=self.loss,
             evaluate_batch=self.evaluate,

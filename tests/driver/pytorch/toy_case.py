@@ -13,7 +13,8 @@ BENDS = {
     "nan_at": None,  # (rank, step)
     "stop_at": None,  # (rank, step) that raises
     "eval_shares": "even",  # even, uneven, one
-    "short_rank": None,  # this rank has a batch less
+    "short_rank": None,
+    "skips": False,  # this rank has a batch less
     "no_data": False,
     "compile_with": None,  # a backend of torch.compile
 }

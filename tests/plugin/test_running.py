@@ -1,0 +1,169 @@
+"""The pytest surface: how runs end, what they leave, and what is left behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from .conftest import Toy
+
+pytestmark = pytest.mark.slow
+
+
+# -- running ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_passes_and_leaves_its_reports(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha")
+    result.assert_outcomes(passed=5, deselected=5)
+    (run,) = toy.runs
+    assert {"report.html", "junit.xml", "results.json", "results.csv"} <= {path.name for path in run.iterdir()}
+    with (run / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["case"] for row in rows] == ["alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"]
+    results = json.loads((run / "results.json").read_text())
+    assert results["schema"] >= 1
+    assert "alpha:plain:CPU:1:2:1" in (run / "report.html").read_text()
+    result.stdout.fnmatch_lines(["*alpha:plain:CPU:1:2:1*", f"*{run}/report.html*"])
+
+
+def test_junit_carries_the_metrics(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1 and converges")
+    tree = ET.parse(toy.runs[0] / "junit.xml")
+    properties = {item.get("name"): item.get("value") for item in tree.iter("property")}
+    assert any(name and "p_core" in name for name in properties)
+
+
+def test_reports_that_the_user_asked_for_are_where_they_were_asked_for(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1", "--html=mine.html", "--junitxml=mine.xml")
+    assert "alpha" in (toy.root / "mine.html").read_text()
+    assert "alpha" in (toy.root / "mine.xml").read_text()
+    assert {"report.html", "junit.xml"} <= {path.name for path in toy.runs[0].iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("import", ["*round 1: rank 1*ModuleNotFoundError*no_such_module*"]),
+        ("kill", ["*round 1: rank 1*SIGKILL*"]),
+        ("exit", ["*round 1: rank 1*7*"]),
+        ("nan", ["*round 1*loss was NaN at step 1*"]),
+        ("no_finished", ["*round 1: rank 1*FINISHED*"]),
+        ("hang", ["*round 1: rank 1*"]),
+    ],
+)
+def test_a_fault_fails_the_item_and_names_round_rank_and_cause(toy: Toy, fault: str, said: list[str]) -> None:
+    toy_arguments = [f"--set=fault={fault}", "--set=hang_timeout_s=1.0"]
+    result = toy.run("suites", "-k", "alpha and 1:2 and converges", *toy_arguments)
+    result.assert_outcomes(failed=1, deselected=9)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(said)
+    assert "Traceback" not in result.stdout.str().split("short test summary")[0].split("FAILURES")[1][:200]
+
+
+def test_a_training_that_does_not_learn_fails(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=learning_rate=0")
+    result.assert_outcomes(failed=1, deselected=9)
+    result.stdout.fnmatch_lines(["*accuracy reached 0* wanted accuracy >= 0.8*"])
+
+
+def test_a_poor_speedup_fails(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5")
+    result.assert_outcomes(passed=4, failed=1, deselected=5)
+    result.stdout.fnmatch_lines(["*efficiency 50.0 %, wanted at least 80.0 %*"])
+
+
+def test_a_round_runs_once_whoever_asks_first(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
+        "def test_mine(case, training, cluster, container, monitors, plan):\n"
+        "    assert training.value('p_core') > 0\n"
+        "    assert str(case) == training.case\n"
+        "    assert container.python\n"
+        "    assert list(monitors) and len(cluster) == 1\n"
+    )
+    result = toy.run("suites/alpha", "--nodes=1x1", "-v")
+    result.assert_outcomes(passed=3)
+    rounds = list(toy.runs[0].glob("alpha*/round*"))
+    assert len(rounds) == 1
+
+
+def test_the_speedup_measures_one_card_when_nobody_has(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4")
+    result.assert_outcomes(passed=1, deselected=5)
+    assert list(toy.runs[0].glob("alpha*/one_card/plan.json"))
+
+
+def test_the_speedup_takes_the_one_card_figure_of_an_earlier_run(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha", "--nodes=1x1")
+    toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4")
+    assert len(toy.runs) == 2
+    assert not list(toy.runs[1].glob("alpha*/one_card"))
+
+
+def test_a_stored_figure_of_another_config_is_not_taken(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha", "--nodes=1x1")
+    toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4", "--set=train_batch_size=8")
+    assert list(toy.runs[1].glob("alpha*/one_card"))
+
+
+# -- parallel, quiet, interrupted -----------------------------------------------------------------------------
+
+
+def test_parallel_workers_share_the_cases_and_one_report(toy: Toy) -> None:
+    result = toy.run("suites", "-n2")
+    result.assert_outcomes(passed=10)
+    (run,) = toy.runs
+    with (run / "results.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 4
+    assert (run / "report.html").is_file()
+
+
+def test_a_parallel_failure_is_a_failure(toy: Toy) -> None:
+    result = toy.run("suites", "-n2", "-k", "alpha", "--set=fault=exit")
+    assert result.ret == 1
+
+
+def test_a_case_of_a_suite_stays_on_one_worker(toy: Toy) -> None:
+    result = toy.run("suites", "-n2", "-v")
+    worker: dict[str, set[str]] = {}
+    for line in result.outlines:
+        if line.startswith("[gw") and "suites/" in line:
+            model = line.split("suites/")[1].split("/")[0]
+            worker.setdefault(model, set()).add(line[:5])
+    assert all(len(workers) == 1 for workers in worker.values())
+    assert set(worker) == {"alpha", "beta"}
+
+
+def test_the_original_reports_of_a_run_without_rounds_are_not_left(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_other.py").write_text("def test_other(): pass\n")
+    toy.run("suites", "-k", "other")
+    assert toy.runs == []
+
+
+def test_verbose_follows_the_ranks_logs(toy: Toy) -> None:
+    result = toy.run("suites/alpha", "--nodes=1x1", "-s")
+    assert any("[rank 0]" in line for line in result.outlines)
+    quiet = toy.run("suites/alpha", "--nodes=1x1", "-q")
+    assert not any("[rank 0]" in line for line in quiet.outlines)
+
+
+def test_no_process_is_left_after_a_fault(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:2", "--set=fault=kill")
+    assert _processes_of(toy.root) == []
+
+
+def _processes_of(root: Path) -> list[int]:
+    """Processes whose environment names a file of this tree's reports."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"FLAGPERF_CASE=" + str(root).encode() in environment:
+            found.append(int(folder.name))
+    return found
