@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -332,32 +333,36 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Give the run a way to show life."""
-    run = session.config.stash.get(RUN, None)
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if run is not None and reporter is not None:
-        capture = session.config.pluginmanager.get_plugin("capturemanager")
-        run.watch = _watcher(session.config, reporter, capture)
-
-
-def _watcher(config: pytest.Config, reporter: Any, capture: Any) -> Any:
+    """Give the run a way to show life, past pytest's capture."""
     from pytest_flagperf.report.live import Live
 
-    verbosity = config.get_verbosity()
-    follow = verbosity > 0 or config.getoption("capture") == "no"
+    config = session.config
+    run, reporter = config.stash.get(RUN, None), config.pluginmanager.get_plugin("terminalreporter")
+    if run is None or reporter is None:
+        return
+    if _is_worker(config):
+        # It writes to nobody.
+        reporter = None
+    # A worker has no terminal of its own; its stderr is the controller's.
+    terminal = os.fdopen(os.dup(2 if reporter is None else 1), "w", encoding="utf-8", errors="replace")
+    config.add_cleanup(terminal.close)
 
     def write(text: str) -> None:
-        with capture.global_and_fixture_disabled():
-            reporter._tw._file.write(text)
-            reporter._tw._file.flush()
+        if reporter is not None and reporter.currentfspath:
+            # What pytest says next of the test begins a line again.
+            reporter.currentfspath = None
+            text = f"\n{text}"
+        terminal.write(text)
+        terminal.flush()
 
-    return Live(
+    verbosity = config.get_verbosity()
+    run.watch = Live(
         write,
-        before=reporter.ensure_newline,
-        width=reporter._tw.fullwidth,
-        live=reporter._tw.hasmarkup or reporter.isatty,
-        quiet=verbosity < 0,
-        follow=follow,
+        width=reporter._tw.fullwidth if reporter is not None else 80,
+        live=terminal.isatty(),
+        quiet=verbosity < 0 or (reporter is None and not terminal.isatty()),
+        follow=reporter is not None and (verbosity > 0 or config.getoption("capture") == "no"),
+        name=getattr(config, "workerinput", {}).get("workerid"),
     )
 
 

@@ -30,11 +30,11 @@ class Terminal:
     def __init__(self) -> None:
         self.text, self.now = "", 0.0
 
-    def live(self, *, live: bool = True, quiet: bool = False, follow: bool = False) -> Live:
+    def live(self, *, live: bool = True, quiet: bool = False, follow: bool = False, name: str | None = None) -> Live:
         def write(text: str) -> None:
             self.text += text
 
-        return Live(write, lambda: None, width=80, live=live, quiet=quiet, follow=follow, clock=lambda: self.now)
+        return Live(write, width=80, live=live, quiet=quiet, follow=follow, name=name, clock=lambda: self.now)
 
 
 def test_the_line_says_step_loss_metric_throughput_and_time_left() -> None:
@@ -72,6 +72,17 @@ def test_nothing_passing_is_said_away_from_a_terminal_and_nothing_at_all_when_qu
     live.note("building")
     live.log(0, "line")
     assert quiet.text == ""
+
+
+def test_one_of_several_on_a_terminal_says_few_lines_that_stay() -> None:
+    terminal = Terminal()
+    live = terminal.live(name="gw1")
+    for step in range(1, 22):
+        live.progress(Where(step=step))
+        terminal.now += 1
+    assert terminal.text.count("\n") == 3
+    assert terminal.text.startswith("[gw1] toy:plain:CPU:1:1:1 round 1  step 1")
+    assert "\r" not in terminal.text
 
 
 def test_a_note_does_not_land_in_a_passing_line() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -10,6 +11,7 @@ from pytest_flagperf.results.units import plain, quantity
 
 _CLEAR = "\r\x1b[K"
 _AT_MOST_EVERY_S = 0.2
+_SHARED_EVERY_S = 10.0
 
 
 class Progress(Protocol):
@@ -64,42 +66,49 @@ def _figures(progress: Progress) -> Iterator[str]:
 
 
 class Live:
-    """Writes to the terminal; quiet, or away from one, it says nothing that would not last."""
+    """Writes to the terminal; quiet, or away from one, it says nothing that would not last.
+
+    One of several who share a terminal has a ``name`` and nothing to write over: it says lines that stay, and few.
+    """
 
     def __init__(
         self,
         write: Callable[[str], None],
-        before: Callable[[], None],
         *,
         width: int,
         live: bool,
         quiet: bool,
         follow: bool,
+        name: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._write, self._before, self._width, self._clock = write, before, width, clock
+        self._write, self._width, self._clock, self._name = write, width, clock, name
         self._live, self._quiet, self.follow = live and not quiet, quiet, follow and not quiet
         self._shown_at = float("-inf")
         self._open = False
+        # Two threads come here: the round's, and the one that follows the logs.
+        self._lock = threading.RLock()
 
     def note(self, text: str) -> None:
         """A line that stays."""
         if self._quiet:
             return
-        self.clear()
-        self._before()
-        self._write(f"{text}\n")
+        with self._lock:
+            self.clear()
+            self._write(f"[{self._name}] {text}\n" if self._name else f"{text}\n")
 
     def passing(self, text: str) -> None:
         """A line that the next one is written over."""
-        now = self._clock()
-        if not self._live or now - self._shown_at < _AT_MOST_EVERY_S:
-            return
-        if not self._open:
-            self._before()
-            self._open = True
-        self._shown_at = now
-        self._write(_CLEAR + text[: self._width - 1])
+        with self._lock:
+            now = self._clock()
+            if not self._live or now - self._shown_at < (_SHARED_EVERY_S if self._name else _AT_MOST_EVERY_S):
+                return
+            self._shown_at = now
+            if self._name:
+                self.note(text)
+            else:
+                self._open = True
+                self._write(_CLEAR + text[: self._width - 1])
 
     def progress(self, progress: Progress) -> None:
         """Where a round is."""
@@ -112,7 +121,8 @@ class Live:
 
     def clear(self) -> None:
         """Leave no line half written."""
-        if self._open:
-            self._write(_CLEAR)
-            self._open = False
-            self._shown_at = float("-inf")
+        with self._lock:
+            if self._open:
+                self._write(_CLEAR)
+                self._open = False
+                self._shown_at = float("-inf")

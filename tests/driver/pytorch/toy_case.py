@@ -14,7 +14,7 @@ BENDS = {
     "stop_at": None,  # (rank, step) that raises
     "eval_shares": "even",  # even, uneven, one
     "short_rank": None,
-    "skips": False,  # this rank has a batch less
+    "skips": False,  # the data can begin a pass late
     "no_data": False,
     "compile_with": None,  # a backend of torch.compile
 }
