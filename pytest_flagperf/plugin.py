@@ -49,9 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Open the run where there are suites. Its reports need no option."""
     from pytest_flagperf.problems import Problems
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.settings import concerned
 
     try:
+        if not concerned(config.rootpath, _command_line(config)):
+            return
+        from pytest_flagperf.run import Run
+
         run = Run.open(config.rootpath, _command_line(config), _given_directory(config))
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems

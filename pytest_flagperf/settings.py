@@ -122,6 +122,15 @@ class Settings:
         return self.sources[key] != DEFAULT
 
 
+def concerned(root: Path, command_line: Mapping[str, Any]) -> bool:
+    """Whether a tree may be one with suites; a cheap look, for every pytest run anywhere makes it."""
+    return (
+        any(value for value in command_line.values())
+        or any(root.glob("suites/*/*/suite.toml"))
+        or settings_file(root) is not None
+    )
+
+
 def settings_file(root: Path) -> tuple[Path, dict[str, Any]] | None:
     """The settings file of a tree and its table: flagperf.toml, else [tool.flagperf] of pyproject.toml."""
     own = root / "flagperf.toml"
