@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,22 +149,21 @@ def _selected(
 ) -> Selected:
     scale = settings.scale or vendor.scale
     data_dir = str(Path(folder).expanduser().absolute()) if folder else None
-    one = Selected(case, suite, vendor, scale, data_dir)
     why_not = catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
-    if why_not:
-        return replace(one, unsupported=why_not)
-    return replace(one, throughput_only=_throughput_only(one, settings, catalog))
+    for_throughput = why_not is None and _throughput_only(case, suite, vendor, scale, settings, catalog)
+    return Selected(case, suite, vendor, scale, data_dir, why_not, for_throughput)
 
 
-def _throughput_only(one: Selected, settings: Settings, catalog: Catalog) -> bool:
+def _throughput_only(
+    case: Case, suite: Suite, vendor: Vendor, scale: str, settings: Settings, catalog: Catalog
+) -> bool:
     """Whether no convergence is asked of the case: told so by an option, or by its config."""
     if settings.throughput_only or settings.synthetic:
         return True
-    set_so = parse_settings(settings.set).get("throughput_only")
-    if set_so is not None:
-        return bool(set_so.value)
-    if one.scale != REFERENCE:
+    if settings.set and (said := parse_settings(settings.set).get("throughput_only")) is not None:
+        return bool(said.value)
+    if scale != REFERENCE:
         return False
-    file = catalog.configs(one.suite, one.vendor)[one.case.hardware, one.case.shape]
-    said = flag(file, "throughput_only")
-    return bool(flag(one.suite.path / "config" / "_base.py", "throughput_only") if said is None else said)
+    file = catalog.configs(suite, vendor)[case.hardware, case.shape]
+    own = flag(file, "throughput_only")
+    return bool(flag(suite.path / "config" / "_base.py", "throughput_only") if own is None else own)
