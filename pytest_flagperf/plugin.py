@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RUN = pytest.StashKey["Run"]()
+SESSION = pytest.StashKey[pytest.Session]()
+BEGUN = pytest.StashKey[bool]()
 VERDICTS = pytest.StashKey["list[Verdict]"]()
 OUTCOMES = pytest.StashKey["list[Outcome]"]()
 NO_CASE = pytest.param(None, id="no-case")
@@ -48,25 +50,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Open the run where there are suites. Its reports need no option."""
+    """Open the run where there are suites."""
     from pytest_flagperf.problems import Problems
-    from pytest_flagperf.settings import concerned
+    from pytest_flagperf.settings import tree_root
 
     try:
-        if not concerned(config.rootpath, _command_line(config)):
+        root = tree_root(config.rootpath, _command_line(config))
+        if root is None:
             return
         from pytest_flagperf.run import Run
 
-        run = Run.open(config.rootpath, _command_line(config), _given_directory(config))
+        run = Run.open(root, _command_line(config), _given_directory(config))
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems
     if run is None:
         return
     config.stash[RUN] = run
-    if _is_worker(config) or config.option.collectonly or run.settings.plan:
-        return
-    if run.covers([config.invocation_params.dir / argument.split("::")[0] for argument in config.args]):
-        _switch_reports_on(config, run.directory)
+    if run.settings.plan and hasattr(config.option, "dist"):
+        # There is nothing to do in parallel, and workers have no terminal to print a plan on.
+        config.option.dist, config.option.tx = "no", []
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -91,12 +93,40 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def _switch_reports_on(config: pytest.Config, directory: Path) -> None:
-    if not config.getoption("htmlpath", None):
-        config.option.htmlpath = str(directory / "report.html")
-        config.option.self_contained_html = True
+def _begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
+    """Check all cases before the first one starts, then switch on the reports that nobody has to ask for."""
+    from pytest_flagperf.problems import Problems
+
+    config = session.config
+    run = config.stash[RUN]
+    try:
+        run.check(chosen)
+        if not chosen or run.settings.plan:
+            return
+        run.reserve()
+    except Problems as problems:
+        raise pytest.UsageError(str(problems)) from problems
+    option = config.option
+    if not config.getoption("htmlpath", None) and config.pluginmanager.has_plugin("metadata"):
+        option.htmlpath, option.self_contained_html = str(run.directory / "report.html"), True
+        _configure_again(session, "html")
     if not config.getoption("xmlpath", None):
-        config.option.xmlpath = str(directory / "junit.xml")
+        option.xmlpath = str(run.directory / "junit.xml")
+        _configure_again(session, "junitxml")
+
+
+def _configure_again(session: pytest.Session, name: str) -> None:
+    """Let a plugin see an option that was set after its own configuration, and catch up with the session."""
+    manager = session.config.pluginmanager
+    plugin = manager.get_plugin(name)
+    if plugin is None:
+        return
+    before = manager.get_plugins()
+    plugin.pytest_configure(config=session.config)
+    for reporter in manager.get_plugins() - before:
+        reporter.pytest_sessionstart(**({"session": session} if name == "html" else {}))
+        if hasattr(reporter, "pytest_collection_finish"):
+            reporter.pytest_collection_finish(session=session)
 
 
 def _reports_elsewhere(config: pytest.Config, run: Run) -> dict[str, Path]:
@@ -182,15 +212,8 @@ def _selected(item: pytest.Item | pytest.Collector) -> Selected | None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Resolve every selected case before the first one starts, so that all problems are told at once."""
-    from pytest_flagperf.problems import Problems
-
-    run = session.config.stash.get(RUN, None)
-    if run is None or session.config.option.collectonly or _is_worker(session.config):
-        return
-    try:
-        run.check(_distinct_cases(session.items))
-    except Problems as problems:
-        raise pytest.UsageError(str(problems)) from problems
+    if RUN in session.config.stash and not session.config.option.collectonly and not _is_worker(session.config):
+        _begin(session, _distinct_cases(session.items))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -200,9 +223,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if run is None or not run.settings.plan:
         return None
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    assert reporter is not None
     for one in _distinct_cases(session.items):
-        reporter.write_line(run.describe(one))
+        (print if reporter is None else reporter.write_line)(run.describe(one))
     return True
 
 
@@ -214,15 +236,30 @@ def _distinct_cases(items: Sequence[pytest.Item]) -> list[Selected]:
 # -- fixtures ---------------------------------------------------------------------------------------------
 
 
+def _none_selected(request: pytest.FixtureRequest) -> NoReturn:
+    """End a test that takes a case where there is none: in a tree with suites it is given one for each."""
+    pytest.fail(
+        f"{request.config.rootpath} has no suites/: a test that takes a case is run in a tree with suites", False
+    )
+
+
+@pytest.fixture
+def selected(request: pytest.FixtureRequest) -> Selected:
+    """The case as the run selected it."""
+    _none_selected(request)
+
+
+@pytest.fixture
+def round_number(request: pytest.FixtureRequest) -> int:
+    """The round that this test is about."""
+    _none_selected(request)
+
+
 @pytest.fixture
 def flagperf_run(request: pytest.FixtureRequest) -> Run:
     """The run that this test is part of."""
     run = request.config.stash.get(RUN, None)
-    if run is None:
-        pytest.fail(
-            f"no suites under {request.config.rootpath}: a test that takes a case needs a tree with suites/", False
-        )
-    return run
+    return run if run is not None else _none_selected(request)
 
 
 @pytest.fixture
@@ -278,15 +315,12 @@ def monitors(training: Outcome, flagperf_run: Run) -> Mapping[str, Any]:
 
 
 @pytest.fixture
-def judge(request: pytest.FixtureRequest, flagperf_run: Run) -> Callable[[Iterable[Verdict]], None]:
+def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]:
     """Record verdicts; those that are not ok are the failure, as sentences."""
 
     def record(verdicts: Iterable[Verdict]) -> None:
         found = list(verdicts)
         request.node.stash.setdefault(VERDICTS, []).extend(found)
-        one = _selected(request.node)
-        if one is not None:
-            flagperf_run.record(one, request.node.name, found)
         failed = [verdict.sentence for verdict in found if not verdict.ok]
         if failed or not found:
             pytest.fail("\n".join(failed) or "nothing was judged", pytrace=False)
@@ -309,7 +343,9 @@ def _or_fail(work: Callable[[], T]) -> T:
     try:
         return work()
     except Problems as problems:
-        pytest.fail(str(problems), pytrace=False)
+        said = str(problems)
+    # Not in the handler: pytest would tell the problem twice, as the failure and as its cause.
+    pytest.fail(said, pytrace=False)
 
 
 # -- parallel runs ------------------------------------------------------------------------------------------
@@ -320,17 +356,32 @@ def pytest_configure_node(node: Any) -> None:
     """Tell a worker where the run is."""
     run = node.config.stash.get(RUN, None)
     if run is not None:
+        run.reserve()
         node.workerinput["flagperf_directory"] = str(run.directory)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    """Begin when the first worker says what there is to run; the controller itself collects nothing."""
+    run = node.config.stash.get(RUN, None)
+    if run is None or BEGUN in node.config.stash:
+        return
+    node.config.stash[BEGUN] = True
+    try:
+        _begin(node.config.stash[SESSION], run.chosen(ids))
+    except pytest.UsageError as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Let one worker run all cases of a suite and hardware, in their order, unless the user chose otherwise."""
-    if config.stash.get(RUN, None) is None or config.getoption("dist") != "load":
+    run = config.stash.get(RUN, None)
+    if run is None or config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    from pytest_flagperf.selection import lane
+    lane = run.lane
 
     class Lanes(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
@@ -354,6 +405,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     from pytest_flagperf.report.live import Live
 
     config = session.config
+    config.stash[SESSION] = session
     run, reporter = config.stash.get(RUN, None), config.pluginmanager.get_plugin("terminalreporter")
     if run is None or reporter is None:
         return
@@ -378,7 +430,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         width=reporter._tw.fullwidth if reporter is not None else 80,
         live=terminal.isatty(),
         quiet=verbosity < 0 or (reporter is None and not terminal.isatty()),
-        follow=reporter is not None and (verbosity > 0 or config.getoption("capture") == "no"),
+        follow=reporter is not None and (verbosity > 0 or config.getoption("capture", "no") == "no"),
         name=getattr(config, "workerinput", {}).get("workerid"),
     )
 
@@ -391,11 +443,25 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if one is None:
         return
     report: pytest.TestReport = result.get_result()
-    if report.skipped and item.config.getini("strict"):
+    if report.skipped and item.config.getini("strict") and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
         report.outcome = "failed"
-        report.longrepr = f"--strict makes this skip an error: {one.unsupported or report.longreprtext}"
+        report.longrepr = f"--strict makes this skip an error: {reason.removeprefix('Skipped: ')}"
     if call.when == "call" or report.failed:
+        _judge_by_outcome(item, report, one)
         _attach(item, report)
+
+
+def _judge_by_outcome(item: pytest.Item, report: pytest.TestReport, one: Selected) -> None:
+    """Keep what was judged of the case; a test that gave no verdicts, a user's own, is one by how it ended."""
+    from pytest_flagperf.results.verdicts import Verdict
+
+    verdicts = item.stash.setdefault(VERDICTS, [])
+    if all(verdict.ok for verdict in verdicts) and (report.failed or not verdicts):
+        last = (report.longreprtext.strip().splitlines() or ["it passed"])[-1]
+        verdicts.append(Verdict(item.name, not report.failed, report.outcome, "passed", f"{item.name}: {last}"))
+    if OUTCOMES in item.stash or report.failed:
+        item.config.stash[RUN].record(one, item.name, verdicts)
 
 
 def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
@@ -405,9 +471,9 @@ def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
     outcomes = item.stash.get(OUTCOMES, [])
     verdicts = item.stash.get(VERDICTS, [])
     report.flagperf = html.row_cells(outcomes, verdicts)  # type: ignore[attr-defined]
-    if not item.config.getoption("htmlpath", None):
+    if item.config.pluginmanager.get_plugin("html") is None or not outcomes:
         return
-    import pytest_html
+    import pytest_html.extras
 
     run = item.config.stash[RUN]
     parts = [html.details(run.round_directory(one), one, run.directory, verdicts) for one in outcomes]
@@ -447,18 +513,25 @@ def pytest_html_results_table_row(report: Any, cells: list[str]) -> None:
     cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Write the run's results; a run that ran nothing is not green."""
+    """Write the run's results when the last worker is gone; a run that ran nothing is not green."""
     run = session.config.stash.get(RUN, None)
     if run is None or _is_worker(session.config):
         return
-    run.finish(session.config.invocation_params.args, int(exitstatus))
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    assert reporter is not None
-    ran = any(reporter.stats.get(word) for word in ("passed", "failed", "error", "xfailed", "xpassed"))
-    if exitstatus == pytest.ExitCode.OK and not ran and not run.settings.plan and reporter.stats.get("skipped"):
+    try:
+        run.finish(session.config.invocation_params.args, int(exitstatus))
+    except OSError as error:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        (print if reporter is None else reporter.write_line)(f"flagperf: the results cannot be written: {error}")
+    if exitstatus == pytest.ExitCode.OK and reporter is not None and _only_skipped(reporter.stats):
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def _only_skipped(stats: Mapping[str, Any]) -> bool:
+    ran = any(stats.get(word) for word in ("passed", "failed", "error", "xfailed", "xpassed"))
+    return bool(stats.get("skipped")) and not ran
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

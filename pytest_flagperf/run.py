@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,7 @@ from .results.verdicts import OneCard, Verdict
 from .round import Progress, run_round
 from .runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
 from .runtime.sourced import sourced
-from .selection import Selected, Selection, select
+from .selection import Selected, Selection, case_in, lane, select
 from .settings import COMMAND_LINE, Settings, read_settings
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ class Run:
         selection: Selection,
         directory: Path,
         visible_devices: str | None = None,
+        *,
+        directory_is_made: bool = False,
     ) -> None:
         self.settings = settings
         self.visible_devices = visible_devices
@@ -68,7 +71,9 @@ class Run:
         self.directory = directory
         self.watch: Live | None = None
         self.results: store.Run | None = None
+        self._reserved = directory_is_made
         self.started_ms = _now_ms()
+        self._by_folder: dict[Path, Sequence[Selected]] = {}
         self._plans: dict[Selected, Plan] = {}
         self._outcomes: dict[tuple[Selected, int], Outcome] = {}
         self._one_cards: dict[str, OneCard] = {}
@@ -89,32 +94,47 @@ class Run:
         selection = select(settings, catalog, conf)
         reports = root / Path(settings.reports).expanduser()
         visible = str(conf.value("ACCE_VISIBLE_DEVICE_ENV_NAME") or "") if conf is not None else ""
-        return cls(settings, catalog, selection, directory or reports / _name(reports), visible or None)
+        return cls(
+            settings,
+            catalog,
+            selection,
+            directory or reports / f"run{_stamp()}",
+            visible or None,
+            directory_is_made=directory is not None,
+        )
+
+    def reserve(self) -> None:
+        """Make the run's directory, its alone: of several runs that begin in the same second each has its own."""
+        if self._reserved:
+            return
+        wanted = self.directory
+        try:
+            wanted.parent.mkdir(parents=True, exist_ok=True)
+            for number in range(1, 1000):
+                self.directory = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+                with suppress(FileExistsError):
+                    self.directory.mkdir()
+                    self._reserved = True
+                    return
+        except OSError as error:
+            raise Problems(
+                [f"{wanted}: no run directory can be made: {error.strerror}; name another with --reports"]
+            ) from error
 
     # -- what was asked ------------------------------------------------------------------------------------
 
-    def covers(self, paths: Iterable[Path]) -> bool:
-        """Whether a path to collect from holds suites or lies among them."""
-        given = [path.resolve() for path in paths]
-        return any(
-            path.is_relative_to(folder) or folder.is_relative_to(path) for path in given for folder in self._suite_roots
-        )
-
     def cases_of(self, folder: Path) -> Sequence[Selected]:
-        """What a test in a folder is about: among a model's tests that model's cases, elsewhere all."""
-        is_model = folder.parent in self._suite_roots
-        return self._by_folder.get(folder, ()) if is_model else self.selection.cases
+        """What a test in a folder is about: below a model's folder that model's cases, elsewhere all."""
+        if folder not in self._by_folder:
+            self._by_folder[folder] = self._find_cases(folder.resolve())
+        return self._by_folder[folder]
 
-    @cached_property
-    def _suite_roots(self) -> frozenset[Path]:
-        return frozenset(root / "suites" for root in self.catalog.roots)
-
-    @cached_property
-    def _by_folder(self) -> Mapping[Path, Sequence[Selected]]:
-        found: dict[Path, list[Selected]] = {}
-        for one in self.selection.cases:
-            found.setdefault(one.suite.path.parent, []).append(one)
-        return found
+    def _find_cases(self, folder: Path) -> Sequence[Selected]:
+        roots = {(root / "suites").resolve() for root in self.catalog.roots}
+        models = [each for each in (folder, *folder.parents) if each.parent in roots]
+        if not models:
+            return self.selection.cases
+        return [one for one in self.selection.cases if one.suite.path.parent.resolve() in models]
 
     def header(self) -> list[str]:
         """What was asked for, and what cannot run and why."""
@@ -127,6 +147,20 @@ class Run:
             lines.append(f"  throughput only: every case ({why}); no convergence is shown")
         lines += [f"  cannot run: {one.case}: {one.unsupported}" for one in self.selection.unsupported]
         return lines + [f"  note: {note}" for note in self.selection.notes]
+
+    def chosen(self, nodeids: Iterable[str]) -> list[Selected]:
+        """The cases that node ids carry, in the run's order."""
+        by_name = {str(one.case): one for one in self.selection.cases}
+        named = {case for nodeid in nodeids if (case := case_in(nodeid, by_name)) is not None}
+        return [one for one in self.selection.cases if str(one.case) in named and not one.unsupported]
+
+    def lane(self, nodeid: str) -> str:
+        """What of a node id must stay on one worker."""
+        return lane(nodeid, self._case_names)
+
+    @cached_property
+    def _case_names(self) -> frozenset[str]:
+        return frozenset(str(one.case) for one in self.selection.cases)
 
     @property
     def _all_throughput(self) -> bool:
@@ -243,8 +277,15 @@ class Run:
     def outcome(self, one: Selected, number: int) -> Outcome:
         """One round's outcome."""
         if (one, number) not in self._outcomes:
+            plan = self.plan(one)
+            self.reserve()
             directory = self.directory / one.case.folder / f"round{number}"
-            self._outcomes[one, number] = self._round(self.plan(one), one.vendor, number, directory)
+            with _alone(directory.parent):
+                # A user may spread tests of one case over workers: the round is another's then.
+                done = (directory / "outcome.json").is_file()
+                self._outcomes[one, number] = (
+                    store.load_outcome(directory) if done else self._round(plan, one.vendor, number, directory)
+                )
         return self._outcomes[one, number]
 
     def round_directory(self, outcome: Outcome) -> Path:
@@ -266,7 +307,7 @@ class Run:
                     code_root=code,
                     listener=self._progress,
                 )
-        except (HostError, leases.LeaseError) as error:
+        except (HostError, leases.LeaseError, OSError) as error:
             raise Problems([f"case {plan.case}: {error}"]) from error
         finally:
             self._clear()
@@ -356,18 +397,29 @@ class Run:
         """The table and the paths of the reports."""
         if self.results is None:
             return []
-        lines = table.console_table(self.results.cases, width)
-        names = ("report.html", "junit.xml", "results.json", "results.csv")
-        return [*lines, "", *(str(_relative(self.directory / name)) for name in names)]
+        reports = [self.directory / name for name in ("report.html", "junit.xml", "results.json", "results.csv")]
+        return [
+            *table.console_table(self.results.cases, width),
+            "",
+            *(str(_relative(path)) for path in reports if path.is_file()),
+        ]
 
     def close(self, reports_elsewhere: Mapping[str, Path]) -> None:
         """Leave a copy of each report in the run directory; take away the directory of a run that ran nothing."""
         if self.results is None:
-            _remove_if_empty_handed(self.directory)
+            if self._reserved:
+                _remove_if_empty_handed(self.directory)
             return
         for name, path in reports_elsewhere.items():
             if path.is_file():
                 shutil.copyfile(path, self.directory / name)
+        assets = (
+            reports_elsewhere.get("report.html", Path()).with_name("assets")
+            if "report.html" in reports_elsewhere
+            else None
+        )
+        if assets is not None and assets.is_dir():
+            shutil.copytree(assets, self.directory / "assets", dirs_exist_ok=True)
 
     # -- showing life ------------------------------------------------------------------------------------------
 
@@ -417,11 +469,20 @@ def _with_conf(settings: Settings, conf: TestConf) -> Settings:
     return replace(settings, **given, sources=sources)
 
 
-def _name(reports: Path) -> str:
-    """run<timestamp>, and -2 where that second has a run already."""
-    stamp = f"run{time.strftime('%Y%m%d%H%M%S')}"
-    names = [stamp, *(f"{stamp}-{number}" for number in range(2, 1000))]
-    return next(name for name in names if not (reports / name).exists())
+def _stamp() -> str:
+    return time.strftime("%Y%m%d%H%M%S")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Among the workers of a run, the only one in a folder; the lock is free when its holder is gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _remove_if_empty_handed(directory: Path) -> None:

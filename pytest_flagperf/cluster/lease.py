@@ -159,6 +159,7 @@ def _is_held(path: Path) -> bool:
 def _folder(path: Path) -> Path:
     """The folder of the locks, anyone's to write in and nobody's to put a link in the place of."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir()
         path.chmod(0o1777)
     except FileExistsError:

@@ -14,7 +14,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.results import jsons, statistics
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome, measure
-from pytest_flagperf.results.verdicts import OneCard, Verdict
+from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
 
 SCHEMA = 1
 FIGURES = (
@@ -77,7 +77,7 @@ class CaseResult:
         meant = [outcome for outcome in self.outcomes if not outcome.throughput_only]
         if not meant:
             return None
-        return sum(outcome.ok and outcome.quality.reached is not None for outcome in meant)
+        return sum(has_converged(outcome) for outcome in meant)
 
     def median(self, name: str) -> float | None:
         """Over the rounds that ended well."""
@@ -92,6 +92,11 @@ class Run:
     info: RunInfo | None
     cases: tuple[CaseResult, ...]
     problems: tuple[str, ...] = ()
+
+
+def has_converged(outcome: Outcome) -> bool:
+    """By the same verdicts that the tests give."""
+    return not failed(converges(outcome))
 
 
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
@@ -288,7 +293,7 @@ def _row(run: str, outcome: Outcome) -> dict[str, Any]:
         schema=SCHEMA,
         run=run,
         precision=outcome.environment.get("precision"),
-        converged=None if outcome.throughput_only else outcome.ok and outcome.quality.reached is not None,
+        converged=None if outcome.throughput_only else has_converged(outcome),
         failure=outcome.failures[0].sentence if outcome.failures else None,
         metric=outcome.target.name,
         metric_value=outcome.quality.last,

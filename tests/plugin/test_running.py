@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -167,3 +169,121 @@ def _processes_of(root: Path) -> list[int]:
         if b"FLAGPERF_CASE=" + str(root).encode() in environment:
             found.append(int(folder.name))
     return found
+
+
+# -- what users do beside ----------------------------------------------------------------------------------
+
+
+def test_runs_of_the_same_second_have_their_own_directories(toy: Toy) -> None:
+    command = [sys.executable, "-m", "pytest", "suites/alpha", "--nodes=1x1", "-p", "no:cacheprovider"]
+    runs = [subprocess.Popen(command, cwd=toy.root, stdout=subprocess.DEVNULL) for _ in range(3)]
+    for run in runs:
+        run.wait(timeout=120)
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    assert len(toy.runs) == 3
+    assert all((run / "results.json").is_file() for run in toy.runs)
+
+
+def test_a_round_runs_once_though_two_files_ask_in_parallel(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_mine.py").write_text("def test_mine(case, training): assert training.ok\n")
+    for extra in ([], ["--dist=worksteal"]):
+        result = toy.run("suites/alpha", "--nodes=1x1", "-n2", "--set=step_s=0.05", *extra)
+        result.assert_outcomes(passed=3)
+        logs = list(toy.runs[-1].glob("alpha*/round1/*/start_plain_task.log"))
+        assert len(logs) == 1
+
+
+def test_with_workers_too_all_is_checked_before_anything_starts(toy: Toy) -> None:
+    result = toy.run("suites", "-n2", "--set=learning_rat=1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "did you mean learning_rate" in result.stdout.str() + result.stderr.str()
+    assert not list(toy.root.glob("reports/run*/*/round*"))
+
+
+def test_a_plan_is_printed_though_workers_were_asked_for(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and 1:2", "--plan", "-n2")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*run_pretraining.py*"])
+
+
+def test_all_results_say_the_same_of_a_loss_that_is_not_a_number(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=nan")
+    result.assert_outcomes(failed=1, deselected=9)
+    (case,) = json.loads((toy.runs[0] / "results.json").read_text())["cases"]
+    assert (case["converged"], case["ok"]) == (0, False)
+    with (toy.runs[0] / "results.csv").open() as file:
+        assert next(csv.DictReader(file))["converged"] == "false"
+    result.stdout.fnmatch_lines(["*0/1*0.800 (>= 0.800)*"])
+
+
+def test_a_check_of_ones_own_counts(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_mine.py").write_text("def test_mine(case, training): assert False, 'why'\n")
+    toy.run("suites/alpha", "--nodes=1x1")
+    (case,) = json.loads((toy.runs[0] / "results.json").read_text())["cases"]
+    assert case["ok"] is False
+
+
+def test_a_linked_tree_keeps_its_cases_apart(toy: Toy) -> None:
+    link = toy.root.parent / f"{toy.root.name}-link"
+    link.symlink_to(toy.root)
+    try:
+        result = toy.run(f"--rootdir={link}", f"{link}/suites", "--collect-only", "-q", "--nodes=1x1")
+    finally:
+        link.unlink()
+    collected = [line for line in result.outlines if "::" in line]
+    assert len(collected) == 4
+    assert all(line.split("suites/")[1].split("/")[0] in line.rsplit("[", 1)[1] for line in collected)
+
+
+def test_own_tests_elsewhere_have_reports_too(toy: Toy) -> None:
+    (toy.root / "mine").mkdir()
+    (toy.root / "mine" / "test_mine.py").write_text("def test_mine(case, training): assert training.ok\n")
+    result = toy.run("mine", "-k", "alpha and 1:1:1")
+    result.assert_outcomes(passed=1, deselected=3)
+    assert {"report.html", "junit.xml", "results.json"} <= {path.name for path in toy.runs[0].iterdir()}
+
+
+def test_strict_leaves_an_expected_failure_alone(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
+        "import pytest\n@pytest.mark.xfail(reason='known')\ndef test_mine(case): assert False\n"
+    )
+    result = toy.run("suites/alpha", "--nodes=1x1", "--strict", "-k", "mine")
+    result.assert_outcomes(xfailed=1, deselected=2)
+
+
+@pytest.mark.parametrize("plugin", ["html", "metadata", "junitxml", "terminal", "xdist"])
+def test_other_plugins_may_be_switched_off(toy: Toy, plugin: str) -> None:
+    result = toy.run("suites/alpha", "--nodes=1x1", "-k", "throughput", "-p", f"no:{plugin}")
+    assert result.ret == 0, result.stdout.str()
+    assert (toy.runs[0] / "results.json").is_file()
+
+
+def test_a_problem_is_told_once(toy: Toy) -> None:
+    result = toy.run("suites/alpha", "--nodes=1x1", "-k", "throughput", "--python=/nonexistent/python3")
+    assert result.ret == 1
+    said = result.stdout.str().split("FAILURES")[-1].split("short test summary")[0]
+    assert said.count("/nonexistent/python3") <= 2
+    assert "direct cause" not in said
+
+
+def test_a_place_for_reports_that_is_none_is_told(toy: Toy) -> None:
+    (toy.root / "file").write_text("")
+    result = toy.run("suites/alpha", "--reports=file")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*file*--reports*"])
+
+
+def test_from_a_folder_of_the_tree_the_tree_is_found(toy: Toy) -> None:
+    toy.pytester.chdir()
+    result = toy.pytester.run(
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--nodes=1x1",
+        "--co",
+        "-q",
+        f"{toy.root}/suites/alpha",
+    )
+    assert "test_throughput[alpha:plain:CPU:1:1:1]" in result.stdout.str()
