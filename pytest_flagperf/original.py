@@ -11,6 +11,7 @@ from typing import ClassVar
 from .case import Case, CaseError
 from .config.module import Assigned, load
 from .problems import Problems, near
+from .settings import located
 
 # What each name must hold; all of them may be missing, and those that are no dict may be None.
 _TYPES: Mapping[str, type] = {
@@ -41,7 +42,7 @@ class OriginalError(Problems):
 
 @dataclass(frozen=True)
 class NamedCase:
-    """One entry of CASES."""
+    """One entry of CASES, its data directory absolute."""
 
     case: Case
     data_dir: str | None
@@ -61,8 +62,10 @@ class TestConf:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What it says about options of ours, by their keys."""
+        """What it says about options of ours, by their keys; paths are relative to its folder."""
         said = {ours: self.value(theirs) for theirs, ours in _OURS.items()}
+        if said["reports"]:
+            said["reports"] = located(str(said["reports"]), self.file.absolute().parent)
         return {key: value for key, value in said.items() if value}
 
     @property
@@ -93,6 +96,8 @@ def read(file: Path) -> TestConf:
     found: list[NamedCase] = []
     if cases and isinstance(cases.value, dict):
         found = list(_cases(cases, cases.value, problems))
+        if not cases.value:
+            problems.append(f"{cases.file}:{cases.line}: CASES names no case")
     if problems:
         raise OriginalError(problems)
     unknown = [name for name in names if name not in _TYPES]
@@ -118,7 +123,8 @@ def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str
             problems.append(f"{where}: the data directory of case {key!r} is {folder!r}; wanted is a string")
             continue
         try:
-            yield NamedCase(Case.parse(str(key)), folder or None, where)
+            data_dir = located(folder, cases.file.absolute().parent) if folder else None
+            yield NamedCase(Case.parse(str(key)), data_dir, where)
         except CaseError as error:
             problems += [f"{where}: {problem}" for problem in error.problems]
 

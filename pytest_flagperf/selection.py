@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .case import Case, CaseError, Shape
-from .catalog import REFERENCE, Catalog, Suite, Vendor
+from .case import FIELDS, Case, CaseError, Shape
+from .catalog import REFERENCE, Catalog, CatalogError, Suite, Vendor
 from .catalog.literals import flag
-from .config import parse_settings
+from .config import Value, parse_settings
 from .problems import Problems, near
-from .settings import Settings
+from .settings import Settings, split_case
 
 if TYPE_CHECKING:
     from .original import TestConf
 
+_DIGITS = re.compile("[0-9]+")
+
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """A case of this run: who runs it, at which scale, on which data; ``unsupported`` says why it cannot."""
+    """A case of this run: who runs it, at which scale, on which data.
+
+    ``unsupported`` says why it cannot, ``data_source`` what named the data directory.
+    """
 
     case: Case
     suite: Suite
@@ -29,6 +34,7 @@ class Selected:
     data_dir: str | None = None
     unsupported: str | None = None
     throughput_only: bool = False
+    data_source: str = ""
 
     @property
     def rounds(self) -> range:
@@ -49,9 +55,16 @@ class Selection:
 
 def select(settings: Settings, catalog: Catalog, conf: TestConf | None) -> Selection:
     """The cases named one by one, by an option or the original's file; else every suite in every wanted shape."""
+    asked = _Asked(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")))
     named = _named(settings, conf)
-    cases = list(_explicit(named, settings, catalog) if named else _matrix(settings, catalog))
-    return Selection(tuple(sorted(cases, key=_place)), tuple(conf.without_effect) if conf else ())
+    matrix = [f"--{key}" for key in ("nodes", "hw", "vendor") if settings.commanded(key)]
+    notes = list(conf.without_effect) if conf else []
+    if named and matrix and not settings.commanded("case"):
+        file = settings.sources["case"] if conf is None else conf.file
+        notes.append(f"{file}: the cases it names ({len(named)}) are left aside for {' '.join(matrix)}")
+        named = []
+    cases = list(_explicit(named, asked) if named else _matrix(asked))
+    return Selection(tuple(sorted(cases, key=_place)), tuple(notes))
 
 
 def _place(one: Selected) -> tuple[str, str, str, int]:
@@ -59,111 +72,181 @@ def _place(one: Selected) -> tuple[str, str, str, int]:
     return case.model, case.framework, case.hardware, case.shape.cards
 
 
-def lane(nodeid: str) -> str:
-    """What of a node id must stay on one worker: the file, and of a case all but its shape and rounds."""
-    file, _, rest = nodeid.partition("::")
-    _, bracket, parameters = rest.partition("[")
-    terms = parameters.rstrip("]").split(":")
-    return f"{file}::{':'.join(terms[:3])}" if bracket and len(terms) >= 6 else nodeid
+# -- cases in node ids --------------------------------------------------------------------------------------
+
+
+def case_in(nodeid: str, known: Collection[str]) -> str | None:
+    """The case of those known that a node id carries; a test's other parameters may stand around it, after a ``-``."""
+    _, _, parameters = nodeid.partition("::")[2].partition("[")
+    terms = parameters.split(":")
+    for first in range(len(terms) - len(FIELDS) + 1):
+        rounds = _DIGITS.match(terms[first + len(FIELDS) - 1])
+        if rounds is None:
+            continue
+        rest = ":".join([*terms[first + 1 : first + len(FIELDS) - 1], rounds[0]])
+        # A model's name may hold a dash itself: the longest that is known is meant.
+        words = terms[first].split("-")
+        for start in range(len(words)):
+            case = f"{'-'.join(words[start:])}:{rest}"
+            if case in known:
+                return case
+    return None
+
+
+def lane(nodeid: str, known: Collection[str]) -> str:
+    """What must stay on one worker: of tests that take a case, all of its suite and hardware, whatever their file."""
+    case = case_in(nodeid, known)
+    return ":".join(case.split(":")[:3]) if case else nodeid
 
 
 # -- cases named one by one -------------------------------------------------------------------------------
 
 
-def _named(settings: Settings, conf: TestConf | None) -> list[tuple[str, str | None, str]]:
-    """Case strings with their data directories, and where each was named."""
-    given = [(*_split_case(text), settings.sources["case"]) for text in settings.case]
-    if given or conf is None:
-        return given
-    return [(str(item.case), item.data_dir, item.where) for item in conf.cases]
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked for, of which catalog."""
 
+    settings: Settings
+    catalog: Catalog
+    set: Mapping[str, Value]
 
-def _split_case(text: str) -> tuple[str, str | None]:
-    case, equals, folder = text.partition("=")
-    return case, folder if equals else None
-
-
-def _explicit(named: Sequence[tuple[str, str | None, str]], settings: Settings, catalog: Catalog) -> Iterator[Selected]:
-    problems: list[str] = []
-    chosen: dict[str, Selected] = {}
-    for text, folder, where in named:
+    @property
+    def vendor(self) -> Vendor:
         try:
-            one = _one(Case.parse(text), folder, settings, catalog)
-        except (CaseError, Problems) as error:
-            problems += [f"{problem} ({where})" for problem in error.problems]
+            return self.catalog.vendor(self.settings.vendor)
+        except CatalogError as error:
+            given = self.settings.given("vendor")
+            where = _file_of(self.settings, "vendor") if given else "the default; say which with --vendor"
+            raise Problems(f"{problem} ({where})" if where else problem for problem in error.problems) from error
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A case as somebody named it, and where; ``data_source`` names the data directory's giver."""
+
+    text: str
+    data_dir: str | None
+    where: str
+    data_source: str
+
+
+def _file_of(settings: Settings, key: str) -> str:
+    """The file that an option came from; nothing where that was the command line."""
+    return "" if settings.commanded(key) or not settings.given(key) else settings.sources[key]
+
+
+def _named(settings: Settings, conf: TestConf | None) -> list[_Named]:
+    """The command line's, else the original's file's, else the settings file's."""
+    if conf is None or settings.commanded("case"):
+        return list(_of_option(settings))
+    return [_Named(str(item.case), item.data_dir, item.where, item.where) for item in conf.cases]
+
+
+def _of_option(settings: Settings) -> Iterator[_Named]:
+    where = settings.sources["case"]
+    for text in settings.case:
+        case, data_dir = split_case(text)
+        yield _Named(case, data_dir, where, _file_of(settings, "case") or f"--case {case}=DIR")
+
+
+def _explicit(named: Sequence[_Named], asked: _Asked) -> Iterator[Selected]:
+    problems: list[str] = []
+    texts: set[str] = set()
+    chosen: dict[str, Selected] = {}
+    for item in named:
+        try:
+            one = _one(item, asked)
+        except Problems as error:
+            problems += [f"{problem} ({item.where})" for problem in error.problems]
             continue
         if one.unsupported:
-            problems.append(f"case {text}: {one.unsupported} ({where})")
-        elif text in chosen:
-            problems.append(f"case {text} is named twice ({where}); give it a repeat instead")
-        chosen[text] = one
+            problems.append(f"case {item.text}: {one.unsupported} ({item.where})")
+        elif item.text in texts:
+            problems.append(f"case {item.text} is named twice ({item.where}); give it a repeat instead")
+        texts.add(item.text)
+        # Two that differ in their rounds alone are one when the command line says how many.
+        chosen.setdefault(str(one.case), one)
     if problems:
         raise Problems(problems)
     yield from chosen.values()
 
 
-def _one(case: Case, folder: str | None, settings: Settings, catalog: Catalog) -> Selected:
-    suite = catalog.suite(case.model, case.framework)
-    vendor = _vendor_of(case, settings, catalog)
-    return _selected(case, suite, vendor, folder or settings.data_dir, settings, catalog)
+def _one(item: _Named, asked: _Asked) -> Selected:
+    case, settings = Case.parse(item.text), asked.settings
+    in_file = not settings.commanded("case")
+    if in_file and settings.commanded("repeat"):
+        case = replace(case, repeat=settings.repeat)
+    suite = asked.catalog.suite(case.model, case.framework)
+    vendor = _vendor_of(case, asked)
+    overridden = in_file and settings.commanded("data_dir")
+    if item.data_dir and not overridden:
+        return _selected(case, suite, vendor, (item.data_dir, item.data_source), asked)
+    return _selected(case, suite, vendor, _data_for_all(settings), asked)
 
 
-def _vendor_of(case: Case, settings: Settings, catalog: Catalog) -> Vendor:
+def _data_for_all(settings: Settings) -> tuple[str | None, str]:
+    """The data directory of every case that names none itself, and what gave it."""
+    return settings.data_dir, (_file_of(settings, "data_dir") or "--data-dir") if settings.data_dir else ""
+
+
+def _vendor_of(case: Case, asked: _Asked) -> Vendor:
     """The vendor that was asked for; when nobody asked, the only one that makes the case's chip."""
-    asked = catalog.vendor(settings.vendor)
-    if settings.given("vendor") or case.hardware in asked.chips:
-        return asked
-    makers = [vendor for vendor in catalog.vendors.values() if case.hardware in vendor.chips]
+    vendors, wanted = asked.catalog.vendors, asked.settings.vendor
+    if asked.settings.given("vendor") or (wanted in vendors and case.hardware in vendors[wanted].chips):
+        return asked.vendor
+    makers = [vendor for vendor in vendors.values() if case.hardware in vendor.chips]
     if len(makers) > 1:
         names = " or ".join(vendor.name for vendor in makers)
         raise Problems([f"case {case}: {case.hardware} is made by {names}; say which with --vendor"])
-    return makers[0] if makers else asked
+    return makers[0] if makers else asked.vendor
 
 
 # -- every suite in every wanted shape ---------------------------------------------------------------------
 
 
-def _matrix(settings: Settings, catalog: Catalog) -> Iterator[Selected]:
-    vendor = catalog.vendor(settings.vendor)
+def _matrix(asked: _Asked) -> Iterator[Selected]:
+    settings, vendor = asked.settings, asked.vendor
     hardware = settings.hw or next(iter(vendor.chips))
     if hardware not in vendor.chips:
         chips = list(vendor.chips)
-        raise Problems(
-            [f"--hw={hardware}: no chip of {vendor.name}{near(hardware, chips)} (there are: {', '.join(chips)})"],
-        )
-    for suite in catalog.suites.values():
-        for shape in _shapes(settings, vendor):
+        there_are = f"{near(hardware, chips)} (there are: {', '.join(chips)})"
+        raise Problems([f"{settings.told('hw')}: no chip of {vendor.name}{there_are}"])
+    shapes, data = _shapes(settings, vendor), _data_for_all(settings)
+    for suite in asked.catalog.suites.values():
+        for shape in shapes:
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, settings.repeat)
-            yield _selected(case, suite, vendor, settings.data_dir, settings, catalog)
+            yield _selected(case, suite, vendor, data, asked)
 
 
 def _shapes(settings: Settings, vendor: Vendor) -> tuple[Shape, ...]:
     try:
         return Shape.parse_list(settings.nodes) if settings.nodes else vendor.shapes
     except CaseError as error:
-        raise Problems([f"--nodes={settings.nodes}: {problem}" for problem in error.problems]) from error
+        raise Problems(f"{settings.told('nodes')}: {problem}" for problem in error.problems) from error
 
 
-def _selected(
-    case: Case, suite: Suite, vendor: Vendor, folder: str | None, settings: Settings, catalog: Catalog
-) -> Selected:
-    scale = settings.scale or vendor.scale
-    data_dir = str(Path(folder).expanduser().absolute()) if folder else None
-    why_not = catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
-    for_throughput = why_not is None and _throughput_only(case, suite, vendor, scale, settings, catalog)
-    return Selected(case, suite, vendor, scale, data_dir, why_not, for_throughput)
+def _selected(case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, str], asked: _Asked) -> Selected:
+    scale = asked.settings.scale or vendor.scale
+    data_dir, source = data[0], _shown(data[1], asked.catalog)
+    why_not = asked.catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
+    for_throughput = why_not is None and _throughput_only(case, suite, vendor, scale, asked)
+    return Selected(case, suite, vendor, scale, data_dir, why_not, for_throughput, source)
 
 
-def _throughput_only(
-    case: Case, suite: Suite, vendor: Vendor, scale: str, settings: Settings, catalog: Catalog
-) -> bool:
+def _shown(source: str, catalog: Catalog) -> str:
+    """A file by its place in the tree it is in, as config files are named."""
+    inside = [root for root in catalog.roots if source.startswith(f"{root}/")]
+    return source.removeprefix(f"{inside[0]}/") if inside else source
+
+
+def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, asked: _Asked) -> bool:
     """Whether no convergence is asked of the case: told so by an option, or by its config."""
-    if settings.throughput_only or settings.synthetic:
+    if asked.settings.throughput_only or asked.settings.synthetic:
         return True
-    if settings.set and (said := parse_settings(settings.set).get("throughput_only")) is not None:
+    if (said := asked.set.get("throughput_only")) is not None:
         return bool(said.value)
     if scale != REFERENCE:
         return False
-    file = catalog.configs(suite, vendor)[case.hardware, case.shape]
+    file = asked.catalog.configs(suite, vendor)[case.hardware, case.shape]
     own = flag(file, "throughput_only")
     return bool(flag(suite.path / "config" / "_base.py", "throughput_only") if own is None else own)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ class SettingsError(Problems):
 
 @dataclass(frozen=True)
 class Option:
-    """One option: ``--name`` on the command line, ``name`` in the settings file."""
+    """One option: ``--name`` on the command line, ``name`` in the settings file.
+
+    A ``path`` is relative to where it was given: the directory of the command line, the folder of the file.
+    """
 
     name: str
     help: str
@@ -34,6 +38,7 @@ class Option:
     choices: tuple[str, ...] = ()
     many: bool = False
     flag: bool = False
+    path: bool = False
 
     @property
     def key(self) -> str:
@@ -53,14 +58,14 @@ OPTIONS = (
         (),
         many=True,
     ),
-    Option("data-dir", "folder of the training data, for every case that names none itself", "DIR"),
+    Option("data-dir", "folder of the training data, for every case that names none itself", "DIR", path=True),
     Option(
         "runtime",
         "where the ranks' Python comes from (default: what vendor.toml names)",
         default=None,
         choices=("host", "venv", "docker"),
     ),
-    Option("python", "the interpreter of --runtime=host (default: python3 on the PATH)", "PATH"),
+    Option("python", "the interpreter of --runtime=host (default: python3 on the PATH)", "PATH", path=True),
     Option("pip-source", "package index that environments are built from", "URL"),
     Option("launcher", "who starts the ranks of a host", default="env", choices=("env", "torchrun")),
     Option(
@@ -82,13 +87,13 @@ OPTIONS = (
     ),
     Option("set", "another value for a mutable parameter; may be given again", "KEY=VALUE", (), many=True),
     Option("plan", "print what would run, where and with which values; start nothing", default=False, flag=True),
-    Option("reports", "folder of the run directories", "DIR", "reports"),
+    Option("reports", "folder of the run directories", "DIR", "reports", path=True),
     Option(
         "lease",
         "what a case takes for itself: its devices or the whole host (default: what vendor.toml names)",
         choices=("device", "host"),
     ),
-    Option("test-conf", "the original's test_conf.py, used as it is", "FILE"),
+    Option("test-conf", "the original's test_conf.py, used as it is", "FILE", path=True),
 )
 
 
@@ -121,14 +126,43 @@ class Settings:
         """Whether somebody chose this value."""
         return self.sources[key] != DEFAULT
 
+    def commanded(self, key: str) -> bool:
+        """Whether it was chosen on the command line."""
+        return self.sources[key] == COMMAND_LINE
 
-def concerned(root: Path, command_line: Mapping[str, Any]) -> bool:
-    """Whether a tree may be one with suites; a cheap look, for every pytest run anywhere makes it."""
-    return (
-        any(value for value in command_line.values())
-        or any(root.glob("suites/*/*/suite.toml"))
-        or settings_file(root) is not None
-    )
+    def told(self, key: str) -> str:
+        """An option as it was written, for messages: ``--nodes=1x8``, or the file and what stands there."""
+        value = getattr(self, key)
+        if self.commanded(key):
+            return f"--{key.replace('_', '-')}={value}"
+        return f"{self.sources[key]}: {key} = {value!r}"
+
+
+def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:
+    """The tree that a pytest run is about, if it is about one; cheap, for every pytest run anywhere asks."""
+    return find_root(rootpath) or (rootpath if _given(command_line) else None)
+
+
+def find_root(rootpath: Path) -> Path | None:
+    """The nearest folder, upwards, that holds suites or settings."""
+    return next((folder for folder in (rootpath, *rootpath.parents) if _is_root(folder)), None)
+
+
+def _is_root(folder: Path) -> bool:
+    # os.path and not Path.is_file: a folder above that may not be looked into is no error.
+    if os.path.isfile(folder / "flagperf.toml"):  # noqa: PTH113
+        return True
+    if os.path.isdir(folder / "suites") and any(folder.glob("suites/*/*/suite.toml")):  # noqa: PTH112
+        return True
+    return _mentions_us(folder / "pyproject.toml") and settings_file(folder) is not None
+
+
+def _mentions_us(project: Path) -> bool:
+    """Whether a pyproject.toml is worth reading: those of other projects may be large, or broken."""
+    try:
+        return b"flagperf" in project.read_bytes()
+    except OSError:
+        return False
 
 
 def settings_file(root: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -137,16 +171,20 @@ def settings_file(root: Path) -> tuple[Path, dict[str, Any]] | None:
     if own.is_file():
         return own, _load(own)
     project = root / "pyproject.toml"
-    if project.is_file():
-        table = _load(project).get("tool", {}).get("flagperf")
-        if table is not None:
-            return project, table
-    return None
+    tools = _load(project).get("tool") if project.is_file() else None
+    table = tools.get("flagperf") if isinstance(tools, dict) else None
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise SettingsError([f"{project}: tool.flagperf = {table!r}: a table is wanted, [tool.flagperf]"])
+    return project, table
 
 
-def read_settings(command_line: Mapping[str, Any], root: Path) -> Settings:
-    """The command line over the settings file over the defaults."""
+def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None = None) -> Settings:
+    """The command line over the settings file over the defaults; paths come out absolute."""
+    root = root.absolute()
     values: dict[str, Any] = {option.key: option.default for option in OPTIONS}
+    values["reports"] = located(values["reports"], root)
     sources = dict.fromkeys(values, DEFAULT)
     problems: list[str] = []
     found = settings_file(root)
@@ -154,14 +192,12 @@ def read_settings(command_line: Mapping[str, Any], root: Path) -> Settings:
     if found is not None:
         path, table = found
         table = dict(table)
-        raw_roots = table.pop("roots", ["."])
-        if isinstance(raw_roots, list) and all(isinstance(item, str) for item in raw_roots):
-            roots = tuple(raw_roots)
-        else:
-            problems.append(f"{path}: roots must be a list of folders, got {raw_roots!r}")
-        _take(values, sources, _checked(table, path, problems), str(path))
-    given = {key: value for key, value in command_line.items() if value is not None and value is not False}
-    _take(values, sources, given, COMMAND_LINE)
+        if "roots" in table:
+            roots = _roots(table.pop("roots"), path, problems)
+        _take(values, sources, _located(_checked(table, path, problems), path.parent), str(path))
+    given = _given(command_line)
+    problems += _empty_paths(given)
+    _take(values, sources, _located(given, cwd or Path.cwd()), COMMAND_LINE)
     _check_repeat(values, sources, problems)
     if problems:
         raise SettingsError(problems)
@@ -169,6 +205,57 @@ def read_settings(command_line: Mapping[str, Any], root: Path) -> Settings:
         if option.many:
             values[option.key] = tuple(values[option.key])
     return Settings(**values, roots=roots, sources=sources)
+
+
+def located(path: str, folder: Path) -> str:
+    """A path that was given in a folder, as an absolute one."""
+    return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path's raises where there is no such user
+
+
+def split_case(text: str) -> tuple[str, str | None]:
+    """CASE=DIR as the case and its data directory."""
+    case, _, folder = text.partition("=")
+    return case, folder or None
+
+
+def _given(command_line: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in command_line.items() if value is not None and value is not False}
+
+
+def _located(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What was given in a folder, with the paths in it absolute."""
+    values = dict(given)
+    for option in OPTIONS:
+        # A program's bare name is looked for on the PATH.
+        if option.path and option.key in given and (option.key != "python" or "/" in given[option.key]):
+            values[option.key] = located(given[option.key], folder)
+    if "case" in given:
+        values["case"] = [_located_case(text, folder) for text in given["case"]]
+    return values
+
+
+def _located_case(text: str, folder: Path) -> str:
+    case, data_dir = split_case(text)
+    return f"{case}={located(data_dir, folder)}" if data_dir else case
+
+
+def _empty_paths(given: Mapping[str, Any]) -> Iterator[str]:
+    for option in OPTIONS:
+        if option.path and given.get(option.key) == "":
+            yield f"--{option.name} is empty: a path is wanted"
+
+
+def _roots(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
+    """The folders to look for suites in; every one must be there, and one of them hold a suite."""
+    if not isinstance(given, list) or not given or not all(isinstance(item, str) for item in given):
+        problems.append(f"{path}: roots = {given!r}: a list of folders is wanted, at least one")
+        return ()
+    roots = tuple(located(item, path.parent) for item in given)
+    missing = [root for root in roots if not Path(root).is_dir()]
+    problems += [f"{path}: roots: {root}: there is no such folder" for root in missing]
+    if not missing and not any(any(Path(root).glob("suites/*/*/suite.toml")) for root in roots):
+        problems.append(f"{path}: roots: none of {', '.join(roots)} has suites/<model>/<framework>/suite.toml")
+    return roots
 
 
 def _take(values: dict[str, Any], sources: dict[str, str], given: Mapping[str, Any], source: str) -> None:
@@ -182,6 +269,10 @@ def _load(path: Path) -> dict[str, Any]:
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise SettingsError([f"{path}: not a TOML file: {error}"]) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError([f"{path}: not a TOML file: it is not UTF-8: {error}"]) from error
+    except OSError as error:
+        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error
     return table
 
 
@@ -213,6 +304,8 @@ def _wrong(option: Option, value: Any) -> str | None:
         return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number is wanted"
     if not isinstance(value, str):
         return "a string is wanted"
+    if option.path and not value:
+        return "a path is wanted"
     if option.choices and value not in option.choices:
         return f"allowed are {', '.join(option.choices)}{near(value, option.choices)}"
     return None

@@ -212,3 +212,28 @@ def test_ten_thousand_cases_are_found_in_well_under_a_second(tmp_path: Path) -> 
     assert all(catalog.find(Case.parse(text), "acme", "reference") for text in texts)
     assert time.process_time() - start < 1.0
     assert set(sys.modules) == modules
+
+
+@pytest.mark.parametrize("bad", ["min_efficiency = 0", "min_efficiency = 1.6", "min_efficiency = nan"])
+def test_an_efficiency_out_of_range_is_refused(tmp_path: Path, bad: str) -> None:
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("min_efficiency = 0.7", bad))
+    with pytest.raises(
+        CatalogError,
+        match=r"min_efficiency is (0\.0; allowed|1\.6; allowed|nan, wanted is a finite)",
+    ):
+        _ = Catalog.scan([tmp_path]).vendor("acme").chips
+
+
+def test_a_host_has_at_least_one_device(tmp_path: Path) -> None:
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 0"))
+    with pytest.raises(CatalogError, match=r"chips\.X9\.devices_per_host is 0; allowed: 1 and more"):
+        _ = Catalog.scan([tmp_path]).vendor("acme").chips
+
+
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    (write_vendor(tmp_path) / "vendor.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(CatalogError, match=r"vendor\.toml: it is not UTF-8"):
+        _ = Catalog.scan([tmp_path]).vendor("acme").chips
+    (write_suite(tmp_path) / "suite.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(CatalogError, match=r"suite\.toml: it is not UTF-8"):
+        _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").metric

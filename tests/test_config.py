@@ -187,7 +187,10 @@ def test_files_that_import_each_other_in_a_circle_are_told(tmp_path: Path) -> No
         ("ratio = widht\n", f"{CONFIG}:1: NameError: "),
         ("width = {1}\n", f"{CONFIG}:1: width = {{1}}: is a set"),
         ("anything = object()\n", f"{CONFIG}:1: anything = <object"),
-        ("anything = float('nan')\n", f"{CONFIG}:1: anything = nan: is no number that JSON can say"),
+        ("anything = float('nan')\n", f"{CONFIG}:1: anything = nan: is not finite"),
+        ("names = (n for n in 'ab')\n", f"{CONFIG}:1: names = <generator"),
+        ("import sys\n\nsys.exit(3)\n", f"{CONFIG}:3: SystemExit: 3"),
+        ("width = 1\nreturn 2\n", f"{CONFIG}:2: is no Python: 'return' outside function"),
         ("names = {1: 2}\n", f"{CONFIG}:1: names = {{1: 2}}: is a dict whose keys are not all strings"),
     ],
 )
@@ -399,3 +402,52 @@ def test_a_directory_of_the_originals_loads_or_says_which_keys_are_not_ours(tmp_
     case = Case.parse("toy:pytorch:X9:1:1:1")
     config = resolve(suite, vendor, case, "reference", {}, catalog=catalog, check_data=False).config
     assert (config["train_batch_size"], config["eval_batch_size"], config["max_steps"]) == (16, 16, 20000)
+
+
+# -- numbers and what is the case's own ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("max_steps=-1", "is below 0; allowed is 0 and more"),
+        ("throughput_steps=-5", "is below 0"),
+        ("hang_timeout_s=-0.5", "is below 0"),
+        ("max_time_s=-1", "is below 0"),
+        ("min_efficiency=0", "allowed is more than 0, up to 1.5"),
+        ("min_efficiency=1.6", "allowed is more than 0, up to 1.5"),
+        ("learning_rate=1e999", "is not finite"),
+        ("learning_rate=nan", "is a str; allowed is a number"),
+        ("train_batch_size=0", "allowed is 1 and more"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_with_what_is_allowed(tmp_path: Path, setting: str, said: str) -> None:
+    (told,) = problems(tmp_path, settings=(setting,))
+    assert told.startswith(f"--set {setting}: ")
+    assert said in told
+
+
+def test_numbers_at_the_edge_are_fine(tmp_path: Path) -> None:
+    fine = ("max_steps=0", "min_efficiency=1.5", "hang_timeout_s=0.5", "num_workers=0", "max_time_s=None")
+    assert resolved(tmp_path, settings=fine).values["max_steps"].value == 0
+
+
+def test_what_is_the_cases_own_has_an_option() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(["vendor=a", "data_dir=/d", "width=1"])
+    assert [problem.partition("own: ")[2] for problem in caught.value.problems] == ["use --vendor", "use --data-dir"]
+
+
+@pytest.mark.parametrize("name", ["_base.py", "mutable_params.py"])
+def test_a_broken_file_is_the_only_one_blamed(tmp_path: Path, name: str) -> None:
+    catalog = tree(tmp_path, "width = 128\n")
+    write(tmp_path, f"suites/toy/pytorch/config/{name}", "width = = 3\n")
+    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
+    given = parse_settings(["ratio=0.1"])
+    with pytest.raises(ConfigError) as caught:
+        resolve(
+            suite, vendor, Case.parse("toy:pytorch:X9:1:8:1"), "reference", given, catalog=catalog, check_data=False
+        )
+    assert [problem.partition(" is no")[0] for problem in caught.value.problems] == [
+        f"suites/toy/pytorch/config/{name}:1:"
+    ]

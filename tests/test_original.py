@@ -37,6 +37,9 @@ CASES = {
 '''
 
 
+ONE = "CASES = {'glm:pytorch:X9:1:8:1': ''}\n"
+
+
 def conf(root: Path, text: str) -> TestConf:
     return read(write(root, "test_conf.py", text))
 
@@ -50,7 +53,7 @@ def problems(root: Path, text: str) -> list[str]:
 def test_cases_come_with_their_data_and_lines(tmp_path: Path) -> None:
     cases = conf(tmp_path, CONF).cases
     assert [(str(one.case), one.data_dir, one.where) for one in cases] == [
-        ("bert:pytorch_1.8:X9:1:8:1", "/data/bert/", f"{tmp_path}/test_conf.py:18"),
+        ("bert:pytorch_1.8:X9:1:8:1", "/data/bert", f"{tmp_path}/test_conf.py:18"),
         ("glm:pytorch:X9:2:8:3", None, f"{tmp_path}/test_conf.py:19"),
     ]
 
@@ -59,22 +62,29 @@ def test_what_it_says_about_our_options_is_given_by_their_names(tmp_path: Path) 
     found = conf(tmp_path, CONF)
     assert found.settings == {
         "vendor": "acme",
-        "reports": "/opt/there/result/",
+        "reports": "/opt/there/result",
         "pip_source": "https://mirror.example/simple",
     }
     assert found.where("VENDOR") == f"{tmp_path}/test_conf.py:3"
-    assert conf(tmp_path, 'CASES = {}\nVENDOR = ""\n').settings == {}
+    assert conf(tmp_path, 'CASES = {"glm:pytorch:X9:1:8:1": ""}\nVENDOR = ""\n').settings == {}
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    text = 'FLAGPERF_LOG_PATH = "logs"\nCASES = {"glm:pytorch:X9:1:8:1": "data", "glm:pytorch:X9:1:1:1": "~/there"}\n'
+    found = read(write(tmp_path, "there/test_conf.py", text))
+    assert [one.data_dir for one in found.cases] == [f"{tmp_path}/there/data", str(Path("~/there").expanduser())]
+    assert found.settings["reports"] == f"{tmp_path}/there/logs"
 
 
 def test_what_changes_nothing_is_said(tmp_path: Path) -> None:
     told = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).without_effect]
     assert [line.partition(":")[0] for line in told] == ["4", "11", "8", "10"]
     assert "ACCE_CONTAINER_OPT has no effect: containers" in told[0]
-    assert conf(tmp_path, "CASES = {}").without_effect == []
+    assert conf(tmp_path, ONE).without_effect == []
 
 
 def test_unknown_names_are_a_warning_with_near_ones(tmp_path: Path) -> None:
-    (said,) = conf(tmp_path, "import os\n_mine = 1\nCASES = {}\nVENDER = 'a'\n").without_effect
+    (said,) = conf(tmp_path, f"import os\n_mine = 1\n{ONE}VENDER = 'a'\n").without_effect
     assert "test_conf.py:4: VENDER is no setting" in said
     assert said.endswith("did you mean VENDOR?")
 
@@ -108,6 +118,8 @@ CASES = {
         ("CASES = {\n", "test_conf.py:1: is no Python: '{' was never closed"),
         ("VENDOR = 'a'\n", "test_conf.py: CASES is missing"),
         ("CASES = ['glm:pytorch:X9:1:8:1']\n", "test_conf.py:1: CASES is ['glm:pytorch:X9:1:8:1']; wanted is a dict"),
+        ("VENDOR = 'a'\nCASES = {}\n", "test_conf.py:2: CASES names no case"),
+        ("import sys\nsys.exit()\n", "test_conf.py:2: SystemExit: "),
         ("CASES = None\n", "test_conf.py:1: CASES is None; wanted is a dict"),
     ],
 )

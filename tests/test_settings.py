@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.settings import OPTIONS, SettingsError, read_settings
+from pytest_flagperf.settings import OPTIONS, SettingsError, find_root, read_settings, tree_root
 
 
 def test_defaults_stand_when_nobody_says_otherwise(tmp_path: Path) -> None:
     settings = read_settings({}, tmp_path)
-    assert (settings.vendor, settings.repeat, settings.reports, settings.case) == ("cpu", 1, "reports", ())
+    assert (settings.vendor, settings.repeat, settings.case) == ("cpu", 1, ())
+    assert settings.reports == str(tmp_path / "reports")
     assert not settings.given("vendor")
 
 
@@ -56,3 +57,100 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 def test_every_option_has_a_help_and_a_name_of_its_own() -> None:
     assert all(option.help for option in OPTIONS)
     assert len({option.key for option in OPTIONS}) == len(OPTIONS)
+
+
+# -- paths ------------------------------------------------------------------------------------------------
+
+
+def test_paths_are_relative_to_where_they_were_given(tmp_path: Path) -> None:
+    (tmp_path / "flagperf.toml").write_text('data-dir = "data"\ntest-conf = "conf.py"\npython = "bin/python"\n')
+    in_file = read_settings({}, tmp_path, tmp_path / "elsewhere")
+    assert in_file.data_dir == f"{tmp_path}/data"
+    assert (in_file.test_conf, in_file.python) == (f"{tmp_path}/conf.py", f"{tmp_path}/bin/python")
+    commanded = {"data_dir": "data", "reports": "out", "python": "python3", "case": ["a:b:c:1:1:1=../d", "e"]}
+    said = read_settings(commanded, tmp_path, Path("/work dir"))
+    assert (said.data_dir, said.reports, said.python) == ("/work dir/data", "/work dir/out", "python3")
+    assert said.case == ("a:b:c:1:1:1=/work dir/../d", "e")
+    assert read_settings({"data_dir": "~/d"}, tmp_path).data_dir == str(Path("~/d").expanduser())
+
+
+def test_the_directory_of_the_command_line_is_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert read_settings({"data_dir": "d"}, tmp_path).data_dir == f"{tmp_path}/here/d"
+
+
+def test_an_empty_path_is_no_path(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="--data-dir is empty"):
+        read_settings({"data_dir": ""}, tmp_path)
+
+
+# -- roots ------------------------------------------------------------------------------------------------
+
+
+def suite(root: Path) -> None:
+    folder = root / "suites" / "toy" / "plain"
+    folder.mkdir(parents=True)
+    (folder / "suite.toml").touch()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("roots = []", r"flagperf\.toml: roots = \[\]: a list of folders is wanted, at least one"),
+        ('roots = "."', r"flagperf\.toml: roots = '\.': a list of folders"),
+        ('roots = [".", "nope"]', r"flagperf\.toml: roots: /.*/nope: there is no such folder"),
+        ('roots = [".."]', r"flagperf\.toml: roots: none of /.*/\.\. has suites/"),
+    ],
+)
+def test_roots_must_be_there_and_hold_suites(tmp_path: Path, text: str, said: str) -> None:
+    suite(tmp_path / "tree")
+    (tmp_path / "tree" / "flagperf.toml").write_text(text)
+    with pytest.raises(SettingsError, match=said):
+        read_settings({}, tmp_path / "tree")
+
+
+def test_roots_are_relative_to_the_file_and_one_may_hold_vendors_alone(tmp_path: Path) -> None:
+    suite(tmp_path / "tree")
+    (tmp_path / "tree" / "flagperf.toml").write_text('roots = [".", ".."]')
+    assert read_settings({}, tmp_path / "tree").roots == (f"{tmp_path}/tree", f"{tmp_path}/tree/..")
+
+
+# -- files that cannot be used ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["flagperf.toml", "pyproject.toml"])
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b'# flagperf\nvendor = "\xff"\n')
+    with pytest.raises(SettingsError, match=rf"{name}: not a TOML file: it is not UTF-8"):
+        read_settings({}, tmp_path)
+
+
+def test_our_part_of_pyproject_must_be_a_table(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool]\nflagperf = "x"\n')
+    with pytest.raises(SettingsError, match=r"tool\.flagperf = 'x': a table is wanted"):
+        read_settings({}, tmp_path)
+
+
+# -- which tree ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mark", ["suites/toy/plain/suite.toml", "flagperf.toml", "pyproject.toml"])
+def test_the_tree_is_the_nearest_folder_upwards_with_suites_or_settings(tmp_path: Path, mark: str) -> None:
+    below = tmp_path / "suites" / "toy" / "plain"
+    below.mkdir(parents=True)
+    assert find_root(below) is None
+    (tmp_path / mark).write_text("[tool.flagperf]\n")
+    assert find_root(below) == find_root(tmp_path) == tmp_path
+
+
+def test_without_a_tree_options_make_one_of_where_pytest_is(tmp_path: Path) -> None:
+    assert tree_root(tmp_path, {"vendor": None, "plan": False}) is None
+    assert tree_root(tmp_path, {"vendor": None, "repeat": 0}) == tmp_path
+
+
+def test_other_projects_files_are_not_read_whatever_is_in_them(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff = [")
+    assert tree_root(tmp_path, {}) is None
+    (tmp_path / "pyproject.toml").write_text('dependencies = ["pytest-flagperf"]\n')
+    assert tree_root(tmp_path, {}) is None

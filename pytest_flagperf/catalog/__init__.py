@@ -1,10 +1,23 @@
 """Which suites and vendors exist, and what their files say."""
 
-from .entries import DIRECTIONS, REFERENCE, RUNTIMES, Chip, Container, DataItem, Metric, Scale, Suite, Vendor
+from .entries import (
+    BEST_EFFICIENCY,
+    DIRECTIONS,
+    REFERENCE,
+    RUNTIMES,
+    Chip,
+    Container,
+    DataItem,
+    Metric,
+    Scale,
+    Suite,
+    Vendor,
+)
 from .scan import Catalog
 from .tables import CatalogError
 
 __all__ = [
+    "BEST_EFFICIENCY",
     "DIRECTIONS",
     "REFERENCE",
     "RUNTIMES",

@@ -15,6 +15,8 @@ LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker")
 DIRECTIONS = ("higher", "lower")
 KINDS = ("file", "folder")
+BEST_EFFICIENCY = 1.5
+"""The greatest speed-up per card that anybody may ask for."""
 REFERENCE = "reference"
 """The scale of the real model, the only one that a vendor tunes."""
 
@@ -206,6 +208,14 @@ class Vendor:
         problems = [] if table.chips else [f"{file}: chips: a vendor has at least one, as in [chips.NAME]"]
         problems += _choice(file, "runtime", table.runtime, RUNTIMES)
         problems += _choice(file, "lease", table.lease, LEASES)
+        if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
+            allowed = f"more than 0, up to {BEST_EFFICIENCY}"
+            problems.append(f"{file}: min_efficiency is {table.min_efficiency}; allowed: {allowed}")
+        for name, chip in table.chips.items():
+            if chip.devices_per_host is not None and chip.devices_per_host < 1:
+                problems.append(
+                    f"{file}: chips.{name}.devices_per_host is {chip.devices_per_host}; allowed: 1 and more"
+                )
         for shape in table.shapes:
             try:
                 Shape.parse(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import types
@@ -33,7 +34,7 @@ class CatalogError(Problems):
 
 def read(cls: type[T], file: Path) -> T:
     """The file as a ``cls``; raises a CatalogError that names file and line of each problem."""
-    text = file.read_text(encoding="utf-8")
+    text = _text(file)
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -44,6 +45,15 @@ def read(cls: type[T], file: Path) -> T:
     if reader.problems:
         raise CatalogError(reader.problems)
     return value  # type: ignore[no-any-return]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CatalogError([f"{file}: it is not UTF-8: {error}"]) from None
+    except OSError as error:
+        raise CatalogError([f"{file}: cannot be read: {error.strerror}"]) from None
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,8 @@ class _Reader:
             return float(value)
         if type(value) is not wanted:
             return self._refuse(at, value, _WORDS[wanted])
+        if isinstance(value, float) and not math.isfinite(value):
+            return self._refuse(at, value, "a finite number")
         return value
 
     def _refuse(self, at: Way, value: object, wanted: str) -> None:

@@ -7,6 +7,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..catalog import BEST_EFFICIENCY
+
+AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps")
+EFFICIENCIES = ("min_efficiency",)
+NEVER_NEGATIVE = ("_steps", "_epochs", "_samples", "_time_s", "_timeout_s", "_workers", "_freq")
+"""How the names of counts and times end."""
+
 _NAMES = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
 _SAME = {
     "List": "list",
@@ -63,7 +70,7 @@ def kind_of(value: object, annotation: str | None, *, none: bool) -> Kind:
 def unsayable(value: object) -> str | None:
     """Why a value cannot travel to the hosts in JSON; None where it can."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "is no number that JSON can say"
+        return "is not finite; allowed are finite numbers"
     if isinstance(value, (list, tuple)):
         return next(filter(None, map(unsayable, value)), None)
     if isinstance(value, Mapping):
@@ -73,6 +80,19 @@ def unsayable(value: object) -> str | None:
     if value is None or isinstance(value, (bool, int, float, str)):
         return None
     return f"holds a {type(value).__name__}, and only plain values travel to the hosts"
+
+
+def out_of_range(key: str, value: object) -> str | None:
+    """Which numbers a key takes, where this is none of them; by its name, as a suite's own keys have no other say."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if key in AT_LEAST_ONE:
+        return None if value >= 1 else "is too small; allowed is 1 and more"
+    if key in EFFICIENCIES:
+        return None if 0 < value <= BEST_EFFICIENCY else f"allowed is more than 0, up to {BEST_EFFICIENCY}"
+    if key.endswith(NEVER_NEGATIVE) and value < 0:
+        return "is below 0; allowed is 0 and more"
+    return None
 
 
 def plain(value: object) -> object:

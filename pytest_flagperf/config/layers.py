@@ -14,16 +14,15 @@ import flagperf_driver
 from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..problems import near
-from .kinds import Kind, kind_of, plain, unsayable
+from .kinds import Kind, kind_of, out_of_range, plain, unsayable
 from .module import Assigned, ConfigError, Module, load
 
 DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
 REQUIRED = ("vendor", "data_dir")
 DATA_KEYS = ("train_data", "eval_data", "init_checkpoint")
 """Keys that name something below ``data_dir``."""
-AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps")
 CASES_OWN = ("vendor", "data_dir")
-"""Keys that a case always sets itself; they are no deviation."""
+"""Keys that a case always sets itself; they are no deviation, and each has an option of its own."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,9 @@ def parse_settings(items: Sequence[str], source: str = "") -> dict[str, Value]:
     where = f"{source}: --set" if source else "--set"
     problems = [f"{where} {item}: write key=value" for item in items if not item.partition("=")[0].isidentifier()]
     problems += [f"{where} {item}: write key=value" for item in items if "=" not in item and item.isidentifier()]
+    for item in items:
+        if (key := item.partition("=")[0]) in CASES_OWN:
+            problems.append(f"{where} {item}: {key} is the case's own: use --{key.replace('_', '-')}")
     if problems:
         raise ConfigError(problems)
     pairs = (item.partition("=") for item in items)
@@ -118,6 +120,8 @@ class _Resolver:
         self.kinds: dict[str, Kind] = {}
         self.files: list[Path] = []
         self.problems: list[str] = []
+        self.broken: set[Path] = set()
+        """Files of which nothing is known: nobody is blamed for what only they could say."""
 
     def merge(self) -> None:
         self._lay_ground(self._load(self.defaults), "defaults")
@@ -174,11 +178,13 @@ class _Resolver:
     def _load(self, file: Path) -> Module:
         if not file.is_file():
             self.problems.append(f"{self.shown(file)}: there is no such file")
+            self.broken.add(file)
             return Module(file, {})
         self.files.append(file)
         try:
             return load(file)
         except ConfigError as error:
+            self.broken.add(file)
             here, there = f"{file.parent}/", f"{self.shown(file.parent)}/"
             self.problems += [problem.replace(here, there) for problem in error.problems]
             return Module(file, {})
@@ -191,7 +197,7 @@ class _Resolver:
             self.problems.append(f"{self.shown(file)}: {variable} is {names!r}; write a list of keys")
             return []
         for name in names:
-            if name not in self.values:
+            if name not in self.values and not self._keys_unknown:
                 line = f"{self.shown(file)}:{given.line if given else 1}"
                 self.problems.append(f"{line}: {variable} names {name!r}: {self._unknown(name)}")
         return list(names)
@@ -202,6 +208,15 @@ class _Resolver:
             if file.is_relative_to(root):
                 return file.relative_to(root).as_posix()
         return str(file)
+
+    @property
+    def _keys_unknown(self) -> bool:
+        """Whether a file broke whose names are the keys that exist."""
+        return not self.broken.isdisjoint({self.defaults, self.folder / "_base.py"})
+
+    @property
+    def _mutable_unknown(self) -> bool:
+        return not self.broken.isdisjoint({self.defaults, self.folder / "mutable_params.py"})
 
     # -- layers ------------------------------------------------------------------------------------------
 
@@ -226,8 +241,9 @@ class _Resolver:
             if _names_target(key):
                 self._check_target(key, value)
             elif key not in self.values:
-                self._problem(value, key, self._unknown(key))
-            elif allowed is not None and key not in allowed:
+                if not self._keys_unknown:
+                    self._problem(value, key, self._unknown(key))
+            elif allowed is not None and key not in allowed and not self._mutable_unknown:
                 self._problem(
                     value, key, f"cannot be set here: it is not in mutable_params{near(key, sorted(allowed))}"
                 )
@@ -242,14 +258,16 @@ class _Resolver:
             self._problem(value, key, f"is {_type_name(value.value)}; allowed is {wrong}")
         elif fault:
             self._problem(value, key, fault)
-        elif key in AT_LEAST_ONE and isinstance(value.value, int) and value.value < 1:
-            self._problem(value, key, "is too small; allowed is 1 and more")
+        elif outside := out_of_range(key, value.value):
+            self._problem(value, key, outside)
         self.values[key] = Value(plain(value.value), value.file, value.line, value.layer)
 
     def _value(self, given: Assigned, layer: str) -> Value:
         return Value(given.value, self.shown(given.file), given.line, layer)
 
     def _require(self) -> None:
+        if self._keys_unknown:
+            return
         place = f"{self.shown(self.folder / '_base.py')}: "
         self.problems += [f"{place}{key} is missing: give it a value" for key in REQUIRED if key not in self.values]
 

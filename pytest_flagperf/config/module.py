@@ -89,7 +89,7 @@ class _Folder:
             exec(compile(tree, str(file), "exec", dont_inherit=True), namespace, lines)  # noqa: S102 - a config file is code
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a config file that calls sys.exit() must not end the run
             raise ConfigError([_raised(file, error)]) from error
         imports = list(_imports(tree, self.path))
         return Module(file, dict(self._names(file, namespace, lines.line, imports)), _annotations(tree)), module
@@ -132,7 +132,7 @@ class _Folder:
                 if origin:
                     yield name, origin
                 continue
-            yield name, Assigned(copy.deepcopy(namespace[name]), file, line)
+            yield name, Assigned(_copy(namespace[name]), file, line)
 
     def _origin(self, name: str, value: object, line: int, imports: Sequence[_Import]) -> tuple[bool, Assigned | None]:
         """Whether an import gave the name its value, and what the neighbour that it came from says of it."""
@@ -178,16 +178,26 @@ def _parse(file: Path) -> ast.Module:
     except SyntaxError as error:
         text = f": {error.text.strip()}" if error.text else ""
         raise ConfigError([f"{file}:{error.lineno or 1}: is no Python: {error.msg}{text}"]) from None
-    except (OSError, ValueError) as error:  # a null byte is a ValueError
+    except (OSError, ValueError, RecursionError) as error:  # a null byte is a ValueError
         raise ConfigError([f"{file}: cannot be read: {error}"]) from None
 
 
-def _raised(file: Path, error: Exception) -> str:
+def _raised(file: Path, error: Exception | SystemExit) -> str:
     """The line of the file itself that raised, or the last one below it that is a neighbour's."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):  # what only the compiler sees
+        return f"{file}:{error.lineno or 1}: is no Python: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).parent == file.parent]
     where = f"{own[-1].filename}:{own[-1].lineno}" if own else str(file)
     return f"{where}: {type(error).__name__}: {error}"
+
+
+def _copy(value: object) -> object:
+    """A copy through and through; what cannot be copied is no plain value, which is told when it is used."""
+    try:
+        return copy.deepcopy(value)
+    except TypeError:
+        return value
 
 
 def _is_program(value: object) -> bool:

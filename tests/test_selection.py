@@ -1,0 +1,187 @@
+"""Which cases a run has: the command line over the original's file over the settings file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf import original
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.selection import Selected, Selection, case_in, lane, select
+from pytest_flagperf.settings import read_settings
+
+from .trees import tree, write, write_config
+
+CASE = "toy:pytorch:X9:1:8:1"
+FILE = f'vendor = "acme"\ncase = ["{CASE}=data"]\n'
+CONF = f'VENDOR = "acme"\nCASES = {{\n    "{CASE}": "data",\n}}\n'
+
+
+def chosen(
+    root: Path, file: str = 'vendor = "acme"', conf: str | None = None, config: str = "", **given: Any
+) -> Selection:
+    catalog = tree(root, config)
+    write_config(root, name="config_X9x1x1.py")
+    write(root, "flagperf.toml", file)
+    read = original.read(write(root, "test_conf.py", conf)) if conf else None
+    return select(read_settings(given, root, Path("/started")), catalog, read)
+
+
+def told(cases: Selection) -> Mapping[str, tuple[str | None, str]]:
+    return {str(one.case): (one.data_dir, one.data_source) for one in cases.cases}
+
+
+def problem(root: Path, *arguments: Any, **given: Any) -> str:
+    with pytest.raises(Problems) as caught:
+        chosen(root, *arguments, **given)
+    return str(caught.value).replace(f"{root}/", "")
+
+
+# -- who wins -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])
+@pytest.mark.parametrize("given", [{"nodes": "1x1"}, {"nodes": "1x1", "hw": "X9"}, {"nodes": "1x1", "vendor": "acme"}])
+def test_the_command_lines_matrix_leaves_the_cases_of_files_aside(
+    tmp_path: Path, file: str, conf: str | None, given: dict[str, str]
+) -> None:
+    assert list(told(chosen(tmp_path, file, conf))) == [CASE]
+    found = chosen(tmp_path, file, conf, **given)
+    assert list(told(found)) == ["toy:pytorch:X9:1:1:1"]
+    name = "test_conf.py" if conf else "flagperf.toml"
+    assert f"{name}: the cases it names (1) are left aside for --nodes" in found.notes[-1]
+
+
+@pytest.mark.parametrize("given", [{"hw": "A1x2"}, {"vendor": "acme"}])
+def test_hardware_and_vendor_alone_ask_for_a_matrix_too(tmp_path: Path, given: dict[str, str]) -> None:
+    assert len(told(chosen(tmp_path, FILE, **given))) == 2
+
+
+def test_a_case_of_the_command_line_stays_whatever_else_is_said(tmp_path: Path) -> None:
+    found = chosen(tmp_path, FILE, CONF, case=["toy:pytorch:X9:1:1:2"], nodes="1x8", vendor="acme", repeat=5)
+    assert list(told(found)) == ["toy:pytorch:X9:1:1:2"]
+    assert found.notes == ()
+
+
+def test_the_originals_cases_win_over_the_settings_files(tmp_path: Path) -> None:
+    found = chosen(tmp_path, FILE, CONF.replace(CASE, "toy:pytorch:X9:1:1:3"))
+    assert list(told(found)) == ["toy:pytorch:X9:1:1:3"]
+
+
+@pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])
+def test_rounds_of_the_command_line_are_those_of_the_files_cases(tmp_path: Path, file: str, conf: str | None) -> None:
+    assert list(told(chosen(tmp_path, file, conf, repeat=4))) == ["toy:pytorch:X9:1:8:4"]
+    assert list(told(chosen(tmp_path, f"{file}\nrepeat = 4\n", conf))) in ([CASE], ["toy:pytorch:X9:1:8:1"])
+
+
+def test_cases_that_differ_in_rounds_alone_are_one_when_the_command_line_counts(tmp_path: Path) -> None:
+    two = f'vendor = "acme"\ncase = ["{CASE}", "{CASE[:-1]}3"]\n'
+    assert len(told(chosen(tmp_path, two))) == 2
+    assert list(told(chosen(tmp_path, two, repeat=2))) == ["toy:pytorch:X9:1:8:2"]
+    assert "is named twice" in problem(tmp_path, two.replace("8:3", "8:1"), repeat=2)
+
+
+# -- data ---------------------------------------------------------------------------------------------------
+
+
+def test_the_data_directory_says_who_gave_it(tmp_path: Path) -> None:
+    def data(*arguments: Any, **given: Any) -> tuple[str | None, str]:
+        return next(iter(told(chosen(tmp_path, *arguments, **given)).values()))
+
+    acme = 'vendor = "acme"'
+    assert data(acme, nodes="1x8") == (None, "")
+    assert data(acme, nodes="1x8", data_dir="d") == ("/started/d", "--data-dir")
+    assert data(f'{acme}\ndata-dir = "d"', nodes="1x8") == (f"{tmp_path}/d", "flagperf.toml")
+    assert data(FILE) == (f"{tmp_path}/data", "flagperf.toml")
+    assert data(acme, CONF) == (f"{tmp_path}/data", "test_conf.py:3")
+    assert data(acme, case=[f"{CASE}=d"]) == ("/started/d", f"--case {CASE}=DIR")
+
+
+def test_the_command_lines_data_win_but_not_over_its_own_cases(tmp_path: Path) -> None:
+    ours = ("/started/d", "--data-dir")
+    assert told(chosen(tmp_path, FILE, data_dir="d")) == {CASE: ours}
+    assert told(chosen(tmp_path, 'vendor = "acme"', CONF, data_dir="d")) == {CASE: ours}
+    found = chosen(tmp_path, FILE, case=[f"{CASE}=e", "toy:pytorch:X9:1:1:1"], data_dir="d")
+    assert [one[0] for one in told(found).values()] == ["/started/d", "/started/e"]
+
+
+# -- messages -----------------------------------------------------------------------------------------------
+
+
+def test_what_a_file_said_is_blamed_on_the_file(tmp_path: Path) -> None:
+    acme = 'vendor = "acme"\n'
+    assert problem(tmp_path, f'{acme}hw = "X8"').startswith(
+        "flagperf.toml: hw = 'X8': no chip of acme (there are: X9, A1x2)"
+    )
+    assert problem(tmp_path, f'{acme}nodes = "8"').startswith("flagperf.toml: nodes = '8': shape '8'")
+    assert problem(tmp_path, f'{acme}set = ["a"]').startswith("flagperf.toml: --set a: write key=value")
+    assert "no such folder in vendors/; did you mean acme?" in problem(tmp_path, 'vendor = "acmee"')
+    assert problem(tmp_path, 'vendor = "acmee"').endswith("(flagperf.toml)")
+    assert problem(tmp_path, "").endswith("(the default; say which with --vendor)")
+
+
+def test_what_the_command_line_said_is_blamed_on_its_option(tmp_path: Path) -> None:
+    assert problem(tmp_path, hw="X8").startswith("--hw=X8: no chip of acme")
+    assert problem(tmp_path, nodes="8").startswith("--nodes=8: shape '8'")
+    assert problem(tmp_path, set=["vendor=x", "data_dir=/d"]).splitlines() == [
+        "--set vendor=x: vendor is the case's own: use --vendor",
+        "--set data_dir=/d: data_dir is the case's own: use --data-dir",
+    ]
+
+
+def test_throughput_only_is_read_from_options_and_config(tmp_path: Path) -> None:
+    def flags(**given: Any) -> list[bool]:
+        cases: tuple[Selected, ...] = chosen(tmp_path, config="throughput_only = True\n", **given).cases
+        return [one.throughput_only for one in cases]
+
+    assert flags() == [False, True]
+    assert flags(set=["throughput_only=False"]) == [False, False]
+    assert flags(synthetic=True) == [True, True]
+
+
+# -- node ids -------------------------------------------------------------------------------------------------
+
+KNOWN = {"alpha:plain:CPU:1:2:1", "big-alpha:plain:CPU:1:2:1", "alpha:plain:CPU:1:2:12", "b:plain_1.8:H-1:2:8:3"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "case"),
+    [
+        ("alpha:plain:CPU:1:2:1", "alpha:plain:CPU:1:2:1"),
+        ("alpha:plain:CPU:1:2:1-round1", "alpha:plain:CPU:1:2:1"),
+        ("a-alpha:plain:CPU:1:2:1-round1", "alpha:plain:CPU:1:2:1"),
+        ("alpha:plain:CPU:1:2:12-round1-b", "alpha:plain:CPU:1:2:12"),
+        ("x-big-alpha:plain:CPU:1:2:1", "big-alpha:plain:CPU:1:2:1"),
+        ("a:b-[c]-b:plain_1.8:H-1:2:8:3-d:e", "b:plain_1.8:H-1:2:8:3"),
+        ("beta:plain:CPU:1:2:1", None),
+        ("alpha:plain:CPU:1:2:13", None),
+        ("alpha:plain:CPU:1:2:x", None),
+        ("malpha:plain:CPU:1:2:1", None),
+        ("1:2", None),
+    ],
+)
+def test_a_node_id_carries_a_known_case_or_none(parameters: str, case: str | None) -> None:
+    nodeid = f"suites/test_x.py::TestA::test_b[{parameters}]"
+    assert case_in(nodeid, KNOWN) == case
+    assert lane(nodeid, KNOWN) == (":".join(case.split(":")[:3]) if case else nodeid)
+
+
+def test_a_case_outside_of_the_brackets_is_none() -> None:
+    assert case_in("alpha:plain:CPU:1:2:1/test_x.py::test_b", KNOWN) is None
+
+
+def test_files_share_a_lane() -> None:
+    ids = [f"{file}::test_a[p-alpha:plain:CPU:1:{n}:1]" for n, file in ((2, "one.py"), (2, "two.py"))]
+    assert len({lane(nodeid, KNOWN) for nodeid in ids}) == 1
+
+
+def test_thirty_thousand_ids_are_looked_at_in_no_time() -> None:
+    known = {f"model-{n}:plain:CPU:1:2:1" for n in range(10_000)}
+    ids = [f"test_x.py::test_y[a-model-{n % 10_000}:plain:CPU:1:2:1-round1]" for n in range(30_000)]
+    start = time.perf_counter()
+    assert all(case_in(nodeid, known) for nodeid in ids)
+    assert time.perf_counter() - start < 1
