@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
             return
         from pytest_flagperf.run import Run
 
-        run = Run.open(root, _command_line(config), _given_directory(config))
+        run = Run.open(root, config.invocation_params.dir, _command_line(config), _given_directory(config))
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems
     if run is None:

@@ -21,6 +21,7 @@ from .cluster import Host, HostError
 from .cluster import lease as leases
 from .cluster.deploy import stage
 from .cluster.fleet import Fleet, local_fleet
+from .config import Value
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan
 from .preflight import verify_data
@@ -80,9 +81,9 @@ class Run:
         self._verified: set[tuple[str, tuple[DataItem, ...]]] = set()
 
     @classmethod
-    def open(cls, root: Path, command_line: Mapping[str, Any], directory: Path | None) -> Run | None:
+    def open(cls, root: Path, cwd: Path, command_line: Mapping[str, Any], directory: Path | None) -> Run | None:
         """The run of a tree; None where there are no suites and none were asked for."""
-        settings = read_settings(command_line, root)
+        settings = read_settings(command_line, root, cwd)
         conf = original.read(root / settings.test_conf) if settings.test_conf else None
         if conf is not None:
             settings = _with_conf(settings, conf)
@@ -182,7 +183,7 @@ class Run:
                 launcher=self.settings.launcher,
                 synthetic=self.settings.synthetic,
                 throughput_only=one.throughput_only,
-                data_dir=one.data_dir,
+                data_dir=Value(one.data_dir, one.data_source, 0, "case") if one.data_dir else None,
                 hosts=self.hosts,
                 check_data=not self.settings.plan,
             )

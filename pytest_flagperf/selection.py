@@ -57,7 +57,7 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None) -> Selec
     """The cases named one by one, by an option or the original's file; else every suite in every wanted shape."""
     asked = _Asked(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")))
     named = _named(settings, conf)
-    matrix = [f"--{key}" for key in ("nodes", "hw", "vendor") if settings.commanded(key)]
+    matrix = [f"--{key}" for key in ("nodes", "hw") if settings.commanded(key)]
     notes = list(conf.without_effect) if conf else []
     if named and matrix and not settings.commanded("case"):
         file = settings.sources["case"] if conf is None else conf.file
