@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 RUN = pytest.StashKey["Run"]()
 SESSION = pytest.StashKey[pytest.Session]()
+# Set when it is known what will run: whether any of it takes a case.
 BEGUN = pytest.StashKey[bool]()
 VERDICTS = pytest.StashKey["list[Verdict]"]()
 OUTCOMES = pytest.StashKey["list[Outcome]"]()
@@ -66,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if run is None:
         return
     config.stash[RUN] = run
+    config.pluginmanager.register(Page(run), "flagperf-page")
     if run.settings.plan and hasattr(config.option, "dist"):
         # There is nothing to do in parallel, and workers have no terminal to print a plan on.
         config.option.dist, config.option.tx = "no", []
@@ -213,6 +215,7 @@ def _selected(item: pytest.Item | pytest.Collector) -> Selected | None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Resolve every selected case before the first one starts, so that all problems are told at once."""
     if RUN in session.config.stash and not session.config.option.collectonly and not _is_worker(session.config):
+        session.config.stash[BEGUN] = any(map(_takes_case, session.items))
         _begin(session, _distinct_cases(session.items))
 
 
@@ -366,9 +369,10 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     run = node.config.stash.get(RUN, None)
     if run is None or BEGUN in node.config.stash:
         return
-    node.config.stash[BEGUN] = True
+    chosen = run.chosen(ids)
+    node.config.stash[BEGUN] = bool(chosen)
     try:
-        _begin(node.config.stash[SESSION], run.chosen(ids))
+        _begin(node.config.stash[SESSION], [one for one in chosen if not one.unsupported])
     except pytest.UsageError as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
@@ -480,37 +484,37 @@ def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
     report.extras = [*getattr(report, "extras", []), *map(pytest_html.extras.html, parts)]  # type: ignore[attr-defined]
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_html_report_title(report: Any) -> None:
-    """Name the page after what it shows; a file's name says little in a browser's tab."""
-    run = report.config.stash.get(RUN, None)
-    if run is not None:
-        report.title = f"flagperf {run.directory.name}"
+class Page:
+    """What the HTML page shows of a run; registered only where there is one: other pages stay as they are."""
 
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_html_results_summary(prefix: list[str], session: pytest.Session) -> None:
-    """Bring the style of what the rows hold."""
-    from pytest_flagperf.report import html
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_report_title(self, report: Any) -> None:
+        """Name the page after what it shows; a file's name says little in a browser's tab."""
+        report.title = f"flagperf {self._run.directory.name}"
 
-    if session.config.stash.get(RUN, None) is not None:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_summary(self, prefix: list[str]) -> None:
+        """Bring the style of what the rows hold."""
+        from pytest_flagperf.report import html
+
         prefix.append(html.style())
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_header(self, cells: list[str]) -> None:
+        """Add the main figures' columns."""
+        from pytest_flagperf.report import html
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_html_results_table_header(cells: list[str]) -> None:
-    """Add the main figures' columns."""
-    from pytest_flagperf.report import html
+        cells[2:2] = html.header_cells()
 
-    cells[2:2] = html.header_cells()
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
+        """Fill the main figures' columns."""
+        from pytest_flagperf.report import html
 
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_html_results_table_row(report: Any, cells: list[str]) -> None:
-    """Fill the main figures' columns."""
-    from pytest_flagperf.report import html
-
-    cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
+        cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
 
 
 @pytest.hookimpl(trylast=True)
@@ -525,7 +529,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     except OSError as error:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         (print if reporter is None else reporter.write_line)(f"flagperf: the results cannot be written: {error}")
-    if exitstatus == pytest.ExitCode.OK and reporter is not None and _only_skipped(reporter.stats):
+    took_cases = session.config.stash.get(BEGUN, False)
+    if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 

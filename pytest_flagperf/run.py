@@ -153,7 +153,7 @@ class Run:
         """The cases that node ids carry, in the run's order."""
         by_name = {str(one.case): one for one in self.selection.cases}
         named = {case for nodeid in nodeids if (case := case_in(nodeid, by_name)) is not None}
-        return [one for one in self.selection.cases if str(one.case) in named and not one.unsupported]
+        return [one for one in self.selection.cases if str(one.case) in named]
 
     def lane(self, nodeid: str) -> str:
         """What of a node id must stay on one worker."""

@@ -56,6 +56,20 @@ def test_outside_a_tree_with_suites_next_to_nothing_is_imported(pytester: pytest
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+def test_other_peoples_pages_and_exit_codes_stay_as_they_are(toy: Toy) -> None:
+    toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text(
+        "import pytest\n@pytest.mark.skip\ndef test_it(): pass\n"
+    )
+    result = toy.run("elsewhere")
+    assert result.ret == 0
+    assert toy.runs == []
+    outside = toy.root.parent / f"{toy.root.name}-outside"
+    outside.mkdir()
+    (outside / "test_it.py").write_text("def test_it(): pass\n")
+    toy.run(f"--rootdir={outside}", str(outside), f"--html={outside}/page.html", "--self-contained-html")
+    assert "p_core" not in (outside / "page.html").read_text()
+
+
 def test_collecting_leaves_nothing_behind(toy: Toy) -> None:
     toy.run("suites", "--collect-only")
     assert toy.runs == []
