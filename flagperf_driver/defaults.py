@@ -18,6 +18,7 @@ init_checkpoint: str | None = None  # relative to data_dir; weights to start fro
 # -- how much is trained ---------------------------------------------------------------------------------
 train_batch_size = 1  # samples per card and micro-step
 eval_batch_size = 1  # samples per card and evaluation step
+samples_per_item = 1  # the most samples that an item of a batch counts as, e.g. the answers of one question
 gradient_accumulation_steps = 1  # micro-steps per optimizer step
 max_steps: int | None = None  # optimizer steps
 max_epochs: int | None = None

@@ -16,6 +16,7 @@ from cloze import Batch, ClozeSet
 from torch import Tensor, nn
 
 from flagperf_driver.pytorch import Context
+from flagperf_driver.pytorch import device as devices
 
 EVAL_SEED = 20210327
 """The evaluation's questions are the same in every run, whatever its seed."""
@@ -85,13 +86,13 @@ def train(ctx: Context) -> Batches:
     if ctx.config.shuffle_labels:
         data = with_wrong_labels(data, ctx.seed)
     order = shuffled(len(data), ctx.config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
-    return Batches(data, order, ctx.config, pinned=ctx.device.type == "cuda")
+    return Batches(data, order, ctx.config, pinned=not devices.is_host(ctx.device))
 
 
 def evaluation(ctx: Context) -> Batches:
     data = _read(ctx, training=False)
     order = shared_out(data.candidates, ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
-    return Batches(data, order, ctx.config, pinned=ctx.device.type == "cuda")
+    return Batches(data, order, ctx.config, pinned=not devices.is_host(ctx.device))
 
 
 def _read(ctx: Context, *, training: bool) -> ClozeSet:

@@ -10,8 +10,21 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+_RECONSTRUCT = np._core.multiarray._reconstruct
+HARMLESS = [
+    argparse.Namespace,
+    set,
+    np.ndarray,
+    np.dtype,
+    type(np.dtype(np.uint32)),
+    _RECONSTRUCT,
+    (_RECONSTRUCT, "numpy.core.multiarray._reconstruct"),
+]
+"""What may stand beside the weights: the trainer's arguments, and numpy's random state, by its old name too."""
 
 TABLES = ("transformer.position_embeddings.weight", "transformer.block_position_embeddings.weight")
 
@@ -38,8 +51,8 @@ def _read(path: Path) -> Mapping[str, Tensor]:
             "None trains from random weights"
         )
     try:
-        # Only tensors and these two harmless types are unpickled: a checkpoint must not run code.
-        with torch.serialization.safe_globals([argparse.Namespace, set]):
+        # Besides tensors only these are unpickled: a checkpoint must not run code.
+        with torch.serialization.safe_globals(HARMLESS):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise CheckpointError(f"{path}: torch cannot read it: {error}") from error
