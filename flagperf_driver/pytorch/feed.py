@@ -17,10 +17,16 @@ def feed(ctx: Context, steps: Steps, data: Iterable[Any], start: int = 0, end: i
     return _beside(ctx, steps, host)
 
 
+_ASIDE: dict[str, Any] = {}
+"""By device type. One stream for all passes: what the allocator keeps for one stream, another cannot use."""
+
+
 def _beside(ctx: Context, steps: Steps, host: Iterable[Any]) -> Iterator[Any]:
     """In a stream of their own: the host is a step ahead, so a copy runs beside the last step's work."""
     backend = devices.backend(ctx.device)
-    aside = backend.Stream()
+    if ctx.device.type not in _ASIDE:
+        _ASIDE[ctx.device.type] = backend.Stream()
+    aside = _ASIDE[ctx.device.type]
     for batch in host:
         with backend.stream(aside):
             prepared = steps.prepare_batch(ctx, batch)
