@@ -404,6 +404,8 @@ def _parallel(source: Source, share: Share, num_workers: int, *, pin: bool) -> D
         batch_size=None,  # a draw is a batch already
         num_workers=num_workers,
         pin_memory=pin,
+        # Newer Pythons would start workers afresh, which import the rank's program and its framework again.
+        multiprocessing_context="fork",
         persistent_workers=True,
         prefetch_factor=4,
     )
