@@ -39,6 +39,8 @@ def save(rank: Rank, parts: Parts, device: torch.device, progress: dict[str, Any
     """Write what ``load`` needs; every rank must call it."""
     target = path(rank)
     assert target is not None, "looked at when the training began"
+    # One rank's statistics stand for all; averaging now or at the next evaluation comes to the same.
+    distributed.average_statistics(distributed.unwrap(parts.model))
     weights = _weights(parts, sharded=rank.config.parallel == "fsdp" and rank.world.world_size > 1)
     random_states = distributed.gather(_random_state(device))
     if rank.world.rank:
