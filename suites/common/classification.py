@@ -20,6 +20,7 @@ from common import digits, images
 from common.images import Array, Images, Loader
 from flagperf_driver import seeds
 from flagperf_driver.driver import Config
+from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import schedules
 
 if TYPE_CHECKING:
@@ -157,4 +158,4 @@ def _workers(ctx: Context) -> int:
 
 
 def _pin(ctx: Context) -> bool:
-    return str(ctx.device.type) != "cpu"
+    return not devices.is_host(ctx.device)
