@@ -50,11 +50,6 @@ STARTED = time.monotonic() - process_age()
 """When this process started, on the monotonic clock."""
 
 
-def age() -> float:
-    """Seconds since this process started: the end-to-end clock."""
-    return time.monotonic() - STARTED
-
-
 # -- the case ----------------------------------------------------------------------------------------------
 
 

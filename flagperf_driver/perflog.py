@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, BinaryIO, Callable, Collection, Dict, Iterator, Mapping, NamedTuple, TextIO
+from typing import Any, BinaryIO, Callable, Collection, Iterator, Mapping, NamedTuple, TextIO
 
 MARK = "[PerfLog] "
 _MARK = MARK.encode()
@@ -233,6 +233,3 @@ def number(value: object) -> float:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return math.nan
-
-
-Json = Dict[str, Any]
