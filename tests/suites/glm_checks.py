@@ -10,6 +10,7 @@ import re
 import runpy
 import sys
 import traceback
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -359,7 +360,8 @@ def check_checkpoint_is_taken_with_a_shorter_table() -> None:
     weights = saved.state_dict()
     short = {name: table[:20] if name in pretrained.TABLES else table for name, table in weights.items()}
     path = SCRATCH / "model.pt"
-    torch.save({"module": short, "iteration": 200000}, path)
+    beside = {"iteration": 200000, "args": Namespace(lr=1e-5), "np_rng_state": np.random.get_state()}
+    torch.save({"module": short, **beside}, path)
     kept = glm.transformer.position_embeddings.weight[20:].clone()
     pretrained.load(glm, path)
     assert torch.equal(glm.word_embeddings.weight, saved.word_embeddings.weight)
