@@ -302,8 +302,10 @@ class Agent:
         lines = watch.last_lines(self._path(silence.rank, "out.log"))
         said = f"; its last line: {lines[-1].strip()}" if lines else ""
         self._tell_fault(silence.kind, silence.rank, silence.sentence + said)
-        process = self._live.get(silence.rank) or next(iter(self._live.values()))
-        process.cause = "hang" if silence.kind == "hang" else "timeout"
+        # Of a launcher's ranks it is the launcher that is ours; it may have ended just now.
+        process = self._live.get(silence.rank) or next(iter(self._live.values()), None)
+        if process is not None:
+            process.cause = "hang" if silence.kind == "hang" else "timeout"
         for other in self._live.values():
             processes.signal_session(other.child.pid, signal.SIGUSR1, only_catchers=True)
         self._end("stopped", _TRACES_S)

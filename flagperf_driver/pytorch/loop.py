@@ -136,7 +136,8 @@ class Training:
         devices.synchronize(self.ctx.device)
         self.progress.train_time += time.perf_counter() - self._begin
         self.log(events.TRAIN_END, {"reason": reason})
-        if not self.for_throughput:
+        if not self.for_throughput and reason != "deadline":
+            # A training that ran out of time goes on from its checkpoint when it is started again.
             checkpoint.finish(self.rank)
         self.log(events.FINISHED, self._finished(reason))
 

@@ -57,7 +57,11 @@ def resumed(**settings: Any) -> dict[str, Any]:
     other = train(**{**how, "train_batch_size": BATCH // 2})
     second = train(**how)
     left = sorted(path.name for path in Path(folder).iterdir())
-    return {"whole": whole, "first": first, "other": other, "second": second, "left": left}
+    late = shared_folder()
+    train(**{**how, "stop_at": [RANK, 8], "checkpoint_dir": late})
+    train(**{**how, "max_time_s": 0.0, "checkpoint_dir": late})
+    kept = sorted(path.name for path in Path(late).iterdir())
+    return {"whole": whole, "first": first, "other": other, "second": second, "left": left, "kept": kept}
 
 
 def exact() -> dict[str, Any]:

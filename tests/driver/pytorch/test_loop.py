@@ -207,6 +207,10 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_been(alone: Found) ->
     assert alone.value("resumed", "left") == ["toy_pytorch_CPU_1_1_1_round1.finished.pt"]
 
 
+def test_a_training_that_ran_out_of_time_can_be_continued(alone: Found) -> None:
+    assert alone.value("resumed", "kept") == ["toy_pytorch_CPU_1_1_1_round1.pt"]
+
+
 def test_data_that_can_skip_are_not_read_up_to_where_the_training_goes_on(alone: Found) -> None:
     whole, second = (alone.within("skipping", name) for name in ("whole", "second"))
     assert second.losses == {step: loss for step, loss in whole.losses.items() if step > 5}
