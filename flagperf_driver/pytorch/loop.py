@@ -121,8 +121,7 @@ class Training:
     # -- the story ---------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        told = {"init_time": self.rank.age(), **description(self.ctx, self.parts), "replaced": self.replaced}
-        self.log(events.INIT_END, told)
+        self.log(events.INIT_END, {**description(self.ctx, self.parts), "replaced": self.replaced})
         random_state = self._resume()
         if self.config.eval_at_start and not self.for_throughput and not self.progress.step:
             self._evaluate(events.INIT_EVALUATION)

@@ -12,7 +12,7 @@ from pytest_flagperf.results.ranklog import RankLog, Target, whole
 
 TIMES = {
     "e2e_time": "from the start of the process to FINISHED",
-    "init_time": "from the start of the process to INIT_END",
+    "init_time": "from the start of the process to TRAIN_START, the untrained model's evaluation included",
     "raw_train_time": "from TRAIN_START to TRAIN_END, evaluations included",
     "train_no_eval_time": "raw_train_time without evaluations",
     "pure_training_computing_time": "train_no_eval_time without waiting for input",
