@@ -147,6 +147,12 @@ class Run:
             why = "synthetic data" if self.settings.synthetic else "--throughput-only"
             lines.append(f"  throughput only: every case ({why}); no convergence is shown")
         lines += [f"  cannot run: {one.case}: {one.unsupported}" for one in self.selection.unsupported]
+        versions = [one.case for one in ready if one.case.framework_version]
+        lines += [
+            f"  note: {case}: the version picks a container's image; containers are not in this version, so what the"
+            " environment holds is run, and recorded"
+            for case in versions
+        ]
         return lines + [f"  note: {note}" for note in self.selection.notes]
 
     def chosen(self, nodeids: Iterable[str]) -> list[Selected]:

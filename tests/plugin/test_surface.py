@@ -165,6 +165,12 @@ def test_the_originals_test_conf_is_taken_as_it_is(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["*ACCE_CONTAINER_OPT*"])
 
 
+def test_a_framework_version_that_picks_nothing_is_told(toy: Toy) -> None:
+    result = toy.run("suites", "--case=alpha:plain_1.8:CPU:1:1:1", "--collect-only")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*alpha:plain_1.8:CPU:1:1:1: the version picks a container's image*"])
+
+
 def test_throughput_only_shapes_have_no_convergence_test(toy: Toy) -> None:
     toy.config("alpha", "1x1", "throughput_only = True\n")
     toy.config("alpha", "1x2", "train_batch_size = 4\n")
