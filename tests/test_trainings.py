@@ -152,9 +152,12 @@ def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subproces
         text=True,
         start_new_session=True,
     )
-    wait_until(lambda: len(training(tmp_path)) == 2, 5 * MINUTES)
-    yield process
-    process.kill()
+    with process:
+        try:
+            wait_until(lambda: len(training(tmp_path)) == 2, 5 * MINUTES)
+            yield process
+        finally:
+            process.kill()
 
 
 def training(reports: Path) -> dict[int, int]:
