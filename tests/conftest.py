@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -31,3 +32,8 @@ def torch_python(repo: Path) -> str:
 
     wanted = Wanted("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
     return runtimes()["venv"](LocalHost(), wanted, lambda line: print(line, file=sys.stderr)).python
+
+
+def listens_to_ctrl_c() -> None:
+    """For a child that is to be interrupted: what runs in a shell's background has been told to ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -102,7 +102,8 @@ def test_torchrun_understands_what_it_is_told(torch_python: str, tmp_path: Path)
     program.write_text(
         "import torch, torch.distributed as d\n"
         "d.init_process_group('gloo')\n"
-        "x = torch.ones(1); d.all_reduce(x); print('SUM', x.item())\n"
+        "x = torch.ones(1); d.all_reduce(x); print(f'SUM {x.item()}\\n', end='', flush=True)\n"
+        "d.destroy_process_group()\n"
     )
     world = World(("127.0.0.1",), 2, "127.0.0.1", 29871)
     (one,) = launchers()["torchrun"](world, 0, Site(torch_python, str(program)))

@@ -22,6 +22,7 @@ from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.round import Progress
 from pytest_flagperf.round.agents import boot
 from pytest_flagperf.round.progress import Bounds, Tracker, time_left
+from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, TinyPlan, processes_of, run_tiny, write_suite
 
 QUICK = {"step_s": 0.001, "max_steps": 2}
@@ -258,7 +259,13 @@ def start_controller(
 ) -> subprocess.Popen[str]:
     given = str(leases) if leases else ""
     text = CONTROLLER.format(repo=str(repo), tmp=str(tmp_path), fault=fault, leases=given)
-    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listens_to_ctrl_c,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "TRAINS\n"
     return process
