@@ -1,4 +1,4 @@
-"""What tests/suites/test_bert.py has the PyTorch environment check: one function a test.
+"""What tests/suites/test_text_suites.py has the PyTorch environment check: one function a test.
 
 Run as ``python bert_checks.py SUITE_DIR SCRATCH_DIR``; prints one JSON line: each check's traceback, or null.
 """
