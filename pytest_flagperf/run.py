@@ -28,11 +28,11 @@ from .preflight import verify_data
 from .problems import Problems
 from .report import table
 from .report.follow import Follower
-from .report.live import Live
+from .report.live import silent
 from .results import monitors, store
 from .results.outcome import Outcome, measure
 from .results.verdicts import OneCard, Verdict
-from .round import Progress, run_round
+from .round import run_round
 from .runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
 from .runtime.sourced import sourced
 from .selection import Selected, Selection, case_in, lane, select
@@ -70,7 +70,7 @@ class Run:
         self.catalog = catalog
         self.selection = selection
         self.directory = directory
-        self.watch: Live | None = None
+        self.watch = silent()
         self.results: store.Run | None = None
         self._reserved = directory_is_made
         self.started_ms = _now_ms()
@@ -277,7 +277,7 @@ class Run:
         except (RuntimeSetupError, HostError) as error:
             raise Problems([str(error)]) from error
         finally:
-            self._clear()
+            self.watch.clear()
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
@@ -312,12 +312,12 @@ class Run:
                     leases=[held] * len(hosts),
                     interpreter=interpreter,
                     code_root=code,
-                    listener=self._progress,
+                    listener=self.watch.progress,
                 )
         except (HostError, leases.LeaseError, OSError) as error:
             raise Problems([f"case {plan.case}: {error}"]) from error
         finally:
-            self._clear()
+            self.watch.clear()
             outcome = measure(directory) if (directory / "plan.json").is_file() else None
             if outcome is not None:
                 store.save_outcome(directory, outcome)
@@ -345,7 +345,7 @@ class Run:
             candidates=range(count),
             whole_host=(self.settings.lease or vendor.lease) == "host",
             owner=leases.owner(run=self.directory.name, case=str(plan.case)),
-            on_wait=lambda who: self._note(f"{plan.case} waits: {who}"),
+            on_wait=lambda who: self.watch.note(f"{plan.case} waits: {who}"),
         )
 
     # -- the speed-up ----------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ class Run:
         stored = store.find_one_card(self.directory.parent, key)
         if stored is not None:
             return stored
-        self._note(f"{one.case}: measuring one card for the speed-up")
+        self.watch.note(f"{one.case}: measuring one card for the speed-up")
         outcome = self._round(alone, one.vendor, 1, self.directory / one.case.folder / "one_card")
         if outcome.failures:
             raise Problems(f"the one-card round for the speed-up: {failure.sentence}" for failure in outcome.failures)
@@ -420,38 +420,19 @@ class Run:
         for name, path in reports_elsewhere.items():
             if path.is_file():
                 shutil.copyfile(path, self.directory / name)
-        assets = (
-            reports_elsewhere.get("report.html", Path()).with_name("assets")
-            if "report.html" in reports_elsewhere
-            else None
-        )
-        if assets is not None and assets.is_dir():
-            shutil.copytree(assets, self.directory / "assets", dirs_exist_ok=True)
+        page = reports_elsewhere.get("report.html")
+        if page is not None and (page.parent / "assets").is_dir():
+            shutil.copytree(page.parent / "assets", self.directory / "assets", dirs_exist_ok=True)
 
     # -- showing life ------------------------------------------------------------------------------------------
 
-    def _progress(self, progress: Progress) -> None:
-        if self.watch is not None:
-            self.watch.progress(progress)
-
     def _following(self, directory: Path) -> AbstractContextManager[object]:
         """Show the ranks' logs as they grow, to those who want it."""
-        if self.watch is None or not self.watch.follow:
-            return nullcontext()
-        return Follower(directory, self.watch.log)
+        return Follower(directory, self.watch.log) if self.watch.follow else nullcontext()
 
     def _prepares(self, text: str) -> None:
         """That an environment is built is worth a line that stays; its hundred steps are not."""
-        if self.watch is not None:
-            (self.watch.note if text.startswith(("building", "another")) else self.watch.passing)(text)
-
-    def _note(self, text: str) -> None:
-        if self.watch is not None:
-            self.watch.note(text)
-
-    def _clear(self) -> None:
-        if self.watch is not None:
-            self.watch.clear()
+        (self.watch.note if text.startswith(("building", "another")) else self.watch.passing)(text)
 
 
 def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:

@@ -126,3 +126,8 @@ class Live:
                 self._write(_CLEAR)
                 self._open = False
                 self._shown_at = float("-inf")
+
+
+def silent() -> Live:
+    """One that says nothing, for a run that nobody watches."""
+    return Live(lambda _: None, width=80, live=False, quiet=True, follow=False)
