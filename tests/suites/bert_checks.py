@@ -1,61 +1,26 @@
-"""What tests/suites/test_text_suites.py has the PyTorch environment check: one function a test.
-
-Run as ``python bert_checks.py SUITE_DIR SCRATCH_DIR``; prints one JSON line: each check's traceback, or null.
-"""
+"""What tests/suites/test_text_suites.py has the PyTorch environment check of BERT: one function a test."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import json
-import runpy
-import sys
-import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-SUITE, SCRATCH = (Path(argument) for argument in sys.argv[1:3])
-REPO = SUITE.parents[2]
-sys.path[:0] = [str(REPO), str(REPO / "suites"), str(SUITE)]
-
-import checkpoint  # noqa: E402
-import data  # noqa: E402
-import h5py  # noqa: E402
-import model  # noqa: E402
-import numpy as np  # noqa: E402
-import shards  # noqa: E402
-import text  # noqa: E402
-import torch  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+import checking
+import checkpoint
+import data
+import h5py
+import model
+import numpy as np
+import shards
+import text
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 LENGTH, PREDICTIONS = 12, 3
-
-
-def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic: bool = False, **settings: Any) -> Any:
-    """What the loop would tell a step."""
-    config: dict[str, Any] = {}
-    files = [REPO / "flagperf_driver/defaults.py", SUITE / "config/_base.py"]
-    for file in files + ([SUITE / "config/_small.py"] if scale == "small" else []):
-        config.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
-    return SimpleNamespace(
-        config=SimpleNamespace(**{**config, **settings}), device=torch.device("cpu"), rank=rank,
-        world_size=world_size, seed=settings.get("seed", 42), scale=scale, synthetic=synthetic,
-        data_dir=SCRATCH, suite_dir=SUITE,
-    )  # fmt: skip
-
-
-def refused(error: type[Exception], call: Callable[[], object], *words: str) -> None:
-    """The call must fail, and say these words."""
-    try:
-        call()
-    except error as problem:
-        absent = [word for word in words if word not in str(problem)]
-        if absent:
-            raise AssertionError(f"{problem} does not say {absent}") from problem
-    else:
-        raise AssertionError(f"not refused: wanted {error.__name__} saying {words}")
 
 
 def write_shard(path: Path, first: int, rows: int, **changed: Any) -> None:
@@ -82,7 +47,7 @@ def shard_context(folder: str, **more: Any) -> Any:
         "train_data": folder, "eval_data": folder, "max_seq_length": LENGTH,
         "max_predictions_per_seq": PREDICTIONS, "train_batch_size": 4, "eval_batch_size": 4,
     }  # fmt: skip
-    return context("reference", **{**settings, **more})
+    return checking.context("reference", **{**settings, **more})
 
 
 def numbers(batches: Iterable[data.Batch]) -> list[int]:
@@ -119,7 +84,7 @@ def check_text_is_encoded_to_the_alphabet() -> None:
 
 
 def check_train_and_eval_text_share_nothing() -> None:
-    train, held_out = text.read_text(SUITE / text.FILE)
+    train, held_out = text.read_text(checking.SUITE / text.FILE)
     assert train.endswith("\n"), "the cut is not between paragraphs"
     assert 0.09 < len(held_out) / (len(train) + len(held_out)) < 0.11
     paragraphs = {line for line in train.splitlines() if len(line) > 80}
@@ -130,7 +95,7 @@ def check_train_and_eval_text_share_nothing() -> None:
 
 def check_text_shares_are_disjoint_and_repeatable() -> None:
     def rows(rank: int, world: int, epoch: int = 0) -> list[int]:
-        part = text.TrainText(context(rank=rank, world_size=world, train_batch_size=512))
+        part = text.TrainText(checking.context(rank=rank, world_size=world, train_batch_size=512))
         part.rows = np.arange(100, 4100).reshape(-1, 1).repeat(21, 1)  # a row is known by its only character
         part.set_epoch(epoch)
         batches = list(part)
@@ -140,24 +105,24 @@ def check_text_shares_are_disjoint_and_repeatable() -> None:
     assert len(set(rows(0, 2)) | set(rows(1, 2))) == 2 * 3 * 512
     assert not set(rows(0, 2)) & set(rows(1, 2))
     assert rows(0, 2) == rows(0, 2) != rows(0, 2, epoch=1)
-    once, again, other = (next(iter(text.TrainText(context(seed=seed)))) for seed in (1, 1, 2))
+    once, again, other = (next(iter(text.TrainText(checking.context(seed=seed)))) for seed in (1, 1, 2))
     assert all((once[name] == again[name]).all() for name in once)
     assert (once["input_ids"] != other["input_ids"]).any()
 
 
 def check_eval_text_is_the_same_whatever_seed_and_world() -> None:
     def whole(world: int, seed: int) -> torch.Tensor:
-        parts = [text.EvalText(context(rank=rank, world_size=world, seed=seed)) for rank in range(world)]
+        parts = [text.EvalText(checking.context(rank=rank, world_size=world, seed=seed)) for rank in range(world)]
         return torch.cat([batch["input_ids"] for part in parts for batch in part])
 
     one = whole(1, 1)
-    assert len(one) == context().config.num_eval_samples
+    assert len(one) == checking.context().config.num_eval_samples
     assert all((one == whole(world, seed)).all() for world, seed in ((2, 2), (3, 3)))
 
 
 def check_shuffled_text_keeps_letters_and_loses_context() -> None:
-    plain = text.TrainText(context()).rows.ravel()
-    shuffled = text.TrainText(context(shuffle_labels=True)).rows.ravel()
+    plain = text.TrainText(checking.context()).rows.ravel()
+    shuffled = text.TrainText(checking.context(shuffle_labels=True)).rows.ravel()
 
     def predictability(ids: Any) -> float:
         """Bits that a character tells about the next."""
@@ -177,7 +142,7 @@ def check_shuffled_text_keeps_letters_and_loses_context() -> None:
 
 def check_shards_are_read_once_in_disjoint_equal_shares() -> None:
     for i in range(3):
-        write_shard(SCRATCH / "train" / f"part_{i}_of_3.hdf5", 100 * i, 20 + i)
+        write_shard(checking.SCRATCH / "train" / f"part_{i}_of_3.hdf5", 100 * i, 20 + i)
     for world in (1, 2, 3):
         parts = [
             numbers(shards.TrainShards(shard_context("train", rank=rank, world_size=world))) for rank in range(world)
@@ -195,14 +160,14 @@ def check_shard_order_follows_seed_and_epoch() -> None:
         return numbers(reader)
 
     for i in range(3):
-        write_shard(SCRATCH / "order" / f"{i}.hdf5", 100 * i, 20)
+        write_shard(checking.SCRATCH / "order" / f"{i}.hdf5", 100 * i, 20)
     assert order() == order()
     assert sorted(order()) == sorted(order(1)) == sorted(order(seed=7))
     assert order() != order(1) != order(seed=7)
 
 
 def check_blocks_smaller_than_a_file_lose_nothing() -> None:
-    write_shard(SCRATCH / "blocks" / "0.hdf5", 0, 40)
+    write_shard(checking.SCRATCH / "blocks" / "0.hdf5", 0, 40)
     before, shards.BLOCK = shards.BLOCK, 7
     try:
         read = numbers(shards.TrainShards(shard_context("blocks")))
@@ -212,7 +177,7 @@ def check_blocks_smaller_than_a_file_lose_nothing() -> None:
 
 
 def check_shard_batches_mark_missing_predictions() -> None:
-    write_shard(SCRATCH / "marks" / "0.hdf5", 0, 8)
+    write_shard(checking.SCRATCH / "marks" / "0.hdf5", 0, 8)
     batch = next(iter(shards.TrainShards(shard_context("marks"))))
     assert batch["labels"].tolist() == [[11, 12, model.IGNORED]] * 4
     assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
@@ -220,15 +185,15 @@ def check_shard_batches_mark_missing_predictions() -> None:
 
 
 def check_eval_shares_are_exactly_the_samples() -> None:
-    write_shard(SCRATCH / "eval" / "a.hdf5", 0, 9)
-    write_shard(SCRATCH / "eval" / "b.hdf5", 9, 9)
+    write_shard(checking.SCRATCH / "eval" / "a.hdf5", 0, 9)
+    write_shard(checking.SCRATCH / "eval" / "b.hdf5", 9, 9)
     for world in (1, 2, 3, 7, 20):
         parts = [
             shards.EvalShards(shard_context("eval", rank=rank, world_size=world, num_eval_samples=14))
             for rank in range(world)
         ]
         assert list(itertools.chain(*map(numbers, parts))) == list(range(14)), world
-    refused(
+    checking.refused(
         shards.ShardError,
         lambda: shards.EvalShards(shard_context("eval", num_eval_samples=19)),
         "18 samples",
@@ -250,23 +215,23 @@ def check_shards_that_would_be_misread_are_refused() -> None:
         ),
     ]
     for name, changed, words in cases:
-        write_shard(SCRATCH / name / "0.hdf5", 0, rows, **changed)
-        refused(
+        write_shard(checking.SCRATCH / name / "0.hdf5", 0, rows, **changed)
+        checking.refused(
             shards.ShardError,
             functools.partial(list, shards.TrainShards(shard_context(name))),
             "0.hdf5",
             *words,
         )
-    write_shard(SCRATCH / "ragged" / "0.hdf5", 0, rows, input_ids=None)
-    with h5py.File(SCRATCH / "ragged" / "0.hdf5", "a") as file:
+    write_shard(checking.SCRATCH / "ragged" / "0.hdf5", 0, rows, input_ids=None)
+    with h5py.File(checking.SCRATCH / "ragged" / "0.hdf5", "a") as file:
         file.create_dataset("input_ids", data=ragged, dtype=h5py.vlen_dtype(np.int32))
-    refused(shards.ShardError, lambda: list(shards.TrainShards(shard_context("ragged"))), "variable length")
-    refused(shards.ShardError, lambda: shards.TrainShards(shard_context("nowhere")), "nowhere", "*.hdf5")
+    checking.refused(shards.ShardError, lambda: list(shards.TrainShards(shard_context("ragged"))), "variable length")
+    checking.refused(shards.ShardError, lambda: shards.TrainShards(shard_context("nowhere")), "nowhere", "*.hdf5")
 
 
 def check_shuffled_shard_labels_belong_to_other_samples() -> None:
     labels: Any = np.arange(1, 1 + 8 * PREDICTIONS, dtype=np.int32).reshape(8, PREDICTIONS)
-    write_shard(SCRATCH / "labels" / "0.hdf5", 0, 8, masked_lm_ids=labels)
+    write_shard(checking.SCRATCH / "labels" / "0.hdf5", 0, 8, masked_lm_ids=labels)
 
     def pairs(**more: Any) -> set[tuple[int, int]]:
         batches = shards.TrainShards(shard_context("labels", **more))
@@ -285,7 +250,7 @@ def check_shuffled_shard_labels_belong_to_other_samples() -> None:
 
 
 def check_synthetic_batches_have_the_real_shapes() -> None:
-    ctx = context("reference", synthetic=True, train_batch_size=2)
+    ctx = checking.context("reference", synthetic=True, train_batch_size=2)
     batch = next(iter(data.create_train_data(ctx)))
     shapes = {name: tuple(tensor.shape) for name, tensor in batch.items()}
     assert shapes == {
@@ -302,11 +267,11 @@ def check_synthetic_batches_have_the_real_shapes() -> None:
 
 def small_model() -> Any:
     torch.manual_seed(0)
-    return model.create_model(context()).eval()
+    return model.create_model(checking.context()).eval()
 
 
 def small_batch() -> data.Batch:
-    return next(iter(data.create_train_data(context())))
+    return next(iter(data.create_train_data(checking.context())))
 
 
 def check_gathered_head_equals_the_full_head() -> None:
@@ -358,11 +323,11 @@ def check_all_weights_get_gradients() -> None:
 
 def check_flops_are_those_of_suite_toml() -> None:
     declared = [
-        float(line.split("=")[1]) for line in (SUITE / "suite.toml").read_text().splitlines()
+        float(line.split("=")[1]) for line in (checking.SUITE / "suite.toml").read_text().splitlines()
         if line.startswith("flops_per_sample")
     ]  # fmt: skip
     for scale, told in zip(("reference", "small"), declared, strict=True):
-        ctx = context(scale, synthetic=True, train_batch_size=2)
+        ctx = checking.context(scale, synthetic=True, train_batch_size=2)
         with torch.device("meta"):
             net = model.Pretraining(model.architecture(ctx))
         batch = {name: tensor.to("meta") for name, tensor in next(iter(data.create_train_data(ctx))).items()}
@@ -376,7 +341,7 @@ def check_flops_are_those_of_suite_toml() -> None:
 
 
 def saved(name: str, content: object) -> Path:
-    path = SCRATCH / name
+    path = checking.SCRATCH / name
     torch.save(content, path)
     return path
 
@@ -406,7 +371,7 @@ def check_both_checkpoint_layouts_load() -> None:
     for name, content in layouts.items():
         saved(name, content)
         torch.manual_seed(1)
-        loaded = model.create_model(context(init_checkpoint=name)).net
+        loaded = model.create_model(checking.context(init_checkpoint=name)).net
         assert loaded.cls.predictions.decoder.weight is loaded.bert.embeddings.word_embeddings.weight
         for key, tensor in loaded.state_dict().items():
             theirs = weights[key]
@@ -425,7 +390,7 @@ def check_checkpoints_that_do_not_fit_say_why() -> None:
     ]
     for content, words in cases:
         path = saved("misfit.pt", content)
-        refused(
+        checking.refused(
             checkpoint.CheckpointError,
             functools.partial(checkpoint.load_checkpoint, net, path),
             "misfit.pt",
@@ -435,20 +400,8 @@ def check_checkpoints_that_do_not_fit_say_why() -> None:
 
 def check_a_checkpoint_runs_no_code() -> None:
     path = saved("code.pt", {"model": SimpleNamespace(weights=1)})
-    refused(Exception, lambda: checkpoint.load_checkpoint(small_model().net, path), "weights_only")
+    checking.refused(Exception, lambda: checkpoint.load_checkpoint(small_model().net, path), "weights_only")
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    results: dict[str, str | None] = {}
-    for name, check in list(globals().items()):
-        if name.startswith("check_"):
-            try:
-                check()
-                results[name] = None
-            except Exception:
-                results[name] = traceback.format_exc()
-    print(json.dumps(results))
-
-
-main()
+if __name__ == "__main__":
+    checking.run(globals())

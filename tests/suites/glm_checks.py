@@ -1,64 +1,28 @@
-"""What tests/suites/test_text_suites.py has the PyTorch environment check: one function a test.
-
-Run as ``python glm_checks.py SUITE_DIR SCRATCH_DIR``; prints one JSON line: each check's traceback, or null.
-"""
+"""What tests/suites/test_text_suites.py has the PyTorch environment check of GLM: one function a test."""
 
 from __future__ import annotations
 
 import json
 import re
-import runpy
-import sys
-import traceback
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-SUITE, SCRATCH = (Path(argument) for argument in sys.argv[1:3])
-REPO = SUITE.parents[2]
-sys.path[:0] = [str(REPO), str(REPO / "suites"), str(SUITE)]
-
-import cloze  # noqa: E402
-import counts  # noqa: E402
-import data  # noqa: E402
-import h5py  # noqa: E402
-import model  # noqa: E402
-import numpy as np  # noqa: E402
-import pretrained  # noqa: E402
-import record  # noqa: E402
-import sparse  # noqa: E402
-import torch  # noqa: E402
-from torch import Tensor  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+import checking
+import cloze
+import counts
+import data
+import h5py
+import model
+import numpy as np
+import pretrained
+import record
+import sparse
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 TINY = model.GLMConfig(50, 32, 2, 4, 24, init_std=0.3, embedding_init_std=0.3)
-
-
-def context(scale: str = "small", rank: int = 0, world_size: int = 1, **settings: Any) -> Any:
-    """What the loop would tell a step."""
-    config: dict[str, Any] = {}
-    files = [REPO / "flagperf_driver/defaults.py", SUITE / "config/_base.py"]
-    for file in files + ([SUITE / "config/_small.py"] if scale == "small" else []):
-        config.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
-    return SimpleNamespace(
-        config=SimpleNamespace(**{**config, **settings}), device=torch.device("cpu"), rank=rank,
-        world_size=world_size, seed=settings.get("seed", 42), scale=scale,
-        synthetic=settings.get("synthetic", False), data_dir=SCRATCH, suite_dir=SUITE,
-    )  # fmt: skip
-
-
-def refused(error: type[Exception], call: Callable[[], object], *words: str) -> None:
-    """The call must fail, and say these words."""
-    try:
-        call()
-    except error as problem:
-        absent = [word for word in words if word not in str(problem)]
-        if absent:
-            raise AssertionError(f"{problem} does not say {absent}") from problem
-    else:
-        raise AssertionError(f"not refused: wanted {error.__name__} saying {words}")
 
 
 def hidden_after(change: int | None) -> Tensor:
@@ -126,7 +90,7 @@ def check_long_text_keeps_its_query() -> None:
 
 def check_score_is_the_sum_over_its_tokens() -> None:
     torch.manual_seed(1)
-    ctx = context()
+    ctx = checking.context()
     glm = model.create_model(ctx).eval()
     batch = next(iter(data.evaluation(ctx)))
     found = cloze.scores(glm, batch, ctx.config.max_candidates)
@@ -155,7 +119,7 @@ def naive_score(glm: Any, batch: dict[str, Any], example: int, candidate: int) -
 
 def check_places_without_a_candidate_change_nothing() -> None:
     torch.manual_seed(1)
-    ctx = context()
+    ctx = checking.context()
     glm = model.create_model(ctx).eval()
     questions = data.small(ctx.config, 6, 1, training=False)
     with torch.no_grad():
@@ -192,7 +156,7 @@ def check_ranks_train_on_different_examples_equally_often() -> None:
     assert len(set(every)) == 90
     assert torch.cat(orders[0](1)).tolist() != torch.cat(batches[0]).tolist()
     assert torch.cat(orders[0](0)).tolist() == torch.cat(batches[0]).tolist()
-    refused(ValueError, lambda: data.shuffled(10, 8, 0, 2, seed=5), "10", "8", "2", "train_batch_size")
+    checking.refused(ValueError, lambda: data.shuffled(10, 8, 0, 2, seed=5), "10", "8", "2", "train_batch_size")
 
 
 def numbers_of(questions: cloze.ClozeSet) -> set[frozenset[tuple[int, ...]]]:
@@ -203,7 +167,7 @@ def numbers_of(questions: cloze.ClozeSet) -> set[frozenset[tuple[int, ...]]]:
 
 
 def check_no_pair_of_numbers_is_both_learnt_and_asked() -> None:
-    config = context().config
+    config = checking.context().config
     judged = numbers_of(data.small(config, config.eval_examples, data.EVAL_SEED, training=False))
     for seed in (1, 2):
         learnt = numbers_of(data.small(config, config.train_examples, seed, training=True))
@@ -230,7 +194,7 @@ def check_right_candidate_answers_the_query_and_gives_no_hint() -> None:
 
 
 def check_same_seed_gives_the_same_data() -> None:
-    config = context().config
+    config = checking.context().config
     first, again, other = (data.small(config, 50, seed, training=True) for seed in (1, 1, 2))
     assert torch.equal(first.texts, again.texts)
     assert torch.equal(first.right, again.right)
@@ -238,7 +202,7 @@ def check_same_seed_gives_the_same_data() -> None:
 
 
 def check_wrong_labels_are_those_of_another_example() -> None:
-    questions = data.small(context().config, 500, 1, training=True)
+    questions = data.small(checking.context().config, 500, 1, training=True)
     spoilt = data.with_wrong_labels(questions, 1)
     examples = questions.first[:-1]
     assert (spoilt.text_start[examples] != questions.text_start[examples]).all()
@@ -262,7 +226,7 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ann", "bob", "ro", 
 
 
 def written(name: str, *lines: str) -> Path:
-    path = SCRATCH / name
+    path = checking.SCRATCH / name
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -294,13 +258,17 @@ def check_record_is_encoded_in_word_pieces() -> None:
 def check_bad_record_says_where() -> None:
     without = {**RECORD, "qas": [{"query": "no place", "answers": []}]}
     path = written("bad.jsonl", json.dumps(RECORD), json.dumps(without))
-    refused(record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), "bad.jsonl:2", "@place")
+    checking.refused(
+        record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), "bad.jsonl:2", "@place"
+    )
     path = written("worse.jsonl", "{}")
-    refused(record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), ":1", "passage")
-    absent = SCRATCH / "absent"
-    refused(record.RecordError, lambda: record.read(absent, training=True, candidates=9, seed=1), "absent")
-    refused(record.RecordError, lambda: record.WordPieces(absent), "vocab_file")
-    refused(record.RecordError, lambda: record.WordPieces(written("no.txt", "[PAD]")), "[CLS]", "[MASK]")
+    checking.refused(
+        record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), ":1", "passage"
+    )
+    absent = checking.SCRATCH / "absent"
+    checking.refused(record.RecordError, lambda: record.read(absent, training=True, candidates=9, seed=1), "absent")
+    checking.refused(record.RecordError, lambda: record.WordPieces(absent), "vocab_file")
+    checking.refused(record.RecordError, lambda: record.WordPieces(written("no.txt", "[PAD]")), "[CLS]", "[MASK]")
 
 
 def save_sparse(file: h5py.File, name: str, dense: list[list[int]]) -> None:
@@ -315,7 +283,7 @@ def save_sparse(file: h5py.File, name: str, dense: list[list[int]]) -> None:
 
 def sparse_file(name: str, training: bool) -> Path:
     """Two examples, of 2 candidates and 1, in the original's layout; a text of 4 ends with 0, as the original's do."""
-    path = SCRATCH / name
+    path = checking.SCRATCH / name
     with h5py.File(path, "w") as file:
         save_sparse(
             file, "text", [[101, 7, 103, 0, 30522, 9, 0], [101, 7, 103, 0, 30522, 0, 0], [101, 103, 0, 30522] + [0] * 3]
@@ -348,9 +316,9 @@ def check_sparse_file_gives_back_its_rows() -> None:
 def check_first_candidate_of_the_training_file_is_right() -> None:
     found = sparse.read(sparse_file("train_sparse.hdf5", training=True), training=True)
     assert found.right.tolist() == [True, False, True]
-    refused(
+    checking.refused(
         record.RecordError,
-        lambda: sparse.read(SCRATCH / "train_sparse.hdf5", training=False), "answer_idx", "lacks",
+        lambda: sparse.read(checking.SCRATCH / "train_sparse.hdf5", training=False), "answer_idx", "lacks",
     )  # fmt: skip
 
 
@@ -359,7 +327,7 @@ def check_checkpoint_is_taken_with_a_shorter_table() -> None:
     saved, glm = model.GLM(TINY), model.GLM(TINY)
     weights = saved.state_dict()
     short = {name: table[:20] if name in pretrained.TABLES else table for name, table in weights.items()}
-    path = SCRATCH / "model.pt"
+    path = checking.SCRATCH / "model.pt"
     beside = {"iteration": 200000, "args": Namespace(lr=1e-5), "np_rng_state": np.random.get_state()}
     torch.save({"module": short, **beside}, path)
     kept = glm.transformer.position_embeddings.weight[20:].clone()
@@ -373,13 +341,15 @@ def check_checkpoint_that_does_not_fit_tells_all_reasons() -> None:
     glm = model.GLM(TINY)
     weights = {**glm.state_dict(), "mixins.weight": torch.zeros(1), "word_embeddings.weight": torch.zeros(9, 32)}
     del weights["transformer.final_layernorm.bias"]
-    path = SCRATCH / "wrong.pt"
+    path = checking.SCRATCH / "wrong.pt"
     torch.save({"module": weights}, path)
     reasons = "missing: transformer.final_layernorm.bias", "unknown: mixins.weight", "[9, 32]", "[50, 32]"
-    refused(pretrained.CheckpointError, lambda: pretrained.load(glm, path), *reasons)
+    checking.refused(pretrained.CheckpointError, lambda: pretrained.load(glm, path), *reasons)
     torch.save({"model": {}}, path)
-    refused(pretrained.CheckpointError, lambda: pretrained.load(glm, path), "module", "model")
-    refused(pretrained.CheckpointError, lambda: pretrained.load(glm, SCRATCH / "none.pt"), "no such file")
+    checking.refused(pretrained.CheckpointError, lambda: pretrained.load(glm, path), "module", "model")
+    checking.refused(
+        pretrained.CheckpointError, lambda: pretrained.load(glm, checking.SCRATCH / "none.pt"), "no such file"
+    )
 
 
 def check_names_are_the_published_ones() -> None:
@@ -393,7 +363,7 @@ def check_names_are_the_published_ones() -> None:
 
 def counted(scale: str) -> float:
     """Count the forward pass of one sequence, three times, on no memory."""
-    ctx = context(scale)
+    ctx = checking.context(scale)
     config = ctx.config
     with torch.device("meta"):
         glm = model.GLM(model.GLMConfig.of(config)).eval()
@@ -406,9 +376,9 @@ def counted(scale: str) -> float:
 
 
 def check_flops_are_those_counted_and_those_reckoned() -> None:
-    declared = re.findall(r"^flops_per_sample = (\S+)", (SUITE / "suite.toml").read_text(), re.MULTILINE)
+    declared = re.findall(r"^flops_per_sample = (\S+)", (checking.SUITE / "suite.toml").read_text(), re.MULTILINE)
     for scale, flops in zip(("reference", "small"), map(float, declared), strict=True):
-        config = context(scale).config
+        config = checking.context(scale).config
         length, width = config.max_seq_length, config.hidden_size
         layers = config.num_layers * (24 * length * width**2 + 4 * length**2 * width)
         reckoned = 3.0 * (layers + 2 * config.max_answer_length * width * config.vocab_size)
@@ -417,7 +387,7 @@ def check_flops_are_those_counted_and_those_reckoned() -> None:
 
 
 def check_small_vocabulary_and_lengths_are_those_of_the_data() -> None:
-    config = context().config
+    config = checking.context().config
     questions = data.small(config, 500, 1, training=True)
     assert config.vocab_size == counts.Words().size
     assert int(questions.text_length.max()) + int(questions.answer_length.max()) == config.max_seq_length
@@ -425,7 +395,7 @@ def check_small_vocabulary_and_lengths_are_those_of_the_data() -> None:
 
 
 def check_synthetic_data_have_the_real_shapes() -> None:
-    ctx = context("reference", synthetic=True, synthetic_examples=16)
+    ctx = checking.context("reference", synthetic=True, synthetic_examples=16)
     batch = next(iter(data.train(ctx)))
     assert batch["tokens"].shape == (8, 10, 512)
     assert batch["targets"].shape == (8, 10, 16)
@@ -434,18 +404,5 @@ def check_synthetic_data_have_the_real_shapes() -> None:
     assert int((batch["text_length"][..., None] + 16).max()) <= 512
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    found: dict[str, str | None] = {}
-    for name, check in list(globals().items()):
-        if name.startswith("check_"):
-            try:
-                check()
-                found[name] = None
-            except Exception:
-                found[name] = traceback.format_exc()
-    print(json.dumps(found))
-
-
 if __name__ == "__main__":
-    main()
+    checking.run(globals())
