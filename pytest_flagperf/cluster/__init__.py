@@ -14,23 +14,32 @@ class HostError(RuntimeError):
     """A host could not do what was asked; the text names the host, what was asked and what it said."""
 
 
+class HostLost(HostError):
+    """The connection to a host is gone: cut, frozen, switched off. It may come back: see ``Host.reconnect``."""
+
+
 @dataclass(frozen=True)
 class Completed:
-    """A program that ran to its end on a host."""
+    """A program that ran to its end on a host; a signal's number, negative, is the code of one that was killed."""
 
     argv: tuple[str, ...]
     code: int
-    out: str
+    raw: bytes
     err: str
+
+    @property
+    def out(self) -> str:
+        """What it wrote, as text."""
+        return self.raw.decode("utf-8", "replace")
 
 
 class Channel(Protocol):
-    """A conversation with a program on a host: one JSON object a line, both ways."""
+    """A conversation with a program on a host: one JSON object a line, both ways; HostLost where the link is gone."""
 
     def send(self, message: Message) -> None: ...
 
     def receive(self, timeout_s: float) -> Message | None:
-        """The next message; None once the far side has said its last. TimeoutError after ``timeout_s``."""
+        """The next message; None once the far side has said its last in order. TimeoutError after ``timeout_s``."""
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         """Hang up, wait for the program's end and kill it if it does not come; its exit code."""
@@ -53,6 +62,10 @@ class Host(Protocol):
     def python(self) -> str:
         """A Python >= 3.8 that is there before any environment is built."""
 
+    @property
+    def here(self) -> bool:
+        """Whether it is the harness's own machine, which has every file already."""
+
     def run(
         self,
         argv: Sequence[str],
@@ -69,7 +82,13 @@ class Host(Protocol):
     def get(self, source: str, target: Path) -> None:
         """Copy a file here; the target appears whole or not at all."""
 
-    def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, hold: Sequence[int] = ()) -> Channel:
-        """Start a program that outlives a terminal's Ctrl-C; it keeps ``hold``, a lease's locks, open."""
+    def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Channel:
+        """Start a program to converse with; a terminal's Ctrl-C does not reach it."""
+
+    def forward(self, path: str) -> str:
+        """A Unix socket here that leads to the Unix socket ``path`` there, until the host is closed."""
+
+    def reconnect(self) -> None:
+        """A fresh connection in place of a lost one; HostError with the reason where it cannot be had."""
 
     def close(self) -> None: ...

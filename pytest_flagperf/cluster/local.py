@@ -27,6 +27,7 @@ class LocalHost:
     """The machine that the harness itself runs on."""
 
     address = "127.0.0.1"
+    here = True
 
     def __init__(self, name: str = "localhost") -> None:
         self.name = name
@@ -50,7 +51,7 @@ class LocalHost:
                 raise HostError(f"{self.name}: {argv[0]} did not end within {timeout_s:g} s") from late
             finally:
                 _kill_session(process)
-        return Completed(tuple(argv), process.returncode, _text(out), _text(err))
+        return Completed(tuple(argv), process.returncode, out, _text(err))
 
     def put(self, source: Path, target: str) -> None:
         _copy_whole(source, Path(target))
@@ -68,6 +69,12 @@ class LocalHost:
         except HostError:
             complaint.close()
             raise
+
+    def forward(self, path: str) -> str:
+        return path
+
+    def reconnect(self) -> None:
+        """It cannot be lost."""
 
     def close(self) -> None:
         """Nothing is held."""
