@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pytest_flagperf.cluster import Host
 
@@ -19,6 +19,18 @@ class RuntimeSetupError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Image:
+    """What the container of a case is made of and started with."""
+
+    image: str | None = None  # given by its name: nothing is built
+    folder: Path | None = None  # where the vendor's Dockerfile for the framework is
+    extras: Path | None = None  # the case's folder: its config/requirements.txt and csrc/ go into a second layer
+    options: tuple[str, ...] = ()  # as the docker command line has them
+    shm_size: str | None = None
+    privileged_by: str | None = None  # which file asks for --privileged; the report says so
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What the ranks' Python must have."""
 
@@ -27,6 +39,33 @@ class Wanted:
     python: str | None = None  # the interpreter to use, or to build an environment with
     pip_source: str | None = None  # the package index to use, whatever else is configured
     timeout_s: float = 3600.0
+    environment_file: Path | None = None  # sourced once; what it exports goes to every rank
+    image: Image | None = None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder or file of the host that a container sees."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+class Container(Protocol):
+    """A container to be: its image is on the host."""
+
+    def create(
+        self,
+        host: Host,
+        name: str,
+        *,
+        argv: Sequence[str],
+        mounts: Sequence[Mount],
+        devices: Sequence[int],
+        labels: Mapping[str, str],
+    ) -> Mapping[str, Any]:
+        """Create it, do not start it; what the agent must know to do so: ``{"socket": ..., "id": ...}``."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +76,12 @@ class Interpreter:
     env: Mapping[str, str] = field(default_factory=dict)
     label: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
+    container: Container | None = None
 
 
 class Runtime(Protocol):
-    def __call__(self, host: Host, wanted: Wanted, progress: Progress) -> Interpreter: ...
+    def __call__(self, host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:
+        """Make it ready; called for several hosts at once from threads. ``code`` is what runs on the far side."""
 
 
 def runtimes() -> dict[str, Runtime]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
+from typing import Any
 
 from pytest_flagperf.cluster import Host
 
@@ -25,7 +26,7 @@ print(json.dumps({"found": found, "python": platform.python_version(), "executab
 """
 
 
-def prepare(host: Host, wanted: Wanted, progress: Progress) -> Interpreter:
+def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:  # noqa: ARG001
     """``wanted.python``, else the ``python3`` on the PATH, else our own; with all that the suite needs."""
     python = wanted.python or shutil.which("python3") or host.python
     names = _names(union(wanted.requirements))

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from uv import find_uv_bin
 
@@ -69,7 +70,7 @@ class _Environment:
         return self.folder.with_name(self.folder.name + suffix)
 
 
-def prepare(host: Host, wanted: Wanted, progress: Progress) -> Interpreter:
+def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:  # noqa: ARG001
     """The environment of ``wanted.framework``; of several who want it, one builds and the rest wait."""
     if not isinstance(host, LocalHost):
         raise RuntimeSetupError(f"{host.name}: environments are built here only; use --runtime=host")
