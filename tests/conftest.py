@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.lab.fixtures"]
 REPO = Path(__file__).resolve().parent.parent
 
 

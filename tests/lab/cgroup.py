@@ -1,0 +1,118 @@
+"""The control group of a host: what finds, freezes and slows all of its processes. Speaks both versions of cgroups."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+CONTROLLERS = {"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids"}
+PERIOD_US = 100_000
+
+
+def hierarchies() -> dict[str, Path]:
+    """Mount options -> mount point: those of version 1, or, on a machine without them, version 2's single one as ''."""
+    old, new = {}, {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, right = line.split(" - ")
+        point, (kind, _, options) = Path(left.split()[4]), right.split()
+        if kind == "cgroup2":
+            new[""] = point
+        elif kind == "cgroup":
+            kept = [word for word in options.split(",") if word in CONTROLLERS or word.startswith("name=")]
+            old[",".join(kept)] = point
+    return old if any("freezer" in options for options in old) else new
+
+
+class Cgroup:
+    """One group, in every hierarchy."""
+
+    def __init__(self, name: str) -> None:
+        self.folders = {options: root / name for options, root in hierarchies().items()}
+
+    def create(self) -> None:
+        for options, folder in self.folders.items():
+            if "cpuset" in options:  # takes no process before it has been told which CPUs
+                _create_cpuset(folder)
+            elif options:
+                folder.mkdir(parents=True, exist_ok=True)
+            else:
+                _create_unified(folder)
+
+    @property
+    def doors(self) -> list[str]:
+        """The files that a process writes 0 into to be in the group."""
+        return [str(folder / "cgroup.procs") for folder in self.folders.values()]
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop every process of the group, or let them go on; returns when it is so."""
+        if (one := self.folders.get("")) is not None:
+            control, word = "cgroup.freeze", str(int(frozen))
+            state, wanted = one / "cgroup.events", f"frozen {word}"
+        else:
+            one, control, word = self._of("freezer"), "freezer.state", "FROZEN" if frozen else "THAWED"
+            state, wanted = one / control, word
+        (one / control).write_text(word)
+        deadline = time.monotonic() + 10
+        while wanted not in state.read_text().splitlines():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the processes of {one} do not become {word}")
+            time.sleep(0.005)
+
+    def cpu_quota(self, percent: float | None) -> None:
+        """Give the group that part of one core; None gives all back."""
+        share = None if percent is None else max(1000, round(percent * PERIOD_US / 100))
+        if (one := self.folders.get("")) is not None:
+            (one / "cpu.max").write_text(f"{share or 'max'} {PERIOD_US}")
+        else:
+            (self._of("cpu") / "cpu.cfs_quota_us").write_text(str(share or -1))
+
+    def pids(self) -> set[int]:
+        """Every process in it and in the groups below it, containers among them."""
+        found = set()
+        for folder in self.folders.values():
+            for file in folder.rglob("cgroup.procs"):
+                with contextlib.suppress(OSError):
+                    found |= {int(pid) for pid in file.read_text().split()}
+        return found - {0}
+
+    def kill(self, deadline_s: float = 10) -> None:
+        """End all of its processes, also frozen ones."""
+        deadline = time.monotonic() + deadline_s
+        while (pids := self.pids()) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                self.freeze(False)  # what is frozen does not even die
+            time.sleep(0.01)
+
+    def remove(self) -> None:
+        for folder in self.folders.values():
+            for one in [*sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True), folder]:
+                with contextlib.suppress(OSError):
+                    one.rmdir()
+
+    def _of(self, controller: str) -> Path:
+        return next(folder for options, folder in self.folders.items() if controller in options.split(","))
+
+
+def _create_cpuset(folder: Path) -> None:
+    if not folder.is_dir():
+        if not (folder.parent / "cpuset.cpus").is_file() or not (folder.parent / "cpuset.cpus").read_text().strip():
+            _create_cpuset(folder.parent)
+        folder.mkdir(exist_ok=True)
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        (folder / name).write_text((folder.parent / name).read_text())
+
+
+def _create_unified(folder: Path) -> None:
+    """Every level hands its controllers on to the next."""
+    folder.mkdir(parents=True, exist_ok=True)
+    root = hierarchies()[""]
+    for level in reversed([one for one in folder.parents if one == root or root in one.parents]):
+        for controller in (level / "cgroup.controllers").read_text().split():
+            with contextlib.suppress(OSError):
+                (level / "cgroup.subtree_control").write_text(f"+{controller}")

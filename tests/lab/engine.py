@@ -1,0 +1,115 @@
+"""A docker engine for a host, as its own machine would have."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import tarfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.needs import capable, path_of
+
+if TYPE_CHECKING:
+    from tests.lab.lab import LabHost
+
+BASE = "flagperf-lab:base"
+CAP_SYS_RESOURCE = 24
+RUNTIME = "/usr/local/sbin/lab-runc"
+
+
+class Engine:
+    """The dockerd of one host."""
+
+    def __init__(self, host: LabHost) -> None:
+        self.host = host
+
+    def start(self) -> None:
+        """Up and with the base image; nothing to do when it is."""
+        if self.running:
+            return
+        argv = [path_of("dockerd"), "--storage-driver=overlay2", "--iptables=false", "--ip6tables=false"]
+        argv += ["--bridge=none", "--ip-forward=false", "--pidfile=/run/docker.pid"]
+        argv += ["--host=unix:///run/docker.sock", "--insecure-registry=10.77.0.0/16"]
+        if not capable(CAP_SYS_RESOURCE, "CapBnd"):
+            self._install_runtime()
+            argv += [f"--add-runtime=lab={RUNTIME}", "--default-runtime=lab"]
+        self.host.start(argv, "/var/log/dockerd.log")
+        self._wait(True)
+        if self.host.run(["docker", "image", "inspect", BASE], check=False).returncode:
+            self.host.run(["docker", "import", "-", BASE], input=base_image())
+
+    def stop(self) -> None:
+        if self.running:
+            self._signal("-TERM")
+            self._wait(False)
+
+    def kill(self) -> None:
+        self._signal("-KILL")
+        self._wait(False)
+
+    @property
+    def running(self) -> bool:
+        """Whether it answers."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(2)
+            line.connect(str(self.host.root / "run/docker.sock"))
+            line.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+            return b"200" in line.recv(64)
+        return False
+
+    def _signal(self, number: str) -> None:
+        pids = [str(one.pid) for one in self.host.processes() if one.cmdline.split(" ")[0].endswith("dockerd")]
+        self.host.run(["kill", number, *pids], check=False)
+
+    def _wait(self, running: bool) -> None:
+        deadline = time.monotonic() + 20
+        while self.running is not running:
+            if time.monotonic() > deadline:
+                log = (self.host.root / "var/log/dockerd.log").read_text(errors="replace")
+                raise TimeoutError(f"dockerd on {self.host.name}: {log[-2000:]}")
+            time.sleep(0.02)
+
+    def _install_runtime(self) -> None:
+        """For a machine that lacks a capability: without help every container that asks for all of them fails."""
+        from tests.lab.lab import PYTHON
+
+        source = Path(__file__).with_name("lab_runc.py").read_text()
+        file = self.host.root / RUNTIME.lstrip("/")
+        file.write_text(f"#!{PYTHON} -ISB\n{source}".replace("{RUNC}", path_of("runc")))
+        file.chmod(0o755)
+
+
+def base_image() -> bytes:
+    """The files of the smallest system that has a shell."""
+    busybox = Path(path_of("busybox")).read_bytes()
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+
+        def add(
+            name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, mode: int = 0o755, to: str = ""
+        ) -> None:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode, info.size, info.linkname = kind, mode, len(content), to
+            tar.addfile(info, io.BytesIO(content))
+
+        for folder in ("bin", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sys", "usr", "usr/bin", "var"):
+            add(folder, kind=tarfile.DIRTYPE)
+        add("tmp", kind=tarfile.DIRTYPE, mode=0o1777)
+        add("bin/busybox", busybox)
+        for applet in APPLETS.split():
+            add(f"bin/{applet}", kind=tarfile.SYMTYPE, to="busybox")
+        add("usr/bin/env", kind=tarfile.SYMTYPE, to="/bin/busybox")
+        add("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644)
+        add("etc/group", b"root:x:0:\n", mode=0o644)
+        add("etc/nsswitch.conf", b"hosts: files\n", mode=0o644)
+    return stream.getvalue()
+
+
+APPLETS = """
+sh ash cat cp mv rm ls mkdir rmdir ln echo printf true false sleep kill ps id pwd head tail grep sed awk cut
+sort uniq wc tr dd df du mount umount touch chmod chown date hostname test expr seq find xargs tar gzip free
+ip ping nc wget tee stat readlink basename dirname yes uname which dmesg nproc timeout tty
+"""

@@ -1,0 +1,34 @@
+"""The lab as tests get it: a plugin that tests/conftest.py names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.needs import missing
+
+if TYPE_CHECKING:
+    from tests.lab.lab import Lab
+
+
+@pytest.fixture(scope="session")
+def lab_or_skip(request: pytest.FixtureRequest) -> None:
+    """Without what a lab needs its tests are skipped, loudly; where skips count as errors they fail."""
+    problems = missing()
+    if problems:
+        text = "NO LAB ON THIS MACHINE, so nothing is tested on real hosts: " + "; ".join(problems)
+        if request.config.getini("strict") or os.environ.get("CI"):
+            pytest.fail(text, pytrace=False)
+        pytest.skip(text)
+
+
+@pytest.fixture(scope="session")
+def lab(lab_or_skip: None) -> Iterator[Lab]:
+    """One lab for all tests; `lab.hosts(2)` gives two healthy hosts, whatever earlier tests did to them."""
+    from tests.lab.lab import Lab
+
+    with Lab() as made:
+        yield made

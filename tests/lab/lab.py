@@ -1,0 +1,443 @@
+"""A lab: hosts on a network of their own, and the switches that break them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, final
+
+from tests.lab.cgroup import hierarchies
+from tests.lab.disk import Disk
+from tests.lab.engine import Engine
+from tests.lab.needs import SYSTEM_PATH, path_of
+from tests.lab.place import MAX_HOSTS, Place, claim, ip, start_caretaker
+
+REPO = Path(__file__).resolve().parents[2]
+CACHE = Path.home() / ".cache/pytest-flagperf"
+PYTHON = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+USER = "root"
+SSHD_CONFIG = f"""\
+HostKey /etc/ssh/ssh_host_ed25519_key
+PidFile /run/sshd.pid
+PermitRootLogin prohibit-password
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+MaxStartups 200
+MaxSessions 200
+UseDNS no
+PrintMotd no
+PrintLastLog no
+Subsystem sftp internal-sftp
+SetEnv PATH={PYTHON.parent}:{SYSTEM_PATH}
+"""
+SSHD = "/usr/sbin/sshd"
+
+
+class Process(NamedTuple):
+    """One of a host, by the number it has there."""
+
+    pid: int
+    cmdline: str
+
+
+class Mount(NamedTuple):
+    """One that a host sees."""
+
+    target: str
+    kind: str
+    source: str
+    options: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a settings file's [cluster] has to say to reach the hosts."""
+
+    hosts: list[str]
+    user: str
+    port: int
+    key: str
+    known_hosts: str
+
+    def toml(self) -> str:
+        return "[cluster]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in asdict(self).items())
+
+
+def until(ready: Callable[[], bool], what: str, timeout_s: float = 10) -> None:
+    """Wait for it, or say what did not come."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(0.01)
+
+
+class LabHost:
+    """One host. Made by its lab; it has power from then on until the lab ends or a test takes it."""
+
+    port = 22
+    user = USER
+
+    def __init__(self, place: Place, index: int) -> None:
+        self.index = index
+        self.name = f"h{index}"
+        self.address = place.address(index)
+        self.key = place.folder / "id_ed25519"
+        self.known_hosts = place.folder / "known_hosts"
+        self.disk = Disk(place.disks / self.name)
+        self.engine = Engine(self)
+        self._place = place
+        self._link = place.link(index)
+        self._folder = place.folder / self.name
+        self._cgroup = place.cgroup(self.name)
+        self._power: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self._worn = True
+
+    # Power
+
+    def boot(self) -> None:
+        """Switch the power on; the disk is as it was left. Returns when ssh answers."""
+        if self.on:
+            return
+        self._cgroup.create()
+        root = self._folder / "root"
+        root.mkdir(parents=True, exist_ok=True)
+        binds = [
+            (f"{self.disk.folder}/docker", "/var/lib/docker", False),
+            (str(self._place.folder / "shared"), "/shared", False),
+        ]
+        binds += [(str(path), str(path), True) for path in _elsewhere([PYTHON.parents[1], CACHE / "venv"])]
+        settings = {
+            "name": self.name,
+            "address": self.address,
+            "root": str(root),
+            "disk": str(self.disk.folder),
+            "doors": self._cgroup.doors,
+            "cgroups": {options: point.name for options, point in hierarchies().items()},
+            "binds": binds,
+            "sshd": [SSHD, "-E", "/var/log/sshd.log"],
+        }
+        (self._folder / "host.json").write_text(json.dumps(settings))
+        with (self._folder / "console.log").open("ab") as console:
+            self._power = subprocess.Popen(
+                [str(PYTHON), "-ISB", str(Path(__file__).with_name("host_init.py")), str(self._folder / "host.json")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=console,
+                env={"PATH": f"{PYTHON.parent}:{SYSTEM_PATH}", "HOME": "/root", "LANG": "C.UTF-8"},
+                start_new_session=True,
+            )
+        assert self._power.stdin is not None
+        assert self._power.stdout is not None
+        self._pid = int(self._power.stdout.readline() or 0)
+        if not self._pid:
+            raise RuntimeError(f"{self.name} does not boot: {self.console()}")
+        ip(
+            f"link add {self._link} type veth peer name eth0 address {self._place.mac(self.index)} netns {self._pid}",
+            f"link set {self._link} master {self._place.name} up",
+        )
+        self._power.stdin.write(b"+")
+        self._power.stdin.flush()
+        # Asking the network before the host is up would cost a second: that is how long a lost ARP request is missed.
+        if not self._power.stdout.readline():
+            raise RuntimeError(f"{self.name} does not boot: {self.console()}")
+
+    def power_off(self) -> None:
+        """Cut the power: everything on it ends at once, unsaid."""
+        self._worn = True
+        if self._power is None:
+            return
+        self._cgroup.kill()
+        self._power.kill()
+        self._power.communicate()
+        self._power, self._pid = None, 0
+        self._cgroup.remove()
+        ip(f"link del {self._link}", force=True)
+
+    @property
+    def on(self) -> bool:
+        return self._power is not None and self._power.poll() is None
+
+    def console(self) -> str:
+        """What its first process said."""
+        file = self._folder / "console.log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), timeout=0.2) as line:
+            line.settimeout(1)
+            return line.recv(4) == b"SSH-"
+        return False
+
+    # Looking at it
+
+    @property
+    def root(self) -> Path:
+        """Its files, seen from the machine: `host.root / "etc/hosts"`. Absolute links in it lead to the machine's."""
+        return Path(f"/proc/{self._pid}/root")
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | bytes | None = None,  # noqa: A002
+        check: bool = True,
+        timeout: float = 60,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run something on it, from the side: it takes neither ssh nor network, and works on a frozen host too."""
+        sent = input.encode() if isinstance(input, str) else input
+        done = subprocess.run(
+            self._entering(argv), input=sent or b"", capture_output=True, timeout=timeout, env=self._env(env)
+        )
+        out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        if check and done.returncode:
+            raise RuntimeError(f"{self.name}: {shlex.join(argv)} exited {done.returncode}: {out}{err}")
+        return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
+
+    def start(self, argv: Sequence[str], log: str = "/dev/null") -> None:
+        """Start a daemon on it: a child of its first process, in its control group."""
+        join = 'while [ "$1" != -- ]; do echo 0 >"$1"; shift; done; shift; exec "$@"'
+        leave = 'log=$1; shift; setsid "$@" </dev/null >>"$log" 2>&1 &'
+        entering = self._entering(["sh", "-c", leave, "start", log, *argv])
+        subprocess.run(["sh", "-c", join, "join", *self._cgroup.doors, "--", *entering], check=True, env=self._env())
+
+    def _entering(self, argv: Sequence[str]) -> list[str]:
+        if not self.on:
+            raise RuntimeError(f"{self.name} has no power")
+        return [path_of("nsenter"), f"--target={self._pid}", "--all", *argv]
+
+    def _env(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {"PATH": f"{PYTHON.parent}:{SYSTEM_PATH}", "HOME": "/root", "LANG": "C.UTF-8", **(more or {})}
+
+    def processes(self) -> list[Process]:
+        """All but the first, containers' included; a dead one that nobody collected is in brackets."""
+        found = []
+        for folder in (self.root / "proc").iterdir():
+            if not folder.name.isdigit() or folder.name == "1":
+                continue
+            with contextlib.suppress(OSError):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                line = b" ".join(words).decode(errors="replace").strip()
+                found.append(Process(int(folder.name), line or f"[{(folder / 'comm').read_text().strip()}]"))
+        return sorted(found)
+
+    def mounts(self) -> list[Mount]:
+        found = []
+        for line in Path(f"/proc/{self._pid}/mountinfo").read_text().splitlines():
+            left, right = line.split(" - ")
+            kind, source, options = right.split(maxsplit=2)
+            found.append(Mount(left.split()[4], kind, source, options))
+        return found
+
+    def ssh(self, *command: str, user: str = USER) -> list[str]:
+        """The argv that reaches it as a user would, with its key checked."""
+        argv = ["ssh", "-F", "none", "-i", str(self.key), "-o", f"UserKnownHostsFile={self.known_hosts}"]
+        argv += ["-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]
+        return [*argv, "-p", str(self.port), f"{user}@{self.address}", *command]
+
+    # Switches
+
+    def link(self, up: bool) -> None:
+        """Pull its network cable out of the switch, or put it back."""
+        self._worn = True
+        ip(f"link set {self._link} {'up' if up else 'down'}")
+
+    def freeze(self) -> None:
+        """Hang it: the kernel still answers the network, no program does."""
+        self._worn = True
+        self._cgroup.freeze(True)
+
+    def thaw(self) -> None:
+        self._cgroup.freeze(False)
+
+    def cpu_quota(self, percent: float | None) -> None:
+        """Slow it down to that part of one core; None lets it run."""
+        self._worn = True
+        self._cgroup.cpu_quota(percent)
+
+    def limit_disk(self, path: str, num_bytes: int | None) -> None:
+        """Put a small, empty file system at a path; None takes the last one away."""
+        self._worn = True
+        if num_bytes is None:
+            self.run(["umount", "--lazy", path])
+        else:
+            self.run(["mkdir", "-p", path])
+            self.run(["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "disk", path])
+
+    def kill_sshd_sessions(self) -> int:
+        """End every ssh session, from the far side; says how many processes that took. What they ran lives on."""
+        listener = self._sshd_pid()
+        pids = [str(one.pid) for one in self.processes() if "sshd" in one.cmdline and one.pid != listener]
+        if pids:
+            self.run(["kill", "-9", *pids], check=False)
+        return len(pids)
+
+    def stop_sshd(self) -> None:
+        """New connections are refused; sessions go on."""
+        self._worn = True
+        self.run(["kill", str(self._sshd_pid())], check=False)
+        until(lambda: not self._answers(), f"the end of sshd on {self.name}")
+
+    def start_sshd(self) -> None:
+        self.start([SSHD, "-E", "/var/log/sshd.log"])
+        until(self._answers, f"sshd on {self.name}")
+
+    def _sshd_pid(self) -> int:
+        file = self.root / "run/sshd.pid"
+        return int(file.read_text()) if file.exists() else 0
+
+    def add_user(self, name: str, docker: bool = False) -> None:
+        """One who is not root, with the lab's key, maybe with the right to use docker."""
+        groups = ["-G", "docker"] if docker else []
+        # A star is no password but, unlike useradd's own sign, does not lock the account.
+        self.run(["useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", *groups, name])
+        self.run(["rm", "-f", f"/home/{name}/.bashrc", f"/home/{name}/.profile"])
+        self.run(["install", "-d", "-o", name, "-m", "700", f"/home/{name}/.ssh"])
+        self.run(
+            ["install", "-o", name, "-m", "600", "/root/.ssh/authorized_keys", f"/home/{name}/.ssh/authorized_keys"]
+        )
+        for folder in (PYTHON.parent, CACHE):  # Python may lie in root's home, which others may not enter
+            self.run(["chmod", "o+x", *(str(one) for one in [folder, *folder.parents][:-1] if one.is_dir())])
+
+    # Docker
+
+    def docker(self, on: bool = True) -> None:
+        """Start or stop its docker engine."""
+        self.engine.start() if on else self.engine.stop()
+
+    def kill_dockerd(self) -> None:
+        """End the engine as a fault would; its containers go on."""
+        self._worn = True
+        self.engine.kill()
+
+    def containers(self) -> list[dict[str, str]]:
+        """Docker's own rows, also of those that ended."""
+        done = self.run(["docker", "ps", "--all", "--no-trunc", "--format", "{{json .}}"])
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    # For its lab
+
+    @property
+    def healthy(self) -> bool:
+        """On, and as it was installed but for files and what runs."""
+        return not self._worn and self.on and self._answers()
+
+    def reinstall(self, hosts: str) -> None:
+        """As new: an empty disk, every switch back."""
+        self.power_off()
+        self.disk.install(self.name, hosts, SSHD_CONFIG, self.key, self._folder / "host_key", self.known_hosts)
+        self.disk.hide(str(REPO))  # the harness has to bring its code
+        for folder in CACHE.glob("*"):
+            if folder.name != "venv":
+                self.disk.hide(str(folder))
+        self.boot()
+        self._worn = False
+
+
+@final
+class Lab:
+    """A network and its hosts. Use it in a with, or call down."""
+
+    def __init__(self) -> None:
+        self.place, lock = claim()
+        self._caretaker = start_caretaker(self.place, lock)
+        os.close(lock)
+        self.folder = self.place.folder
+        self.address = self.place.address(0)
+        self.subnet = self.place.subnet
+        self.key = self.folder / "id_ed25519"
+        self.known_hosts = self.folder / "known_hosts"
+        self.shared = self.folder / "shared"
+        self._hosts: list[LabHost] = []
+        try:
+            self._build()
+        except BaseException:
+            self.down()
+            raise
+
+    def _build(self) -> None:
+        self.shared.mkdir(mode=0o755)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", self.place.name, str(self.place.disks)], check=True)
+        _keygen(self.key)
+        self.known_hosts.touch()
+        name = self.place.name
+        ip(f"link add {name} type bridge", f"addr add {self.address}/24 dev {name}", f"link set {name} up")
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def down(self) -> None:
+        """Remove everything; the caretaker does it, as it would if this process were killed."""
+        if self._caretaker.poll() is None:
+            self._caretaker.communicate()
+        for host in self._hosts:
+            host.power_off()
+
+    def hosts(self, count: int, *, fresh: bool = False) -> list[LabHost]:
+        """That many healthy hosts. Those that a test wore out are installed anew; with fresh, all of them."""
+        while len(self._hosts) < min(count, MAX_HOSTS):
+            self._add()
+        wanted = self._hosts[:count]
+        worn = [host for host in wanted if fresh or not host.healthy]
+        if worn:
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda host: host.reinstall(self._names()), worn))
+        return wanted
+
+    def _add(self) -> None:
+        host = LabHost(self.place, len(self._hosts) + 1)
+        key = self.folder / host.name / "host_key"
+        key.parent.mkdir()
+        _keygen(key)
+        public = " ".join(Path(f"{key}.pub").read_text().split()[:2])
+        with self.known_hosts.open("a") as file:
+            file.write(f"{host.address},{host.name} {public}\n")
+        self._hosts.append(host)
+
+    def _names(self) -> str:
+        """Every host that can ever be, so that a later one needs no change on the earlier ones."""
+        lines = ["127.0.0.1 localhost", "::1 localhost", f"{self.address} controller"]
+        lines += [f"{self.place.address(index)} h{index}" for index in range(1, MAX_HOSTS + 1)]
+        return "\n".join(lines) + "\n"
+
+    def ssh_settings(self, hosts: Iterable[LabHost] | None = None) -> Cluster:
+        """How to reach these hosts, by default all, as a settings file wants it."""
+        addresses = [host.address for host in (self._hosts if hosts is None else hosts)]
+        return Cluster(addresses, USER, LabHost.port, str(self.key), str(self.known_hosts))
+
+    def ssh_config(self) -> Path:
+        """A file for `ssh -F` in which the hosts have their names."""
+        file = self.folder / "ssh_config"
+        keys = f"IdentityFile {self.key}\nUserKnownHostsFile {self.known_hosts}\nStrictHostKeyChecking yes\n"
+        hosts = [f"Host {host.name}\nHostName {host.address}\n" for host in self._hosts]
+        file.write_text("\n".join([*hosts, "Host *", f"User {USER}", keys]))
+        return file
+
+
+def _keygen(file: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(file)], check=True)
+
+
+def _elsewhere(folders: Iterable[Path]) -> list[Path]:
+    """Those that the overlay of / does not show, because another file system is mounted there."""
+    root = os.stat("/").st_dev  # noqa: PTH116
+    return [folder for folder in folders if folder.is_dir() and folder.stat().st_dev != root]

@@ -1,0 +1,61 @@
+"""What a machine must have to hold a lab, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+PROGRAMS = {
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "sshd": "openssh-server",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "gcc": "gcc libc6-dev",
+    "busybox": "busybox-static",
+    "docker": "docker.io",
+    "dockerd": "docker.io",
+    "containerd": "docker.io",
+    "runc": "docker.io",
+}
+CAP_SYS_ADMIN = 21
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def program(name: str) -> str | None:
+    """The program's path; daemons lie in folders that a user's PATH may lack."""
+    return shutil.which(name) or shutil.which(name, path=SYSTEM_PATH)
+
+
+def path_of(name: str) -> str:
+    found = program(name)
+    assert found is not None, f"{name} is missing"
+    return found
+
+
+def capable(capability: int, which: str = "CapEff") -> bool:
+    status = Path("/proc/self/status").read_text().splitlines()
+    mask = next(int(line.split()[1], 16) for line in status if line.startswith(f"{which}:"))
+    return bool(mask >> capability & 1)
+
+
+def missing() -> list[str]:
+    """A sentence for each thing that is not there; empty when a lab can be made."""
+    if not sys.platform.startswith("linux"):
+        return [f"a lab's hosts are Linux namespaces, and this is {sys.platform}"]
+    problems = []
+    if os.geteuid() != 0:
+        problems.append("a lab makes network interfaces and mounts: run as root (sudo)")
+    elif not capable(CAP_SYS_ADMIN):
+        problems.append("this root may not mount (no CAP_SYS_ADMIN): in a container, start it with --privileged")
+    packages = {PROGRAMS[name]: None for name in PROGRAMS if program(name) is None}
+    if packages:
+        names = [name for name in PROGRAMS if program(name) is None]
+        problems.append(f"missing {', '.join(names)}: apt-get install {' '.join(packages)}")
+    filesystems = Path("/proc/filesystems").read_text().split()
+    problems += [f"this kernel has no {one}" for one in ("overlay", "tmpfs") if one not in filesystems]
+    if not Path("/dev/net/tun").exists():
+        problems.append("no /dev/net/tun: bad cables are made of it (modprobe tun)")
+    return problems
