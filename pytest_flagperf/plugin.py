@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             keywords |= {"action": "store_true"}
         else:
             keywords |= {"action": "append" if option.many else "store", "metavar": option.metavar, "default": None}
-            keywords |= {"type": int} if isinstance(option.default, int) else {}
+            keywords |= {"type": type(option.default)} if isinstance(option.default, (int, float)) else {}
             keywords |= {"choices": option.choices, "metavar": None} if option.choices else {}
         group.addoption(f"--{option.name}", **keywords)
 

@@ -94,7 +94,51 @@ OPTIONS = (
         choices=("device", "host"),
     ),
     Option("test-conf", "the original's test_conf.py, used as it is", "FILE", path=True),
+    Option(
+        "hosts",
+        "machines to run on, over SSH, instead of this one; how to log in stands in [cluster] of flagperf.toml",
+        "[USER@]HOST[:PORT][,...]",
+    ),
+    Option("cluster-conf", "the original's cluster_conf.py, used as it is", "FILE", path=True),
+    Option("image", "the container image to use, instead of building the vendor's", "IMAGE"),
+    Option(
+        "container-opt",
+        "another option of docker run for the ranks' containers, as in --container-opt='--memory 64g'; may be"
+        " given again",
+        "OPTION",
+        (),
+        many=True,
+    ),
+    Option("shm-size", "size of a container's /dev/shm (default: what vendor.toml names, else 32g)", "SIZE"),
+    Option("clear-caches", "drop the hosts' file caches before each round", default=False, flag=True),
+    Option(
+        "sample",
+        "seconds between two samples of the devices, down to 0.01",
+        "SECONDS",
+        1.0,
+    ),
+    Option(
+        "lease-time",
+        "seconds for which ranks on other machines go on when this one is gone",
+        "SECONDS",
+        600.0,
+    ),
+    Option("preflight", "look at every host and say what is in the way; start nothing", default=False, flag=True),
+    Option(
+        "resume",
+        "a run directory to go on with: take up what still runs, skip what is done, run again what failed",
+        "RUN",
+        path=True,
+    ),
 )
+
+
+@dataclass(frozen=True)
+class ClusterTable:
+    """The table [cluster] as it stands in a file."""
+
+    table: Mapping[str, Any]
+    file: Path
 
 
 @dataclass(frozen=True)
@@ -119,7 +163,18 @@ class Settings:
     reports: str
     lease: str | None
     test_conf: str | None
+    hosts: str | None
+    cluster_conf: str | None
+    image: str | None
+    container_opt: tuple[str, ...]
+    shm_size: str | None
+    clear_caches: bool
+    sample: float
+    lease_time: float
+    preflight: bool
+    resume: str | None
     roots: tuple[str, ...] = (".",)
+    cluster: ClusterTable | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def given(self, key: str) -> bool:
@@ -189,22 +244,25 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     problems: list[str] = []
     found = settings_file(root)
     roots: tuple[str, ...] = (".",)
+    cluster = None
     if found is not None:
         path, table = found
         table = dict(table)
+        if "cluster" in table:
+            cluster = _cluster(table.pop("cluster"), path, problems)
         if "roots" in table:
             roots = _roots(table.pop("roots"), path, problems)
         _take(values, sources, _located(_checked(table, path, problems), path.parent), str(path))
     given = _given(command_line)
     problems += _empty_paths(given)
     _take(values, sources, _located(given, cwd or Path.cwd()), COMMAND_LINE)
-    _check_repeat(values, sources, problems)
+    _check_numbers(values, sources, problems)
     if problems:
         raise SettingsError(problems)
     for option in OPTIONS:
         if option.many:
             values[option.key] = tuple(values[option.key])
-    return Settings(**values, roots=roots, sources=sources)
+    return Settings(**values, roots=roots, cluster=cluster, sources=sources)
 
 
 def located(path: str, folder: Path) -> str:
@@ -258,6 +316,13 @@ def _roots(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
     return roots
 
 
+def _cluster(given: object, path: Path, problems: list[str]) -> ClusterTable | None:
+    if isinstance(given, dict):
+        return ClusterTable(given, path)
+    problems.append(f"{path}: cluster = {given!r}: a table is wanted, [cluster]")
+    return None
+
+
 def _take(values: dict[str, Any], sources: dict[str, str], given: Mapping[str, Any], source: str) -> None:
     for key, value in given.items():
         values[key] = value
@@ -284,7 +349,7 @@ def _checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[
         option = options.get(name)
         if option is None:
             problems.append(
-                f"{path}: unknown setting {name!r}{near(name, [*(option.name for option in OPTIONS), 'roots'])}"
+                f"{path}: unknown setting {name!r}{near(name, [*(option.name for option in OPTIONS), 'roots', 'cluster'])}"
             )
         elif wrong := _wrong(option, value):
             problems.append(f"{path}: {name} = {value!r}: {wrong}")
@@ -300,8 +365,10 @@ def _wrong(option: Option, value: Any) -> str | None:
     if option.many:
         fine = isinstance(value, list) and all(isinstance(item, str) for item in value)
         return None if fine else "a list of strings is wanted"
-    if isinstance(option.default, int):
-        return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number is wanted"
+    if isinstance(option.default, (int, float)):
+        kinds = (int,) if isinstance(option.default, int) else (int, float)
+        fine = isinstance(value, kinds) and not isinstance(value, bool)
+        return None if fine else f"a {'whole ' if kinds == (int,) else ''}number is wanted"
     if not isinstance(value, str):
         return "a string is wanted"
     if option.path and not value:
@@ -311,6 +378,10 @@ def _wrong(option: Option, value: Any) -> str | None:
     return None
 
 
-def _check_repeat(values: Mapping[str, Any], sources: Mapping[str, str], problems: list[str]) -> None:
-    if values["repeat"] < 1:
-        problems.append(f"repeat = {values['repeat']} ({sources['repeat']}): at least one round is wanted")
+def _check_numbers(values: Mapping[str, Any], sources: Mapping[str, str], problems: list[str]) -> None:
+    least = {"repeat": (1, "at least one round is wanted"), "sample": (0.01, "allowed are 0.01 s and more")}
+    least["lease_time"] = (0.0, "allowed are 0 s and more")
+    for key, (bound, wanted) in least.items():
+        # Not `<`: a number that is none is wrong too.
+        if not values[key] >= bound:
+            problems.append(f"{key.replace('_', '-')} = {values[key]} ({sources[key]}): {wanted}")
