@@ -34,7 +34,6 @@ from .results.outcome import Outcome, measure
 from .results.verdicts import OneCard, Verdict
 from .round import run_round
 from .runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
-from .runtime.sourced import sourced
 from .selection import Selected, Selection, case_in, lane, select
 from .settings import COMMAND_LINE, Settings, read_settings
 
@@ -269,11 +268,12 @@ class Run:
             tuple(file for file in files if file.is_file()),
             python=self.settings.python if plan.runtime == "host" else None,
             pip_source=self.settings.pip_source,
+            environment_file=config / "environment_variables.sh",
         )
         prepare = runtimes()[plan.runtime]
         try:
             hosts = self._fleet.take(plan.case.nnodes)
-            return _same([sourced(host, prepare(host, wanted, self._prepares), config) for host in hosts])
+            return _same([prepare(host, wanted, self._prepares) for host in hosts])
         except (RuntimeSetupError, HostError) as error:
             raise Problems([str(error)]) from error
         finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flagperf_driver.node.environment import describe
 from pytest_flagperf import runtime
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.runtime import RuntimeSetupError, Wanted, runtimes
@@ -295,11 +296,9 @@ def test_a_broken_pip_file_is_pips_to_complain_of(home: dict[str, str]) -> None:
     assert index_settings(home) == {}
 
 
-def test_the_index_is_part_of_an_environments_content(
-    wanted: Wanted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from pytest_flagperf.runtime.venv import _describe
+def test_the_index_is_part_of_an_environments_content(wanted: Wanted) -> None:
+    def name(settings: dict[str, str]) -> str:
+        return describe({"framework": "frame", "requirements": ["frame==1.0"], "settings": settings}).folder.name
 
-    first = _describe(wanted).folder
-    assert _describe(replace(wanted, pip_source=MINE)).folder != first
-    assert _describe(wanted).folder == first
+    assert name(index_settings({}, MINE)) != name({})
+    assert name({"UV_HTTP_TIMEOUT": "3"}) == name({})  # changes how, not what

@@ -4,51 +4,64 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from packaging.markers import default_environment
 
 from pytest_flagperf.cluster import Host
 
 from . import Interpreter, Progress, RuntimeSetupError, Wanted
 from .requirements import Line, union
+from .sourced import with_file
 
 _TIMEOUT_S = 60.0
 # What a distribution is called and what is imported can differ: either will do.
 _LOOK = """
-import importlib.metadata as metadata, importlib.util as util, json, platform, sys
+import importlib.metadata as metadata, importlib.util as util, json, os, platform, sys
 def version(name):
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "there" if util.find_spec(name.replace("-", "_")) else None
 found = {name: version(name) for name in sys.argv[1:]}
-print(json.dumps({"found": found, "python": platform.python_version(), "executable": sys.executable}))
+markers = {
+    "python_version": "%d.%d" % sys.version_info[:2], "python_full_version": platform.python_version(),
+    "os_name": os.name, "sys_platform": sys.platform, "platform_machine": platform.machine(),
+    "platform_system": platform.system(), "platform_release": platform.release(),
+    "platform_version": platform.version(), "implementation_name": sys.implementation.name,
+    "platform_python_implementation": platform.python_implementation(),
+}
+print(json.dumps({"found": found, "markers": markers, "executable": sys.executable}))
 """
 
 
 def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:  # noqa: ARG001
-    """``wanted.python``, else the ``python3`` on the PATH, else our own; with all that the suite needs."""
-    python = wanted.python or shutil.which("python3") or host.python
-    names = _names(union(wanted.requirements))
-    done = host.run([python, "-c", _LOOK, *names], timeout_s=_TIMEOUT_S)
+    """``wanted.python``, else the ``python3`` on our PATH or the host's own; with all that the suite needs."""
+    python = wanted.python or (host.here and shutil.which("python3")) or host.python
+    lines = union(wanted.requirements)
+    done = host.run([python, "-c", _LOOK, *_names(lines)], timeout_s=_TIMEOUT_S)
     if done.code != 0:
         raise RuntimeSetupError(f"{host.name}: {python} does not work: {_last(done.err)}")
     answer = json.loads(done.out)
-    missing = [name for name, version in answer["found"].items() if version is None]
+    version, executable = answer["markers"]["python_full_version"], answer["executable"]
+    found = {name: answer["found"][name] for name in _names(lines, answer["markers"])}
+    missing = [name for name, version in found.items() if version is None]
     if missing:
         raise RuntimeSetupError(
-            f"{host.name}: {answer['executable']} (Python {answer['python']}) lacks {', '.join(missing)}, "
-            f"which {wanted.framework} suites need; install them there, name another Python with --python, "
-            "or let --runtime=venv build an environment"
+            f"{host.name}: {executable} (Python {version}) lacks {', '.join(missing)}, which {wanted.framework} suites "
+            "need; install them there, name another Python with --python, or let --runtime=venv build an environment"
         )
-    details = {"python": answer["python"], **{name: str(found) for name, found in answer["found"].items()}}
-    progress(f"Python {answer['python']} at {answer['executable']}")
-    return Interpreter(answer["executable"], {}, f"host: {answer['executable']}", details)
+    progress(f"Python {version} at {executable}")
+    made = Interpreter(executable, {}, f"host: {executable}", {"python": version, **found})
+    return with_file(host, made, wanted.environment_file)
 
 
-def _names(lines: Iterable[Line]) -> list[str]:
-    parsed = (line.requirement for line in lines)
-    return [each.name for each in parsed if each and (each.marker is None or each.marker.evaluate())]
+def _names(lines: Iterable[Line], there: Mapping[str, str] | None = None) -> list[str]:
+    """The packages of the lines; of a host whose markers are known, those that it needs."""
+    parsed = [requirement for line in lines if (requirement := line.requirement)]
+    environment: dict[str, Any] = {**default_environment(), **(there or {})}
+    return [each.name for each in parsed if not (there and each.marker and not each.marker.evaluate(environment))]
 
 
 def _last(text: str) -> str:

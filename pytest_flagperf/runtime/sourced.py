@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_flagperf.cluster import Host
+from pytest_flagperf.cluster import Completed, Host
 
 from . import Interpreter, RuntimeSetupError
 
 NAME = "environment_variables.sh"
-_TIMEOUT_S = 60.0
-# What the file prints must not fall among the variables; a failing last command, as in many such files, is no failure.
-_SOURCE = 'set -a; . "$0" >&2; exec env -0'
+TIMEOUT_S = 60.0
+Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
+# The file comes by stdin, which over SSH is a socket and cannot be opened by name: hence the here-string. What the
+# file prints must not fall among the variables; a failing last command, as in many such files, is no failure.
+_SOURCE = r"""env -0; printf '\0'; set -a; . /dev/stdin >&2 <<< "$(cat)"; exec env -0"""
 # The shell's own doing.
 _NOT_TAKEN = frozenset(["_", "SHLVL", "PWD", "OLDPWD"])
 
 
-def sourced(host: Host, interpreter: Interpreter, folder: Path) -> Interpreter:
-    """The interpreter with what the file in a case's config folder sets; as it is where there is no such file."""
-    file = folder / NAME
-    if not file.is_file():
+def sourced(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
+    """The variables that the file sets or changes, for processes that have ``env`` besides the place's own.
+
+    ``run`` runs a program where the ranks will run, with a stdin and further variables: nothing is copied there.
+    """
+    done = run(["bash", "-c", _SOURCE, NAME], file.read_bytes(), env)
+    before, separator, after = done.out.partition("\0\0")
+    if done.code != 0 or not separator:
+        last = (done.err.strip().splitlines() or ["it said nothing"])[-1].replace("/dev/stdin", NAME)
+        raise RuntimeSetupError(f"{file} cannot be sourced (exit code {done.code}): {last}")
+    old, new = _variables(before), _variables(after)
+    return {name: value for name, value in new.items() if old.get(name) != value and name not in _NOT_TAKEN}
+
+
+def with_file(host: Host, interpreter: Interpreter, file: Path | None) -> Interpreter:
+    """The interpreter of a plain host with what the file sets; as it is where there is no such file."""
+    if file is None or not file.is_file():
         return interpreter
-    before = _variables(host, ["env", "-0"], interpreter.env)
-    after = _variables(host, ["bash", "-c", _SOURCE, str(file)], interpreter.env)
-    changed = {name: value for name, value in after.items() if before.get(name) != value and name not in _NOT_TAKEN}
+
+    def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
+        return host.run(argv, timeout_s=TIMEOUT_S, stdin=stdin, env=env)
+
+    try:
+        changed = sourced(run, interpreter.env, file)
+    except RuntimeSetupError as error:
+        raise RuntimeSetupError(f"{host.name}: {error}") from error
     return replace(interpreter, env={**interpreter.env, **changed})
 
 
-def _variables(host: Host, argv: list[str], env: Mapping[str, str]) -> dict[str, str]:
-    done = host.run(argv, timeout_s=_TIMEOUT_S, env=env)
-    if done.code != 0:
-        last = (done.err.strip().splitlines() or ["it said nothing"])[-1]
-        raise RuntimeSetupError(f"{host.name}: {argv[-1]} cannot be sourced (exit code {done.code}): {last}")
-    pairs = (entry.partition("=") for entry in done.out.split("\0") if "=" in entry)
+def _variables(text: str) -> dict[str, str]:
+    pairs = (entry.partition("=") for entry in text.split("\0") if "=" in entry)
     return {name: value for name, _, value in pairs}

@@ -1,0 +1,348 @@
+"""A framework's environment on this host: found again by what it is made of, else built with uv.
+
+A module to be called (see ``call``): ``{"op": "look" | "build", "framework", "requirements": [line, ...], "python":
+path or null, "settings": {uv's variables}, "advice"}``; to build, ``"uv"`` and ``"timeout_s"`` as well. Both answer
+with what ``Environment.answer`` says; a build says ``progress`` lines meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterator, Mapping, Sequence
+
+from flagperf_driver.node.call import Answer, Refusal, Request, hung_up, say, serve
+
+_LAST_LINES = 15
+_LOCK_POLL_S = 0.2
+_WHO_S = 30.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+_UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin")  # where its installers put it
+# uv's own settings that change what gets installed; the rest (caches, concurrency, ...) only change how.
+RESULT_SETTINGS = (
+    "UV_CONSTRAINT",
+    "UV_DEFAULT_INDEX",
+    "UV_EXCLUDE_NEWER",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_INDEX",
+    "UV_INDEX_STRATEGY",
+    "UV_INDEX_URL",
+    "UV_NO_BINARY",
+    "UV_NO_BUILD",
+    "UV_NO_INDEX",
+    "UV_OVERRIDE",
+    "UV_PRERELEASE",
+    "UV_RESOLUTION",
+    "UV_TORCH_BACKEND",
+)
+# The interpreter under a virtual environment: both must lead to the same environments of ours.
+_WHO = (
+    "import json, os, platform, sys; print(json.dumps([os.path.realpath("
+    "getattr(sys, '_base_executable', None) or sys.executable), platform.python_version()]))"
+)
+_WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
+_CREDENTIALS = re.compile(r"://([^/@\s]+)@")
+
+
+class BuildError(Refusal):
+    """There is no environment; the text says what failed and uv's last words."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where an environment lies, and what is in it."""
+
+    framework: str
+    folder: Path
+    requirements: tuple[str, ...]
+    python: str
+    version: str
+    settings: Mapping[str, str]
+
+    @property
+    def marker(self) -> Path:
+        return self.folder / "complete.json"
+
+    @property
+    def ready(self) -> bool:
+        return self.marker.is_file()
+
+    @property
+    def executable(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    def beside(self, suffix: str) -> Path:
+        return self.folder.with_name(self.folder.name + suffix)
+
+    def answer(self) -> Answer:
+        """Whether it is there; where, with which variables and packages; and what a builder must know of the host."""
+        return {
+            "ready": self.ready,
+            "name": self.folder.name,
+            "python": self.executable,
+            "env": {
+                "VIRTUAL_ENV": str(self.folder),
+                "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            },
+            "details": json.loads(self.marker.read_text("utf-8")) if self.ready else {},
+            "base": [self.python, self.version],
+            "cache": str(self.folder.parent.parent),
+            "brought": sorted(map(str, self.folder.parent.parent.glob("bin/uv-*"))),
+            "machine": platform.machine(),
+            "libc": _libc_version(),
+            "uv": _own_uv(),
+        }
+
+
+def describe(request: Request) -> Environment:
+    """The environment that is asked for; its name has the digest of all that decides what is in it."""
+    lines = tuple(sorted(map(str, request["requirements"])))
+    python, version = base_python(request.get("python"))
+    settings = {str(name): str(value) for name, value in request.get("settings", {}).items()}
+    effective = {**os.environ, **settings}
+    content = {
+        "requirements": lines,
+        "python": [python, version],
+        "platform": [sys.platform, platform.machine(), _libc_version()],
+        "settings": {name: effective[name] for name in RESULT_SETTINGS if effective.get(name)},
+    }
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    framework = str(request["framework"])
+    folder = cache_root() / "venv" / f"{framework}-{digest}"
+    return Environment(framework, folder, lines, python, version, settings)
+
+
+def cache_root() -> Path:
+    """$FLAGPERF_CACHE, else pytest-flagperf in $XDG_CACHE_HOME or ~/.cache."""
+    own = os.environ.get("FLAGPERF_CACHE")
+    if own:
+        return Path(own).absolute()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache").absolute() / "pytest-flagperf"
+
+
+def base_python(wanted: str | None) -> tuple[str, str]:
+    """The real path and the version of the interpreter under ``wanted``, or under the one that runs this."""
+    if not wanted:
+        return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable), platform.python_version()
+    argv = [wanted, "-I", "-c", _WHO]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_WHO_S)
+        path, version = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise BuildError(f"{wanted}: is not a Python that works: {error}") from error
+    return path, version
+
+
+def build(environment: Environment, request: Request) -> None:
+    """Of several who want it at the same time, one builds and the others wait."""
+    deadline = time.monotonic() + float(request["timeout_s"])
+    with _lock(environment.beside(".lock"), deadline):
+        if not environment.ready:
+            _Build(environment, request, deadline).run()
+
+
+class _Build:
+    """One environment's making: uv's two steps, and what came of them."""
+
+    def __init__(self, environment: Environment, request: Request, deadline: float) -> None:
+        self._environment = environment
+        self._uv = str(request["uv"])
+        self._advice = str(request.get("advice") or "")
+        self._deadline = deadline
+        self._log = environment.beside(".log")
+        told = [*environment.requirements, *environment.settings.values()]
+        self._secrets = {secret for text in told for secret in _CREDENTIALS.findall(text)}
+
+    def run(self) -> None:
+        environment = self._environment
+        shutil.rmtree(str(environment.folder), ignore_errors=True)
+        if not os.access(self._uv, os.X_OK):  # brought here without its mode
+            Path(self._uv).chmod(0o755)
+        requirements = environment.beside(".txt")
+        requirements.write_text("\n".join(environment.requirements) + "\n", "utf-8")
+        self._log.write_bytes(b"")
+        self._progress(f"building the {environment.framework} environment in {environment.folder}")
+        try:
+            self._call("venv", "--no-project", "--python", environment.python, str(environment.folder))
+            self._call("pip", "install", "--python", environment.executable, "-r", str(requirements))
+            self._finish(self._call("pip", "freeze", "--python", environment.executable))
+        except BaseException:
+            shutil.rmtree(str(environment.folder), ignore_errors=True)
+            raise
+
+    def _finish(self, frozen: Sequence[str]) -> None:
+        """The marker comes last and whole: an environment without one is built anew."""
+        details: dict[str, str] = {"python": self._environment.version}
+        for line in frozen:
+            name, pinned, version = line.partition("==")
+            if pinned:
+                details[name] = version
+        partial = self._environment.marker.with_suffix(".partial")
+        partial.write_text(json.dumps(details, indent=1), "utf-8")
+        partial.replace(self._environment.marker)
+
+    def _progress(self, line: str) -> None:
+        say("progress", line=line)
+
+    def _call(self, *words: str) -> list[str]:
+        """Run uv to its end; its lines go to the log and to whoever waits."""
+        lines: deque[str] = deque(maxlen=10000)
+        process = _start([self._uv, *words], {**os.environ, **self._environment.settings, "NO_COLOR": "1"})
+        try:
+            with self._log.open("a", encoding="utf-8") as log:
+                for line in _lines(process, self._deadline):
+                    shown = self._without_secrets(line)
+                    log.write(shown + "\n")
+                    lines.append(shown)
+                    if words[1] != "freeze":
+                        self._progress(shown.strip())
+            code = process.wait(max(1.0, self._deadline - time.monotonic()))
+        except (TimeoutError, subprocess.TimeoutExpired):
+            raise BuildError(self._failure(words, "did not end in time", lines)) from None
+        finally:
+            _kill(process)
+        if code != 0:
+            raise BuildError(self._failure(words, f"failed with exit code {code}", lines))
+        return list(lines)
+
+    def _without_secrets(self, line: str) -> str:
+        for secret in self._secrets:
+            line = line.replace(secret, "****")
+        return line
+
+    def _failure(self, words: Sequence[str], why: str, lines: deque[str]) -> str:
+        last = "\n".join(f"  {line}" for line in list(lines)[-_LAST_LINES:])
+        environment = self._environment
+        text = (
+            f"the environment {environment.folder.name} could not be built: uv {words[0]} {why}. Its last lines "
+            f"(all of them: {self._log}):\n{last}"
+        )
+        if self._advice and _WRONG_PYTHON.search(" ".join(" ".join(lines).split())):
+            text += f"\nIt is built with Python {environment.version} ({environment.python}): {self._advice}"
+        return text
+
+
+def _start(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    def die_with_us() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the call
+            os._exit(1)
+
+    return subprocess.Popen(
+        list(argv),
+        cwd="/",  # not in a project, whose settings uv would take for ours
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=die_with_us,  # safe: this process has one thread
+    )
+
+
+def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[str]:
+    """What it says until its end; TimeoutError at the deadline, BuildError when nobody waits for it any more."""
+    assert process.stdout is not None
+    out, rest = process.stdout.fileno(), b""
+    while True:
+        for fd in _readable([out, sys.stdin.fileno()], deadline):
+            if fd != out:
+                _still_wanted()
+                continue
+            chunk = os.read(out, 1 << 16)
+            if not chunk:
+                if rest:
+                    yield rest.decode("utf-8", "replace")
+                return
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from (line.decode("utf-8", "replace").rstrip() for line in whole)
+
+
+def _readable(fds: list[int], deadline: float) -> list[int]:
+    found = select.select(fds, [], [], max(0.0, deadline - time.monotonic()))[0]
+    if not found:
+        raise TimeoutError
+    return found
+
+
+def _still_wanted() -> None:
+    if hung_up():
+        raise BuildError("whoever wanted this environment is gone")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextmanager
+def _lock(path: Path, deadline: float) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = False
+    with path.open("a") as file:
+        while not _locked(file.fileno()):
+            if time.monotonic() >= deadline:
+                raise BuildError(f"{path}: another process is still building")
+            if not told:
+                say("progress", line="another process builds this environment; waiting for it")
+                told = True
+            if select.select([sys.stdin.fileno()], [], [], _LOCK_POLL_S)[0]:
+                _still_wanted()
+        yield
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _libc_version() -> str:
+    """As wheels are chosen by it; empty where the host's C library does not say, as musl."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        return ""
+
+
+def _own_uv() -> str | None:
+    """A uv of the host's own; not all of its places are on the PATH of a command over SSH."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(os.path.expanduser, _UV_FOLDERS)])
+    return shutil.which("uv", path=path)
+
+
+def handle(request: Request) -> Answer:
+    environment = describe(request)
+    tasks: dict[str, Callable[[], None]] = {"look": lambda: None, "build": lambda: build(environment, request)}
+    tasks[request["op"]]()
+    return environment.answer()
+
+
+if __name__ == "__main__":
+    serve(handle)
