@@ -11,6 +11,7 @@ import os
 import pwd
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
@@ -78,6 +79,10 @@ class Engine:
     def version(self) -> str:
         """The engine's version, as 28.2.2; that it answers at all."""
         return str(json.loads(self._call("GET", "/version"))["Version"])
+
+    def api_version(self) -> str:
+        """The newest version of its interface; the quickest thing it can be asked."""
+        return self._exchange("GET", "/_ping", self._answer_s)[1].get("Api-Version", "1.41")
 
     def start(self, container: str) -> None:
         """Start a container that was made; one that runs is left to run."""
@@ -150,7 +155,7 @@ class Engine:
     ) -> bytes:
         if not self._prefix:
             # Engines refuse versions that they do not know, new and old: each is asked in its own.
-            self._prefix = "/v" + self._exchange("GET", "/_ping", self._answer_s)[1].get("Api-Version", "1.41")
+            self._prefix = "/v" + self.api_version()
         target = self._prefix + path + ("?" + urlencode(query) if query else "")
         status, _, body = self._exchange(method, target, timeout_s or self._answer_s)
         if status == 404:
@@ -229,3 +234,17 @@ def _group(path: str) -> str:
         return Path(path).group()
     except (OSError, KeyError):
         return "docker"
+
+
+def main() -> int:
+    """Say the engine's version, or why it cannot be used."""
+    try:
+        print(Engine().version())
+    except EngineError as error:
+        print(error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

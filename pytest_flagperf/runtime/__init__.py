@@ -26,6 +26,7 @@ class Image:
     folder: Path | None = None  # where the vendor's Dockerfile for the framework is
     extras: Path | None = None  # the case's folder: its config/requirements.txt and csrc/ go into a second layer
     options: tuple[str, ...] = ()  # as the docker command line has them
+    options_by: str = "container options"  # where they were given, for messages
     shm_size: str | None = None
     privileged_by: str | None = None  # which file asks for --privileged; the report says so
 

@@ -30,6 +30,7 @@ class Recipe:
     files: Mapping[str, tuple[int, bytes]]  # mode and content
     arguments: Mapping[str, str] = field(default_factory=dict)
     base: str = ""  # the content that the first line's name stands for, where that is not ours
+    source: str = ""  # where people find it
 
     @cached_property
     def name(self) -> str:
@@ -69,7 +70,9 @@ def vendor_recipe(wanted: Wanted) -> Recipe:
         raise RuntimeSetupError(f"{folder}/requirements.txt: the suites' requirements take this name; use another one")
     lines = sorted(line.text for line in union(_suites_own(wanted)))
     files["requirements.txt"] = (0o644, "".join(f"{line}\n" for line in lines).encode())
-    return Recipe(_title(folder.parent.parent.name, folder.name), files, _arguments(wanted))
+    return Recipe(
+        _title(folder.parent.parent.name, folder.name), files, _arguments(wanted), source=str(folder / "Dockerfile")
+    )
 
 
 def case_recipe(wanted: Wanted, base: str, base_id: str) -> Recipe | None:
@@ -84,7 +87,7 @@ def case_recipe(wanted: Wanted, base: str, base_id: str) -> Recipe | None:
     if files.keys() <= {_ENVIRONMENT}:
         return None
     files["Dockerfile"] = (0o644, _case_dockerfile(base, wanted.python or "python3", files).encode())
-    return Recipe(_title(extras.parent.name, extras.name), files, _arguments(wanted), base_id)
+    return Recipe(_title(extras.parent.name, extras.name), files, _arguments(wanted), base_id, str(extras))
 
 
 def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str:
