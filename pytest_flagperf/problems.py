@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+
+# A user and password in an address, and the value of a variable that a container is given.
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)|((?:^|[\s=])(?:-e|--env)[ =]\w+=)\S+")
 
 
 class Problems(ValueError):
@@ -19,3 +24,8 @@ def near(word: str, words: Iterable[str]) -> str:
     folded = {other.lower(): other for other in words}
     found = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def without_credentials(text: str) -> str:
+    """The text with what nobody else must read in it put out."""
+    return _CREDENTIALS.sub(lambda found: f"{found[1] or ''}***", text)

@@ -58,6 +58,7 @@ def details(round_dir: Path, outcome: Outcome, report_dir: Path, verdicts: Seque
         _heading(outcome),
         *(_failed(verdict) for verdict in failed(verdicts) if verdict.name != "finished"),
         *(_failure(failure) for failure in outcome.failures),
+        *(f'<p class="warning">{escape(warning)}</p>' for warning in outcome.warnings),
         _plots([outcome]),
         _figures(outcome),
         _config(round_dir),

@@ -21,6 +21,7 @@ def properties(outcome: Outcome) -> list[tuple[str, str]]:
         found.append((f"{place}.{metric.name}{unit}", repr(metric.value)))
     if outcome.target.value is not None:
         found.append((f"{place}.target", quantity(outcome.target.value, outcome.target.unit)))
+    found += [(f"{place}.warning", warning) for warning in outcome.warnings]
     found += [(f"{place}.environment.{name}", value) for name, value in outcome.environment.items()]
     return [(name, _xml_safe(value)) for name, value in found]
 

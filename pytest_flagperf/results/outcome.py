@@ -95,6 +95,8 @@ class Outcome:
     broken_lines: int = 0
     other_lines: int = 0
     logs: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What a reader of the figures should know, though it broke nothing."""
 
     @property
     def ok(self) -> bool:
@@ -188,6 +190,7 @@ def _outcome(
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
+        warnings=_warnings(plan, end or {}),
     )
 
 
@@ -245,6 +248,16 @@ def _exit(round_dir: Path, plan: Mapping[str, Any], end: Mapping[str, Any] | Non
 
 def _exit_of(body: Mapping[str, Any], *, shared: bool = False) -> Exit:
     return Exit(body.get("code"), body.get("signal"), body.get("cause"), shared)
+
+
+def _warnings(plan: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[str, ...]:
+    privileged = _mapping(plan.get("interpreter")).get("privileged")
+    told = [f"the ranks' container was privileged, as {privileged} asks"] if privileged else []
+    told += [str(warning) for warning in end.get("warnings") or ()]
+    told += [f"still running after the end, and ended: {line}" for line in end.get("swept") or ()]
+    for item in end.get("missing") or ():
+        told.append("the logs of {host} are missing, they are there in {log_dir}: {why}".format(**item))
+    return tuple(told)
 
 
 def _work(plan: Mapping[str, Any], finished: Mapping[str, Any]) -> Work:
@@ -332,6 +345,7 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
     floats = {name: _float(quality.get(name)) for name in ("best", "last", "program_final")}
     plain["quality"] = Quality(**{**quality, **floats, "reached": _optional_evaluation(quality.get("reached"))})
     plain["logs"] = tuple(body.get("logs", ()))
+    plain["warnings"] = tuple(body.get("warnings", ()))
     return cls(**plain)
 
 
