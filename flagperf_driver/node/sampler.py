@@ -1,93 +1,331 @@
-"""What the host does meanwhile: cpu_monitor.log, mem_monitor.log (fractions) and sys_info.log, from /proc."""
+"""What the host and its devices do while a round runs: a process of its own beside the agent.
+
+Its orders are one JSON line on stdin; it ends when stdin does, or at SIGTERM. It leaves in ``folder``:
+
+* ``sys_info.log``, ``cpu_monitor.log`` and ``mem_monitor.log`` (shares, every 5 s), ``pwr_monitor.log`` (W, every
+  120 s) and ``<vendor>_monitor.log`` (a block every 5 s), as the original's readers expect them;
+* ``host.series.csv`` and ``devices.series.csv``: a column a quantity with its unit in the header, and the time at which
+  each row was read, in seconds since the epoch;
+* ``monitors.json``: what was read by which means and what was not, what happened, what was late or missed.
+
+Files grow about once a second, so that a kill leaves all but the last one.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import json
 import os
-import platform
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping
+
+from flagperf_driver.node import command, host, power, schedule, series
+from flagperf_driver.node.devices import LOG_EVERY_S, DeviceFiles, Source
+from flagperf_driver.node.notes import Notes
+from flagperf_driver.node.schedule import Stop, Task
+
+LEAST_S = 0.001
+POWER_LOG_S = 120.0
+_FLUSH_S = 1.0
+_LOOK_S = 10.0
+_REPORT_S = 10.0
+_PATIENCE_S = 1.0
+
+
+class OrderError(ValueError):
+    """The orders cannot be followed."""
+
+
+class Orders:
+    """What to sample, how often and where to."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.folder = str(body["folder"])
+        self.every_s = _interval(body, "every_s")
+        self.device_every_s = _interval(body, "device_every_s")
+        self.devices = None if body.get("devices") is None else [int(index) for index in body["devices"]]
+        self.vendor = str(body.get("vendor") or "")
+        self.nvml = bool(body.get("nvml"))
+        self.probe = str(body["probe"]["module"]) if body.get("probe") else None
+
+    @classmethod
+    def parse(cls, line: bytes) -> Orders:
+        try:
+            return cls(json.loads(line))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OrderError(f"the sampler's orders: {type(error).__name__}: {error}; got {line[:200]!r}") from None
+
+
+def _interval(body: Mapping[str, Any], name: str) -> float:
+    seconds = float(body.get(name) or 1.0)
+    if seconds < LEAST_S:
+        raise ValueError(f"{name} is {seconds:g}; allowed: {LEAST_S:g} and more")
+    return seconds
+
+
+class HostSampler:
+    """Rows of the host's series, and the original's lines from the same sources."""
+
+    def __init__(self, orders: Orders, notes: Notes, node_power: power.NodePower) -> None:
+        self._every_s = orders.every_s
+        self._folder = orders.folder
+        self._power = node_power
+        self._series = series.Lines(orders.folder + "/host.series.csv", ",".join(host.COLUMNS))
+        self._files = [self._series]
+        self._logs = {name: self._log(name) for name in ("cpu", "mem")}
+        self._cpu, self._memory = host.Cpu(), host.Memory()
+        self._cpu_of_log = host.Cpu()  # over the log's own, longer time
+        self._rates = _rates(notes)
+        self._slow_due = 0
+        self._watts: list[float] = []
+        self._power_log: series.Lines | None = None
+        self._power_logged = 0.0
+        notes.means.update(cpu=self._cpu.means, memory=self._memory.means)
+
+    def _log(self, name: str) -> series.Lines:
+        log = series.Lines(f"{self._folder}/{name}_monitor.log")
+        self._files.append(log)
+        return log
+
+    def tasks(self) -> list[Task]:
+        return [
+            Task("host", self._every_s, self.sample),
+            Task("host logs", LOG_EVERY_S, self._write_logs),
+            Task("host files", _FLUSH_S, self.flush),
+        ]
+
+    def sample(self, tick: int, everything: bool = False) -> None:
+        """One row; the slow quantities are in it when it is their time."""
+        cells = [f"{time.time():.4f}", _share(self._cpu.read())]
+        if everything or tick >= self._slow_due:
+            self._slow_due = tick + max(1, round(host.SLOW_S / self._every_s))
+            cells += self._slow()
+        else:
+            cells += [""] * (len(host.COLUMNS) - len(cells))
+        self._series.add(",".join(cells))
+
+    def _slow(self) -> list[str]:
+        cells = [_share(self._memory.read())]
+        for rate, read in self._rates:
+            cells += ["" if value is None else f"{value:.0f}" for value in rate.of(read())] if read else ["", ""]
+        watts = self._power.fresh()
+        if watts is None:
+            return [*cells, ""]
+        self._log_power(watts)
+        return [*cells, f"{watts:.1f}"]
+
+    def _log_power(self, watts: float) -> None:
+        """The first reading, then the mean of those of each two minutes."""
+        self._watts.append(watts)
+        if self._power_log is None:
+            self._power_log = self._log("pwr")
+        if time.monotonic() - self._power_logged > POWER_LOG_S - _FLUSH_S:
+            self._power_logged = time.monotonic()
+            self._power_log.add(series.stamped(str(round(sum(self._watts) / len(self._watts)))))
+            self._watts.clear()
+
+    def _write_logs(self, tick: int) -> None:
+        if tick == 0:
+            return  # the first line after its time, as the original's
+        for name, value in (("cpu", self._cpu_of_log.read()), ("mem", self._memory.read())):
+            if value is not None:
+                self._logs[name].add(series.stamped(f"{value:.4f}"))
+
+    def flush(self, _: int = 0) -> None:
+        for file in self._files:
+            file.flush()
+
+    def finish(self) -> None:
+        """A last row; a line in each log also after a round of a few seconds."""
+        self.sample(0, everything=True)
+        if not self._logs["mem"].written:
+            self._write_logs(1)
+        self.flush()
+
+    def losses(self) -> list[str]:
+        return [loss for file in self._files if (loss := _loss(file))]
+
+
+def _rates(notes: Notes) -> list[tuple[host.Rate, Callable[[], tuple[float, ...]] | None]]:
+    """What is counted, two counters each; None where the host has no such thing."""
+    network, rdma, disks = host.Network(), host.Rdma(), host.Disks()
+    notes.means["network"] = network.means
+    for name, counted in (("rdma", rdma), ("disk", disks)):
+        if counted:
+            notes.means[name] = counted.means
+        else:
+            notes.missing(f"{name}: this host shows none")
+    return [
+        (host.Rate(), network.read),
+        (host.Rate(), rdma.read if rdma else None),
+        (host.Rate(), disks.read if disks else None),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _loss(file: series.Lines) -> str:
+    return f"{file.lost} lines of {os.path.basename(file.path)} were lost: {file.why}" if file.lost else ""  # noqa: PTH119
+
+
+class DeviceSampler:
+    """The devices, in a thread of their own: a driver or a tool that hangs does not hold up the host's samples."""
+
+    def __init__(self, orders: Orders, notes: Notes) -> None:
+        self._orders = orders
+        self._notes = notes
+        self._files = DeviceFiles(orders.folder, orders.vendor)
+        self._source: Source | None = None
+        self.tasks: list[Task] = []
+
+    def run(self, stop: Stop) -> None:
+        try:
+            self._source = self._open()
+            if self._source is None:
+                return
+            self._describe(self._source)
+            self._sample(self._source, stop)
+        except Exception as error:
+            self._notes.event(f"the sampling of the devices ended: {type(error).__name__}: {error}")
+
+    def _open(self) -> Source | None:
+        """NVML, or else the vendor's tool; why not is noted."""
+        for source in self._sources():
+            why_not = source.open(self._orders.devices)
+            if why_not is None:
+                return source
+            self._notes.missing(f"devices: {why_not}")
+        return None
+
+    def _sources(self) -> Iterator[Source]:
+        every_s = self._orders.device_every_s
+        if self._orders.nvml:
+            from flagperf_driver.node.nvml import Nvml
+
+            yield Nvml(every_s, self._files, self._notes)
+        if self._orders.probe is not None:
+            from flagperf_driver.node.probe import Probe
+
+            yield Probe(self._orders.probe, every_s, self._files, self._notes)
+
+    def _describe(self, source: Source) -> None:
+        self._notes.means["devices"] = source.means
+        self._notes.devices = source.facts()
+        lines = [
+            "accelerator {index}: {name}, {memory_total} MiB, {uuid}\n".format(**one) for one in self._notes.devices
+        ]
+        with open(self._orders.folder + "/sys_info.log", "a") as out:  # noqa: PTH123
+            out.write("".join([f"accelerators: {source.means}\n", *lines]))
+
+    def _sample(self, source: Source, stop: Stop) -> None:
+        self.tasks = [
+            Task("devices", source.every_s, source.sample),
+            Task("device log", LOG_EVERY_S, lambda tick: self._files.write_log() if tick else None),
+            Task("device health", _LOOK_S, source.look_after),
+            Task("device files", _FLUSH_S, self._files.flush),
+        ]
+        schedule.run(self.tasks, stop)
+        source.sample(0, everything=True)
+        source.look_after(1)
+        if self._files.log is not None and not self._files.log.written:
+            self._files.write_log()
+        self._files.flush()
+        source.close()
+
+    def losses(self) -> list[str]:
+        files = [self._files.series, *([self._files.log] if self._files.log else [])]
+        return [loss for file in files if (loss := _loss(file))]
+
+
+class Sampling:
+    """All of it, from the orders to the last report."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._notes = Notes()
+        self._started = time.time()
+        self._stop = Stop()
+        self._power = power.NodePower(self._notes)
+        self._host = HostSampler(orders, self._notes, self._power)
+        self._devices = DeviceSampler(orders, self._notes) if orders.nvml or orders.probe else None
+        self._tasks = [*self._host.tasks(), Task("report", _REPORT_S, self._report)]
+
+    def run(self, stdin: int) -> None:
+        signal.signal(signal.SIGTERM, self._stop.tell)
+        with open(self._orders.folder + "/sys_info.log", "w") as out:  # noqa: PTH123
+            out.write(host.system_info())
+        threads = [threading.Thread(target=call, args=(self._stop,), daemon=True) for call in self._beside()]
+        for thread in threads:
+            thread.start()
+        schedule.run(self._tasks, self._stop, stdin)
+        command.end_all()
+        end = time.monotonic() + _PATIENCE_S
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        if any(thread.is_alive() for thread in threads):
+            self._notes.event("a driver or a tool did not answer to the end")
+        self._host.finish()
+        self._report(ended=time.time())
+
+    def _beside(self) -> list[Callable[[Stop], None]]:
+        devices = [self._devices.run] if self._devices is not None else []
+        return [*devices, *([self._power.run] if self._power.asks else [])]
+
+    def _report(self, _: int = 0, ended: float | None = None) -> None:
+        devices = self._devices.tasks if self._devices is not None else []
+        losses = self._host.losses() + (self._devices.losses() if self._devices is not None else [])
+        content = {
+            "started": round(self._started, 3),
+            "ended": None if ended is None else round(ended, 3),
+            "vendor": self._orders.vendor or None,
+            **self._notes.report(),
+            "lost_lines": losses,
+            "cpu_seconds": round(time.process_time(), 3),
+            "schedule": {task.name: task.report() for task in [*self._tasks, *devices] if task.name in _TOLD},
+        }
+        with contextlib.suppress(OSError):  # a full disk: the next one may fit
+            series.replace(self._orders.folder + "/monitors.json", content)
+
+
+_TOLD = ("host", "devices")
+
+
+def main() -> int:
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(ignored, signal.SIG_IGN)  # the agent says when to end
+    line = sys.stdin.buffer.readline()
+    try:
+        sampling = Sampling(Orders.parse(line))
+        # Nothing here makes cycles: what is imported by now need not be looked through again and again.
+        gc.freeze()
+        sampling.run(sys.stdin.fileno())
+    except (OrderError, OSError) as error:
+        print(f"sampler: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
 
 
 class Sampler:
-    """Writes a line into each log whenever it is asked; the first CPU figure comes with the second call."""
+    """For the agent that samples in its own process, until it starts this one."""
 
     def __init__(self, folder: Path) -> None:
-        self._cpu = folder / "cpu_monitor.log"
-        self._memory = folder / "mem_monitor.log"
-        self._last = _cpu_times()
-        (folder / "sys_info.log").write_text(system_info())
+        orders = Orders({"folder": str(folder)})
+        self._host = HostSampler(orders, Notes(), power.NodePower(Notes()))
+        (folder / "sys_info.log").write_text(host.system_info())
 
     def sample(self) -> None:
-        now = _cpu_times()
-        busy, whole = now[0] - self._last[0], now[1] - self._last[1]
-        self._last = now
-        if whole > 0:
-            _append(self._cpu, busy / whole)
-        _append(self._memory, _memory_used())
+        self._host.sample(0)
+        self._host._write_logs(1)
+        self._host.flush()
 
 
-def _append(path: Path, fraction: float) -> None:
-    with path.open("a") as out:
-        out.write("{}\t{:.4f}\n".format(time.strftime("%Y-%m-%d-%H:%M:%S"), fraction))
-
-
-def _cpu_times() -> tuple[float, float]:
-    """Busy and whole time of all cores since boot, in ticks."""
-    try:
-        with open("/proc/stat", "rb") as stat:  # noqa: PTH123 - read once a second beside a measured training
-            ticks = [int(word) for word in stat.readline().split()[1:9]]
-    except (OSError, ValueError):
-        return 0.0, 0.0
-    idle = ticks[3] + ticks[4] if len(ticks) > 4 else 0
-    return float(sum(ticks) - idle), float(sum(ticks))
-
-
-def _memory() -> dict[str, int]:
-    """/proc/meminfo in bytes."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = (line.split(":", 1) for line in lines if ":" in line)
-    return {name: int(rest.split()[0]) * 1024 for name, rest in pairs}
-
-
-def _memory_used() -> float:
-    memory = _memory()
-    total = memory.get("MemTotal", 0)
-    return (total - memory.get("MemAvailable", 0)) / total if total else 0.0
-
-
-def system_info() -> str:
-    """OS, kernel, CPU, memory and Python of this host, one ``name: value`` a line."""
-    facts = {
-        "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "host": platform.node(),
-        "os": _os_name(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "cpu": _cpu_model(),
-        "cores": str(os.cpu_count()),
-        "usable_cores": str(len(os.sched_getaffinity(0))),
-        "memory_bytes": str(_memory().get("MemTotal", 0)),
-        "python": f"{platform.python_version()} ({sys.executable})",
-    }
-    return "".join("{}: {}\n".format(*fact) for fact in facts.items())
-
-
-def _os_name() -> str:
-    return _field(Path("/etc/os-release"), "PRETTY_NAME", "=").strip('"') or platform.system()
-
-
-def _cpu_model() -> str:
-    return _field(Path("/proc/cpuinfo"), "model name", ":") or platform.processor() or "unknown"
-
-
-def _field(path: Path, name: str, separator: str) -> str:
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    found = [line.partition(separator)[2].strip() for line in lines if line.startswith(name)]
-    return found[0] if found else ""
+if __name__ == "__main__":
+    # Without waiting for a thread that a driver keeps in the kernel.
+    os._exit(main())

@@ -1,0 +1,84 @@
+"""The files of the devices' figures, whoever reads them: a columnar series, and the original's log of the vendor."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Sequence
+
+from flagperf_driver.node.series import STAMP, Lines, device_line
+
+QUANTITIES = (
+    "temperature",
+    "power",
+    "memory_used",
+    "memory_total",
+    "utilization",
+    "sm_clock",
+    "memory_clock",
+    "throttle",
+    "energy",
+)
+UNITS = ("C", "W", "MiB", "MiB", "%", "MHz", "MHz", "", "J")
+COLUMNS = (
+    "time [s]",
+    "device",
+    *(f"{name} [{unit}]" if unit else name for name, unit in zip(QUANTITIES, UNITS)),
+)
+LOG_EVERY_S = 5.0
+
+
+class DeviceFiles:
+    """One row a device and sample; cells that were not sampled then are empty."""
+
+    def __init__(self, folder: str, vendor: str) -> None:
+        self.series = Lines(folder + "/devices.series.csv", ",".join(COLUMNS))
+        self.log = Lines(f"{folder}/{vendor}_monitor.log") if vendor else None
+        self._last: dict[int, list[str]] = {}
+
+    def row(self, device: int, now: float, cells: list[str], last: list[str]) -> None:
+        """``last`` is every quantity's latest; its owner may go on changing it."""
+        self.series.add("{:.4f},{},{}".format(now, device, ",".join(cells)))
+        self._last[device] = last
+
+    def forget(self, device: int) -> None:
+        """It is lost: its last figures are not the present ones."""
+        self._last.pop(device, None)
+
+    def write_log(self, _: int = 0) -> None:
+        """The time, then a line a device, then an empty one."""
+        if self.log is None or not self._last:
+            return
+        self.log.add(time.strftime(STAMP))
+        for device in sorted(self._last):
+            self.log.add(device_line(dict(zip(QUANTITIES, self._last[device]))))
+        self.log.add("")
+
+    def flush(self, _: int = 0) -> None:
+        self.series.flush()
+        if self.log is not None:
+            self.log.flush()
+
+
+class Source:
+    """Where the devices' figures come from."""
+
+    means = ""
+    every_s = 1.0
+
+    def open(self, wanted: Sequence[int] | None) -> str | None:
+        """Make ready to sample these devices, None for all; why it cannot."""
+        raise NotImplementedError
+
+    def sample(self, tick: int, everything: bool = False) -> None:
+        """A row a device; ``everything``: also what it is not the time for."""
+        raise NotImplementedError
+
+    def look_after(self, tick: int) -> None:
+        """What changes rarely."""
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What the devices are."""
+        return []
+
+    def close(self) -> None:
+        """Give back what was opened."""

@@ -1,0 +1,362 @@
+"""Devices through NVML: figures in microseconds, without a process for each sample.
+
+``pynvml`` lies beside the shipped code, in ``lib``; without it, without the driver's library, or with one that knows
+only a part, what is missing is said once and the rest is sampled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from typing import Any, Callable, Sequence
+
+from flagperf_driver.node.devices import QUANTITIES, DeviceFiles, Source
+from flagperf_driver.node.notes import Notes
+
+REASONS = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "hw_power_brake",
+    0x100: "display_clocks",
+}
+"""Why the clocks are lower than they could be, as NVML's bits say it."""
+HARMLESS = 0x1 | 0x2 | 0x10 | 0x100
+"""Nothing is wrong with a device that gives these reasons: nobody uses it, or somebody set its clocks."""
+MIB = 1 << 20
+_LOST = (15, 16)  # fallen off the bus; needs a reset
+_NEVER = (2, 3, 4, 13, 25)  # argument, not supported, no permission, function or version unknown: also next time
+_FAST_S, _SLOW_S = 0.1, 1.0
+_SM, _MEMORY = 1, 2
+_UNCORRECTED, _SINCE_BOOT = 1, 0
+
+Read = Callable[[Any], Sequence[str]]
+
+
+class NvmlError(RuntimeError):
+    """A sentence on why NVML cannot be used."""
+
+
+def load() -> Any:
+    """The pynvml module with its library initialised."""
+    beside = os.path.join(os.path.dirname(__file__), "..", "..", "lib")  # noqa: PTH118, PTH120
+    path = os.path.abspath(beside)  # noqa: PTH100
+    if path not in sys.path and os.path.isdir(path):  # noqa: PTH112
+        sys.path.append(path)
+    try:
+        nvml = importlib.import_module("pynvml")
+    except (ImportError, SyntaxError, AttributeError, OSError) as error:
+        raise NvmlError(f"NVML: the pynvml module cannot be imported: {error}") from None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise NvmlError(f"NVML: {error}") from None
+    return nvml
+
+
+class Quantity:
+    """One question to a device: the columns that its answer fills, and how often it is worth asking."""
+
+    def __init__(self, every_s: float, names: Sequence[str], read: Read) -> None:
+        self.every_s = every_s
+        self.names = names
+        self.columns = [QUANTITIES.index(name) for name in names]
+        self.read = read
+
+
+def _quantities(nvml: Any) -> list[Quantity]:
+    power, energy = nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetTotalEnergyConsumption
+    utilization, clock = nvml.nvmlDeviceGetUtilizationRates, nvml.nvmlDeviceGetClockInfo
+    temperature, reasons, memory = _temperature(nvml), _reasons(nvml), _memory(nvml)
+    return [
+        Quantity(0.0, ["power"], lambda handle: (f"{power(handle) / 1000:.1f}",)),
+        Quantity(_FAST_S, ["utilization"], lambda handle: (str(utilization(handle).gpu),)),
+        Quantity(_FAST_S, ["sm_clock"], lambda handle: (str(clock(handle, _SM)),)),
+        Quantity(_FAST_S, ["throttle"], lambda handle: (throttle_names(reasons(handle)),)),
+        Quantity(_SLOW_S, ["temperature"], lambda handle: (str(temperature(handle)),)),
+        Quantity(_SLOW_S, ["memory_used", "memory_total"], memory),
+        Quantity(_SLOW_S, ["memory_clock"], lambda handle: (str(clock(handle, _MEMORY)),)),
+        Quantity(_SLOW_S, ["energy"], lambda handle: (f"{energy(handle) / 1000:.3f}",)),
+    ]
+
+
+def throttle_names(bits: int) -> str:
+    """The reasons' names joined by "+", "none" without any; an unknown bit by its number."""
+    if not bits:
+        return "none"
+    return "+".join(
+        REASONS.get(bit, hex(bit)) for bit in (1 << place for place in range(bits.bit_length())) if bits & bit
+    )
+
+
+def _reasons(nvml: Any) -> Callable[[Any], int]:
+    """The call has two names; an old library knows only the second."""
+    return _either(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+
+
+def _temperature(nvml: Any) -> Callable[[Any], int]:
+    """Of the chip. The first call is to go away, an old library has not got the second."""
+    first, second = nvml.nvmlDeviceGetTemperature, getattr(nvml, "nvmlDeviceGetTemperatureV", None)
+    return _either(nvml, lambda handle: first(handle, 0), second and (lambda handle: second(handle, 0)))
+
+
+def _either(nvml: Any, first: Callable[[Any], int], second: Callable[[Any], int] | None) -> Callable[[Any], int]:
+    calls = [first]
+
+    def read(handle: Any) -> int:
+        try:
+            return int(calls[0](handle))
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND or second is None or calls[0] is second:
+                raise
+        value = int(second(handle))
+        calls[0] = second
+        return value
+
+    return read
+
+
+def _memory(nvml: Any) -> Read:
+    """Without what the driver keeps for itself, as the vendor's own tool shows it, where the library can tell."""
+    version: list[Any] = [getattr(nvml, "nvmlMemory_v2", None)]
+
+    def read(handle: Any) -> Sequence[str]:
+        try:
+            found = nvml.nvmlDeviceGetMemoryInfo(handle, version[0])
+        except nvml.NVMLError as error:
+            if version[0] is None or error.value not in _NEVER:
+                raise
+            version[0] = None
+            found = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return str(found.used // MIB), str(found.total // MIB)
+
+    return read
+
+
+class Device:
+    """One device while it is there, and its latest figures."""
+
+    def __init__(self, index: int, handle: Any, questions: list[Quantity]) -> None:
+        self.index = index
+        self.handle = handle
+        self.questions = questions
+        self.last = [""] * len(QUANTITIES)
+        self.lost = False
+        self.health: dict[str, Any] = {}
+
+
+class Nvml(Source):
+    """All the devices that were asked for; each quantity as often as it changes."""
+
+    def __init__(self, every_s: float, files: DeviceFiles, notes: Notes) -> None:
+        self.every_s = every_s
+        self.means = "NVML"
+        self._files = files
+        self._notes = notes
+        self._devices: list[Device] = []
+        self._due: dict[float, int] = {}
+        self._nvml: Any = None
+
+    def open(self, wanted: Sequence[int] | None) -> str | None:
+        try:
+            self._nvml = nvml = load()
+            count = int(nvml.nvmlDeviceGetCount())
+        except NvmlError as error:
+            return str(error)
+        except self._nvml.NVMLError as error:
+            return f"NVML: {error}"
+        self.means = f"NVML, driver {_asked(nvml, nvml.nvmlSystemGetDriverVersion) or 'unknown'}"
+        for index in range(count) if wanted is None else wanted:
+            self._add(index, count)
+        self._due = {question.every_s: 0 for device in self._devices for question in device.questions}
+        return None if self._devices else f"NVML: none of the devices {wanted or 'of this host'} can be read"
+
+    def _add(self, index: int, count: int) -> None:
+        if index >= count:
+            self._notes.missing(f"all figures: NVML knows {count} devices", index)
+            return
+        try:
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+        except self._nvml.NVMLError as error:
+            self._notes.event(f"device {index} cannot be read from the start: {error}", index)
+            return
+        self._devices.append(Device(index, handle, _quantities(self._nvml)))
+
+    def sample(self, tick: int, everything: bool = False) -> None:
+        due = {every_s for every_s, when in self._due.items() if everything or tick >= when}
+        for every_s in due:
+            self._due[every_s] = tick + max(1, round(every_s / self.every_s))
+        for device in self._devices:
+            if not device.lost:
+                self._read(device, due)
+
+    def _read(self, device: Device, due: set[float]) -> None:
+        cells = [""] * len(QUANTITIES)
+        last, handle = device.last, device.handle
+        now = time.time()
+        for question in device.questions:
+            if question.every_s not in due:
+                continue
+            try:
+                found = question.read(handle)
+            except self._nvml.NVMLError as error:
+                self._failed(device, question, error)
+                if device.lost:
+                    break
+                continue
+            for column, text in zip(question.columns, found):
+                cells[column] = last[column] = text
+        if not device.lost or any(cells):
+            self._files.row(device.index, now, cells, last)
+        if device.lost:
+            self._files.forget(device.index)
+
+    def _failed(self, device: Device, question: Quantity, error: Any) -> None:
+        names = ", ".join(question.names)
+        if error.value in _LOST:
+            device.lost = True
+            self._notes.event(f"device {device.index} is lost: {error}", device.index)
+        elif error.value in _NEVER:
+            device.questions = [one for one in device.questions if one is not question]
+            self._notes.missing(f"{names}: {error}", device.index)
+        else:
+            for column in question.columns:
+                device.last[column] = ""
+            self._notes.error(f"device {device.index}, {names}: {error}")
+
+    def look_after(self, tick: int) -> None:
+        """Errors of the memory, and who else computes here: what changes is an event."""
+        for device in self._devices:
+            if device.lost:
+                continue
+            found = _health(self._nvml, device.handle)
+            for name, value in found.items():
+                before = device.health.get(name)
+                if tick and before is not None and value is not None and value != before:
+                    self._notes.event(f"device {device.index}: {name} went from {before} to {value}", device.index)
+            device.health = found
+
+    def facts(self) -> list[dict[str, Any]]:
+        return [_facts(self._nvml, device.index, device.handle) for device in self._devices if not device.lost]
+
+    def close(self) -> None:
+        if self._nvml is not None:
+            _asked(self._nvml, self._nvml.nvmlShutdown)
+
+
+# -- what a device is, and how it fares ----------------------------------------------------------------------
+
+
+def survey() -> dict[str, Any]:
+    """Every device of this host with its health and who computes on it; ``error`` says why there is none."""
+    try:
+        nvml = load()
+    except NvmlError as error:
+        return {"driver": None, "devices": [], "error": str(error)}
+    try:
+        count = int(nvml.nvmlDeviceGetCount())
+        devices = [_surveyed(nvml, index) for index in range(count)]
+        return {"driver": _asked(nvml, nvml.nvmlSystemGetDriverVersion), "devices": devices, "error": None}
+    except nvml.NVMLError as error:
+        return {"driver": None, "devices": [], "error": f"NVML: {error}"}
+    finally:
+        _asked(nvml, nvml.nvmlShutdown)
+
+
+def _surveyed(nvml: Any, index: int) -> dict[str, Any]:
+    """One that cannot be read says so itself, in its own ``error``."""
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError as error:
+        return {**_UNREADABLE, "index": index, "error": str(error)}
+    bits = _asked(nvml, _reasons(nvml), handle) or 0
+    return {
+        **_facts(nvml, index, handle),
+        **_health(nvml, handle),
+        "processes": _processes(nvml, handle),
+        "throttle": throttle_names(bits & ~HARMLESS).split("+") if bits & ~HARMLESS else [],
+        "error": None,
+    }
+
+
+_UNREADABLE: dict[str, Any] = {
+    "name": None,
+    "uuid": None,
+    "memory_total": None,
+    "processes": [],
+    "ecc_uncorrected": None,
+    "row_remap_pending": None,
+    "row_remap_failed": None,
+    "throttle": [],
+}
+
+
+def _facts(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
+    memory = _asked(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    limit = _asked(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    pci = _asked(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+    mig = _asked(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    return {
+        "index": index,
+        "name": _text(_asked(nvml, nvml.nvmlDeviceGetName, handle)),
+        "uuid": _text(_asked(nvml, nvml.nvmlDeviceGetUUID, handle)),
+        "memory_total": memory.total // MIB if memory else None,
+        "power_limit": limit / 1000 if limit else None,
+        "pci": _text(pci.busId) if pci else None,
+        "pcie": {
+            "generation": _asked(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+            "width": _asked(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+            "best_generation": _asked(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+            "best_width": _asked(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        },
+        "mig": bool(mig[0]) if mig else None,
+    }
+
+
+def _health(nvml: Any, handle: Any) -> dict[str, Any]:
+    rows = _asked(nvml, nvml.nvmlDeviceGetRemappedRows, handle)
+    return {
+        "ecc_uncorrected": _asked(nvml, nvml.nvmlDeviceGetTotalEccErrors, handle, _UNCORRECTED, _SINCE_BOOT),
+        "row_remap_pending": bool(rows[2]) if rows else None,
+        "row_remap_failed": bool(rows[3]) if rows else None,
+    }
+
+
+def _processes(nvml: Any, handle: Any) -> list[dict[str, Any]]:
+    """Who computes on it; memory in MiB, None where it is not told."""
+    found = _asked(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    return [
+        {
+            "pid": process.pid,
+            "name": _process_name(process.pid),
+            "memory": process.usedGpuMemory // MIB if process.usedGpuMemory is not None else None,
+        }
+        for process in found
+    ]
+
+
+def _process_name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as comm:  # noqa: PTH123
+            return comm.read().strip()
+    except OSError:
+        return "?"
+
+
+def _asked(nvml: Any, call: Callable[..., Any], *values: Any) -> Any:
+    """Its answer, or None where the library or the device has none."""
+    try:
+        return call(*values)
+    except nvml.NVMLError:
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

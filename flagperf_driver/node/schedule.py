@@ -1,0 +1,124 @@
+"""When to sample: each task at its own rate, on a fixed grid; what was late or missed is counted, never made up for."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import time
+from typing import Any, Callable
+
+GAPS_AT_MOST = 100
+"""Kept with their times; all of them are counted."""
+
+
+class Stop:
+    """Told once, from a signal's handler too, and heard at once by every thread that waits."""
+
+    def __init__(self) -> None:
+        self._heard, self._told = os.pipe()
+        self.told = False
+
+    def tell(self, *_: object) -> None:
+        if not self.told:
+            self.told = True
+            os.close(self._told)
+
+    def wait(self, seconds: float, also: int | None = None) -> bool:
+        """Until told, for so long at most; an end of ``also``, which nobody writes to any more, counts as told."""
+        descriptors = [self._heard] if also is None else [self._heard, also]
+        ready = select.select(descriptors, [], [], max(0.0, seconds))[0]
+        if also in ready and also is not None and not os.read(also, 65536):
+            self.tell()
+        return self.told
+
+
+class Lateness:
+    """How long after their time the samples were taken: percentiles within a tenth, however many there are."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._worst = 0.0
+
+    def add(self, seconds: float) -> None:
+        bucket = int(10 * math.log(max(seconds * 1e6, 1.0)))
+        self._counts[bucket] = self._counts.get(bucket, 0) + 1
+        self._worst = max(self._worst, seconds)
+
+    def milliseconds(self) -> dict[str, float]:
+        shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+        found = {name: round(self._percentile(share) * 1e3, 3) for name, share in shares.items()}
+        return {**found, "max": round(self._worst * 1e3, 3)}
+
+    def _percentile(self, share: float) -> float:
+        counts = dict(self._counts)
+        left = share * sum(counts.values())
+        for bucket in sorted(counts):
+            left -= counts[bucket]
+            if left <= 0:
+                return min(math.exp((bucket + 1) / 10) / 1e6, self._worst)
+        return self._worst
+
+
+class Task:
+    """Something to do every so often; ``call`` is given the number of the tick, which grows over missed ones."""
+
+    def __init__(self, name: str, every_s: float, call: Callable[[int], None]) -> None:
+        self.name = name
+        self.every_s = every_s
+        self.due = 0.0
+        self._call = call
+        self._start = 0.0
+        self._tick = 0
+        self._samples = 0
+        self._missed = 0
+        self._holes = 0
+        self._gaps: list[dict[str, float]] = []
+        self._last = 0.0
+        self._lateness = Lateness()
+
+    def start(self, now: float) -> None:
+        self._start = self.due = now
+
+    def run(self, now: float) -> None:
+        late = now - self.due
+        self._lateness.add(late)
+        missed = int(late / self.every_s)
+        if missed:
+            self._note_gap(missed)
+        self._tick += missed
+        self._last = time.time()
+        self._call(self._tick)
+        self._samples += 1
+        self._tick += 1
+        self.due = self._start + self._tick * self.every_s
+
+    def _note_gap(self, missed: int) -> None:
+        self._missed += missed
+        self._holes += 1
+        if len(self._gaps) < GAPS_AT_MOST:
+            since = self._last or time.time()
+            self._gaps.append({"time": round(since, 3), "seconds": round(time.time() - since, 3), "missed": missed})
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "every_s": self.every_s,
+            "samples": self._samples,
+            "missed": self._missed,
+            "gap_count": self._holes,
+            "gaps": list(self._gaps),
+            "late_ms": self._lateness.milliseconds(),
+        }
+
+
+def run(tasks: list[Task], stop: Stop, also: int | None = None) -> None:
+    """Every task at its time, in their order where it is the same, until told to stop."""
+    start = time.monotonic()
+    for task in tasks:
+        task.start(start)
+    while not stop.told:
+        for task in tasks:
+            now = time.monotonic()
+            if task.due <= now:
+                task.run(now)
+        stop.wait(min(task.due for task in tasks) - time.monotonic(), also)
