@@ -26,11 +26,15 @@ _TYPES: Mapping[str, type] = {
     "FLAGPERF_LOG_PATH": str,
     "FLAGPERF_LOG_LEVEL": str,
 }
-_OURS = {"VENDOR": "vendor", "FLAGPERF_LOG_PATH": "reports", "PIP_SOURCE": "pip_source"}
+_OURS = {
+    "VENDOR": "vendor",
+    "FLAGPERF_LOG_PATH": "reports",
+    "PIP_SOURCE": "pip_source",
+    "ACCE_CONTAINER_OPT": "container_opt",
+    "SHM_SIZE": "shm_size",
+    "CLEAR_CACHES": "clear_caches",
+}
 _WITHOUT_EFFECT = {
-    "ACCE_CONTAINER_OPT": "containers are not in this version",
-    "SHM_SIZE": "containers are not in this version",
-    "CLEAR_CACHES": "containers, before whose start caches are cleared, are not in this version",
     "FLAGPERF_PATH": "the code is brought to every host before a round",
     "FLAGPERF_LOG_LEVEL": "pytest's -q and -v say how much is told",
 }
@@ -66,6 +70,8 @@ class TestConf:
         said = {ours: self.value(theirs) for theirs, ours in _OURS.items()}
         if said["reports"]:
             said["reports"] = located(str(said["reports"]), self.file.absolute().parent)
+        if said["container_opt"]:
+            said["container_opt"] = (str(said["container_opt"]).strip(),)
         return {key: value for key, value in said.items() if value}
 
     @property
