@@ -8,43 +8,32 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import io
-import json
 import re
-import tarfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import engine
-from pytest_flagperf.cluster import Completed, Host
+from pytest_flagperf.cluster import Host
 from pytest_flagperf.cluster.deploy import cache_root
 
 from . import Image, Interpreter, Mount, Progress, RuntimeSetupError, Wanted
 from .docker_images import Recipe, case_recipe, vendor_recipe
+from .docker_look import looked_at, merged
 from .docker_options import Options, OptionsError, parse, size
 from .requirements import union
-from .sourced import sourced
 
 SHM_SIZE = "32g"
 """As in the original. Docker's own 64 MB do not hold the batches of a few loader workers, and nothing is reserved."""
 
 _ANSWER_S = 60.0
-_LOOK_S = 120.0
 _LOCK_POLL_S = 0.2
 _PULL_WORD_S = 2.0
 _LAST_LINES = 15
-_STRAY_S = 600
-_LOOKING = "flagperf.look"
-_LOOK = """
-import importlib.metadata as metadata, json, platform, sys
-found = {each.metadata["Name"]: each.version for each in metadata.distributions()}
-print(json.dumps({"python": platform.python_version(), "executable": sys.executable, "libraries": found}))
-"""
 
 
 def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:  # noqa: ARG001
@@ -56,7 +45,7 @@ def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) ->
     with _client(host) as client:
         image = _image(client, host, wanted, time.monotonic() + wanted.timeout_s, progress)
         recipe = _Container(image.id, options, wish.shm_size)
-        found = _looked_at(client, host, recipe, wanted, progress)
+        found = looked_at(client, host, recipe.image, recipe.arguments(()), wanted, progress)
     name = (image.tags or [wish.image or image.id])[0]
     _check_complete(host, name, wanted, found["libraries"])
     details = {
@@ -268,9 +257,10 @@ def _unpulled(host: Host, name: str, why: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Whole lines, without colours and without what a progress bar has painted over."""
+    """Whole lines, without colours, what a progress bar has painted over, and Docker's word on its own containers."""
     plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-    return [line.split("\r")[-1].rstrip() for line in plain.replace("\r\n", "\n").split("\n") if line.strip()]
+    lines = (line.split("\r")[-1].rstrip() for line in plain.replace("\r\n", "\n").split("\n"))
+    return [line for line in lines if line and not line.startswith((" --->", "Removing intermediate container"))]
 
 
 def _left(deadline: float) -> float:
@@ -297,96 +287,6 @@ def _lock(host: Host, name: str, deadline: float, progress: Progress) -> Iterato
                 told = True
             time.sleep(_LOCK_POLL_S)
         yield
-
-
-# -- what is in it ----------------------------------------------------------------------------------------
-
-
-def _looked_at(client: Any, host: Host, recipe: _Container, wanted: Wanted, progress: Progress) -> dict[str, Any]:
-    """Python, libraries and environment of the image, found once: a host's mounts can make a difference, too."""
-    file = wanted.environment_file
-    content = file.read_bytes() if file and file.is_file() else b""
-    told = json.dumps([recipe.image, repr(recipe.options), host.name, wanted.python, _LOOK, content.hex()])
-    kept = cache_root() / "images" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
-    try:
-        known: dict[str, Any] = json.loads(kept.read_text("utf-8"))
-    except (OSError, ValueError):
-        progress("looking into the image")
-        known = _look(client, host, recipe, wanted.python or "python3")
-        known["env"] = dict(sourced(_runner(client, recipe), {}, file)) if file and content else {}
-        _keep(kept, known)
-    return known
-
-
-def _look(client: Any, host: Host, recipe: _Container, python: str) -> dict[str, Any]:
-    done = _runner(client, recipe)([python, "-c", _LOOK], b"", {})
-    if done.code != 0:
-        said = (done.err.strip().splitlines() or ["it said nothing"])[-1]
-        raise RuntimeSetupError(
-            f"{host.name}: {python} does not work in the image {recipe.image} (exit code {done.code}): {said}; "
-            "name the image's own with --python, or another image with --image"
-        )
-    answer: dict[str, Any] = json.loads(done.out)
-    return answer
-
-
-def _runner(client: Any, recipe: _Container) -> Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]:
-    """Runs a program in a container of its own.
-
-    Its streams are files there, so that what the image's entrypoint prints is not in them.
-    """
-
-    def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
-        _remove_strays(client)
-        container = client.containers.create(
-            recipe.image,
-            ["sh", "-c", 'exec "$@" < /.flagperf.in > /.flagperf.out 2> /.flagperf.err', "sh", *argv],
-            labels={_LOOKING: "1"},
-            **_merged(recipe.arguments(()), {"environment": dict(env)}),
-        )
-        try:
-            # Anybody's: the image may have a user of its own.
-            container.put_archive("/", _tar({".flagperf.in": stdin, ".flagperf.out": b"", ".flagperf.err": b""}))
-            container.start()
-            code = int(container.wait(timeout=_LOOK_S)["StatusCode"])
-            out, err = (_untar(container.get_archive(f"/.flagperf.{name}")[0]) for name in ("out", "err"))
-        finally:
-            container.remove(force=True, v=True)
-        return Completed(tuple(argv), code, out, err.decode("utf-8", "replace"))
-
-    return run
-
-
-def _remove_strays(client: Any) -> None:
-    """Those of runs that were killed while they looked."""
-    for entry in client.api.containers(all=True, filters={"label": _LOOKING}):
-        if entry["Created"] < time.time() - _STRAY_S:
-            client.api.remove_container(entry["Id"], force=True, v=True)
-
-
-def _keep(path: Path, known: Mapping[str, Any]) -> None:
-    """Readable by nobody else: an environment may hold keys."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{hash(known['executable']) & 0xFFFF}.{time.monotonic_ns()}")
-    partial.touch(mode=0o600)
-    partial.write_text(json.dumps(known), "utf-8")
-    partial.replace(path)
-
-
-def _tar(files: Mapping[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o666
-            tar.addfile(entry, io.BytesIO(content))
-    return stream.getvalue()
-
-
-def _untar(chunks: Iterator[bytes]) -> bytes:
-    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
-        member = tar.extractfile(tar.getmembers()[0])
-        return member.read() if member else b""
 
 
 # -- the container ----------------------------------------------------------------------------------------
@@ -423,7 +323,7 @@ class _Container:
                 name=name,
                 labels=dict(labels),
                 working_dir=labels["flagperf.log_dir"],
-                **_merged(self.arguments(devices), own),
+                **merged(self.arguments(devices), own),
             )
         # Docker numbers the ones it was asked for from 0; all others keep their numbers.
         seen = range(len(devices)) if self.options.gpus else devices
@@ -445,17 +345,3 @@ class _Container:
                 {"device_ids": [str(device) for device in devices], "capabilities": [["gpu"]]}
             ]
         return arguments
-
-
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Both; where both have lists or mappings, their union."""
-    merged = dict(one)
-    for key, value in other.items():
-        mine = merged.get(key)
-        if isinstance(mine, list):
-            merged[key] = [*mine, *value]
-        elif isinstance(mine, dict):
-            merged[key] = {**mine, **value}
-        else:
-            merged[key] = value
-    return merged
