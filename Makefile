@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 BENCH ?=
 TESTS ?= tests
+LAB ?=
 
-.PHONY: help setup bench test check unit lint format types clean
+.PHONY: help setup bench test check unit lint format types lab clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ types: setup
 format: setup ## let ruff put the code in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+lab: setup ## a cluster of hosts on this machine to play with, as root (LAB='8 --docker --gpus 8'); docs/lab.md
+	$(BIN)/python -m tests.lab $(LAB)
 
 clean: ## what make made here; the frameworks' environments stay in the cache
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist

@@ -19,7 +19,7 @@ class Disk:
     def format(self) -> None:
         """Make it empty."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        for name in ("upper", "work", "docker", "gpus"):
+        for name in ("upper", "work", "docker", "state"):
             (self.folder / name).mkdir(parents=True)
         self.upper.chmod(0o755)
 

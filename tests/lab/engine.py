@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.lab.lab import LabHost
 
 BASE = "flagperf-lab:base"
+WITH_PYTHON = "flagperf-lab:python"
 CAP_SYS_RESOURCE = 24
 RUNTIME = "/usr/local/sbin/lab-runc"
 
@@ -60,6 +61,12 @@ class Engine:
             return b"200" in line.recv(64)
         return False
 
+    def build(self, dockerfile: str, tag: str) -> str:
+        """An image of a Dockerfile without a context; gives the tag."""
+        argv = ["docker", "build", "--network=host", "--tag", tag, "-"]
+        self.host.run(argv, input=dockerfile, env={"DOCKER_BUILDKIT": "0"})  # the other builder is a plugin
+        return tag
+
     def _signal(self, number: str) -> None:
         pids = [str(one.pid) for one in self.host.processes() if one.cmdline.split(" ")[0].endswith("dockerd")]
         self.host.run(["kill", number, *pids], check=False)
@@ -80,6 +87,15 @@ class Engine:
         file = self.host.root / RUNTIME.lstrip("/")
         file.write_text(f"#!{PYTHON} -ISB\n{source}".replace("{RUNC}", path_of("runc")))
         file.chmod(0o755)
+
+
+def container_options(python: Path) -> list[str]:
+    """Options of `docker run` that let a container of the base image use a Python of the machine."""
+    base = python.resolve().parents[1]
+    folders = [Path(one) for one in ("/usr", "/lib", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")]
+    folders += [python.parent.parent, base]
+    shown = [folder for folder in folders if folder.exists()]
+    return [word for folder in dict.fromkeys(shown) for word in ("-v", f"{folder}:{folder}:ro")]
 
 
 def base_image() -> bytes:

@@ -7,20 +7,23 @@ import json
 import os
 import shlex
 import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, final
 
+from tests.lab.built import built
 from tests.lab.cgroup import hierarchies
 from tests.lab.disk import Disk
-from tests.lab.engine import Engine
+from tests.lab.engine import BASE, WITH_PYTHON, Engine, container_options
 from tests.lab.needs import SYSTEM_PATH, path_of
+from tests.lab.nvml import Nvml
 from tests.lab.place import MAX_HOSTS, Place, claim, ip, start_caretaker
 
 REPO = Path(__file__).resolve().parents[2]
@@ -75,6 +78,14 @@ class Cluster:
         return "[cluster]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in asdict(self).items())
 
 
+@dataclass(frozen=True)
+class Bad:
+    """What is wrong with a cable."""
+
+    delay_s: float = 0.0
+    loss: float = 0.0
+
+
 def until(ready: Callable[[], bool], what: str, timeout_s: float = 10) -> None:
     """Wait for it, or say what did not come."""
     deadline = time.monotonic() + timeout_s
@@ -98,10 +109,13 @@ class LabHost:
         self.known_hosts = place.folder / "known_hosts"
         self.disk = Disk(place.disks / self.name)
         self.engine = Engine(self)
+        self.nvml = Nvml(self)
         self._place = place
         self._link = place.link(index)
         self._folder = place.folder / self.name
         self._cgroup = place.cgroup(self.name)
+        self._bad = Bad()
+        self._wire: subprocess.Popen[bytes] | None = None
         self._power: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._worn = True
@@ -117,6 +131,7 @@ class LabHost:
         root.mkdir(parents=True, exist_ok=True)
         binds = [
             (f"{self.disk.folder}/docker", "/var/lib/docker", False),
+            (f"{self.disk.folder}/state", "/run/lab", True),
             (str(self._place.folder / "shared"), "/shared", False),
         ]
         binds += [(str(path), str(path), True) for path in _elsewhere([PYTHON.parents[1], CACHE / "venv"])]
@@ -154,16 +169,18 @@ class LabHost:
         # Asking the network before the host is up would cost a second: that is how long a lost ARP request is missed.
         if not self._power.stdout.readline():
             raise RuntimeError(f"{self.name} does not boot: {self.console()}")
+        self.nvml.boot()
 
     def power_off(self) -> None:
         """Cut the power: everything on it ends at once, unsaid."""
-        self._worn = True
+        self.wear()
         if self._power is None:
             return
         self._cgroup.kill()
         self._power.kill()
         self._power.communicate()
         self._power, self._pid = None, 0
+        self._end_wire()
         self._cgroup.remove()
         ip(f"link del {self._link}", force=True)
 
@@ -253,12 +270,43 @@ class LabHost:
 
     def link(self, up: bool) -> None:
         """Pull its network cable out of the switch, or put it back."""
-        self._worn = True
+        self.wear()
         ip(f"link set {self._link} {'up' if up else 'down'}")
+
+    def delay(self, ms: float) -> None:
+        """Let every frame come later by that, in both directions; 0 mends it."""
+        self._set_wire(replace(self._bad, delay_s=ms / 1e3))
+
+    def loss(self, percent: float) -> None:
+        """Lose that part of the frames, in both directions; 0 mends it."""
+        self._set_wire(replace(self._bad, loss=percent / 100))
+
+    def _set_wire(self, bad: Bad) -> None:
+        self.wear()
+        self._end_wire()
+        self._bad = bad
+        if bad == Bad():
+            ip(f"link set {self._link} master {self._place.name}")
+            return
+        names = [self._link, self._place.wire(self.index), self._place.name]
+        argv = [str(PYTHON), "-ISB", str(Path(__file__).with_name("wire.py")), *names]
+        argv += [f"--delay={bad.delay_s}", f"--loss={bad.loss}"]
+        self._wire = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._env(), start_new_session=True
+        )
+        assert self._wire.stdout is not None
+        if not self._wire.stdout.readline():
+            raise RuntimeError(f"the cable of {self.name} ended")
+
+    def _end_wire(self) -> None:
+        self._bad = Bad()
+        if self._wire is not None:
+            self._wire.communicate()
+            self._wire = None
 
     def freeze(self) -> None:
         """Hang it: the kernel still answers the network, no program does."""
-        self._worn = True
+        self.wear()
         self._cgroup.freeze(True)
 
     def thaw(self) -> None:
@@ -266,12 +314,21 @@ class LabHost:
 
     def cpu_quota(self, percent: float | None) -> None:
         """Slow it down to that part of one core; None lets it run."""
-        self._worn = True
+        self.wear()
         self._cgroup.cpu_quota(percent)
+
+    def clock(self, offset_s: float) -> None:
+        """Let its wall clock be wrong by that, for programs started from now on and outside containers."""
+        self.wear()
+        (self.disk.folder / "state/clock").write_bytes(struct.pack("<q", round(offset_s * 1e9)))
+        library = self.root / "usr/lib/lab-clock.so"
+        if not library.exists():
+            library.write_bytes(built("clock").read_bytes())
+            (self.root / "etc/ld.so.preload").write_text("/usr/lib/lab-clock.so\n")
 
     def limit_disk(self, path: str, num_bytes: int | None) -> None:
         """Put a small, empty file system at a path; None takes the last one away."""
-        self._worn = True
+        self.wear()
         if num_bytes is None:
             self.run(["umount", "--lazy", path])
         else:
@@ -288,7 +345,7 @@ class LabHost:
 
     def stop_sshd(self) -> None:
         """New connections are refused; sessions go on."""
-        self._worn = True
+        self.wear()
         self.run(["kill", str(self._sshd_pid())], check=False)
         until(lambda: not self._answers(), f"the end of sshd on {self.name}")
 
@@ -302,6 +359,7 @@ class LabHost:
 
     def add_user(self, name: str, docker: bool = False) -> None:
         """One who is not root, with the lab's key, maybe with the right to use docker."""
+        self.wear()
         groups = ["-G", "docker"] if docker else []
         # A star is no password but, unlike useradd's own sign, does not lock the account.
         self.run(["useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", *groups, name])
@@ -313,15 +371,20 @@ class LabHost:
         for folder in (PYTHON.parent, CACHE):  # Python may lie in root's home, which others may not enter
             self.run(["chmod", "o+x", *(str(one) for one in [folder, *folder.parents][:-1] if one.is_dir())])
 
+    def wear(self) -> None:
+        """Say that the host is no longer as it was installed: the next test that asks for it gets it as new."""
+        self._worn = True
+
     # Docker
 
     def docker(self, on: bool = True) -> None:
         """Start or stop its docker engine."""
+        self.wear()
         self.engine.start() if on else self.engine.stop()
 
     def kill_dockerd(self) -> None:
         """End the engine as a fault would; its containers go on."""
-        self._worn = True
+        self.wear()
         self.engine.kill()
 
     def containers(self) -> list[dict[str, str]]:
@@ -339,6 +402,7 @@ class LabHost:
     def reinstall(self, hosts: str) -> None:
         """As new: an empty disk, every switch back."""
         self.power_off()
+        self.nvml = Nvml(self)
         self.disk.install(self.name, hosts, SSHD_CONFIG, self.key, self._folder / "host_key", self.known_hosts)
         self.disk.hide(str(REPO))  # the harness has to bring its code
         for folder in CACHE.glob("*"):
@@ -419,10 +483,19 @@ class Lab:
         lines += [f"{self.place.address(index)} h{index}" for index in range(1, MAX_HOSTS + 1)]
         return "\n".join(lines) + "\n"
 
+    def image(self, host: LabHost, python_folder: Path | str) -> str:
+        """The base image with a folder first on its PATH, built on a host; to be run with container_options."""
+        path = f"{python_folder}:/usr/local/bin:/usr/bin:/bin"
+        return host.engine.build(f"FROM {BASE}\nENV PATH={path}\n", WITH_PYTHON)
+
+    def container_options(self, python: Path | str) -> list[str]:
+        """What to give `docker run` so that this Python, say a framework's, is in the container."""
+        return container_options(Path(python))
+
     def ssh_settings(self, hosts: Iterable[LabHost] | None = None) -> Cluster:
-        """How to reach these hosts, by default all, as a settings file wants it."""
-        addresses = [host.address for host in (self._hosts if hosts is None else hosts)]
-        return Cluster(addresses, USER, LabHost.port, str(self.key), str(self.known_hosts))
+        """How to reach these hosts, by default all, as a settings file wants it: h1=10.77.0.2 names them too."""
+        named = [f"{host.name}={host.address}" for host in (self._hosts if hosts is None else hosts)]
+        return Cluster(named, USER, LabHost.port, str(self.key), str(self.known_hosts))
 
     def ssh_config(self) -> Path:
         """A file for `ssh -F` in which the hosts have their names."""
