@@ -237,3 +237,15 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     (write_suite(tmp_path) / "suite.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(CatalogError, match=r"suite\.toml: it is not UTF-8"):
         _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").metric
+
+
+def test_what_a_chip_is_called_is_checked_and_a_probe_is_found(tmp_path: Path) -> None:
+    write_vendor(tmp_path, toml=VENDOR_TOML + 'names = ["Fast ?1", "(open"]\n')
+    with pytest.raises(CatalogError, match=r"names: '\(open' is no regular expression: missing \)"):
+        _ = Catalog.scan([tmp_path]).vendor("acme").chips
+    write_vendor(tmp_path, toml=VENDOR_TOML + 'names = ["Fast ?1"]\n')
+    vendor = Catalog.scan([tmp_path]).vendor("acme")
+    assert next(reversed(vendor.chips.values())).names == ("Fast ?1",)
+    assert (vendor.nvml, vendor.probe) == (False, None)
+    (vendor.path / "probe.py").touch()
+    assert vendor.probe == vendor.path / "probe.py"

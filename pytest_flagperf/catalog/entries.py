@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from ..case import CaseError, Shape
 from ..problems import near
+from ..runtime import docker_options
 from .tables import CatalogError, read
 
 LEASES = ("device", "host")
@@ -53,11 +55,15 @@ class Scale:
 class Chip:
     devices_per_host: int | None = None
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    """What the vendor's tool calls it: regular expressions; without any, its key as a word of the name."""
 
 
 @dataclass(frozen=True)
 class Container:
-    options: tuple[str, ...] = ()
+    """How the vendor's containers are started, and what of where no Dockerfile is."""
+
+    options: tuple[str, ...] = ()  # words of the docker command line
     image: str | None = None
     shm_size: str | None = None
 
@@ -89,6 +95,7 @@ class _VendorTable:
     shapes: tuple[str, ...] = ("1x1",)
     lease: str = "device"
     min_efficiency: float = 0.8
+    nvml: bool = False
     container: Container = Container()
 
 
@@ -181,6 +188,17 @@ class Vendor:
         return self._table.min_efficiency
 
     @property
+    def nvml(self) -> bool:
+        """Whether its devices are asked through NVML."""
+        return self._table.nvml
+
+    @property
+    def probe(self) -> Path | None:
+        """The vendor's own way to ask its devices."""
+        file = self.path / "probe.py"
+        return file if file.is_file() else None
+
+    @property
     def chips(self) -> Mapping[str, Chip]:
         return self._table.chips
 
@@ -211,11 +229,13 @@ class Vendor:
         if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
             allowed = f"more than 0, up to {BEST_EFFICIENCY}"
             problems.append(f"{file}: min_efficiency is {table.min_efficiency}; allowed: {allowed}")
+        problems += _container(file, table.container)
         for name, chip in table.chips.items():
             if chip.devices_per_host is not None and chip.devices_per_host < 1:
                 problems.append(
                     f"{file}: chips.{name}.devices_per_host is {chip.devices_per_host}; allowed: 1 and more"
                 )
+            problems += _patterns(f"{file}: chips.{name}.names", chip.names)
         for shape in table.shapes:
             try:
                 Shape.parse(shape)
@@ -225,10 +245,33 @@ class Vendor:
         return table
 
 
+def _container(file: Path, container: Container) -> list[str]:
+    problems = []
+    try:
+        docker_options.parse(container.options, f"{file}: container.options")
+    except docker_options.OptionsError as error:
+        problems += error.problems
+    try:
+        docker_options.size(container.shm_size or docker_options.SHM_SIZE)
+    except ValueError as error:
+        problems.append(f"{file}: container.shm_size is {container.shm_size!r}: {error}")
+    return problems
+
+
 def _choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:
     if value in allowed:
         return []
     return [f"{file}: {key} is {value!r}; allowed: {', '.join(allowed)}{near(value, list(allowed))}"]
+
+
+def _patterns(where: str, patterns: tuple[str, ...]) -> list[str]:
+    problems = []
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            problems.append(f"{where}: {pattern!r} is no regular expression: {error}")
+    return problems
 
 
 def _raise(problems: list[str]) -> None:
