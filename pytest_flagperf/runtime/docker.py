@@ -24,11 +24,8 @@ from pytest_flagperf.cluster.deploy import cache_root
 from . import Image, Interpreter, Mount, Progress, RuntimeSetupError, Wanted
 from .docker_images import Recipe, case_recipe, vendor_recipe
 from .docker_look import looked_at, merged
-from .docker_options import Options, OptionsError, parse, size
+from .docker_options import SHM_SIZE, Options, OptionsError, parse, size
 from .requirements import union
-
-SHM_SIZE = "32g"
-"""As in the original. Docker's own 64 MB do not hold the batches of a few loader workers, and nothing is reserved."""
 
 _ANSWER_S = 60.0
 _LOCK_POLL_S = 0.2
@@ -39,12 +36,12 @@ _LAST_LINES = 15
 def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:  # noqa: ARG001
     """The image is on the host, and what is in it is known; ``create`` of the interpreter's container does the rest."""
     wish = wanted.image or Image()
-    options = _options(wish)
+    options, shm_size = _options(wish)
     for note in options.notes:
         progress(note)
     with _client(host) as client:
         image = _image(client, host, wanted, time.monotonic() + wanted.timeout_s, progress)
-        recipe = _Container(image.id, options, wish.shm_size)
+        recipe = _Container(image.id, options, shm_size)
         found = looked_at(client, host, recipe.image, recipe.arguments(()), wanted, progress)
     name = (image.tags or [wish.image or image.id])[0]
     _check_complete(host, name, wanted, found["libraries"])
@@ -54,16 +51,18 @@ def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) ->
         "image": name,
         "image_id": image.id,
         **_digest(image),
-        **_liberties(wish, options),
+        **_privileges(wish, options),
     }
     return Interpreter(found["executable"], found["env"], f"docker: {name}", details, recipe)
 
 
-def _options(wish: Image) -> Options:
+def _options(wish: Image) -> tuple[Options, int | None]:
     try:
-        return parse(wish.options, wish.options_by)
+        return parse(wish.options, wish.options_by), size(wish.shm_size) if wish.shm_size else None
     except OptionsError as error:
         raise RuntimeSetupError(str(error)) from error
+    except ValueError as error:
+        raise RuntimeSetupError(f"shm size {wish.shm_size!r}: {error}") from error
 
 
 def _digest(image: Any) -> dict[str, str]:
@@ -72,14 +71,14 @@ def _digest(image: Any) -> dict[str, str]:
     return {"digest": digests[0]} if digests else {}
 
 
-def _liberties(wish: Image, options: Options) -> dict[str, str]:
+def _privileges(wish: Image, options: Options) -> dict[str, str]:
     """What the container may that a container usually may not, and who asked for it."""
-    liberties = {}
+    granted = {}
     if options.privileged:
-        liberties["privileged"] = wish.privileged_by or wish.options_by
+        granted["privileged"] = wish.privileged_by or wish.options_by
     if options.host_namespaces:
-        liberties["host_namespaces"] = f"{', '.join(options.host_namespaces)}: {wish.options_by}"
-    return liberties
+        granted["host_namespaces"] = f"{', '.join(options.host_namespaces)}: {wish.options_by}"
+    return granted
 
 
 def _check_complete(host: Host, name: str, wanted: Wanted, libraries: Mapping[str, str]) -> None:
@@ -298,7 +297,7 @@ class _Container:
 
     image: str
     options: Options
-    shm_size: str | None
+    shm_size: int | None
 
     def create(
         self,
@@ -338,7 +337,7 @@ class _Container:
             **self.options.arguments,
         }
         if self.shm_size:
-            arguments["shm_size"] = size(self.shm_size)
+            arguments["shm_size"] = self.shm_size
         if self.options.gpus and devices:
             # Exactly the leased ones, whatever else the host has.
             arguments["device_requests"] = [

@@ -9,6 +9,9 @@ from typing import Any
 
 from ..problems import Problems, near
 
+SHM_SIZE = "32g"
+"""As in the original. Docker's own 64 MB do not hold the batches of a few loader workers, and nothing is reserved."""
+
 _SIZE = re.compile(r"(\d+)([bkmgt]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _MODES = {"": False, "rw": False, "ro": True}
