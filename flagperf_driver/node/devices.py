@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Sequence
+from typing import Any, Sequence, Union
 
 from flagperf_driver.node.series import STAMP, Lines, device_line
 
@@ -25,19 +25,24 @@ COLUMNS = (
     *(f"{name} [{unit}]" if unit else name for name, unit in zip(QUANTITIES, UNITS)),
 )
 LOG_EVERY_S = 5.0
+Cell = Union[float, str, None]
+
+
+def _text(row: tuple[float, int, list[Cell]]) -> str:
+    return "{:.4f},{},{}".format(row[0], row[1], ",".join(["" if cell is None else str(cell) for cell in row[2]]))
 
 
 class DeviceFiles:
     """One row a device and sample; cells that were not sampled then are empty."""
 
     def __init__(self, folder: str, vendor: str) -> None:
-        self.series = Lines(folder + "/devices.series.csv", ",".join(COLUMNS))
+        self.series = Lines(folder + "/devices.series.csv", ",".join(COLUMNS), _text)
         self.log = Lines(f"{folder}/{vendor}_monitor.log") if vendor else None
-        self._last: dict[int, list[str]] = {}
+        self._last: dict[int, list[Cell]] = {}
 
-    def row(self, device: int, now: float, cells: list[str], last: list[str]) -> None:
-        """``last`` is every quantity's latest; its owner may go on changing it."""
-        self.series.add("{:.4f},{},{}".format(now, device, ",".join(cells)))
+    def row(self, device: int, now: float, cells: list[Cell], last: list[Cell]) -> None:
+        """None where nothing was read. ``last`` is every quantity's latest; its owner may go on changing it."""
+        self.series.add((now, device, cells))
         self._last[device] = last
 
     def forget(self, device: int) -> None:

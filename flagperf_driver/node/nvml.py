@@ -6,13 +6,14 @@ only a part, what is missing is said once and the rest is sampled.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import sys
 import time
 from typing import Any, Callable, Sequence
 
-from flagperf_driver.node.devices import QUANTITIES, DeviceFiles, Source
+from flagperf_driver.node.devices import QUANTITIES, Cell, DeviceFiles, Source
 from flagperf_driver.node.notes import Notes
 
 REASONS = {
@@ -34,9 +35,10 @@ _LOST = (15, 16)  # fallen off the bus; needs a reset
 _NEVER = (2, 3, 4, 13, 25)  # argument, not supported, no permission, function or version unknown: also next time
 _FAST_S, _SLOW_S = 0.1, 1.0
 _SM, _MEMORY = 1, 2
+_REASONS_CALLS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 _UNCORRECTED, _SINCE_BOOT = 1, 0
 
-Read = Callable[[Any], Sequence[str]]
+Read = Callable[[Any], Sequence[Cell]]
 
 
 class NvmlError(RuntimeError):
@@ -71,18 +73,17 @@ class Quantity:
 
 
 def _quantities(nvml: Any) -> list[Quantity]:
-    power, energy = nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetTotalEnergyConsumption
-    utilization, clock = nvml.nvmlDeviceGetUtilizationRates, nvml.nvmlDeviceGetClockInfo
-    temperature, reasons, memory = _temperature(nvml), _reasons(nvml), _memory(nvml)
+    """What is asked most often is asked without pynvml's wrappers, which take longer than the library."""
+    memory_clock, energy = nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetTotalEnergyConsumption
     return [
-        Quantity(0.0, ["power"], lambda handle: (f"{power(handle) / 1000:.1f}",)),
-        Quantity(_FAST_S, ["utilization"], lambda handle: (str(utilization(handle).gpu),)),
-        Quantity(_FAST_S, ["sm_clock"], lambda handle: (str(clock(handle, _SM)),)),
-        Quantity(_FAST_S, ["throttle"], lambda handle: (throttle_names(reasons(handle)),)),
-        Quantity(_SLOW_S, ["temperature"], lambda handle: (str(temperature(handle)),)),
-        Quantity(_SLOW_S, ["memory_used", "memory_total"], memory),
-        Quantity(_SLOW_S, ["memory_clock"], lambda handle: (str(clock(handle, _MEMORY)),)),
-        Quantity(_SLOW_S, ["energy"], lambda handle: (f"{energy(handle) / 1000:.3f}",)),
+        Quantity(0.0, ["power"], _scalar(nvml, ["nvmlDeviceGetPowerUsage"], lambda milliwatts: milliwatts / 1000)),
+        Quantity(_FAST_S, ["utilization"], _utilization(nvml)),
+        Quantity(_FAST_S, ["sm_clock"], _scalar(nvml, ["nvmlDeviceGetClockInfo"], given=(_SM,))),
+        Quantity(_FAST_S, ["throttle"], _scalar(nvml, _REASONS_CALLS, throttle_names, wide=True)),
+        Quantity(_SLOW_S, ["temperature"], _temperature(nvml)),
+        Quantity(_SLOW_S, ["memory_used", "memory_total"], _memory(nvml)),
+        Quantity(_SLOW_S, ["memory_clock"], lambda handle: (memory_clock(handle, _MEMORY),)),
+        Quantity(_SLOW_S, ["energy"], lambda handle: (energy(handle) / 1000,)),
     ]
 
 
@@ -90,43 +91,71 @@ def throttle_names(bits: int) -> str:
     """The reasons' names joined by "+", "none" without any; an unknown bit by its number."""
     if not bits:
         return "none"
-    return "+".join(
-        REASONS.get(bit, hex(bit)) for bit in (1 << place for place in range(bits.bit_length())) if bits & bit
-    )
+    given = [1 << place for place in range(bits.bit_length()) if bits & 1 << place]
+    return "+".join(REASONS.get(bit, hex(bit)) for bit in given)
 
 
-def _reasons(nvml: Any) -> Callable[[Any], int]:
-    """The call has two names; an old library knows only the second."""
-    return _either(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, nvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+def _scalar(
+    nvml: Any,
+    names: Sequence[str],
+    form: Callable[[int], Cell] = int,
+    *,
+    given: tuple[int, ...] = (),
+    wide: bool = False,
+) -> Read:
+    """A call that gives one number, under the first of its names that the library has."""
+    function = _function(nvml, names)
+    answer = ctypes.c_ulonglong() if wide else ctypes.c_uint()
+    where = ctypes.byref(answer)
 
-
-def _temperature(nvml: Any) -> Callable[[Any], int]:
-    """Of the chip. The first call is to go away, an old library has not got the second."""
-    first, second = nvml.nvmlDeviceGetTemperature, getattr(nvml, "nvmlDeviceGetTemperatureV", None)
-    return _either(nvml, lambda handle: first(handle, 0), second and (lambda handle: second(handle, 0)))
-
-
-def _either(nvml: Any, first: Callable[[Any], int], second: Callable[[Any], int] | None) -> Callable[[Any], int]:
-    calls = [first]
-
-    def read(handle: Any) -> int:
-        try:
-            return int(calls[0](handle))
-        except nvml.NVMLError as error:
-            if error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND or second is None or calls[0] is second:
-                raise
-        value = int(second(handle))
-        calls[0] = second
-        return value
+    def read(handle: Any) -> Sequence[Cell]:
+        code = function(handle, *given, where)
+        if code:
+            raise nvml.NVMLError(code)
+        return (form(answer.value),)
 
     return read
+
+
+def _utilization(nvml: Any) -> Read:
+    function = _function(nvml, ["nvmlDeviceGetUtilizationRates"])
+    answer = (ctypes.c_uint * 2)()  # of the chip, of its memory's bus
+
+    def read(handle: Any) -> Sequence[Cell]:
+        code = function(handle, answer)
+        if code:
+            raise nvml.NVMLError(code)
+        return (answer[0],)
+
+    return read
+
+
+def _function(nvml: Any, names: Sequence[str]) -> Callable[..., int]:
+    """The library's function; one that says so where it has none."""
+    for name in names:
+        try:
+            found: Callable[..., int] = nvml._nvmlGetFunctionPointer(name)
+        except nvml.NVMLError:
+            continue
+        return found
+    return lambda *_: int(nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+def _temperature(nvml: Any) -> Read:
+    """Of the chip. The first call is to go away, an old library has not got the second."""
+    first, second = nvml.nvmlDeviceGetTemperature, getattr(nvml, "nvmlDeviceGetTemperatureV", None)
+    try:
+        nvml._nvmlGetFunctionPointer("nvmlDeviceGetTemperature")
+    except nvml.NVMLError:
+        first = second or first
+    return lambda handle: (first(handle, 0),)
 
 
 def _memory(nvml: Any) -> Read:
     """Without what the driver keeps for itself, as the vendor's own tool shows it, where the library can tell."""
     version: list[Any] = [getattr(nvml, "nvmlMemory_v2", None)]
 
-    def read(handle: Any) -> Sequence[str]:
+    def read(handle: Any) -> Sequence[Cell]:
         try:
             found = nvml.nvmlDeviceGetMemoryInfo(handle, version[0])
         except nvml.NVMLError as error:
@@ -134,7 +163,7 @@ def _memory(nvml: Any) -> Read:
                 raise
             version[0] = None
             found = nvml.nvmlDeviceGetMemoryInfo(handle)
-        return str(found.used // MIB), str(found.total // MIB)
+        return found.used // MIB, found.total // MIB
 
     return read
 
@@ -146,7 +175,7 @@ class Device:
         self.index = index
         self.handle = handle
         self.questions = questions
-        self.last = [""] * len(QUANTITIES)
+        self.last: list[Cell] = [None] * len(QUANTITIES)
         self.lost = False
         self.health: dict[str, Any] = {}
 
@@ -160,6 +189,7 @@ class Nvml(Source):
         self._files = files
         self._notes = notes
         self._devices: list[Device] = []
+        self._questions: list[Quantity] = []
         self._due: dict[float, int] = {}
         self._nvml: Any = None
 
@@ -172,9 +202,10 @@ class Nvml(Source):
         except self._nvml.NVMLError as error:
             return f"NVML: {error}"
         self.means = f"NVML, driver {_asked(nvml, nvml.nvmlSystemGetDriverVersion) or 'unknown'}"
+        self._questions = _quantities(nvml)
+        self._due = {question.every_s: 0 for question in self._questions}
         for index in range(count) if wanted is None else wanted:
             self._add(index, count)
-        self._due = {question.every_s: 0 for device in self._devices for question in device.questions}
         return None if self._devices else f"NVML: none of the devices {wanted or 'of this host'} can be read"
 
     def _add(self, index: int, count: int) -> None:
@@ -186,7 +217,7 @@ class Nvml(Source):
         except self._nvml.NVMLError as error:
             self._notes.event(f"device {index} cannot be read from the start: {error}", index)
             return
-        self._devices.append(Device(index, handle, _quantities(self._nvml)))
+        self._devices.append(Device(index, handle, list(self._questions)))
 
     def sample(self, tick: int, everything: bool = False) -> None:
         due = {every_s for every_s, when in self._due.items() if everything or tick >= when}
@@ -197,7 +228,7 @@ class Nvml(Source):
                 self._read(device, due)
 
     def _read(self, device: Device, due: set[float]) -> None:
-        cells = [""] * len(QUANTITIES)
+        cells: list[Cell] = [None] * len(QUANTITIES)
         last, handle = device.last, device.handle
         now = time.time()
         for question in device.questions:
@@ -210,9 +241,9 @@ class Nvml(Source):
                 if device.lost:
                     break
                 continue
-            for column, text in zip(question.columns, found):
-                cells[column] = last[column] = text
-        if not device.lost or any(cells):
+            for column, value in zip(question.columns, found):
+                cells[column] = last[column] = value
+        if not device.lost:
             self._files.row(device.index, now, cells, last)
         if device.lost:
             self._files.forget(device.index)
@@ -227,7 +258,7 @@ class Nvml(Source):
             self._notes.missing(f"{names}: {error}", device.index)
         else:
             for column in question.columns:
-                device.last[column] = ""
+                device.last[column] = None
             self._notes.error(f"device {device.index}, {names}: {error}")
 
     def look_after(self, tick: int) -> None:
@@ -276,7 +307,7 @@ def _surveyed(nvml: Any, index: int) -> dict[str, Any]:
         nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError as error:
         return {**_UNREADABLE, "index": index, "error": str(error)}
-    bits = _asked(nvml, _reasons(nvml), handle) or 0
+    bits = (_asked(nvml, _scalar(nvml, _REASONS_CALLS, wide=True), handle) or (0,))[0]
     return {
         **_facts(nvml, index, handle),
         **_health(nvml, handle),

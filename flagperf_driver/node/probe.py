@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Mapping, Sequence
 
 from flagperf_driver.node import command
-from flagperf_driver.node.devices import QUANTITIES, DeviceFiles, Source
+from flagperf_driver.node.devices import QUANTITIES, Cell, DeviceFiles, Source
 from flagperf_driver.node.notes import Notes
 
 EVERY_S = 5.0
@@ -118,15 +118,15 @@ class Probe(Source):
         cells = [self._cell(index, name, reading.get(name)) for name in QUANTITIES]
         self._files.row(index, now, cells, cells)
 
-    def _cell(self, index: int, name: str, value: object) -> str:
+    def _cell(self, index: int, name: str, value: object) -> Cell:
         if name == "throttle" and isinstance(value, str) and not set(value) & set(",\r\n"):
             return value
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            return f"{value:.12g}"
+            return value
         self._notes.missing(
             f"{name}: the tool gives none" if value is None else f"{name}: {value!r} is no number", index
         )
-        return ""
+        return None
 
 
 def survey(path: str) -> dict[str, Any]:

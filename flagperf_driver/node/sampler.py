@@ -262,9 +262,9 @@ class Sampling:
         with open(self._orders.folder + "/sys_info.log", "w") as out:  # noqa: PTH123
             out.write(host.system_info())
         threads = [threading.Thread(target=call, args=(self._stop,), daemon=True) for call in self._beside()]
-        for thread in threads:
+        for thread in [*threads, threading.Thread(target=self._listen, args=(stdin,), daemon=True)]:
             thread.start()
-        schedule.run(self._tasks, self._stop, stdin)
+        schedule.run(self._tasks, self._stop)
         command.end_all()
         end = time.monotonic() + _PATIENCE_S
         for thread in threads:
@@ -273,6 +273,12 @@ class Sampling:
             self._notes.event("a driver or a tool did not answer to the end")
         self._host.finish()
         self._report(ended=time.time())
+
+    def _listen(self, stdin: int) -> None:
+        """Nothing more is said; the end of it is the end."""
+        while os.read(stdin, 4096):
+            pass
+        self._stop.tell()
 
     def _beside(self) -> list[Callable[[Stop], None]]:
         devices = [self._devices.run] if self._devices is not None else []

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 GAPS_AT_MOST = 100
 """Kept with their times; all of them are counted."""
+_SOON_S = 0.1
 
 
 class Stop:
@@ -24,13 +25,12 @@ class Stop:
             self.told = True
             os.close(self._told)
 
-    def wait(self, seconds: float, also: int | None = None) -> bool:
-        """Until told, for so long at most; an end of ``also``, which nobody writes to any more, counts as told."""
-        descriptors = [self._heard] if also is None else [self._heard, also]
-        ready = select.select(descriptors, [], [], max(0.0, seconds))[0]
-        if also in ready and also is not None and not os.read(also, 65536):
-            self.tell()
-        return self.told
+    def wait(self, seconds: float) -> None:
+        """Until told, for so long at most; what is soon over is slept through, which takes half as much."""
+        if seconds > _SOON_S:
+            select.select([self._heard], [], [], seconds)
+        elif seconds > 0:
+            time.sleep(seconds)
 
 
 class Lateness:
@@ -111,7 +111,7 @@ class Task:
         }
 
 
-def run(tasks: list[Task], stop: Stop, also: int | None = None) -> None:
+def run(tasks: list[Task], stop: Stop) -> None:
     """Every task at its time, in their order where it is the same, until told to stop."""
     start = time.monotonic()
     for task in tasks:
@@ -121,4 +121,4 @@ def run(tasks: list[Task], stop: Stop, also: int | None = None) -> None:
             now = time.monotonic()
             if task.due <= now:
                 task.run(now)
-        stop.wait(min(task.due for task in tasks) - time.monotonic(), also)
+        stop.wait(min(task.due for task in tasks) - time.monotonic())

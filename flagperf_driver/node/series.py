@@ -5,31 +5,38 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 STAMP = "%Y-%m-%d-%H:%M:%S"
 """Local time without a zone, as the readers of these logs expect."""
 
 
 class Lines:
-    """Lines are kept until ``flush``; those that cannot be written then are lost, and counted."""
+    """Lines are kept until ``flush``; those that cannot be written then are lost, and counted.
 
-    def __init__(self, path: str, header: str = "") -> None:
+    ``form`` makes a line of what was added, at the flush: many at once take less than each at its time, when the
+    processor has forgotten how.
+    """
+
+    def __init__(self, path: str, header: str = "", form: Callable[[Any], str] = str) -> None:
         self.path = path
         self.lost = 0
         self.written = 0
         self.why = ""
-        self._kept = [header] if header else []
+        self._header = [header] if header else []
+        self._kept: list[Any] = []
+        self._form = form
         self._torn = False
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
-    def add(self, line: str) -> None:
+    def add(self, line: object) -> None:
         self._kept.append(line)
 
     def flush(self) -> None:
-        if not self._kept:
+        lines = self._header + [self._form(line) for line in self._kept]
+        self._header, self._kept = [], []
+        if not lines:
             return
-        lines, self._kept = self._kept, []
         # What was cut short ends here: it must not swallow the next line.
         data = (b"\n" if self._torn else b"") + ("\n".join(lines) + "\n").encode()
         try:
@@ -49,7 +56,7 @@ def stamped(value: str) -> str:
     return f"{time.strftime(STAMP)}\t{value}"
 
 
-def device_line(cells: Mapping[str, str]) -> str:
+def device_line(cells: Mapping[str, Any]) -> str:
     """A device's line in the original's log of its vendor: ``31C 57W 15MiB 40536MiB 0%``."""
     units = (
         ("temperature", "C"),
@@ -58,11 +65,7 @@ def device_line(cells: Mapping[str, str]) -> str:
         ("memory_total", "MiB"),
         ("utilization", "%"),
     )
-    return " ".join(_rounded(cells[name]) + unit if cells.get(name) else "N/A" for name, unit in units)
-
-
-def _rounded(cell: str) -> str:
-    return str(round(float(cell)))
+    return " ".join("N/A" if cells.get(name) is None else f"{round(cells[name])}{unit}" for name, unit in units)
 
 
 def replace(path: str, content: Mapping[str, Any]) -> None:

@@ -1,0 +1,108 @@
+"""Samplers as the agent starts them, and GPUs that are a file, for tests and benchmarks without a lab."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.lab.nvml import Nvml
+
+REPO = Path(__file__).resolve().parent.parent
+MODULE = "flagperf_driver.node.sampler"
+BOOT = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_module(sys.argv[2], run_name='__main__')"
+
+
+def code_root(folder: Path, *, with_pynvml: bool = True) -> Path:
+    """The shipped code as it lies on a host."""
+    root = folder / "code"
+    (root / "lib").mkdir(parents=True)
+    (root / "flagperf_driver").symlink_to(REPO / "flagperf_driver")
+    if with_pynvml:
+        import pynvml  # type: ignore[import-untyped]
+
+        (root / "lib" / "pynvml.py").symlink_to(str(pynvml.__file__))
+    return root
+
+
+def gpus(folder: Path, count: int = 8) -> tuple[Nvml, dict[str, str]]:
+    """That many, and the environment in which a program finds them."""
+    root = folder / "gpus"
+    for part in ("usr/lib", "state"):
+        (root / part).mkdir(parents=True)
+    disk = SimpleNamespace(folder=root)
+    # What Nvml wants of a lab's host: no devices are made, and nothing is put on here.
+    place = SimpleNamespace(name="here", address="127.0.0.1", root=root, disk=disk, run=_nothing, wear=_nothing)
+    nvml = Nvml(cast("Any", place))
+    nvml.on(count)
+    return nvml, {"LD_LIBRARY_PATH": str(root / "usr/lib"), "LAB_NVML_STATE": str(nvml.state_file)}
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+class Running:
+    """A sampler and its files."""
+
+    def __init__(self, root: Path, folder: Path, env: Mapping[str, str], **orders: object) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.started = time.time()
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", BOOT, str(root), MODULE],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **env},
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"folder": str(folder), **orders}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def end(self, timeout: float = 5) -> str:
+        """Told by the end of its stdin; what it complained of."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = 5) -> str:
+        assert self.process.stderr is not None
+        try:
+            self.process.wait(timeout)
+        finally:
+            self.process.kill()
+        said = self.process.stderr.read().decode()
+        self.process.stderr.close()
+        return said
+
+    def until(self, check: Callable[[], object], seconds: float = 15) -> None:
+        deadline = time.monotonic() + seconds
+        while not check():
+            assert time.monotonic() < deadline, f"never came true: {sorted(self.folder.iterdir())}"
+            assert self.process.poll() is None, "the sampler has ended"
+            time.sleep(0.02)
+
+    def rows(self, name: str = "devices") -> list[dict[str, str]]:
+        """By the columns' names without their units; a last line cut short is left out."""
+        path = self.folder / f"{name}.series.csv"
+        if not path.is_file():
+            return []
+        head, *lines = path.read_text().split("\n")[:-1] or [""]
+        names = [column.split(" [")[0] for column in head.split(",")]
+        return [dict(zip(names, cells, strict=True)) for cells in csv.reader(lines)]
+
+    def report(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "monitors.json").read_text())
+        return found
+
+    def cpu_s(self) -> float:
+        """Of the process until now."""
+        words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
