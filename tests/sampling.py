@@ -26,7 +26,7 @@ def code_root(folder: Path, *, with_pynvml: bool = True) -> Path:
     (root / "lib").mkdir(parents=True)
     (root / "flagperf_driver").symlink_to(REPO / "flagperf_driver")
     if with_pynvml:
-        import pynvml  # type: ignore[import-untyped]
+        import pynvml
 
         (root / "lib" / "pynvml.py").symlink_to(str(pynvml.__file__))
     return root

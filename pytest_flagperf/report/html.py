@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pytest_flagperf.report import plots
-from pytest_flagperf.results import jsons
+from pytest_flagperf.results import jsons, monitors
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Failure, Outcome
 from pytest_flagperf.results.statistics import summarize
@@ -61,6 +61,7 @@ def details(round_dir: Path, outcome: Outcome, report_dir: Path, verdicts: Seque
         *(f'<p class="warning">{escape(warning)}</p>' for warning in outcome.warnings),
         _plots([outcome]),
         _figures(outcome),
+        _monitors(round_dir),
         _config(round_dir),
         _environment(outcome),
         _logs(outcome, round_dir, report_dir),
@@ -93,6 +94,10 @@ def _plots(outcomes: Sequence[Outcome]) -> str:
         (f"{outcomes[0].target.name} against its target", plots.metric(outcomes)),
         ("Throughput", plots.throughput(outcomes)),
     ]
+    return _pictures(drawn)
+
+
+def _pictures(drawn: Sequence[tuple[str, str | None]]) -> str:
     figures = [
         f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in drawn if svg is not None
     ]
@@ -107,6 +112,39 @@ def _figures(outcome: Outcome) -> str:
         for metric in outcome.metrics
     ]
     return f"<h3>Figures</h3>{_table(('figure', 'value', 'better', 'how it was measured'), rows)}"
+
+
+def _monitors(round_dir: Path) -> str:
+    """What the hosts and their devices did meanwhile, and what must be known of these figures."""
+    found = monitors.read(round_dir)
+    rows = [row for folder, samples in found.items() for row in _sampled(folder, samples)]
+    if not rows:
+        return ""
+    drawn = _pictures([("Hosts", plots.hosts(found)), ("Devices", plots.devices(found))])
+    notes = [f"<li>{escape(f'{folder}: {note}')}</li>" for folder, samples in found.items() for note in samples.notes]
+    said = f"<ul>{''.join(notes)}</ul>" if notes else ""
+    head = ("host", "device", "quantity", "mean", "highest", "read from")
+    return _folded("Hosts and devices meanwhile", f"{drawn}{_table(head, rows)}{said}")
+
+
+def _sampled(folder: str, samples: monitors.Samples) -> Iterator[tuple[str, ...]]:
+    for name, series in samples.host.items():
+        yield (folder, "", name, *_mean_and_highest(series), samples.read_from(name))
+    for index, quantities in sorted(samples.devices.items()):
+        for name, series in quantities.items():
+            if name not in ("energy", "memory_total"):
+                yield (folder, str(index), name, *_mean_and_highest(series), samples.read_from("devices"))
+        energy = samples.energy(index)
+        if energy is not None:
+            covered = "" if energy.covered > 0.995 else f", {energy.covered:.0%} of the time"
+            yield (folder, str(index), "energy", _Number(quantity(energy.joules, "J")), "", f"{energy.how}{covered}")
+        for reason, share in samples.throttle.get(index, {}).items():
+            yield (folder, str(index), f"clocks held back: {reason}", _Number(f"{share:.0%} of the time"), "", "")
+
+
+def _mean_and_highest(series: monitors.Series) -> tuple[str, str]:
+    unit = {"1": "share"}.get(series.unit, series.unit)
+    return _Number(quantity(series.mean, unit)), _Number(quantity(series.highest, unit))
 
 
 def _config(round_dir: Path) -> str:

@@ -1,4 +1,4 @@
-"""Curves of a training as SVG to stand inside a page: text stays text, and its colour is the page's own."""
+"""Curves of a training and of its hosts as SVG to stand inside a page: text stays text, in the page's own colour."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
+from statistics import fmean, median
 from typing import Any
 
+from pytest_flagperf.results.monitors import Samples, Series
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.units import quantity
 
@@ -18,6 +21,22 @@ MAX_POINTS = 300
 """Of one line: more cannot be told apart at the picture's width, and the page stays small."""
 _SIZE = (5.2, 2.5)
 _NAME_AT_MOST = 40
+_PANEL_SIZE = (5.2, 1.15)
+_PANEL_POINTS = 400
+"""Of all lines of a panel together."""
+_LINES_AT_MOST = 8
+"""More lines than this in a panel are drawn as their lowest, middle and highest."""
+_SCALES = {"1": (100.0, "%"), "B/s": (1e-6, "MB/s"), "MiB": (1 / 1024, "GiB")}
+"""Units as they are drawn: what a value is multiplied by, and the unit then."""
+_HOST_PANELS = {
+    "CPU": ("cpu",),
+    "Memory": ("memory",),
+    "Network, in and out": ("net_rx", "net_tx", "rdma_rx", "rdma_tx"),
+    "Power": ("power",),
+}
+_DEVICE_PANELS = {
+    name.capitalize().replace("_used", ""): (name,) for name in ("temperature", "power", "memory_used", "utilization")
+}
 # Readable on white and on near black, and by colour-blind people (after Okabe and Ito, without the darkest).
 _COLOURS = ("#2b87cf", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _STYLES = ("-", "--", "-.", ":")
@@ -85,6 +104,124 @@ def throughput(outcomes: Sequence[Outcome]) -> str | None:
     return draw("Throughput", "step", outcomes[0].rate_unit, lines, floor=0.0)
 
 
+def hosts(monitored: Mapping[str, Samples]) -> str | None:
+    """What the hosts did, a line a host: small pictures above one axis of time."""
+    start = _start(monitored)
+    panels = []
+    for name, quantities in _HOST_PANELS.items():
+        found = {
+            host: _sum([samples.host[one] for one in quantities if one in samples.host])
+            for host, samples in monitored.items()
+        }
+        panels.append(
+            _panel(name, {_short(host): series for host, series in found.items() if series is not None}, start)
+        )
+    return draw_panels("Hosts", panels)
+
+
+def devices(monitored: Mapping[str, Samples]) -> str | None:
+    """What the devices did, a line a device."""
+    start = _start(monitored)
+    many = len(monitored) > 1
+    panels = []
+    for name, (quantity_name,) in _DEVICE_PANELS.items():
+        found = {
+            f"{_short(host)} device {index}" if many else f"device {index}": series[quantity_name]
+            for host, samples in monitored.items()
+            for index, series in sorted(samples.devices.items())
+            if quantity_name in series
+        }
+        panels.append(_panel(name, found, start))
+    return draw_panels("Devices", panels)
+
+
+def _start(monitored: Mapping[str, Samples]) -> float:
+    """The first sample of all."""
+    series = [one for samples in monitored.values() for one in samples.host.values()]
+    series += [one for samples in monitored.values() for device in samples.devices.values() for one in device.values()]
+    return min((one.times[0] for one in series), default=0.0)
+
+
+def _short(folder: str) -> str:
+    return folder.rpartition("_noderank")[0] or folder
+
+
+def _sum(series: Sequence[Series]) -> Series | None:
+    """Quantities of the same samples put together."""
+    if not series:
+        return None
+    first = series[0]
+    same = [one for one in series if len(one.times) == len(first.times)]
+    return Series(
+        first.name, first.unit, first.times, [sum(values) for values in zip(*(one.values for one in same), strict=True)]
+    )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A small picture among several."""
+
+    name: str
+    lines: tuple[Line, ...]
+
+
+def _panel(name: str, found: Mapping[str, Series], start: float) -> Panel:
+    unit = next((series.unit for series in found.values()), "")
+    factor, shown = _SCALES.get(unit, (1.0, unit))
+    lines = list(found.items()) if len(found) <= _LINES_AT_MOST else list(_envelope(list(found.values())).items())
+    points = max(20, _PANEL_POINTS // max(1, len(lines)))
+    drawn = [
+        Line(key, tuple(when - start for when, _ in means), tuple(value * factor for _, value in means))
+        for key, series in lines
+        if (means := _means(series, points))
+    ]
+    return Panel(f"{name} ({shown})", tuple(drawn))
+
+
+def _means(series: Series, points: int) -> list[tuple[float, float]]:
+    """The series in at most so many steps of the same length, each the mean of its samples."""
+    start, whole = series.times[0], series.times[-1] - series.times[0]
+    groups: dict[int, list[tuple[float, float]]] = {}
+    for when, value in zip(series.times, series.values, strict=True):
+        place = min(points - 1, int((when - start) / whole * points)) if whole > 0 else 0
+        groups.setdefault(place, []).append((when, value))
+    return [(fmean(when for when, _ in group), fmean(value for _, value in group)) for group in groups.values()]
+
+
+def _envelope(series: Sequence[Series]) -> dict[str, Series]:
+    """The lowest, middle and highest of many at each of their times."""
+    start, end = min(one.times[0] for one in series), max(one.times[-1] for one in series)
+    step = (end - start) / _PANEL_POINTS or 1.0
+    groups: dict[int, dict[int, list[float]]] = {}
+    for number, one in enumerate(series):
+        for when, value in zip(one.times, one.values, strict=True):
+            groups.setdefault(int((when - start) / step), {}).setdefault(number, []).append(value)
+    times = [start + (place + 0.5) * step for place in sorted(groups)]
+    values = [sorted(map(fmean, groups[place].values())) for place in sorted(groups)]
+    unit, name = series[0].unit, series[0].name
+    return {
+        f"lowest of {len(series)}": Series(name, unit, times, [each[0] for each in values]),
+        "middle": Series(name, unit, times, [median(each) for each in values]),
+        "highest": Series(name, unit, times, [each[-1] for each in values]),
+    }
+
+
+def draw_panels(title: str, panels: Sequence[Panel]) -> str | None:
+    """Panels above one another with the time in common; None where there is nothing to draw."""
+    panels = [panel for panel in panels if any(line.drawable() for line in panel.lines)]
+    if not panels:
+        return None
+    with _drawing((_PANEL_SIZE[0], _PANEL_SIZE[1] * len(panels) + 0.6)) as figure:
+        all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+        for axes, panel in zip(all_axes, panels, strict=True):
+            _plot(axes, panel.lines, ())
+            axes.set_ylim(bottom=0.0)
+            axes.set_title(_plain(panel.name), fontsize=8, loc="left", pad=2)
+        all_axes[-1].set_xlabel("seconds")
+        _legend(figure, max(all_axes, key=lambda axes: len(axes.lines)), max(len(panel.lines) for panel in panels))
+        return _inline(_saved(figure), title)
+
+
 def draw(
     title: str,
     x_name: str,
@@ -97,15 +234,7 @@ def draw(
     lines = [line for line in lines if line.drawable()]
     if not lines:
         return None
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_RC), warnings.catch_warnings():
-        # The page's font has the glyphs that the one used for measuring lacks.
-        warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
-        figure = Figure(figsize=_SIZE, layout="constrained")
-        FigureCanvasSVG(figure)
+    with _drawing(_SIZE) as figure:
         axes = figure.add_subplot()
         _plot(axes, lines, levels)
         if floor is not None:
@@ -113,9 +242,28 @@ def draw(
         axes.set_xlabel(_plain(x_name))
         axes.set_ylabel(_plain(y_name))
         _legend(figure, axes, len(lines) + len(levels))
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _inline(stream.getvalue(), title)
+        return _inline(_saved(figure), title)
+
+
+@contextmanager
+def _drawing(size: tuple[float, float]) -> Iterator[Any]:
+    """A figure, and the surroundings in which it always looks the same."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_RC), warnings.catch_warnings():
+        # The page's font has the glyphs that the one used for measuring lacks.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasSVG(figure)
+        yield figure
+
+
+def _saved(figure: Any) -> str:
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return stream.getvalue()
 
 
 def _plot(axes: Any, lines: Sequence[Line], levels: Sequence[Level]) -> None:

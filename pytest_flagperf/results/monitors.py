@@ -1,40 +1,355 @@
-"""What was sampled on the hosts while a round ran, from the logs of its directory."""
+"""What was sampled on the hosts and their devices while a round ran, from the files of its directory.
+
+Times are seconds since the epoch by the clock of the machine that the harness ran on: a host's measured offset is
+taken off. Where a host left no series, as in old runs, the original's logs are read.
+"""
 
 from __future__ import annotations
 
+import math
+import re
+import statistics
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-LOGS = {"cpu": "cpu_monitor.log", "memory": "mem_monitor.log"}
-"""By quantity; both are shares of the whole host."""
+from . import jsons
+
+HOST_SERIES, DEVICE_SERIES, REPORT = "host.series.csv", "devices.series.csv", "monitors.json"
+LOGS = {"cpu": ("cpu_monitor.log", "1"), "memory": ("mem_monitor.log", "1"), "power": ("pwr_monitor.log", "W")}
+"""The original's, by quantity, with the unit."""
+_STAMP = "%Y-%m-%d-%H:%M:%S"
+_COLUMN = re.compile(r"(\w+)(?: \[(.*)\])?$")
+_DEVICE_LINE = re.compile(r"([\d.]+|N/A)C ([\d.]+|N/A)W ([\d.]+|N/A)MiB ([\d.]+|N/A)MiB ([\d.]+|N/A)%$")
+_DEVICE_UNITS = {"temperature": "C", "power": "W", "memory_used": "MiB", "memory_total": "MiB", "utilization": "%"}
+_MEANS = {"net": "network", "disk": "disk", "rdma": "rdma"}
+_HOLE = 2.5
+"""So many intervals between two samples are a gap."""
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A value and when it was taken, in seconds since the epoch."""
+class Series:
+    """One quantity over time."""
+
+    name: str
+    unit: str
+    times: Sequence[float]
+    values: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.values)
+
+    @property
+    def highest(self) -> float:
+        return max(self.values)
+
+    def between(self, start: float, end: float) -> Series:
+        """The samples of that time."""
+        kept = [(when, value) for when, value in zip(self.times, self.values, strict=True) if start <= when <= end]
+        return Series(self.name, self.unit, [when for when, _ in kept], [value for _, value in kept])
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which nothing was sampled."""
+
+    start: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to the sampling or to what was sampled."""
 
     time: float
-    value: float
+    device: int | None
+    sentence: str
 
 
-Samples = Mapping[str, tuple[Sample, ...]]
+@dataclass(frozen=True)
+class Energy:
+    """What a device used, in J; ``covered`` is the share of the time that was really sampled."""
+
+    joules: float
+    how: str
+    covered: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One host's."""
+
+    host: Mapping[str, Series]
+    devices: Mapping[int, Mapping[str, Series]] = field(default_factory=dict)
+    throttle: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """By device and reason: the share of its samples in which the clocks were held back."""
+    gaps: tuple[Gap, ...] = ()
+    events: tuple[Event, ...] = ()
+    missing: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    means: Mapping[str, str] = field(default_factory=dict)
+    """By quantity: what it was read with."""
+
+    def read_from(self, name: str) -> str:
+        """Where a quantity's figures are from, as far as is known."""
+        return self.means.get(_MEANS.get(name.partition("_")[0], name), "")
+
+    def energy(self, device: int) -> Energy | None:
+        """From its counter where it has one, else from its power."""
+        found = self.devices.get(device, {})
+        return _counted(found.get("energy")) or _integral(found.get("power"))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the figures has to know, in sentences."""
+        lost = sum(gap.seconds for gap in self.gaps)
+        gaps = [f"{len(self.gaps)} gaps of {lost:.1f} s in all between the samples"] if self.gaps else []
+        return [*(event.sentence for event in self.events), *gaps, *self.errors, *self.missing]
 
 
 def read(round_dir: Path) -> dict[str, Samples]:
-    """By host folder and quantity."""
+    """By host folder."""
     folders = sorted(path for path in round_dir.glob("*_noderank*") if path.is_dir())
-    return {folder.name: {name: tuple(_samples(folder / file)) for name, file in LOGS.items()} for folder in folders}
+    offsets = _offsets(round_dir)
+    return {folder.name: _host(folder, offsets.get(folder.name.rpartition("_noderank")[2], 0.0)) for folder in folders}
 
 
-def _samples(path: Path) -> Iterator[Sample]:
-    """Every whole line; a line cut short by a kill is passed over."""
+def _offsets(round_dir: Path) -> dict[str, float]:
+    """By node rank: how far the host's clock was ahead of ours."""
+    try:
+        hosts = jsons.read(round_dir / "plan.json").get("hosts")
+    except jsons.FormatError:
+        return {}
+    entries = enumerate(hosts) if isinstance(hosts, list) else ()
+    found = {str(rank): entry.get("clock_offset_s") for rank, entry in entries if isinstance(entry, dict)}
+    return {rank: float(offset) for rank, offset in found.items() if isinstance(offset, int | float)}
+
+
+def _host(folder: Path, offset: float) -> Samples:
+    report = _report(folder)
+    host = _read_series(folder / HOST_SERIES, offset)
+    devices = _read_series(folder / DEVICE_SERIES, offset)
+    figures = {index: found.series() for index, found in devices.items() if index is not None}
+    return Samples(
+        host=host[None].series() if None in host else _old_host(folder, offset),
+        devices=figures or _old_devices(folder, offset),
+        throttle={index: found.throttled() for index, found in devices.items() if index is not None},
+        gaps=tuple(_gaps(table.times for table in [*host.values(), *devices.values()])),
+        events=tuple(_events(report, offset)),
+        missing=tuple(map(str, _list(report, "missing"))),
+        errors=tuple(_errors(report)),
+        means={str(name): str(means) for name, means in _dict(report, "means").items()},
+    )
+
+
+# -- the series ----------------------------------------------------------------------------------------------
+
+
+class _Table:
+    """The rows of one device, or of the host."""
+
+    def __init__(self, columns: Sequence[tuple[str, str]]) -> None:
+        self.times = array("d")
+        self._reasons: Counter[str] = Counter()
+        self._judged = 0
+        self._columns = [(name, unit, array("d"), array("d")) for name, unit in columns]
+
+    def add(self, when: float, cells: Sequence[str]) -> None:
+        self.times.append(when)
+        for (name, _, times, values), cell in zip(self._columns, cells, strict=True):
+            if not cell:
+                continue
+            if name == "throttle":
+                self._judged += 1
+                self._reasons.update(reason for reason in cell.split("+") if reason != "none")
+            else:
+                values.append(float(cell))
+                times.append(when)
+
+    def series(self) -> dict[str, Series]:
+        return {name: Series(name, unit, times, values) for name, unit, times, values in self._columns if values}
+
+    def throttled(self) -> dict[str, float]:
+        return {reason: times / self._judged for reason, times in sorted(self._reasons.items())}
+
+
+def _read_series(path: Path, offset: float) -> dict[int | None, _Table]:
+    """By device, None for the host itself; a row cut short by a kill or a full disk is passed over."""
+    found: dict[int | None, _Table] = {}
     if not path.is_file():
-        return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        return found
+    with path.open(encoding="utf-8", errors="replace") as source:
+        columns = [_column(text) for text in source.readline().rstrip("\n").split(",")]
+        first = 2 if columns[1:2] == [("device", "")] else 1
+        for line in source:
+            cells = line.rstrip("\n").split(",")
+            if len(cells) != len(columns) or not line.endswith("\n"):
+                continue
+            try:
+                when = float(cells[0]) - offset
+                device = int(cells[1]) if first == 2 else None
+                checked = [cell for (name, _), cell in zip(columns, cells, strict=True) if cell and name != "throttle"]
+                if all(math.isfinite(float(cell)) for cell in checked):
+                    found.setdefault(device, _Table(columns[first:])).add(when, cells[first:])
+            except ValueError:
+                continue
+    return found
+
+
+def _column(text: str) -> tuple[str, str]:
+    """A column's name and unit."""
+    match = _COLUMN.match(text)
+    return (match.group(1), match.group(2) or "") if match else (text, "")
+
+
+def _gaps(tables: Iterable[Sequence[float]]) -> list[Gap]:
+    """Of all tables; what was missed by several at a time is one gap."""
+    found: list[Gap] = []
+    for gap in sorted((gap for times in tables for gap in _gaps_of(times)), key=lambda gap: gap.start):
+        last = found[-1] if found else None
+        if last is None or gap.start >= last.start + last.seconds:
+            found.append(gap)
+        else:
+            end = max(last.start + last.seconds, gap.start + gap.seconds)
+            found[-1] = Gap(last.start, end - last.start)
+    return found
+
+
+def _gaps_of(times: Sequence[float]) -> Iterator[Gap]:
+    steps = [later - earlier for earlier, later in pairwise(times)]
+    usual = statistics.median(steps) if len(steps) > 2 else math.inf
+    for earlier, step in zip(times, steps, strict=False):
+        if step > _HOLE * usual:
+            yield Gap(earlier, step)
+
+
+# -- energy --------------------------------------------------------------------------------------------------
+
+
+def _counted(counter: Series | None) -> Energy | None:
+    """Its counter's growth; a counter that was set back has lost count."""
+    if (
+        counter is None
+        or len(counter.values) < 2
+        or any(later < earlier for earlier, later in pairwise(counter.values))
+    ):
+        return None
+    return Energy(counter.values[-1] - counter.values[0], "the device's own counter", 1.0)
+
+
+def _integral(power: Series | None) -> Energy | None:
+    """Trapezoids under its power, none over a gap."""
+    if power is None or len(power.times) < 2:
+        return None
+    steps = [later - earlier for earlier, later in pairwise(power.times)]
+    usual = statistics.median(steps)
+    joules = covered = 0.0
+    for step, (before, after) in zip(steps, pairwise(power.values), strict=True):
+        if 0 < step <= _HOLE * usual:
+            joules += step * (before + after) / 2
+            covered += step
+    whole = power.times[-1] - power.times[0]
+    return Energy(joules, "the integral of its power", covered / whole) if whole > 0 else None
+
+
+# -- the sampler's own word ----------------------------------------------------------------------------------
+
+
+def _report(folder: Path) -> Mapping[str, Any]:
+    try:
+        found = jsons.read(folder / REPORT)
+    except jsons.FormatError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _list(report: Mapping[str, Any], name: str) -> list[Any]:
+    found = report.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _dict(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = report.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _events(report: Mapping[str, Any], offset: float) -> Iterator[Event]:
+    for entry in _list(report, "events"):
+        if isinstance(entry, dict) and isinstance(entry.get("time"), int | float):
+            device = entry.get("device")
+            yield Event(entry["time"] - offset, device if isinstance(device, int) else None, str(entry.get("sentence")))
+
+
+def _errors(report: Mapping[str, Any]) -> Iterator[str]:
+    for entry in _list(report, "errors"):
+        if isinstance(entry, dict):
+            yield f"{entry.get('sentence')} ({entry.get('times')} times)"
+    yield from map(str, _list(report, "lost_lines"))
+
+
+# -- the original's logs -------------------------------------------------------------------------------------
+
+
+def _old_host(folder: Path, offset: float) -> dict[str, Series]:
+    found = {name: (unit, list(_old_lines(folder / file, offset))) for name, (file, unit) in LOGS.items()}
+    return {
+        name: Series(name, unit, [when for when, _ in lines], [value for _, value in lines])
+        for name, (unit, lines) in found.items()
+        if lines
+    }
+
+
+def _old_lines(path: Path, offset: float) -> Iterator[tuple[float, float]]:
+    """Every whole line; a line cut short by a kill is passed over."""
+    for line in _text(path).splitlines():
         stamp, _, value = line.partition("\t")
+        when = _time(stamp)
         try:
-            yield Sample(time.mktime(time.strptime(stamp, "%Y-%m-%d-%H:%M:%S")), float(value))
+            if when is not None:
+                yield when - offset, float(value)
         except ValueError:
             continue
+
+
+def _old_devices(folder: Path, offset: float) -> dict[int, dict[str, Series]]:
+    """Blocks of a time and a line a device; the vendor is the file's name."""
+    host = {file for file, _ in LOGS.values()}
+    found: dict[int, dict[str, Series]] = {}
+    for path in sorted(path for path in folder.glob("*_monitor.log") if path.name not in host):
+        when, place = None, 0
+        for line in _text(path).splitlines():
+            stamp = _time(line)
+            match = _DEVICE_LINE.match(line)
+            if stamp is not None:
+                when, place = stamp - offset, 0
+            elif match is not None and when is not None:
+                _add(found.setdefault(place, {}), when, match.groups())
+                place += 1
+    return found
+
+
+def _add(device: dict[str, Series], when: float, cells: Sequence[str]) -> None:
+    for (name, unit), cell in zip(_DEVICE_UNITS.items(), cells, strict=True):
+        if cell != "N/A":
+            series = device.setdefault(name, Series(name, unit, array("d"), array("d")))
+            assert isinstance(series.times, array)
+            assert isinstance(series.values, array)
+            series.times.append(when)
+            series.values.append(float(cell))
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _time(stamp: str) -> float | None:
+    try:
+        return time.mktime(time.strptime(stamp, _STAMP))
+    except ValueError:
+        return None
