@@ -175,6 +175,7 @@ def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: P
 
     progress(f"building {recipe.name}")
     last: deque[str] = deque(maxlen=_LAST_LINES)
+    failed = False
     try:
         messages = client.api.build(
             fileobj=recipe.archive(),
@@ -192,12 +193,13 @@ def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: P
             for line in _lines(str(message.get("stream") or message.get("error") or "")):
                 last.append(line)
                 progress(line)
-            if "error" in message:
-                raise RuntimeSetupError(_unbuilt(host, recipe, "failed", last))
+            failed |= "error" in message
             if time.monotonic() > deadline:
                 raise RuntimeSetupError(_unbuilt(host, recipe, "did not end in time", last))
     except APIError as error:
         raise RuntimeSetupError(_unbuilt(host, recipe, "failed", [_explanation(error)])) from error
+    if failed:
+        raise RuntimeSetupError(_unbuilt(host, recipe, "failed", last))
     return client.images.get(recipe.name)
 
 
@@ -236,9 +238,9 @@ def _pull_words(messages: Iterator[Mapping[str, Any]]) -> Iterator[str]:
     """How much of all layers is there, now and then."""
     layers: dict[str, tuple[int, int]] = {}
     spoken = 0.0
+    failure = ""
     for message in messages:
-        if "error" in message:
-            raise _PullError(message["error"])
+        failure = message.get("error") or failure
         share = message.get("progressDetail") or {}
         if message.get("status") == "Downloading" and "total" in share:
             layers[message["id"]] = share["current"], share["total"]
@@ -246,6 +248,8 @@ def _pull_words(messages: Iterator[Mapping[str, Any]]) -> Iterator[str]:
             spoken = time.monotonic()
             have, whole = (sum(column) / 1e6 for column in zip(*layers.values(), strict=True))
             yield f"{have:.0f} of {whole:.0f} MB"
+    if failure:
+        raise _PullError(failure)
 
 
 def _unpulled(host: Host, name: str, why: str) -> str:
@@ -270,7 +274,7 @@ def _left(deadline: float) -> float:
 def _lock(host: Host, name: str, deadline: float, progress: Progress) -> Iterator[None]:
     """One of all runs from here builds an image on a host. Two from different machines may both: the results agree."""
     digest = hashlib.sha256(f"{host.address} {name}".encode()).hexdigest()[:16]
-    path = cache_root() / "images" / f"{digest}.lock"
+    path = Path(cache_root()) / "images" / f"{digest}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     told = False
     with path.open("a") as file:

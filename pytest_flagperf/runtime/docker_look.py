@@ -37,7 +37,7 @@ def looked_at(
     file = wanted.environment_file
     content = file.read_bytes() if file and file.is_file() else b""
     told = json.dumps([image, arguments, host.name, host.address, wanted.python, _LOOK, content.hex()])
-    kept = cache_root() / "images" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
+    kept = Path(cache_root()) / "images" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
     try:
         known: dict[str, Any] = json.loads(kept.read_text("utf-8"))
     except (OSError, ValueError):

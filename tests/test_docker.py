@@ -1,0 +1,552 @@
+"""Containers: what docker's words mean, what an image is named, and both on the engines of real hosts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flagperf_driver.node import engine
+from flagperf_driver.node.engine import Engine, EngineError, NoSuchContainerError
+from pytest_flagperf.cluster import Completed
+from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.runtime import Image, Mount, RuntimeSetupError, Wanted
+from pytest_flagperf.runtime.docker import prepare
+from pytest_flagperf.runtime.docker_images import case_recipe, image_name, vendor_recipe
+from pytest_flagperf.runtime.docker_options import Options, OptionsError, parse
+from tests.python_image import python_files
+
+if TYPE_CHECKING:
+    from tests.lab.lab import Lab, LabHost
+
+BASE = "flagperf-lab:base"
+PYTHON = "flagperf-test:python"
+
+
+# -- options ----------------------------------------------------------------------------------------------
+
+
+def options(*words: str) -> Options:
+    return parse(words, "vendor.toml: options")
+
+
+@pytest.mark.parametrize(
+    ("words", "meaning"),
+    [
+        ("--device=/dev/xpu0 --device /dev/xpu1:/dev/xpu1:rw", {"devices": ["/dev/xpu0", "/dev/xpu1:/dev/xpu1:rw"]}),
+        ("-e A=1 --env B=x=y", {"environment": {"A": "1", "B": "x=y"}}),
+        ("--privileged", {"privileged": True}),
+        ("--privileged=true --init", {"privileged": True, "init": True}),
+        ("--ipc=host --pid host --uts=host", {"ipc_mode": "host", "pid_mode": "host", "uts_mode": "host"}),
+        ("--net=none", {"network_mode": "none"}),
+        (
+            "--shm-size 16G -m 512m --memory-swap=-1",
+            {"shm_size": 16 << 30, "mem_limit": 512 << 20, "memswap_limit": -1},
+        ),
+        ("--ulimit memlock=-1", {"ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}]}),
+        ("--ulimit stack=1:2", {"ulimits": [{"Name": "stack", "Soft": 1, "Hard": 2}]}),
+        (
+            "--cap-add=ALL --cap-drop NET_RAW --group-add video",
+            {"cap_add": ["ALL"], "cap_drop": ["NET_RAW"], "group_add": ["video"]},
+        ),
+        ("--security-opt seccomp=unconfined", {"security_opt": ["seccomp=unconfined"]}),
+        ("--cpus 1.5 --pids-limit 100", {"nano_cpus": 1_500_000_000, "pids_limit": 100}),
+        ("--add-host a:10.0.0.1", {"extra_hosts": {"a": "10.0.0.1"}}),
+        ("--tmpfs /x:size=1g", {"tmpfs": {"/x": "size=1g"}}),
+        ("--entrypoint=", {"entrypoint": [""]}),
+        ("-v /a:/b:ro", {"mounts": [{"Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": True}]}),
+        ("-v cache:/b", {"mounts": [{"Type": "volume", "Source": "cache", "Target": "/b", "ReadOnly": False}]}),
+        (
+            "--mount type=bind,src=/a,dst=/b,readonly",
+            {"mounts": [{"Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": True}]},
+        ),
+    ],
+)
+def test_options_mean_what_they_mean_to_docker(words: str, meaning: Mapping[str, Any]) -> None:
+    assert options(*words.split()).arguments == meaning
+
+
+def test_all_that_is_wrong_with_options_is_told_at_once_with_where_it_stands() -> None:
+    with pytest.raises(OptionsError) as told:
+        options(
+            "--devise",
+            "/dev/x",
+            "--frobnicate",
+            "--shm-size=much",
+            "--privileged=maybe",
+            "stray",
+            "-v",
+            "/a",
+            "--ulimit",
+        )
+    assert [problem.partition(";")[0] for problem in told.value.problems] == [
+        "vendor.toml: options: option --devise of docker is not taken",
+        "vendor.toml: options: option --frobnicate of docker is not taken",
+        "vendor.toml: options: --shm-size much: a size is wanted, as in 512m or 32g",
+        "vendor.toml: options: --privileged maybe: true or false is wanted",
+        "vendor.toml: options: 'stray' is no option",
+        "vendor.toml: options: --volume /a: SOURCE:TARGET[:ro] is wanted",
+        "vendor.toml: options: --ulimit: its value is missing",
+    ]
+    assert "did you mean --device or --env?" in str(told.value)
+    assert "allowed are --gpus, --device" in str(told.value)
+
+
+def test_gpus_are_the_leased_ones_whatever_the_option_says() -> None:
+    assert options("--gpus", "all").gpus
+    for value in ("2", "device=0,1", "none"):
+        with pytest.raises(OptionsError, match="all is wanted"):
+            options("--gpus", value)
+
+
+def test_a_working_directory_is_left_out_with_a_word() -> None:
+    assert options("-w", "/x").notes == (
+        "vendor.toml: options: --workdir /x has no effect: ranks run in their log folder",
+    )
+
+
+def test_sharing_with_the_host_is_known() -> None:
+    assert options("--privileged").privileged
+    assert not options("--privileged=false").privileged
+    assert options("--ipc=host", "--pid=host").host_namespaces == ("ipc", "pid")
+    assert options("--ipc=private").host_namespaces == ()
+
+
+# -- names ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vendor(tmp_path: Path) -> Path:
+    """A vendor of one framework and one tuned suite."""
+    folder = tmp_path / "vendors" / "toy"
+    write(folder / "images/frame/Dockerfile", f"FROM {PYTHON}\nCOPY requirements.txt /\n")
+    write(folder / "model-frame/config/config_X1x1x1.py", "")
+    return folder
+
+
+@pytest.fixture
+def wanted(vendor: Path, tmp_path: Path) -> Wanted:
+    needs = write(tmp_path / "suites/model/frame/requirements.txt", "pip\n")
+    image = Image(folder=vendor / "images/frame", extras=vendor / "model-frame", options_by="toy's options")
+    return Wanted("frame", (needs,), image=image)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def with_image(wanted: Wanted, **changes: Any) -> Wanted:
+    return replace(wanted, image=replace(wanted.image or Image(), **changes))
+
+
+def test_an_image_is_named_by_its_content(wanted: Wanted, vendor: Path) -> None:
+    name = image_name(wanted)
+    assert name.startswith("flagperf-toy-frame:")
+    assert image_name(wanted) == name
+    write(vendor / "images/frame/patch.diff", "")
+    patched = image_name(wanted)
+    write(wanted.requirements[0], "pip>1\n")
+    needing = image_name(wanted)
+    elsewhere = image_name(replace(wanted, pip_source="https://mirror.example/simple"))
+    assert len({name, patched, needing, elsewhere}) == 4
+
+
+def test_names_are_such_as_docker_takes(tmp_path: Path) -> None:
+    file = write(tmp_path / "vendors/Big.Co/images/PyTorch_1.13+cu/Dockerfile", "FROM x\n")
+    name = image_name(Wanted("frame", image=Image(folder=file.parent)))
+    assert name.startswith("flagperf-big.co-pytorch_1.13-cu:")
+
+
+def test_a_given_image_is_taken_by_its_name(wanted: Wanted) -> None:
+    assert image_name(with_image(wanted, image="theirs:1")) == "theirs:1"
+
+
+def test_the_requirements_of_all_suites_are_beside_the_dockerfile(wanted: Wanted, vendor: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "suites/other/frame/requirements.txt", "numpy==2\n")
+    own = write(vendor / "model-frame/config/requirements.txt", "fused\n")
+    recipe = vendor_recipe(replace(wanted, requirements=(*wanted.requirements, other, own)))
+    assert recipe.files["requirements.txt"] == (0o644, b"numpy==2\npip\n")
+
+
+def test_a_case_that_adds_nothing_has_no_layer_of_its_own(wanted: Wanted, vendor: Path) -> None:
+    assert case_recipe(wanted, "base", "id") is None
+    write(vendor / "model-frame/config/environment_variables.sh", "export A=1\n")
+    assert case_recipe(wanted, "base", "id") is None
+
+
+def test_a_cases_layer_depends_on_its_files_and_on_what_it_goes_on(wanted: Wanted, vendor: Path) -> None:
+    write(vendor / "model-frame/config/requirements.txt", "fused\n")
+    one, other = case_recipe(wanted, "base", "id"), case_recipe(wanted, "base", "id of a newer one")
+    assert one is not None
+    assert other is not None
+    assert one.name.startswith("flagperf-toy-model-frame:")
+    assert one.name != other.name
+    write(vendor / "model-frame/config/environment_variables.sh", "export A=1\n")
+    sourcing = case_recipe(wanted, "base", "id")
+    assert sourcing is not None
+    assert sourcing.name != one.name
+    assert b". ./config/environment_variables.sh" in sourcing.files["Dockerfile"][1]
+
+
+def test_credentials_never_get_into_an_image(wanted: Wanted) -> None:
+    with pytest.raises(RuntimeSetupError) as told:
+        image_name(replace(wanted, pip_source="https://me:s3cret@mirror.example/simple"))
+    assert "mirror.example" in str(told.value)
+    assert "s3cret" not in str(told.value)
+
+
+def test_a_missing_dockerfile_is_named(wanted: Wanted, vendor: Path) -> None:
+    with pytest.raises(RuntimeSetupError, match=r"none/Dockerfile is not there; write one, or name an image"):
+        image_name(with_image(wanted, folder=vendor / "images/none"))
+
+
+def test_docker_is_imported_only_when_it_is_used() -> None:
+    script = (
+        "import sys; from pytest_flagperf.runtime import runtimes; runtimes(); "
+        "print(*sorted({'docker', 'requests'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+# -- the engine that is not there -------------------------------------------------------------------------
+
+
+def test_an_engine_that_is_not_there_is_told_from_one_that_does_not_run(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="Docker is not installed, or not started"):
+        Engine(str(tmp_path / "none.sock")).version()
+    with silent_socket(tmp_path / "dead.sock"):
+        pass
+    with pytest.raises(EngineError, match="nobody listens on"):
+        Engine(str(tmp_path / "dead.sock")).version()
+
+
+def test_an_engine_that_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    with silent_socket(tmp_path / "mute.sock"), pytest.raises(EngineError, match=r"did not answer within 0\.2 s"):
+        Engine(str(tmp_path / "mute.sock"), answer_s=0.2).version()
+
+
+def silent_socket(path: Path) -> Any:
+    import socket
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    return listener
+
+
+# -- on a host's engine -----------------------------------------------------------------------------------
+
+
+class Near(LocalHost):
+    """A lab's host whose engine's socket is reached through its file system: connections are tested elsewhere."""
+
+    here = False
+
+    def __init__(self, host: LabHost, user: str = "root") -> None:
+        from tests.lab.lab import PYTHON as PYTHON_THERE
+
+        super().__init__(host.name)
+        self.python = str(PYTHON_THERE)
+        self.lab, self.user = host, user
+
+    def forward(self, path: str) -> str:
+        return str(self.lab.root / "run/docker.sock")
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        become = ["runuser", "-u", self.user, "--"] if self.user != "root" else []
+        done = self.lab.run([*become, *argv], input=stdin, timeout=timeout_s, env=env, check=False)
+        return Completed(tuple(argv), done.returncode, done.stdout.encode(), done.stderr)
+
+
+@pytest.fixture(scope="module")
+def near(lab: Lab) -> Near:
+    """A host with an engine and an image that has a Python."""
+    (host,) = lab.hosts(1)
+    host.docker()
+    tar = write_bytes(host.root / "tmp/build/python.tar", python_files())
+    write(tar.parent / "Dockerfile", f"FROM {BASE}\nADD python.tar /\n")
+    host.run(
+        ["docker", "build", "--quiet", "--network=host", "--tag", PYTHON, "/tmp/build"], env={"DOCKER_BUILDKIT": "0"}
+    )
+    return Near(host)
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def far(near: Near) -> Engine:
+    return Engine(near.forward(engine.SOCKET))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+Start = Callable[..., str]
+
+
+@pytest.fixture
+def start(near: Near, far: Engine, wanted: Wanted, cache: Path) -> Iterator[Start]:
+    """Prepare, create and start a container of that argv; its id. Removed afterwards."""
+    made: list[str] = []
+
+    def starting(*argv: str, mounts: Sequence[Mount] = (), words: str = "", log_dir: str = "/tmp") -> str:
+        asked = with_image(wanted, options=tuple(words.split()))
+        interpreter = prepare(near, asked, quiet)
+        assert interpreter.container is not None
+        told = interpreter.container.create(
+            near, f"test-{len(made)}", argv=argv, mounts=mounts, devices=[0], labels={"flagperf.log_dir": log_dir}
+        )
+        assert told["socket"] == engine.SOCKET
+        made.append(told["id"])
+        far.start(made[-1])
+        return made[-1]
+
+    yield starting
+    for container in made:
+        far.remove(container)
+    assert near.lab.containers() == []
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def ended(far: Engine, container: str, timeout_s: float = 30) -> engine.State:
+    deadline = time.monotonic() + timeout_s
+    while (state := far.state(container)).running:
+        assert time.monotonic() < deadline, "still running"
+        time.sleep(0.02)
+    return state
+
+
+BACKEND = """
+import os, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    info, name = "fused-1.0.dist-info", "fused-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
+        wheel.writestr("fused.py", "SOURCE = %r" % os.environ["EXTENSION_SOURCE_DIR"])
+        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: fused\\nVersion: 1.0\\n")
+        wheel.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "/RECORD", "")
+    return name
+"""
+
+
+def add_csrc(vendor: Path) -> None:
+    """An extension that needs no compiler and no setuptools; that there is a setup.py is what counts."""
+    write(vendor / "model-frame/csrc/setup.py", "")
+    write(vendor / "model-frame/csrc/backend.py", BACKEND)
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    write(vendor / "model-frame/csrc/pyproject.toml", project)
+
+
+def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
+    near: Near, far: Engine, wanted: Wanted, vendor: Path, cache: Path
+) -> None:
+    add_csrc(vendor)
+    said: list[str] = []
+    first = prepare(near, wanted, said.append)
+    assert first.details["fused"] == "1.0"
+    assert first.details["image"].startswith("flagperf-toy-model-frame:")
+    assert first.details["image_id"] == (far.image(first.details["image"]) or {})["Id"]
+    assert first.details["python"].startswith("3.")
+    assert any(line.startswith("building flagperf-toy-frame:") for line in said)
+    assert any("Successfully installed fused" in line for line in said)
+    again: list[str] = []
+    second = prepare(near, wanted, again.append)
+    assert (second.python, second.details) == (first.python, first.details)
+    assert again == []
+    assert near.lab.containers() == []
+
+
+def test_of_several_who_want_an_image_one_builds_it(near: Near, wanted: Wanted, vendor: Path, cache: Path) -> None:
+    write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
+    said: list[str] = []
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: prepare(near, wanted, said.append).details["image_id"], range(3)))
+    assert len(set(found)) == 1
+    assert said.count("built") == 1
+    assert sum(line.startswith("another run gets") for line in said) == 2
+
+
+def test_a_build_that_fails_tells_its_last_lines_and_what_to_do(
+    near: Near, wanted: Wanted, vendor: Path, cache: Path
+) -> None:
+    steps = "RUN seq 100\nRUN echo no compiler here >&2; exit 3\n"
+    file = write(vendor / "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
+    with pytest.raises(RuntimeSetupError) as told:
+        prepare(near, wanted, quiet)
+    text = str(told.value)
+    assert "  no compiler here" in text
+    assert "returned a non-zero code: 3" in text
+    assert f"mend {file}" in text
+    assert len(text.splitlines()) <= 18
+    assert near.lab.containers() == []
+
+
+def test_a_dockerfile_that_cannot_be_read_is_a_failed_build(
+    near: Near, wanted: Wanted, vendor: Path, cache: Path
+) -> None:
+    write(vendor / "images/frame/Dockerfile", "FORM x\n")
+    with pytest.raises(RuntimeSetupError, match=r"(?s)docker build failed.*FORM"):
+        prepare(near, wanted, quiet)
+
+
+def test_an_image_that_lacks_what_suites_need_is_refused(near: Near, wanted: Wanted, cache: Path) -> None:
+    write(wanted.requirements[0], "pip\nNot_there>=1\n")
+    with pytest.raises(RuntimeSetupError, match=r"lacks Not_there, which frame suites need"):
+        prepare(near, wanted, quiet)
+
+
+def test_a_given_image_is_taken_as_it_is(near: Near, wanted: Wanted, cache: Path) -> None:
+    said: list[str] = []
+    found = prepare(near, with_image(wanted, image=PYTHON), said.append)
+    assert found.details["image"] == PYTHON
+    assert said == ["looking into the image"]
+
+
+def test_a_given_image_gets_the_cases_own_layer(near: Near, wanted: Wanted, vendor: Path, cache: Path) -> None:
+    add_csrc(vendor)
+    assert prepare(near, with_image(wanted, image=PYTHON), quiet).details["fused"] == "1.0"
+
+
+def test_a_given_image_that_is_nowhere_is_named(near: Near, wanted: Wanted, cache: Path) -> None:
+    name = "127.0.0.1:9/nobody/nothing:1"
+    with pytest.raises(RuntimeSetupError, match=f"the image {name} is not there and cannot be pulled: .*docker login"):
+        prepare(near, with_image(wanted, image=name), quiet)
+
+
+def test_an_image_without_python_is_told(near: Near, wanted: Wanted, cache: Path) -> None:
+    with pytest.raises(RuntimeSetupError, match=r"python3 does not work in the image"):
+        prepare(near, with_image(wanted, image=BASE), quiet)
+    assert near.lab.containers() == []
+
+
+def test_what_an_entrypoint_prints_disturbs_nobody(near: Near, wanted: Wanted, vendor: Path, cache: Path) -> None:
+    banner = f"FROM {PYTHON}\n" + 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'
+    write(vendor / "images/frame/Dockerfile", banner)
+    assert prepare(near, wanted, quiet).details["python"].startswith("3.")
+
+
+def test_a_container_sees_what_it_may(start: Start, far: Engine, near: Near, tmp_path: Path) -> None:
+    near.lab.run(["mkdir", "-p", "/tmp/log", "/tmp/data"])
+    script = (
+        "import os\n"
+        "print(os.getcwd(), os.environ['A'], os.statvfs('/dev/shm').f_frsize * os.statvfs('/dev/shm').f_blocks >> 20)\n"
+        "open('written', 'w')\n"
+        "try:\n    open('/data/x', 'w')\nexcept OSError as error:\n    print(error.strerror)\n"
+    )
+    container = start(
+        "python3",
+        "-c",
+        script,
+        mounts=[Mount("/tmp/log", "/tmp/log", read_only=False), Mount("/tmp/data", "/data")],
+        words="--env A=1 --shm-size 16m",
+        log_dir="/tmp/log",
+    )
+    assert ended(far, container).exit_code == 0, far.logs(container)
+    assert far.logs(container) == "/tmp/log 1 16\nRead-only file system\n"
+    assert (near.lab.root / "tmp/log/written").exists()
+    told = far.inspect(container)["HostConfig"]
+    assert (told["Privileged"], told["PidMode"], told["IpcMode"]) == (False, "", "private")
+    assert (told["NetworkMode"], told["LogConfig"]["Config"]["max-size"]) == ("host", "1m")
+
+
+def test_a_folder_that_is_not_there_is_not_made(start: Start) -> None:
+    with pytest.raises(RuntimeSetupError, match=r"Docker refused: .*/nowhere"):
+        start("true", mounts=[Mount("/nowhere", "/data")])
+
+
+def test_over_its_memory_limit_a_container_says_so(start: Start, far: Engine) -> None:
+    container = start("python3", "-c", "b'x' * (1 << 29)", words="--memory 64m --memory-swap 64m")
+    state = ended(far, container)
+    assert state.oom_killed
+    assert state.sentence == "went over its memory limit (exit code 137)"
+
+
+def test_a_killed_container_says_so(start: Start, far: Engine) -> None:
+    container = start("sleep", "60")
+    assert far.state(container).pid > 0
+    far.kill(container)
+    assert ended(far, container).sentence == "was killed (exit code 137)"
+
+
+def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: Engine) -> None:
+    container = start("sleep", "60")
+    (found,) = far.labelled("flagperf.log_dir=/tmp")
+    assert (found.id, found.running) == (container, True)
+    assert [each.id for each in far.labelled("flagperf.log_dir")] == [container]
+    assert far.labelled("flagperf.log_dir=/other") == []
+    assert far.remove(container)
+    assert not far.remove(container)
+    with pytest.raises(NoSuchContainerError):
+        far.state(container)
+
+
+def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wanted: Wanted, cache: Path) -> None:
+    plain = prepare(near, wanted, quiet).details
+    assert "privileged" not in plain
+    assert "host_namespaces" not in plain
+    asked = with_image(wanted, options=("--privileged", "--ipc=host"))
+    assert prepare(near, asked, quiet).details["privileged"] == "toy's options"
+    named = prepare(near, with_image(asked, privileged_by="vendors/toy/vendor.toml"), quiet).details
+    assert named["privileged"] == "vendors/toy/vendor.toml"
+    assert named["host_namespaces"] == "ipc: toy's options"
+
+
+def test_only_the_leased_devices_are_asked_for(near: Near, far: Engine, wanted: Wanted, cache: Path) -> None:
+    made = prepare(near, with_image(wanted, options=("--gpus", "all")), quiet).container
+    assert made is not None
+    told = made.create(near, "leased", argv=["true"], mounts=[], devices=[4, 6], labels={"flagperf.log_dir": "/tmp"})
+    try:
+        (request,) = far.inspect(told["id"])["HostConfig"]["DeviceRequests"]
+        assert (request["DeviceIDs"], request["Count"]) == (["4", "6"], 0)
+        assert told["devices"] == [0, 1], "as they are numbered in there"
+    finally:
+        far.remove(told["id"])
+
+
+def test_an_environment_file_is_sourced_in_the_container(
+    near: Near, wanted: Wanted, tmp_path: Path, cache: Path
+) -> None:
+    file = write(tmp_path / "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
+    found = prepare(near, replace(wanted, environment_file=file), quiet)
+    assert found.env == {"FUSED": "it is\non", "SHELL_OF": "environment_variables.sh"}
+    kept = list(cache.glob("images/*.json"))
+    assert [each.stat().st_mode & 0o777 for each in kept] == [0o600], "it may hold keys"
+
+
+def test_who_may_not_use_docker_is_told_how_they_may(
+    near: Near, wanted: Wanted, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near.lab.add_user("bench")
+    visitor = Near(near.lab, "bench")
+    monkeypatch.setattr(visitor, "forward", lambda path: "/nonexistent/what/a/refused/forwarding/leads/to.sock")
+    with pytest.raises(RuntimeSetupError) as told:
+        prepare(visitor, wanted, quiet)
+    assert f"{near.name}: user bench may not use /var/run/docker.sock" in str(told.value)
+    assert "sudo usermod -aG" in str(told.value)
