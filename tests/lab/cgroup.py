@@ -85,9 +85,16 @@ class Cgroup:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(OSError):
-                self.freeze(False)  # what is frozen does not even die
+            self._thaw_all()
             time.sleep(0.01)
+
+    def _thaw_all(self) -> None:
+        """What is frozen does not even die; to thaw a group does not thaw a frozen one below it."""
+        for name, word in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+            for folder in self.folders.values():
+                for file in folder.rglob(name):
+                    with contextlib.suppress(OSError):
+                        file.write_text(word)
 
     def remove(self) -> None:
         for folder in self.folders.values():

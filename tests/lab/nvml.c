@@ -206,6 +206,10 @@ TEXT(GetSerial, serial)
 GET(GetIndex, unsigned, (int64_t)(uintptr_t)handle - 1)
 GET(GetMinorNumber, unsigned, (int64_t)(uintptr_t)handle - 1)
 PICK(GetTemperature, unsigned, which == 0 ? d.temperature : -1)
+typedef struct { unsigned version, sensor; int temperature; } Temperature;
+int nvmlDeviceGetTemperatureV(void *handle, Temperature *out) {
+    return nvmlDeviceGetTemperature(handle, out->sensor, (unsigned *)&out->temperature);
+}
 PICK(GetTemperatureThreshold, unsigned, which == 0 ? 95 : 90)
 GET(GetPowerUsage, unsigned, d.power_mw < 0 ? -1 : (int64_t)llround(power_mw(&d)))
 GET(GetTotalEnergyConsumption, unsigned long long, d.power_mw < 0 ? -1 : (int64_t)energy_mj(&d))

@@ -87,6 +87,8 @@ def claim() -> tuple[Place, int]:
             if place.folder.exists() or _routed(place):
                 continue
             remove(place)  # a bridge without a folder belongs to nobody
+            if traces(place):
+                continue  # something does not die: leave it alone
             place.disks.mkdir(parents=True, mode=0o700)
             lock = _try_lock(place.folder / "lock")
             assert lock is not None
