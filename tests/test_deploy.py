@@ -10,11 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.cluster import HostError
-from pytest_flagperf.cluster.deploy import ask, stage
+from pytest_flagperf.cluster import HostError, Message
+from pytest_flagperf.cluster.deploy import Code, attach, call_module, open_module, pack, stage, sweep
 from pytest_flagperf.cluster.local import LocalHost
 
 HOST = LocalHost("here")
+CALLED = """
+import json, sys
+request = json.loads(sys.stdin.readline())
+print(json.dumps({"type": "progress", "sentence": "working"}), flush=True)
+if request["op"] == "fail":
+    print(json.dumps({"type": "error", "sentence": "it cannot be done"}), flush=True)
+elif request["op"] == "die":
+    sys.exit("out of luck")
+elif request["op"] == "sleep":
+    sys.stdin.read()
+else:
+    print(json.dumps({"type": "answer", "path": sys.path[0], "argv": sys.argv}), flush=True)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +51,9 @@ def files(root: str) -> set[str]:
 
 
 def test_the_tree_holds_the_driver_and_what_was_asked_for_and_nothing_else(suite: Path) -> None:
-    root = stage(HOST, {"suites/m": suite})
-    assert {path.name for path in Path(root).iterdir()} == {"flagperf_driver", "suites"}
+    root = stage(HOST, pack({"suites/m": suite}))
+    assert {path.name for path in Path(root).iterdir()} == {"flagperf_driver", "suites", "lib"}
+    assert {name for name in files(root) if name.startswith("lib")} == {"lib/pynvml.py"}
     assert {name for name in files(root) if name.startswith("suites")} == {
         "suites/m/pytorch/run.py",
         "suites/m/tool.sh",
@@ -50,28 +64,28 @@ def test_the_tree_holds_the_driver_and_what_was_asked_for_and_nothing_else(suite
 
 
 def test_equal_content_is_staged_once_and_another_content_elsewhere(suite: Path) -> None:
-    first = stage(HOST, {"suites/m": suite})
+    first = stage(HOST, pack({"suites/m": suite}))
     mark = Path(first) / "used"
     mark.touch()
     os.utime(suite / "tool.sh", (1, 1))  # when it was written is not what it holds
-    assert stage(HOST, {"suites/m": suite}) == first
+    assert stage(HOST, pack({"suites/m": suite})) == first
     assert mark.exists()
     (suite / "tool.sh").write_text("#!/bin/sh\nexit 1\n")
-    second = stage(HOST, {"suites/m": suite})
+    second = stage(HOST, pack({"suites/m": suite}))
     assert second != first
     (suite / "tool.sh").rename(suite / "other.sh")
-    assert stage(HOST, {"suites/m": suite}) not in (first, second)
+    assert stage(HOST, pack({"suites/m": suite})) not in (first, second)
 
 
 def test_what_may_be_executed_is_part_of_the_content(suite: Path) -> None:
-    first = stage(HOST, {"suites/m": suite})
+    first = stage(HOST, pack({"suites/m": suite}))
     (suite / "tool.sh").chmod(0o644)
-    assert stage(HOST, {"suites/m": suite}) != first
+    assert stage(HOST, pack({"suites/m": suite})) != first
 
 
 def test_many_who_stage_at_once_get_one_whole_tree(suite: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        roots = set(pool.map(lambda _: stage(HOST, {"suites/m": suite}), range(8)))
+        roots = set(pool.map(lambda _: stage(HOST, pack({"suites/m": suite})), range(8)))
     (root,) = roots
     assert "suites/m/pytorch/run.py" in files(root)
     assert [path.name for path in (tmp_path / "cache" / "code").iterdir()] == [Path(root).name]
@@ -83,13 +97,13 @@ def test_a_link_is_followed_and_a_circle_ends(suite: Path, tmp_path: Path) -> No
     (elsewhere / "shared.py").touch()
     (suite / "linked").symlink_to(elsewhere)
     (suite / "circle").symlink_to(suite)
-    staged = files(stage(HOST, {"suites/m": suite}))
+    staged = files(stage(HOST, pack({"suites/m": suite})))
     assert "suites/m/linked/shared.py" in staged
     assert len(staged) < 100
 
 
 def test_the_staged_driver_runs_with_nothing_else_on_the_path(suite: Path) -> None:
-    root = stage(HOST, {"suites/m": suite})
+    root = stage(HOST, pack({"suites/m": suite}))
     look = "import sys; sys.path.insert(0, sys.argv[1]); import flagperf_driver.perflog as p; print(p.__file__)"
     argv = [sys.executable, "-I", "-S", "-c", look, root]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
@@ -98,13 +112,13 @@ def test_the_staged_driver_runs_with_nothing_else_on_the_path(suite: Path) -> No
 
 def test_a_folder_that_is_not_there_is_named() -> None:
     with pytest.raises(HostError, match="/no/such: no such folder, wanted on the hosts as suites/m"):
-        stage(HOST, {"suites/m": Path("/no/such")})
+        pack({"suites/m": Path("/no/such")})
 
 
 def test_a_host_that_cannot_says_why(suite: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(HostError, match=r"here: stage by .* failed with 1: .*(File exists|Not a directory)"):
-        stage(HOST, {"suites/m": suite})
+    with pytest.raises(HostError, match=r"here: the code by .* failed with 1: .*(File exists|Not a directory)"):
+        stage(HOST, pack({"suites/m": suite}))
 
 
 def test_the_sweep_ends_what_runs_for_a_log_folder_and_nothing_else(tmp_path: Path) -> None:
@@ -117,7 +131,63 @@ def test_the_sweep_ends_what_runs_for_a_log_folder_and_nothing_else(tmp_path: Pa
         return process
 
     with sleeper("a") as one, sleeper("ab") as other:
-        swept = ask(HOST, "sweep", str(tmp_path / "a"))["swept"]
+        swept = sweep(HOST, str(tmp_path / "a"))
         assert len(swept) == 1
         assert f"(pid {one.pid})" in swept[0]
         assert (one.wait(5), other.poll()) == (-9, None)
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> Code:
+    (tmp_path / "called.py").write_text(CALLED)
+    return pack({"called.py": tmp_path / "called.py"})
+
+
+def test_a_module_is_called_and_answers(called: Code) -> None:
+    told: list[Message] = []
+    for _ in range(2):  # the code is there the second time
+        answer = call_module(HOST, called, "called", {"op": "go"}, timeout_s=20, on_message=told.append)
+        assert answer == {"path": stage(HOST, called), "argv": [f"{answer['path']}/called.py"]}
+    assert told == [{"type": "progress", "sentence": "working"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("op", "says"),
+    [
+        ("fail", "^here: it cannot be done$"),
+        ("die", "here: called by .* failed with 1: out of luck"),
+        ("sleep", "here: called did not answer in time"),
+    ],
+)
+def test_a_call_that_fails_says_why(called: Code, op: str, says: str) -> None:
+    with pytest.raises(HostError, match=says):
+        call_module(HOST, called, "called", {"op": op}, timeout_s=1)
+
+
+def test_a_module_that_is_not_there_is_named(called: Code) -> None:
+    with pytest.raises(HostError, match="No module named nowhere"):
+        call_module(HOST, called, "nowhere", {}, timeout_s=20)
+
+
+def test_a_conversation_goes_on_after_the_code_was_handed_over(called: Code) -> None:
+    channel = open_module(HOST, called, "called")
+    channel.send({"op": "go"})
+    assert channel.receive(20) == {"type": "progress", "sentence": "working"}
+    assert (channel.receive(20) or {})["type"] == "answer"
+    assert channel.close() == 0
+
+
+def test_the_cost_of_code_that_is_there_is_its_digest(called: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage(HOST, called)
+    assert stage(HOST, Code(called.digest, b"not asked for")) == stage(HOST, called)
+    with pytest.raises(HostError, match="zlib"):  # as it would be
+        stage(HOST, Code("0" * 32, b"asked for"))
+
+
+def test_where_no_agent_is_attaching_says_what_the_last_one_left(tmp_path: Path) -> None:
+    (tmp_path / "agent.json").write_text('{"state": "ended", "why": "its lease was over"}\n')
+    channel = attach(HOST, str(tmp_path))
+    assert channel.receive(20) is None
+    assert channel.close() == 1
+    assert channel.complaint().startswith(f"no agent listens in {tmp_path} (No such file or directory); ")
+    assert "its lease was over" in channel.complaint()

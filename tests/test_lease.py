@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -11,37 +12,36 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_flagperf.cluster.lease import LeaseError, default_directory, holders, lease, owner
+from flagperf_driver.node.lease import Lease, LeaseError, default_directory, holders, open_lock, owner
+from flagperf_driver.node.lease import take as attempt
 
 HOLDER = """
-import sys, time
+import sys
 from pathlib import Path
-from pytest_flagperf.cluster.lease import lease, owner
-wanted, whole, directory, agent = int(sys.argv[1]), sys.argv[2] == "host", Path(sys.argv[3]), sys.argv[4]
-said = lambda who: print("WAITS " + who, flush=True)
-with lease(wanted, candidates=range(4), whole_host=whole, owner=owner(case=sys.argv[5]), directory=directory,
-           on_wait=said) as held:
-    if agent == "agent":
-        import subprocess
-        child = subprocess.Popen(["sleep", "300"], pass_fds=held.fds, start_new_session=True,
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        print("AGENT", child.pid, flush=True)
-    print("HAS", *held.devices, flush=True)
-    sys.stdin.read()
+from flagperf_driver.node.lease import owner, take
+wanted, whole, directory, janitor = int(sys.argv[1]), sys.argv[2] == "host", Path(sys.argv[3]), sys.argv[4]
+held = take(wanted, candidates=range(4), whole_host=whole, owner=owner(case=sys.argv[5]), directory=directory)
+if janitor == "janitor":
+    import subprocess
+    child = subprocess.Popen(["sleep", "300"], pass_fds=held.fds, start_new_session=True,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    print("JANITOR", child.pid, flush=True)
+print("HAS", *held.devices, flush=True) if held else print("NOTHING", flush=True)
+sys.stdin.read()
 """
 
 
 class Holder:
     """Another process that takes a lease and keeps it until told to end."""
 
-    def __init__(self, directory: Path, wanted: int, how: str = "device", agent: str = "-", case: str = "c") -> None:
-        argv = [sys.executable, "-c", HOLDER, str(wanted), how, str(directory), agent, case]
+    def __init__(self, directory: Path, wanted: int, how: str = "device", janitor: str = "-", case: str = "c") -> None:
+        argv = [sys.executable, "-c", HOLDER, str(wanted), how, str(directory), janitor, case]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def line(self) -> str:
@@ -73,9 +73,16 @@ def started(directory: Path) -> Iterator[Any]:
         yield start
 
 
-def take(directory: Path, wanted: int, how: str = "device", **more: Any) -> Any:
-    options = {"candidates": range(4), "owner": owner(), "timeout_s": 0, **more}
-    return lease(wanted, whole_host=how == "host", directory=directory, **options)
+@contextmanager
+def take(directory: Path, wanted: int, how: str = "device", **more: Any) -> Iterator[Lease]:
+    options = {"candidates": range(4), "owner": owner(), **more}
+    held = attempt(wanted, whole_host=how == "host", directory=directory, **options)
+    if held is None:
+        raise LeaseError("; ".join(holders(directory)))
+    try:
+        yield held
+    finally:
+        held.release()
 
 
 def free(directory: Path, wanted: int, how: str = "device") -> bool:
@@ -84,6 +91,13 @@ def free(directory: Path, wanted: int, how: str = "device") -> bool:
             return True
     except LeaseError:
         return False
+
+
+def becomes_free(directory: Path, wanted: int, within_s: float = 5) -> bool:
+    deadline = time.monotonic() + within_s
+    while not free(directory, wanted) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return free(directory, wanted)
 
 
 def test_leases_at_the_same_time_have_different_devices(directory: Path) -> None:
@@ -128,14 +142,11 @@ def test_the_whole_machine_still_counts_its_devices(directory: Path) -> None:
 def test_who_must_wait_is_told_who_holds_what(directory: Path, started: Any) -> None:
     holder = started(3, case="glm:pytorch:X:1:3:1")
     assert holder.line() == "HAS 0 1 2"
-    told: list[str] = []
-    wait = take(directory, 2, on_wait=told.append, timeout_s=0.3)
-    with pytest.raises(LeaseError, match="no devices in time: device0 is held by"), wait:
-        pass
-    assert len(told) == 1  # not with every look
-    assert f"device2 is held by pid {holder.process.pid}, user " in told[0]
-    assert "case glm:pytorch:X:1:3:1" in told[0]
-    assert "device3" not in told[0]
+    told = holders(directory)
+    assert [line.split(" is held by ")[0] for line in told] == ["device0", "device1", "device2"]
+    assert f"device2 is held by pid {holder.process.pid}, user " in told[2]
+    assert "case glm:pytorch:X:1:3:1" in told[2]
+    assert f"agent {holder.process.pid}" in told[2]
 
 
 def test_a_holder_of_the_machine_is_named_too(directory: Path, started: Any) -> None:
@@ -151,58 +162,35 @@ def test_a_killed_holders_devices_are_free_at_once(directory: Path, started: Any
     assert holder.line() == "HAS 0 1 2 3"
     assert not free(directory, 1)
     holder.process.send_signal(signal.SIGKILL)
-    with take(directory, 4, timeout_s=5) as held:
-        assert held.devices == (0, 1, 2, 3)
+    assert becomes_free(directory, 4)
 
 
-def test_a_killed_holders_devices_stay_taken_while_its_agent_lives(directory: Path, started: Any) -> None:
-    holder = started(2, agent="agent")
-    agent = int(holder.line().split()[1])
+def test_a_killed_agents_devices_stay_taken_while_its_janitor_is_at_work(directory: Path, started: Any) -> None:
+    holder = started(2, janitor="janitor")
+    janitor = int(holder.line().split()[1])
     assert holder.line() == "HAS 0 1"
     holder.kill()
     try:
         assert not free(directory, 4)
-        assert "a process that has ended while its ranks have not yet" in holders(directory)[0]
+        assert "whose agent has ended while its ranks have not yet" in holders(directory)[0]
     finally:
-        os.kill(agent, signal.SIGKILL)
-    with take(directory, 4, timeout_s=5):
-        pass
-
-
-def test_two_who_wait_both_get_their_turn(directory: Path, started: Any) -> None:
-    first = started(4)
-    assert first.line() == "HAS 0 1 2 3"
-    second, third = started(2), started(2)
-    assert second.line().startswith("WAITS device0 is held by")
-    assert third.line().startswith("WAITS")
-    first.end()
-    assert {second.line(), third.line()} == {"HAS 0 1", "HAS 2 3"}
-
-
-def test_who_wants_the_whole_machine_is_not_passed_by_small_ones_for_ever(directory: Path, started: Any) -> None:
-    small = started(1)
-    assert small.line() == "HAS 0"
-    whole = started(4, "host")
-    assert whole.line().startswith("WAITS")
-    late = started(1)  # there are free devices, but it came later
-    assert late.line().startswith("WAITS")
-    small.end()
-    assert whole.line() == "HAS 0 1 2 3"
-    whole.end()
-    assert late.line() == "HAS 0"
+        os.kill(janitor, signal.SIGKILL)
+    assert becomes_free(directory, 4)
 
 
 def test_many_processes_never_share_a_device(directory: Path, tmp_path: Path) -> None:
     text = (
         "import sys, time, os; from pathlib import Path\n"
-        "from pytest_flagperf.cluster.lease import lease, owner\n"
-        "for _ in range(5):\n"
-        "    directory = Path(sys.argv[1])\n"
-        "    with lease(2, candidates=range(4), whole_host=False, owner=owner(), directory=directory) as l:\n"
-        "        marks = [Path(sys.argv[2], str(d)) for d in l.devices]\n"
-        "        for m in marks: os.close(os.open(m, os.O_CREAT | os.O_EXCL))\n"
-        "        time.sleep(0.01)\n"
-        "        for m in marks: m.unlink()\n"
+        "from flagperf_driver.node.lease import take, owner\n"
+        "held = 0\n"
+        "while held < 5:\n"
+        "    l = take(2, candidates=range(4), whole_host=False, owner=owner(), directory=Path(sys.argv[1]))\n"
+        "    if l is None: time.sleep(0.002); continue\n"
+        "    marks = [Path(sys.argv[2], str(d)) for d in l.devices]\n"
+        "    for m in marks: os.close(os.open(m, os.O_CREAT | os.O_EXCL))\n"
+        "    time.sleep(0.01)\n"
+        "    for m in marks: m.unlink()\n"
+        "    l.release(); held += 1\n"
     )
     argv = [sys.executable, "-c", text, str(directory), str(tmp_path)]
     many = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(4)]
@@ -287,17 +275,22 @@ def test_the_record_says_who_holds_it(directory: Path) -> None:
     assert (record["pid"], record["case"]) == (os.getpid(), "x")
 
 
-def test_an_error_in_the_body_gives_the_devices_back(directory: Path) -> None:
-    with pytest.raises(ValueError, match="mine"), take(directory, 4):
-        raise ValueError("mine")
-    assert free(directory, 4)
-
-
-def test_a_deadline_is_kept(directory: Path) -> None:
+def test_an_attempt_never_waits(directory: Path) -> None:
     started = time.monotonic()
-    with take(directory, 4), pytest.raises(LeaseError), take(directory, 1, timeout_s=0.5):
-        pass
-    assert 0.5 <= time.monotonic() - started < 3
+    with take(directory, 4):
+        assert not free(directory, 1)
+    assert time.monotonic() - started < 2
+
+
+def test_a_line_can_be_stood_in_beside_the_devices(directory: Path) -> None:
+    first, second = open_lock(directory, "line-x"), open_lock(directory, "line-x")
+    fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert free(directory, 4)
+    os.close(first)
+    fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(second)
 
 
 def test_the_folder_is_one_for_all_unless_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

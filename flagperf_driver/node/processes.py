@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+# Where memory runs out the kernel takes a rank, whose end is told with its cause, and not the one who tells.
+_FIRST_TO_GO = "500"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -22,9 +25,9 @@ def spawn(
     parent = os.getpid()
 
     def settle() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the call
-            os._exit(1)
+        die_with(parent)
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
         if cpus:
             with suppress(OSError):  # a core that was taken away meanwhile is no reason not to run
                 os.sched_setaffinity(0, cpus)
@@ -40,6 +43,13 @@ def spawn(
             start_new_session=True,
             preexec_fn=settle,  # safe: this process has one thread
         )
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when ``parent``, whose child it is, dies."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the call
+        os._exit(1)
 
 
 def adopt_orphans() -> None:
@@ -113,18 +123,59 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, 0)
 
 
+class Errand:
+    """A call that may take long, made by a child, so that this process goes on meanwhile.
+
+    The child is a copy of this process, which must have one thread. The answer must be JSON of at most 64 KiB.
+    """
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        parent = os.getpid()
+        self._reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run_errand(call, writer, parent)
+        os.close(writer)
+
+    def ended(self) -> bool:
+        return has_ended(self.pid)
+
+    def answer(self) -> Any:
+        """What the call returned; RuntimeError with what it raised. To be asked once, after the end."""
+        with os.fdopen(self._reader, "rb") as told:
+            os.waitpid(self.pid, 0)
+            answer = json.loads(told.read() or b'{"error": "it was killed"}')
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["value"]
+
+
+def _run_errand(call: Callable[[], Any], writer: int, parent: int) -> None:
+    try:
+        die_with(parent)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            answer = {"value": call()}
+        except Exception as error:  # told to the parent, as a call's would be
+            answer = {"error": str(error) or type(error).__name__}
+        os.write(writer, json.dumps(answer).encode())
+    finally:
+        os._exit(0)
+
+
 class Janitor:
     """A child that does one thing: when this process dies without a word, it kills the sessions told to it.
 
-    The kernel's parent-death signal reaches a rank only, not the rank's own children.
+    The kernel's parent-death signal reaches a rank only, not the rank's own children. Until it is done it holds
+    the locks that this process had when it was born, and nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, locks: Sequence[int] = ()) -> None:
         reader, self._writer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self._writer)
-            _wait_and_clean(reader)
+            _wait_and_clean(reader, locks)
         os.close(reader)
 
     def watch(self, session: int) -> None:
@@ -133,7 +184,13 @@ class Janitor:
     def forget(self, session: int) -> None:
         self._tell(f"-{session}\n")
 
+    def watch_container(self, socket: str, container: str) -> None:
+        """It is removed then."""
+        self._tell("!" + json.dumps([socket, container]) + "\n")
+
     def dismiss(self) -> None:
+        """All is in order: nothing is to be killed."""
+        self._tell(".\n")
         os.close(self._writer)
         _reap(self.pid)
 
@@ -142,25 +199,53 @@ class Janitor:
             os.write(self._writer, word.encode())
 
 
-def _wait_and_clean(reader: int) -> None:
+def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
     try:
         os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):  # a held pipe would hide our parent's death from the controller
-            os.dup2(null, standard)
+        signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+        _let_go(keep={reader, *locks})
         with os.fdopen(reader, "rb") as words:
-            sessions = _follow(words)
+            sessions, containers = _follow(words)
         for session in sessions:
             kill_session(session)
+        for socket, container in containers:
+            _remove(socket, container)
     finally:
         os._exit(0)
 
 
-def _follow(words: Iterator[bytes]) -> set[int]:
+def _let_go(keep: set[int]) -> None:
+    """Close whatever else was inherited: a held pipe would hide our parent's death from the controller."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
+        if int(name) > 2 and int(name) not in keep:
+            with suppress(OSError):
+                os.close(int(name))
+
+
+def _follow(words: Iterator[bytes]) -> tuple[set[int], list[list[str]]]:
+    """Which sessions and containers are to be ended when the words have ended."""
     sessions: set[int] = set()
+    containers: list[list[str]] = []
     for word in words:
-        number = int(word[1:])
-        sessions.add(number) if word.startswith(b"+") else sessions.discard(number)
-    return sessions
+        kind, rest = word[:1], word[1:]
+        if kind == b"+":
+            sessions.add(int(rest))
+        elif kind == b"-":
+            sessions.discard(int(rest))
+        elif kind == b"!":
+            containers.append(json.loads(rest))
+        else:
+            return set(), []
+    return sessions, containers
+
+
+def _remove(socket: str, container: str) -> None:
+    from flagperf_driver.node.engine import Engine, EngineError
+
+    with suppress(EngineError):
+        Engine(socket).remove(container, force=True)

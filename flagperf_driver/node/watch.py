@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterator, Mapping, Sequence
 
 from flagperf_driver import perflog
-from flagperf_driver.heartbeat import DONE, PHASES, Beat, read_heartbeat
+from flagperf_driver.heartbeat import DONE, PHASES, TRAIN, Beat, read_heartbeat
 
 _AT_ONCE = 1 << 22
 _TAIL = 1 << 16
 # A pause of the agent itself (a frozen host, a debugger) is not a rank's silence.
 _LONGEST_TICK_S = 2.0
+_RECENT = 120  # beats by which a rank's pace is judged: a minute of them
+_FEWEST_STEPS = 20
+_SLOW = 1.3
 _SAYS_WHY = re.compile(r"^(Fatal Python error: .|([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception|Interrupt|Exit)\b)")
 
 
@@ -73,12 +76,24 @@ class Pulse:
     path: Path
     beat: Beat | None = None
     idle_s: float = 0.0
+    recent: deque[Beat] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     def read(self, passed_s: float) -> None:
         beat = read_heartbeat(self.path)
         moved = beat is not None and (self.beat is None or beat.beats != self.beat.beats)
         self.idle_s = 0.0 if moved else self.idle_s + min(passed_s, _LONGEST_TICK_S)
         self.beat = beat
+        if moved and beat is not None and beat.phase == TRAIN and beat.step > 0:
+            self.recent.append(beat)
+
+    @property
+    def pace_s(self) -> float | None:
+        """Seconds a step lately; None where there were too few."""
+        if not self.recent:
+            return None
+        first, last = self.recent[0], self.recent[-1]
+        steps = last.step - first.step
+        return (last.time - first.time) / steps if steps >= _FEWEST_STEPS else None
 
     @property
     def step(self) -> int:
@@ -133,6 +148,16 @@ def find_silence(pulses: Mapping[int, Pulse], limits: Limits) -> Silence | None:
     rank = _odd_one(behind)
     kind = "init_timeout" if pulses[rank].step < 1 else "hang"
     return Silence(rank, kind, _silence_sentence(rank, kind, pulses, limits))
+
+
+def find_slow(pulses: Mapping[int, Pulse]) -> dict[str, float]:
+    """The ranks whose steps take longer than most ranks' do, and how many times as long."""
+    paces = {rank: pulse.pace_s for rank, pulse in pulses.items()}
+    known = sorted(pace for pace in paces.values() if pace)
+    if len(known) < 2:
+        return {}
+    usual = known[(len(known) - 1) // 2]
+    return {str(rank): round(pace / usual, 2) for rank, pace in paces.items() if pace and pace > _SLOW * usual}
 
 
 def _odd_one(behind: Mapping[int, Pulse]) -> int:

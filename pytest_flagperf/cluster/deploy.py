@@ -1,32 +1,84 @@
-"""Bring the code that ranks run to a host: once per content, whole or not at all."""
+"""Bring the code that runs on a host to it, once per content, whole or not at all; and run its modules there."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import importlib.util
 import io
-import json
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import flagperf_driver
 
-from . import Host, HostError
+from . import Channel, Host, HostError, Message
 from . import far as _far
 
 _TIMEOUT_S = 120.0
+_PATIENCE_S = 5.0
 _FAR = Path(_far.__file__)
+_READS_DEVICES = "pynvml"  # what the sampler imports there, if there are such devices
 
 cache_root = _far.cache_root
 
 
-def stage(host: Host, trees: Mapping[str, Path]) -> str:
-    """The folder on the host that holds ``flagperf_driver`` and each of ``trees`` under its relative name."""
-    files = dict(_files({"flagperf_driver": Path(flagperf_driver.__file__).parent, **trees}))
-    digest, archive = _pack(files)
-    return str(ask(host, "stage", digest, stdin=archive)["path"])
+@dataclass(frozen=True)
+class Code:
+    """What runs on the hosts: equal content has an equal digest, and is on a host once."""
+
+    digest: str
+    archive: bytes = field(repr=False)  # compressed
+
+
+def pack(trees: Mapping[str, Path]) -> Code:
+    """``flagperf_driver`` and each of ``trees``, a folder or a file, under its relative name."""
+    raw = _archive(dict(_files({**_library(), "flagperf_driver": Path(flagperf_driver.__file__).parent, **trees})))
+    return Code(hashlib.sha256(raw).hexdigest()[:32], zlib.compress(raw, 6))
+
+
+def stage(host: Host, code: Code) -> str:
+    """The folder on the host that holds the code."""
+    with _conversation(host, "stage", code.digest) as channel:
+        return _deliver(host, channel, code, "the code")
+
+
+def open_module(host: Host, code: Code, module: str) -> Channel:
+    """A conversation with one of the code's modules, in an interpreter that sees nothing else."""
+    channel = _far_side(host, "boot", code.digest, module)
+    try:
+        _deliver(host, channel, code, module)
+    except BaseException:
+        channel.close(0.0)
+        raise
+    return channel
+
+
+def call_module(
+    host: Host,
+    code: Code,
+    module: str,
+    request: Message,
+    *,
+    timeout_s: float,
+    on_message: Callable[[Message], None] = lambda _: None,
+) -> dict[str, Any]:
+    """The module's answer to one request; what it says before goes to ``on_message``."""
+    deadline = time.monotonic() + timeout_s
+    with _conversation(host, "boot", code.digest, module) as channel:
+        _deliver(host, channel, code, module)
+        channel.send(request)
+        while (message := _next(host, channel, module, deadline)).get("type") != "answer":
+            if message.get("type") == "error":
+                raise HostError(f"{host.name}: {message.get('sentence')}")
+            on_message(message)
+    return {name: value for name, value in message.items() if name != "type"}
 
 
 _RUN_MODULE = (
@@ -40,26 +92,80 @@ def module_argv(python: str, code_root: str, module: str) -> list[str]:
     return [python, "-I", "-S", "-c", _RUN_MODULE, code_root, module]
 
 
-def ask(host: Host, *words: str, stdin: bytes = b"") -> dict[str, Any]:
-    """Have a bare host do one of the things in far.py."""
-    argv = [host.python, "-I", "-S", "-c", _FAR.read_text("utf-8"), *words]
-    done = host.run(argv, timeout_s=_TIMEOUT_S, stdin=stdin)
+def ask(host: Host, *words: str) -> dict[str, Any]:  # until round/ speaks to agents only
+    raise HostError(f"{host.name}: {words[0]} is asked of an agent now")
+
+
+def sweep(host: Host, log_dir: str) -> list[str]:
+    """End what still runs for the round that logged there, and name it; there should be nothing."""
+    with _conversation(host, "sweep", log_dir) as channel:
+        said = _next(host, channel, "sweep", time.monotonic() + _TIMEOUT_S)
+    return [str(line) for line in said["swept"]]
+
+
+def attach(host: Host, log_dir: str) -> Channel:
+    """A connection to the agent that runs already and logs there, as if it had just been started."""
+    return _far_side(host, "attach", log_dir)
+
+
+def _far_side(host: Host, *words: str) -> Channel:
+    return host.open([host.python, "-I", "-S", "-c", _FAR.read_text("utf-8"), *words])
+
+
+@contextmanager
+def _conversation(host: Host, *words: str) -> Iterator[Channel]:
+    channel = _far_side(host, *words)
     try:
-        answer = json.loads(done.out)
-    except ValueError:
-        answer = None
-    if done.code != 0 or not isinstance(answer, dict):
-        said = done.err.strip().splitlines()[-1:] or ["it said nothing"]
-        raise HostError(f"{host.name}: {words[0]} by {host.python} failed with {done.code}: {said[0]}")
-    return answer
+        yield channel
+    except BaseException:
+        channel.close(0.0)
+        raise
+    channel.close(_PATIENCE_S)
+
+
+def _deliver(host: Host, channel: Channel, code: Code, module: str) -> str:
+    """Hand the code over if the host has not got it; where it is."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while (said := _next(host, channel, module, deadline)).get("type") != "ready":
+        if said.get("type") == "need":
+            channel.send({"op": "code", "archive": base64.b64encode(code.archive).decode()})
+    return str(said["path"])
+
+
+def _next(host: Host, channel: Channel, module: str, deadline: float) -> Message:
+    try:
+        message = channel.receive(max(0.0, deadline - time.monotonic()))
+    except TimeoutError as late:
+        raise HostError(f"{host.name}: {module} did not answer in time") from late
+    if message is None:
+        code = channel.close(_PATIENCE_S)
+        said = channel.complaint().strip().splitlines()[-1:] or ["it said nothing"]
+        raise HostError(f"{host.name}: {module} by {host.python} failed with {code}: {said[0]}")
+    return message
+
+
+# -- packing -----------------------------------------------------------------------------------------------
+
+
+def _library() -> dict[str, Path]:
+    """What the far side imports that is not Python's: read from our environment, for it is all Python."""
+    found = importlib.util.find_spec(_READS_DEVICES)
+    if found is None or found.origin is None:
+        return {}
+    origin = Path(found.origin)
+    if found.submodule_search_locations:
+        return {f"lib/{_READS_DEVICES}": origin.parent}
+    return {f"lib/{origin.name}": origin}
 
 
 def _files(trees: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
     for prefix, root in sorted(trees.items()):
-        if not root.is_dir():
+        if root.is_file():
+            yield prefix, root
+        elif root.is_dir():
+            yield from ((f"{prefix}/{path.relative_to(root).as_posix()}", path) for path in _walk(root))
+        else:
             raise HostError(f"{root}: no such folder, wanted on the hosts as {prefix}")
-        for path in _walk(root):
-            yield f"{prefix}/{path.relative_to(root).as_posix()}", path
 
 
 def _walk(root: Path) -> Iterator[Path]:
@@ -74,8 +180,8 @@ def _walk(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names) if not name.endswith(".pyc"))
 
 
-def _pack(files: Mapping[str, Path]) -> tuple[str, bytes]:
-    """An archive that depends on nothing but names, contents and what may be executed, and its digest."""
+def _archive(files: Mapping[str, Path]) -> bytes:
+    """It depends on nothing but names, contents and what may be executed."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name in sorted(files):
@@ -84,5 +190,4 @@ def _pack(files: Mapping[str, Path]) -> tuple[str, bytes]:
             entry.size = len(content)
             entry.mode = 0o755 if os.access(files[name], os.X_OK) else 0o644
             tar.addfile(entry, io.BytesIO(content))
-    archive = buffer.getvalue()
-    return hashlib.sha256(archive).hexdigest()[:32], archive
+    return buffer.getvalue()

@@ -1,24 +1,15 @@
 """What the harness asks of a bare host, sent there as text and run by its own Python (>= 3.8).
 
-Imports nothing of the project: at this point nothing of it is on the host.
+Imports nothing of the project: at this point nothing of it is on the host. Every import counts, too: this runs
+before anything else does.
 """
 
-import contextlib
 import json
 import os
-import random
-import shutil
-import signal
-import socket
 import sys
-import tarfile
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-# Below the range from which Linux serves outgoing connections: none of those takes the port meanwhile.
-PORTS = range(20000, 32000)
 
 
 def cache_root() -> Path:
@@ -30,61 +21,115 @@ def cache_root() -> Path:
     return (Path(shared) if shared else Path.home() / ".cache").absolute() / "pytest-flagperf"
 
 
-def free_port(tries: int = 100) -> int:
-    """A port that nobody listens on now; who comes first to it later is told so by its own framework."""
-    for port in random.sample(PORTS, tries):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise OSError(f"no free port among {tries} tried in {PORTS[0]}-{PORTS[-1]}")
+def boot(digest: str, module: str, *words: str) -> None:
+    """Become a module of the code with this digest."""
+    import runpy
+
+    root = stage(digest)
+    sys.path.insert(0, root)
+    sys.argv[:] = [module, *words]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def facts() -> None:
-    """Say what a round must know of a host before it starts anything there."""
-    cpus = sorted(os.sched_getaffinity(0))
-    _answer(cpus=cpus, environ=dict(os.environ), port=free_port())
+def stage(digest: str) -> str:
+    """Say where the code with this digest is; without it ask for it first."""
+    root = cache_root() / "code" / digest
+    if not root.is_dir():
+        _say(type="need")
+        _unpack(root, json.loads(_line())["archive"])
+    _say(type="ready", path=str(root))
+    return str(root)
 
 
-def stage(digest: str) -> None:
-    """Unpack the tree on stdin under its digest, once; of two who do it at the same time, one wins."""
-    target = cache_root() / "code" / digest
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix="." + digest[:8], dir=str(target.parent)))
-        try:
-            with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
-                # Pythons that know filters warn where none is set.
-                tar.extraction_filter = getattr(tarfile, "data_filter", None)
-                tar.extractall(str(temporary))  # noqa: S202 - a tree of our own making
-            try:
-                temporary.rename(target)
-            except OSError:
-                if not target.is_dir():
-                    raise
-        finally:
-            shutil.rmtree(str(temporary), ignore_errors=True)
-    _answer(path=str(target))
+def attach(log_dir: str) -> None:
+    """Be the connection to the agent that logs there: its socket's two ends are our stdin and stdout."""
+    import select
+    import socket
+
+    agent = socket.socket(socket.AF_UNIX)
+    try:
+        os.chdir(log_dir)  # the path of a socket may not be long, that of a folder may
+        agent.connect("agent.sock")
+    except OSError as error:
+        sys.exit(f"no agent listens in {log_dir} ({error.strerror}); {_last_word(log_dir)}")
+    ways = {0: agent.fileno(), agent.fileno(): 1}
+    while True:
+        for source in select.select(list(ways), [], [])[0]:
+            piece = os.read(source, 1 << 16)
+            if not piece:
+                return
+            _write(ways[source], piece)
 
 
 def sweep(log_dir: str) -> None:
-    """End whatever still runs for the round that logs there, grandchildren and daemons too, and name it."""
+    """End whatever still runs for the round that logged there, grandchildren and daemons too, and name it."""
     mark = b"FLAGPERF_LOG_DIR=" + os.fsencode(log_dir)
-    found = {}
+    swept = []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
+        try:
             if mark in (process / "environ").read_bytes().split(b"\0"):
-                found[process.name] = (process / "comm").read_text().strip()
-                os.kill(int(process.name), signal.SIGKILL)
-    _answer(swept=[f"{name} (pid {pid})" for pid, name in sorted(found.items())])
+                name = (process / "comm").read_text().strip()
+                os.kill(int(process.name), 9)
+                swept.append(f"{name} (pid {process.name})")
+        except OSError:
+            continue
+    _say(type="swept", swept=sorted(swept))
 
 
-def _answer(**facts: Any) -> None:
+def _last_word(log_dir: str) -> str:
+    try:
+        return "the last one left word: " + Path(log_dir, "agent.json").read_text().strip()
+    except OSError:
+        return "and none has left word there"
+
+
+def _unpack(root: Path, text: str) -> None:
+    """Whole or not at all; of two who do it at the same time, one wins."""
+    import base64
+    import io
+    import shutil
+    import tarfile
+    import tempfile
+    import zlib
+
+    raw = zlib.decompress(base64.b64decode(text))
+    root.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix="." + root.name[:8], dir=str(root.parent)))
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+            # Pythons that know filters warn where none is set.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            tar.extractall(str(temporary))  # noqa: S202 - a tree of our own making
+        temporary.chmod(0o755)  # a container's user reads it, too
+        try:
+            temporary.rename(root)
+        except OSError:
+            if not root.is_dir():
+                raise
+    finally:
+        shutil.rmtree(str(temporary), ignore_errors=True)
+
+
+def _line() -> bytes:
+    """One line of stdin, and no byte of what comes after it."""
+    pieces = []
+    while not pieces or not pieces[-1].endswith(b"\n"):
+        pieces.append(os.read(0, 1 << 20))  # the harness sends nothing else until it is answered
+        if not pieces[-1]:
+            sys.exit("the harness hung up before it had sent its code")
+    return b"".join(pieces)
+
+
+def _write(handle: int, piece: bytes) -> None:
+    while piece:
+        piece = piece[os.write(handle, piece) :]
+
+
+def _say(**facts: Any) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    tasks: "dict[str, Callable[..., None]]" = {"facts": facts, "stage": stage, "sweep": sweep}
+    tasks: "dict[str, Callable[..., Any]]" = {"boot": boot, "stage": stage, "attach": attach, "sweep": sweep}
     tasks[sys.argv[1]](*sys.argv[2:])

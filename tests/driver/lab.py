@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Lab:
         self.messages: list[Message] = []
         self.listening = threading.Event()
         self.listening.set()
+        self.lost = False
         self._arrived: queue.Queue[Message | None] = queue.Queue()
         self.agent = subprocess.Popen(
             [python, "-m", "flagperf_driver.node.agent"],
@@ -59,8 +61,15 @@ class Lab:
         )
         threading.Thread(target=self._listen, daemon=True).start()
 
+    def hello(self, **settings: object) -> Message:
+        """Begin; with a controller that may be lost for no time at all."""
+        self.send({"op": "hello", "log_dir": str(self.log_dir), "name": "lab", "lease_s": 0, **settings})
+        return self.wait_for("hello")
+
     def start(self, *programs: str, **settings: object) -> None:
         """Rank i runs ``programs[i]`` after ``BEATING``."""
+        if not self.of("hello"):
+            self.hello()
         ranks = [self.rank(number, program) for number, program in enumerate(programs)]
         self.send({**self.order(ranks), **settings})
 
@@ -71,19 +80,17 @@ class Lab:
             "rank": number,
             "local_rank": number,
             "argv": [self.python, str(path)],
-            "env": {**self.env, "RANK": str(number)},
+            "env": {"RANK": str(number)},
             "cwd": str(self.log_dir),
         }
 
     def order(self, ranks: list[Mapping[str, Any]]) -> Message:
         return {
             "op": "start",
-            "log_dir": str(self.log_dir),
             "ranks": ranks,
             "init_timeout_s": 20,
             "hang_timeout_s": 20,
             "round_timeout_s": 25,
-            "sample_s": 0.2,
             "grace_s": 1,
         }
 
@@ -93,6 +100,7 @@ class Lab:
         self.agent.stdin.flush()
 
     def hang_up(self) -> None:
+        self.lost = True
         assert self.agent.stdin is not None
         self.agent.stdin.close()
 
@@ -115,8 +123,17 @@ class Lab:
             assert time.monotonic() < deadline, f"rank {rank} never said {text!r}: {self.log(rank)}"
             time.sleep(0.02)
 
+    def over(self) -> list[Message]:
+        """Everything the agent said until all its ranks had ended."""
+        self.wait_for("over")
+        return self.messages
+
     def end(self) -> list[Message]:
         """Everything the agent said, when it has ended as it should: exit code 0, no process left."""
+        with suppress(OSError, ValueError):  # it may have ended by itself
+            if self.of("hello") and not self.of("over") and not self.lost:
+                self.over()
+            self.send({"op": "leave", "remove": False})
         while (arrived := self._arrived.get(timeout=DEADLINE_S)) is not None:
             self.messages.append(arrived)
         assert self.agent.wait(DEADLINE_S) == 0

@@ -156,7 +156,8 @@ def test_told_to_stop(lab: Lab) -> None:
 
 @pytest.mark.parametrize("lease_s", [0, 1.0])
 def test_the_controller_is_gone(lab: Lab, lease_s: float) -> None:
-    lab.start(FOREVER, lease_s=lease_s)
+    lab.hello(lease_s=lease_s)
+    lab.start(FOREVER)
     lab.wait_for("beat")
     at = time.monotonic()
     lab.hang_up()
@@ -168,7 +169,8 @@ def test_the_controller_is_gone(lab: Lab, lease_s: float) -> None:
 
 
 def test_a_lost_controllers_ranks_may_end_within_the_lease(lab: Lab) -> None:
-    lab.start("train(1, 20)", lease_s=20)
+    lab.hello(lease_s=2.5)
+    lab.start("train(1, 20)")
     lab.hang_up()
     lab.end()
     assert lab.of("fault") == []
@@ -216,6 +218,7 @@ def test_a_stopped_rank_is_ended_too(lab: Lab) -> None:
 
 def test_a_missing_executable_is_named_and_ends_the_others(lab: Lab) -> None:
     missing = {**lab.rank(1, ""), "argv": ["/no/such/python", "x.py"]}
+    lab.hello()
     lab.send(lab.order([lab.rank(0, FOREVER), missing]))
     fault = lab.wait_for("fault")
     lab.end()
@@ -225,21 +228,27 @@ def test_a_missing_executable_is_named_and_ends_the_others(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "named"),
-    [({"op": "start"}, "'log_dir' is missing; 'ranks' is missing"), ({"op": "stop"}, "must be 'start'")],
+    ("order", "named"),
+    [
+        ({}, "'ranks' is missing"),
+        ({"ranks": []}, "'ranks' is empty"),
+        ({"ranks": [{"rank": 0}]}, "KeyError: 'argv'"),
+        ({"ranks": [{"rank": "x"}]}, "ValueError: invalid literal"),
+    ],
 )
-def test_a_start_message_that_cannot_be_followed(lab: Lab, message: dict[str, str], named: str) -> None:
-    lab.send(message)
+def test_a_start_message_that_cannot_be_followed(lab: Lab, order: dict[str, object], named: str) -> None:
+    lab.hello()
+    lab.send({"op": "start", **order})
     fault = lab.wait_for("fault")
-    lab.end()
     assert fault["kind"] == "start"
     assert named in fault["sentence"]
+    lab.end()
+    assert lab.of("over")
 
 
 def test_a_controller_that_says_nothing(lab: Lab) -> None:
     lab.hang_up()
-    assert "before it said what to start" in lab.wait_for("fault")["sentence"]
-    lab.end()
+    assert lab.end() == [{"type": "end"}]
 
 
 def test_the_log_holds_every_byte_and_every_record_is_told(lab: Lab) -> None:
@@ -260,6 +269,7 @@ def test_the_log_holds_every_byte_and_every_record_is_told(lab: Lab) -> None:
 def test_a_rank_keeps_to_its_cores(lab: Lab) -> None:
     core = max(os.sched_getaffinity(0))
     program = "print('cores', sorted(os.sched_getaffinity(0)))"
+    lab.hello()
     lab.send(lab.order([{**lab.rank(0, program), "cpus": [core]}, lab.rank(1, program)]))
     lab.end()
     assert lab.log(0) == f"cores [{core}]\n"
@@ -279,6 +289,7 @@ def test_a_launchers_ranks_are_followed(lab: Lab) -> None:
         sys.exit(1)
     """
     rank = {**lab.rank(0, launcher), "log": "launcher.log"}
+    lab.hello()
     lab.send({**lab.order([rank]), "follow": [0, 1]})
     fault = lab.wait_for("fault")
     lab.end()
@@ -286,15 +297,20 @@ def test_a_launchers_ranks_are_followed(lab: Lab) -> None:
 
 
 def test_the_host_is_sampled(lab: Lab) -> None:
-    lab.start("train(1, 40)")
+    monitors = {"folder": str(lab.log_dir), "every_s": 0.1, "device_every_s": 1, "devices": [], "probe": None}
+    lab.start("train(1, 40)", monitors={**monitors, "vendor": "cpu", "nvml": False})
     lab.end()
-    for name in ("cpu_monitor.log", "mem_monitor.log"):
-        lines = (lab.log_dir / name).read_text().splitlines()
-        assert lines
-        stamp, fraction = lines[-1].split("\t")
-        time.strptime(stamp, "%Y-%m-%d-%H:%M:%S")
-        assert 0 <= float(fraction) <= 1
-    assert "cores: " in (lab.log_dir / "sys_info.log").read_text()
+    assert lab.of("warning") == []
+    for name in ("cpu_monitor.log", "mem_monitor.log", "sys_info.log", "monitors.json"):
+        assert (lab.log_dir / name).stat().st_size > 0
+
+
+def test_a_sampler_that_dies_is_a_warning(lab: Lab) -> None:
+    lab.start("train(1, 40)", monitors={"every_s": "often"})
+    warning = lab.wait_for("warning")
+    lab.end()
+    assert warning["sentence"].startswith("the sampler ended with exit code 1: ")
+    assert lab.of("fault") == []
 
 
 def test_a_controller_that_does_not_read_holds_up_nothing(lab: Lab) -> None:
