@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from flagperf_driver.node.agent import PORTS, free_port
 from pytest_flagperf.cluster import HostError
-from pytest_flagperf.cluster.far import PORTS, cache_root, free_port
+from pytest_flagperf.cluster.far import cache_root
 from pytest_flagperf.cluster.fleet import Fleet, local_fleet
 from pytest_flagperf.cluster.local import LocalHost
 
@@ -56,7 +57,7 @@ def test_copies_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     HOST.put(source, str(tmp_path / "deep" / "b"))
     HOST.get(str(tmp_path / "deep" / "b"), tmp_path / "c")
     assert (tmp_path / "c").read_bytes() == source.read_bytes()
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(HostError, match="here: cannot read .*/missing: No such file"):
         HOST.get(str(tmp_path / "missing"), tmp_path / "d")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "deep"]
 

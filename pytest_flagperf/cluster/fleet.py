@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from . import Host, HostError
+from .conf import ClusterConf
 from .local import LocalHost
+
+T = TypeVar("T")
+
+AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -14,6 +22,7 @@ class Fleet:
     """Hosts with different names; the first of those taken is the one where the ranks meet."""
 
     hosts: tuple[Host, ...]
+    _lost: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [host.name for host in self.hosts]
@@ -21,19 +30,100 @@ class Fleet:
         if twice:
             raise HostError(f"two hosts have the same name: {', '.join(twice)}; give each its own")
 
+    @property
+    def usable(self) -> tuple[Host, ...]:
+        """Those that were not lost."""
+        return tuple(host for host in self.hosts if host.name not in self._lost)
+
+    @property
+    def lost_hosts(self) -> Mapping[str, str]:
+        """By name, why each is not used any more."""
+        return dict(self._lost)
+
+    def lost(self, host: Host, why: str) -> None:
+        """Use a host no more; the first reason is the one that counts."""
+        self._lost.setdefault(host.name, why)
+
+    def found(self, host: Host) -> None:
+        """A host that was lost is back."""
+        self._lost.pop(host.name, None)
+
     def take(self, nnodes: int) -> tuple[Host, ...]:
-        if nnodes > len(self.hosts):
-            names = ", ".join(host.name for host in self.hosts) or "none"
-            raise HostError(f"{nnodes} hosts are wanted and there are {len(self.hosts)}: {names}")
-        return self.hosts[:nnodes]
+        hosts = self.usable
+        if nnodes > len(hosts):
+            names = ", ".join(host.name for host in hosts) or "none"
+            without = "".join(f"; {name} is not used any more: {why}" for name, why in self._lost.items())
+            raise HostError(f"{nnodes} hosts are wanted and there are {len(hosts)}: {names}{without}")
+        return hosts[:nnodes]
 
     def close(self) -> None:
-        for host in self.hosts:
-            host.close()
+        each(self.hosts, lambda host: host.close())
+
+
+def each(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T | HostError]:
+    """Do something on all hosts at once; it takes as long as the slowest. A host's error stands in its place."""
+    hosts = list(hosts)
+    todo: queue.SimpleQueue[Host] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Host, T | HostError | None, BaseException | None]] = queue.SimpleQueue()
+    for host in hosts:
+        todo.put(host)
+    if len(hosts) == 1:
+        _work(todo, done, work)
+    else:
+        # Daemons, which nobody joins: Ctrl-C does not wait for a host that hangs.
+        for number in range(min(AT_ONCE, len(hosts))):
+            threading.Thread(target=_work, args=(todo, done, work), name=f"each {number}", daemon=True).start()
+    results: dict[Host, T | HostError] = {}
+    failed: BaseException | None = None
+    for _ in hosts:
+        host, result, error = done.get()
+        if error is not None:
+            failed = failed or error
+        else:
+            results[host] = result  # type: ignore[assignment]
+    if failed is not None:
+        raise failed
+    return {host: results[host] for host in hosts}
+
+
+def every(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T]:
+    """Do something on all hosts at once; one error that names every host where it cannot be done."""
+    results = each(hosts, work)
+    errors = [result for result in results.values() if isinstance(result, HostError)]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise HostError("\n".join(map(str, errors)))
+    return {host: result for host, result in results.items() if not isinstance(result, HostError)}
+
+
+def _work(
+    todo: queue.SimpleQueue[Host],
+    done: queue.SimpleQueue[tuple[Host, T | HostError | None, BaseException | None]],
+    work: Callable[[Host], T],
+) -> None:
+    while True:
+        try:
+            host = todo.get_nowait()
+        except queue.Empty:
+            return
+        try:
+            done.put((host, work(host), None))
+        except HostError as error:
+            done.put((host, error, None))
+        except BaseException as error:
+            done.put((host, None, error))
 
 
 def local_fleet() -> Fleet:
     return Fleet((LocalHost(),))
+
+
+def cluster_fleet(conf: ClusterConf) -> Fleet:
+    """The hosts of a cluster; no connection is made before one is needed."""
+    from .ssh import ssh_hosts  # a local run does not pay for it
+
+    return Fleet(ssh_hosts(conf))
 
 
 def fleet(hosts: Sequence[Host]) -> Fleet:

@@ -12,8 +12,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -54,10 +54,10 @@ class LocalHost:
         return Completed(tuple(argv), process.returncode, out, _text(err))
 
     def put(self, source: Path, target: str) -> None:
-        _copy_whole(source, Path(target))
+        self._copy(source, Path(target))
 
     def get(self, source: str, target: Path) -> None:
-        _copy_whole(Path(source), target)
+        self._copy(Path(source), target)
 
     def open(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, hold: Sequence[int] = ()
@@ -78,6 +78,11 @@ class LocalHost:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _copy(self, source: Path, target: Path) -> None:
+        with readable(source, self.name) as file, whole_file(target, self.name) as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+            shutil.copystat(source, copy.name)
 
     def _start(
         self, argv: Sequence[str], env: Mapping[str, str] | None, hold: Sequence[int], err: int | IO[bytes]
@@ -186,16 +191,32 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
         process.wait(10)
 
 
-def _copy_whole(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
+@contextmanager
+def readable(path: Path, host: str) -> Iterator[IO[bytes]]:
+    """A file here that is to be copied."""
     try:
-        shutil.copy2(source, temporary)
-        Path(temporary).replace(target)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        file = path.open("rb")
+    except OSError as error:
+        raise HostError(f"{host}: cannot read {path}: {error.strerror}") from error
+    with file:
+        yield file
+
+
+@contextmanager
+def whole_file(path: Path, host: str) -> Iterator[IO[bytes]]:
+    """A file to write here; it takes the place of ``path`` when the body ends, and leaves nothing if it fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".flagperf-", delete=False) as file:
+            try:
+                yield file
+                file.flush()
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise HostError(f"{host}: cannot write {path}: {error.strerror}") from error
 
 
 def _text(raw: bytes) -> str:

@@ -1,0 +1,113 @@
+"""A Unix socket here that leads to one on a host: each connection goes through a channel of its own."""
+
+from __future__ import annotations
+
+import select
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from . import HostError
+
+# A channel to the socket there, and how it is given back.
+Bridge: TypeAlias = tuple[Any, Callable[[], None]]
+
+_CHUNK = 1 << 16
+
+
+class Tunnel:
+    """Open as long as its host is; only this user can enter."""
+
+    def __init__(self, bridge: Callable[[], Bridge], name: str) -> None:
+        # The first channel is made now: where there is nothing to reach, that is said at once.
+        self._first: Bridge | None = bridge()
+        self._bridge = bridge
+        self._folder = tempfile.mkdtemp(prefix="flagperf-")
+        self.path = str(Path(self._folder, "socket"))
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen(64)
+        self._threads = [threading.Thread(target=self._accept, name=f"tunnel to {name}", daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            waiting = [self._listener, *self._open]
+        for sock in waiting:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+        self._listener.close()
+        if self._first is not None:
+            self._first[1]()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                if self._closed:
+                    here.close()
+                    return
+                self._open.add(here)
+                self._threads = [thread for thread in self._threads if thread.is_alive()]
+                thread = threading.Thread(target=self._serve, args=(here,), name="tunnel", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, here: socket.socket) -> None:
+        give_back: Callable[[], None] = lambda: None  # noqa: E731 - until there is something to give back
+        with suppress(HostError, OSError, EOFError):
+            with self._lock:
+                first, self._first = self._first, None
+            if first is not None and first[0].closed:
+                first[1]()
+                first = None
+            channel, give_back = first or self._bridge()
+            _pass(here, channel)
+        give_back()
+        with self._lock:
+            self._open.discard(here)
+        here.close()
+
+
+def _pass(here: socket.socket, channel: Any) -> None:
+    """Bytes both ways, each direction until its own end; a client that hangs up altogether ends both."""
+    poll = select.poll()
+    poll.register(here, select.POLLIN)
+    poll.register(channel.fileno(), select.POLLIN)
+    while True:
+        for fd, event in poll.poll():
+            if fd != here.fileno():
+                if not _bring(channel, here):
+                    return
+            elif data := here.recv(_CHUNK):
+                channel.sendall(data)
+            elif event & select.POLLHUP:
+                return
+            else:
+                channel.shutdown_write()
+                # Only to hear that it hangs up; the kernel tells that unasked.
+                poll.modify(here, 0)
+
+
+def _bring(channel: Any, here: socket.socket) -> bool:
+    """What came from there; false at its end."""
+    while channel.recv_ready():
+        here.sendall(channel.recv(_CHUNK))
+    while channel.recv_stderr_ready():
+        channel.recv_stderr(_CHUNK)
+    return not (channel.eof_received or channel.closed) or bool(channel.recv_ready())
