@@ -37,6 +37,8 @@ class Engine:
         if not capable(CAP_SYS_RESOURCE, "CapBnd"):
             self._install_runtime()
             argv += [f"--add-runtime=lab={RUNTIME}", "--default-runtime=lab"]
+        # As on a machine with docker; there is still no way out of the lab. Without it docker warns in each command.
+        self.host.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
         self.host.start(argv, "/var/log/dockerd.log")
         self._wait(True)
         if self.host.run(["docker", "image", "inspect", BASE], check=False).returncode:
@@ -67,13 +69,16 @@ class Engine:
         self.host.run(argv, input=dockerfile, env={"DOCKER_BUILDKIT": "0"})  # the other builder is a plugin
         return tag
 
+    def _processes(self) -> list[str]:
+        return [str(one.pid) for one in self.host.processes() if one.cmdline.split(" ")[0].endswith("dockerd")]
+
     def _signal(self, number: str) -> None:
-        pids = [str(one.pid) for one in self.host.processes() if one.cmdline.split(" ")[0].endswith("dockerd")]
-        self.host.run(["kill", number, *pids], check=False)
+        if pids := self._processes():
+            self.host.run(["kill", number, *pids], check=False)
 
     def _wait(self, running: bool) -> None:
-        deadline = time.monotonic() + 20
-        while self.running is not running:
+        deadline = time.monotonic() + 30  # ten of them are what a container that ignores its end may take
+        while not self.running if running else self._processes():
             if time.monotonic() > deadline:
                 log = (self.host.root / "var/log/dockerd.log").read_text(errors="replace")
                 raise TimeoutError(f"dockerd on {self.host.name}: {log[-2000:]}")

@@ -242,7 +242,7 @@ def test_an_image_is_built_and_finds_a_python(lab: Lab, engine: LabHost) -> None
 
 
 def test_docker_dies_without_its_containers(engine: LabHost) -> None:
-    said(engine, "docker run --detach flagperf-lab:base sleep 1000")
+    said(engine, "docker run --detach --stop-timeout=1 flagperf-lab:base sleep 1000")
     engine.kill_dockerd()
     assert over_ssh(engine, "docker ps").returncode == 1
     assert any(one.cmdline == "sleep 1000" for one in engine.processes())
@@ -255,6 +255,15 @@ def test_another_user_may_use_docker(engine: LabHost) -> None:
     engine.add_user("other")
     assert said(engine, "docker run --rm flagperf-lab:base id -un", user="bench") == "root"
     assert over_ssh(engine, "docker ps", user="other").returncode == 1
+
+
+@pytest.mark.slow
+def test_a_container_imports_torch(lab: Lab, engine: LabHost, torch_python: str) -> None:
+    image, options = lab.image(engine, Path(torch_python).parent), lab.container_options(torch_python)
+    program = "import torch; print(torch.ones(3).sum())"
+    ran = engine.run(["docker", "run", "--rm", *options, image, "python3", "-c", program])
+    assert ran.stdout == "tensor(3.)\n"
+    assert ran.stderr == ""
 
 
 # GPUs
