@@ -68,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     config.stash[RUN] = run
     config.pluginmanager.register(Page(run), "flagperf-page")
-    if run.settings.plan and hasattr(config.option, "dist"):
-        # There is nothing to do in parallel, and workers have no terminal to print a plan on.
+    if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
+        # There is nothing to do in parallel, and workers have no terminal to print on.
         config.option.dist, config.option.tx = "no", []
 
 
@@ -101,11 +101,15 @@ def _begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
 
     config = session.config
     run = config.stash[RUN]
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
     try:
         run.check(chosen)
-        if not chosen or run.settings.plan:
+        if not chosen or run.settings.plan or run.settings.preflight:
             return
+        told = run.prepare(chosen)
         run.reserve()
+        for line in [*told, *run.remember(chosen)]:
+            (print if reporter is None else reporter.write_line)(f"flagperf: {line}")
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems
     option = config.option
@@ -221,13 +225,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """With --plan, print what would run instead of running it."""
+    """With --plan or --preflight, print what would run or what the hosts are like, instead of running."""
     run = session.config.stash.get(RUN, None)
-    if run is None or not run.settings.plan:
+    if run is None or not (run.settings.plan or run.settings.preflight):
         return None
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    for one in _distinct_cases(session.items):
-        (print if reporter is None else reporter.write_line)(run.describe(one))
+    write: Callable[[str], None] = print if reporter is None else reporter.write_line
+    chosen = _distinct_cases(session.items)
+    if run.settings.plan:
+        for one in chosen:
+            write(run.describe(one))
+    if run.settings.preflight:
+        from pytest_flagperf.preflight import lines
+
+        findings = run.preflight(chosen)
+        for line in lines(findings):
+            write(line)
+        session.testsfailed += sum(finding.fatal for finding in findings)
     return True
 
 

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from . import original
-from .catalog import REFERENCE, Catalog, DataItem, Vendor
-from .cluster import Host, HostError
-from .cluster import lease as leases
-from .cluster.deploy import stage
-from .cluster.fleet import Fleet, local_fleet
+from .catalog import REFERENCE, Catalog, Vendor
+from .cluster import Host
+from .cluster.conf import ClusterConf, read_cluster
 from .config import Value
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan
-from .preflight import verify_data
-from .problems import Problems
+from .preflight import Finding
+from .problems import Problems, without_credentials
 from .report import table
-from .report.follow import Follower
 from .report.live import silent
-from .results import monitors, store
+from .results import jsons, monitors, store
 from .results.outcome import Outcome, measure
 from .results.verdicts import OneCard, Verdict
-from .round import run_round
-from .runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
+from .resume import FILE as ASKED
+from .resume import move_aside, recalled, remember, set_aside
+from .runtime import Interpreter, runtimes
 from .selection import Selected, Selection, case_in, lane, select
 from .settings import COMMAND_LINE, Settings, read_settings
+from .venue import Venue
 
-T = TypeVar("T")
+# What the one that began a parallel run found out about the hosts.
+_LEFT_OUT = "left_out.json"
 
 
 @dataclass(frozen=True)
@@ -63,26 +64,28 @@ class Run:
         visible_devices: str | None = None,
         *,
         directory_is_made: bool = False,
+        cluster: ClusterConf | None = None,
     ) -> None:
         self.settings = settings
+        self.venue = Venue(settings, catalog, cluster)
         self.visible_devices = visible_devices
         self.catalog = catalog
         self.selection = selection
         self.directory = directory
         self.watch = silent()
         self.results: store.Run | None = None
+        self.notes: list[str] = []
         self._reserved = directory_is_made
         self.started_ms = _now_ms()
         self._by_folder: dict[Path, Sequence[Selected]] = {}
         self._plans: dict[Selected, Plan] = {}
         self._outcomes: dict[tuple[Selected, int], Outcome] = {}
         self._one_cards: dict[str, OneCard] = {}
-        self._verified: set[tuple[str, tuple[DataItem, ...]]] = set()
 
     @classmethod
     def open(cls, root: Path, cwd: Path, command_line: Mapping[str, Any], directory: Path | None) -> Run | None:
         """The run of a tree; None where there are no suites and none were asked for."""
-        settings = read_settings(command_line, root, cwd)
+        settings = read_settings(recalled(command_line, cwd), root, cwd)
         conf = original.read(root / settings.test_conf) if settings.test_conf else None
         if conf is not None:
             settings = _with_conf(settings, conf)
@@ -98,9 +101,10 @@ class Run:
             settings,
             catalog,
             selection,
-            directory or reports / f"run{_stamp()}",
+            directory or (Path(settings.resume) if settings.resume else reports / f"run{_stamp()}"),
             visible or None,
-            directory_is_made=directory is not None,
+            directory_is_made=directory is not None or bool(settings.resume),
+            cluster=_cluster(settings, root),
         )
 
     def reserve(self) -> None:
@@ -146,12 +150,14 @@ class Run:
             why = "synthetic data" if self.settings.synthetic else "--throughput-only"
             lines.append(f"  throughput only: every case ({why}); no convergence is shown")
         lines += [f"  cannot run: {one.case}: {one.unsupported}" for one in self.selection.unsupported]
-        versions = [one.case for one in ready if one.case.framework_version]
         lines += [
-            f"  note: {case}: the version picks a container's image; containers are not in this version, so what the"
+            f"  note: {one.case}: the version picks a container's image; without containers (--runtime=docker) what the"
             " environment holds is run, and recorded"
-            for case in versions
+            for one in ready
+            if one.case.framework_version and self.runtime(one) != "docker"
         ]
+        if self.settings.resume:
+            lines.append(f"  going on with {_relative(self.directory)}")
         return lines + [f"  note: {note}" for note in self.selection.notes]
 
     def chosen(self, nodeids: Iterable[str]) -> list[Selected]:
@@ -184,7 +190,7 @@ class Run:
                 scale=one.scale,
                 settings=self.settings.set,
                 settings_source=self.settings.sources["set"],
-                runtime=self.settings.runtime or one.vendor.runtime,
+                runtime=self.runtime(one),
                 launcher=self.settings.launcher,
                 synthetic=self.settings.synthetic,
                 throughput_only=one.throughput_only,
@@ -200,6 +206,10 @@ class Run:
             self._plans[one] = replace(plan, visible_devices=self.visible_devices or plan.visible_devices)
         return self._plans[one]
 
+    def runtime(self, one: Selected) -> str:
+        """Where the Python of a case's ranks comes from."""
+        return self.settings.runtime or one.vendor.runtime
+
     def check(self, chosen: Sequence[Selected]) -> None:
         """All problems of all cases at once, each once, before the first one starts."""
         problems: dict[str, list[str]] = {}
@@ -214,70 +224,51 @@ class Run:
             raise Problems(f"{problem} ({_cases(cases)})" for problem, cases in problems.items())
 
     def _check_place(self, one: Selected) -> None:
-        runtime = self.settings.runtime or one.vendor.runtime
+        runtime = self.runtime(one)
         if runtime not in runtimes():
-            raise Problems([f"--runtime={runtime}: not in this version; there are {', '.join(runtimes())}"])
+            raise Problems([f"--runtime={runtime}: there is none of this name; there are {', '.join(runtimes())}"])
         if not self.settings.plan and one.case.nnodes > len(self.hosts):
+            there = ", ".join(host.name for host in self.hosts)
+            more = "name more" if self.venue.is_cluster else "this machine; name others"
             raise Problems(
                 [
-                    f"case {one.case}: {one.case.nnodes} hosts are wanted and there is {len(self.hosts)}, this machine:"
-                    " clusters are not in this version; --nodes=1xP runs here, --plan shows the rest"
+                    f"case {one.case}: {one.case.nnodes} hosts are wanted and there is {len(self.hosts)}: {there},"
+                    f" {more} with --hosts or in [cluster] of flagperf.toml; --nodes=1xP runs on one, --plan shows"
+                    " the rest"
                 ]
             )
 
     def _check_data(self, one: Selected, plan: Plan) -> None:
-        """What the manifest wants must be there, before the first rank starts; looked at once per directory."""
-        if plan.synthetic or one.scale != REFERENCE:
-            return
-        if self.settings.plan or (plan.data_dir, plan.manifest) in self._verified:
-            return
-        if plan.data_dir is None:
+        if plan.data_dir is None and not plan.synthetic and one.scale == REFERENCE and not self.settings.plan:
             raise Problems(
                 [
                     f"case {one.case}: no data: give --data-dir=DIR or --case CASE=DIR (what it must hold is in"
                     f" {_relative(one.suite.path / 'README.md')}), or measure throughput alone with --synthetic"
                 ]
             )
-        found = [problem for host in self._fleet.take(1) for problem in verify_data(host, plan.data_dir, plan.manifest)]
-        if found:
-            raise Problems(f"case {one.case}: {problem}" for problem in found)
-        self._verified.add((plan.data_dir, plan.manifest))
+
+    def preflight(self, chosen: Sequence[Selected]) -> list[Finding]:
+        """What is well and what is in the way on every host."""
+        return self.venue.inspect([(self.plan(one), one.vendor) for one in chosen])
+
+    def prepare(self, chosen: Sequence[Selected]) -> list[str]:
+        """Leave out hosts and devices that are not fit; what to tell."""
+        return self.venue.prepare([(self.plan(one), one.vendor) for one in chosen]) if chosen else []
 
     def describe(self, one: Selected) -> str:
         return describe(self.plan(one))
 
     # -- places ----------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _fleet(self) -> Fleet:
-        return local_fleet()
-
     @property
     def hosts(self) -> tuple[Host, ...]:
-        return self._fleet.hosts
+        return self.venue.hosts
 
     def interpreter(self, one: Selected) -> Interpreter:
-        """The Python of the case's framework, ready on every host."""
-        return self._interpreter(self.plan(one), one.vendor)
-
-    def _interpreter(self, plan: Plan, vendor: Vendor) -> Interpreter:
-        config = self._case_folder(plan, vendor) / "config"
-        files = (*requirements(self.catalog, plan.case.framework_name, vendor), config / "requirements.txt")
-        wanted = Wanted(
-            plan.case.framework_name,
-            tuple(file for file in files if file.is_file()),
-            python=self.settings.python if plan.runtime == "host" else None,
-            pip_source=self.settings.pip_source,
-            environment_file=config / "environment_variables.sh",
-        )
-        prepare = runtimes()[plan.runtime]
-        try:
-            hosts = self._fleet.take(plan.case.nnodes)
-            return _same([prepare(host, wanted, self._prepares) for host in hosts])
-        except (RuntimeSetupError, HostError) as error:
-            raise Problems([str(error)]) from error
-        finally:
-            self.watch.clear()
+        """The Python of the case's framework, ready on the first hosts that it may run on."""
+        plan = self.plan(one)
+        hosts = self.venue.fleet.usable[: plan.case.nnodes]
+        return self.venue.interpreters(plan, one.vendor, hosts, self.watch)[hosts[0].name]
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
@@ -299,54 +290,26 @@ class Run:
         return self.directory / outcome.case.replace(":", "_") / f"round{outcome.round}"
 
     def _round(self, plan: Plan, vendor: Vendor, number: int, directory: Path) -> Outcome:
-        interpreter = self._interpreter(plan, vendor)
-        hosts = self._fleet.take(plan.case.nnodes)
         try:
-            code = _same([stage(host, self._trees(plan, vendor)) for host in hosts])
-            with self._lease(plan, vendor) as held, self._following(directory):
-                run_round(
-                    plan,
-                    number,
-                    directory,
-                    hosts=hosts,
-                    leases=[held] * len(hosts),
-                    interpreter=interpreter,
-                    code_root=code,
-                    listener=self.watch.progress,
-                )
-        except (HostError, leases.LeaseError, OSError) as error:
-            raise Problems([f"case {plan.case}: {error}"]) from error
+            if not self._gone_on(directory):
+                if (self.directory / _LEFT_OUT).is_file():
+                    self.venue.leave_out(jsons.read(self.directory / _LEFT_OUT))
+                self.venue.run(plan, vendor, number, directory, self.watch)
         finally:
-            self.watch.clear()
             outcome = measure(directory) if (directory / "plan.json").is_file() else None
             if outcome is not None:
                 store.save_outcome(directory, outcome)
         assert outcome is not None
         return outcome
 
-    def _trees(self, plan: Plan, vendor: Vendor) -> dict[str, Path]:
-        """What of the suites and the vendors goes to the hosts, by the name it has there."""
-        suite = self.catalog.suite(plan.case.model, plan.case.framework)
-        trees = {f"suites/{plan.case.model}": suite.path.parent, f"vendors/{vendor.name}": vendor.path}
-        own = self._case_folder(plan, vendor)
-        if own.is_dir():
-            trees[f"vendors/{vendor.name}/{suite.folder}"] = own
-        shared = suite.root / "suites" / "common"
-        return trees | ({"suites/common": shared} if shared.is_dir() else {})
-
-    def _case_folder(self, plan: Plan, vendor: Vendor) -> Path:
-        return self.catalog.case_folder(self.catalog.suite(plan.case.model, plan.case.framework), vendor)
-
-    def _lease(self, plan: Plan, vendor: Vendor) -> Any:
-        chip = vendor.chips.get(plan.case.hardware)
-        count = (chip.devices_per_host if chip else None) or max(plan.case.nproc, os.cpu_count() or 1)
-        return leases.lease(
-            plan.case.nproc,
-            candidates=range(count),
-            whole_host=(self.settings.lease or vendor.lease) == "host",
-            owner=leases.owner(run=self.directory.name, case=str(plan.case)),
-            on_wait=lambda who: self.watch.note(f"{plan.case} waits: {who}"),
-        )
+    def _gone_on(self, directory: Path) -> bool:
+        """Whether the round was running already, left by a controller that died, and could be taken to its end."""
+        if not (directory / "plan.json").is_file():
+            return False
+        if (directory / "round.json").is_file() or self.venue.go_on(directory, self.watch):
+            return True
+        move_aside(directory)
+        return False
 
     # -- the speed-up ----------------------------------------------------------------------------------------
 
@@ -388,8 +351,9 @@ class Run:
         """Write results.json and results.csv, of all workers' rounds."""
         if not self.directory.is_dir() or not any(self.directory.glob("*/round*/plan.json")):
             return
+        self._fetch_missing()
         info = store.RunInfo(
-            command=tuple(command),
+            command=tuple(map(without_credentials, command)),
             versions=_versions(),
             started_ms=self.started_ms,
             ended_ms=_now_ms(),
@@ -400,6 +364,14 @@ class Run:
         self.results = replace(store.load_run(self.directory), info=info)
         store.write_run(self.directory, info, self.results.cases)
 
+    def _fetch_missing(self) -> None:
+        """Logs that a host could not hand out at its round's end may be had now."""
+        lacking = [path.parent for path in sorted(self.directory.glob("*/round*/round.json")) if _lacks(path)]
+        if lacking:
+            self.notes += self.venue.fetch_missing(lacking)
+            for directory in lacking:
+                store.save_outcome(directory, measure(directory))
+
     def summary(self, width: int) -> list[str]:
         """The table and the paths of the reports."""
         if self.results is None:
@@ -408,11 +380,27 @@ class Run:
         return [
             *table.console_table(self.results.cases, width),
             "",
+            *(f"warning: {line}" for line in self._warnings()),
+            *self.notes,
             *(str(_relative(path)) for path in reports if path.is_file()),
         ]
 
+    def _warnings(self) -> Iterator[str]:
+        """What broke nothing but should be known, with the round that it is about."""
+        for case in self.results.cases if self.results else ():
+            for outcome in case.outcomes:
+                yield from (f"{outcome.case} round {outcome.round}: {line}" for line in outcome.warnings)
+
+    def remember(self, chosen: Sequence[Selected]) -> list[str]:
+        """Keep what was asked, so that another run can go on with this one; make room for what is to run again."""
+        told = set_aside(self.directory) if self.settings.resume else []
+        (self.directory / _LEFT_OUT).write_text(json.dumps(self.venue.left_out), "utf-8")
+        remember(self.directory, self.settings, ((str(one.case), one.data_dir) for one in chosen))
+        return told
+
     def close(self, reports_elsewhere: Mapping[str, Path]) -> None:
         """Leave a copy of each report in the run directory; take away the directory of a run that ran nothing."""
+        self.venue.close()
         if self.results is None:
             if self._reserved:
                 _remove_if_empty_handed(self.directory)
@@ -424,28 +412,17 @@ class Run:
         if page is not None and (page.parent / "assets").is_dir():
             shutil.copytree(page.parent / "assets", self.directory / "assets", dirs_exist_ok=True)
 
-    # -- showing life ------------------------------------------------------------------------------------------
-
-    def _following(self, directory: Path) -> AbstractContextManager[object]:
-        """Show the ranks' logs as they grow, to those who want it."""
-        return Follower(directory, self.watch.log) if self.watch.follow else nullcontext()
-
-    def _prepares(self, text: str) -> None:
-        """That an environment is built is worth a line that stays; its hundred steps are not."""
-        (self.watch.note if text.startswith(("building", "another")) else self.watch.passing)(text)
-
-
-def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:
-    """What the one environment of a framework is made of: what each of its suites says, and the vendor's own."""
-    folders = [suite.path for (_, name), suite in sorted(catalog.suites.items()) if name == framework]
-    if vendor is not None:
-        folders.append(vendor.path / "images" / framework)
-    return tuple(file for folder in folders if (file := folder / "requirements.txt").is_file())
-
-
-def _same(made: Sequence[T]) -> T:
-    """What was made on every host, at the same path on each."""
-    return made[0]
+def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
+    """The hosts that were asked for; None: this machine."""
+    conf = None
+    if settings.cluster_conf and not settings.commanded("hosts"):
+        conf = original.read_cluster_conf(root / settings.cluster_conf).conf
+    elif settings.cluster is not None:
+        conf = read_cluster(settings.cluster.table, settings.cluster.file)
+    if settings.hosts:
+        named = tuple(filter(None, (word.strip() for word in settings.hosts.split(","))))
+        conf = replace(conf or ClusterConf(), hosts=named, source=settings.told("hosts"))
+    return conf
 
 
 def _with_conf(settings: Settings, conf: TestConf) -> Settings:
@@ -475,8 +452,14 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _remove_if_empty_handed(directory: Path) -> None:
     """A directory that holds nothing but the reports that were switched on by themselves."""
-    if directory.is_dir() and {path.name for path in directory.iterdir()} <= {"report.html", "junit.xml"}:
+    small = {"report.html", "junit.xml", ASKED, _LEFT_OUT}
+    if directory.is_dir() and {path.name for path in directory.iterdir()} <= small:
         shutil.rmtree(directory)
+
+
+def _lacks(end: Path) -> bool:
+    """Whether logs of a round are still on a host."""
+    return bool(jsons.read(end).get("missing"))
 
 
 def _cases(cases: Sequence[str]) -> str:

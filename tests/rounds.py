@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.lease import owner
 from pytest_flagperf.cluster import Host
-from pytest_flagperf.cluster.deploy import stage
-from pytest_flagperf.cluster.lease import Lease
+from pytest_flagperf.cluster.deploy import pack
+from pytest_flagperf.cluster.fleet import Fleet
 from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.round import Listener, RoundEnd, run_round
+from pytest_flagperf.round import Crew, Listener, Needs, RoundEnd, Wishes, muster, run_round
 from pytest_flagperf.runtime import Interpreter
 
 HEAD = """
@@ -101,25 +102,41 @@ def run_tiny(
     fault: str = WELL,
     *,
     before: str = "",
+    number: int = 1,
     directory: Path | None = None,
-    leases: Sequence[Lease] | None = None,
     hosts: Iterable[Host] | None = None,
     python: str = sys.executable,
     listener: Listener = lambda _: None,
+    wishes: Wishes | None = None,
+    lease_s: float = 0.0,
+    devices: int | None = None,
 ) -> RoundEnd:
-    chosen = list(hosts) if hosts is not None else [LocalHost(f"h{k}") for k in range(plan.nnodes)]
-    devices = tuple(range(plan.nproc))
-    code_root = stage(chosen[0], {"suites/tiny": write_suite(tmp_path, fault, before=before)})
-    return run_round(
-        plan,
-        1,
-        directory or tmp_path / "round1",
-        hosts=chosen,
-        leases=leases or [Lease(devices, ()) for _ in chosen],
-        interpreter=Interpreter(python),
-        code_root=code_root,
-        listener=listener,
+    chosen = tuple(hosts) if hosts is not None else tuple(LocalHost(f"h{k}") for k in range(plan.nnodes))
+    directory = directory or tmp_path / "round1"
+    code = pack({"suites/tiny": write_suite(tmp_path, fault, before=before)})
+    needs = Needs(
+        nnodes=plan.nnodes,
+        nproc=plan.nproc,
+        # Hosts of these tests may be one machine under several names: each must find devices of its own.
+        devices_per_host=devices or plan.nproc * plan.nnodes,
+        whole_host=False,
+        owner=owner(),
+        name=f"tiny-{os.getpid()}-{tmp_path.name}",
+        directory=directory,
+        lease_s=lease_s,
+        lease_here_s=lease_s,
     )
+    with Crew() as crew:
+        muster(Fleet(chosen), code, needs, crew)
+        return run_round(
+            plan,
+            number,
+            directory,
+            crew=crew,
+            interpreters={host.name: Interpreter(python) for host in chosen},
+            listener=listener,
+            wishes=wishes or Wishes(),
+        )
 
 
 def processes_of(directory: Path) -> list[str]:

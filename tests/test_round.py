@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from flagperf_driver import events
+from flagperf_driver.node.lease import holders
 from pytest_flagperf.cluster import Host, HostError
-from pytest_flagperf.cluster.lease import Lease, holders
+from pytest_flagperf.cluster.deploy import module_argv
 from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.round import Progress
-from pytest_flagperf.round.agents import boot
+from pytest_flagperf.round import MODULE, Progress
 from pytest_flagperf.round.progress import Bounds, Tracker, time_left
 from tests.conftest import listens_to_ctrl_c
-from tests.rounds import WELL, TinyPlan, processes_of, run_tiny, write_suite
+from tests.rounds import WELL, TinyPlan, processes_of, run_tiny
 
 QUICK = {"step_s": 0.001, "max_steps": 2}
 
@@ -31,6 +31,7 @@ QUICK = {"step_s": 0.001, "max_steps": 2}
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
 
 
 def read(path: Path) -> Any:
@@ -56,21 +57,15 @@ def test_writes_what_ranks_and_reports_read_before_it_starts(tmp_path: Path) -> 
     run_tiny(tmp_path, TinyPlan(config=QUICK))
     case, plan = read(tmp_path / "round1" / "case.json"), read(tmp_path / "round1" / "plan.json")
     assert (case["round"], case["seed"]) == (1, 42)
-    assert plan["hosts"] == [{"name": "h0", "address": "127.0.0.1", "noderank": 0, "devices": [0, 1]}]
+    (host,) = plan["hosts"]
+    assert (host["name"], host["address"], host["noderank"], host["devices"]) == ("h0", "127.0.0.1", 0, [0, 1])
+    assert (host["log_dir"], host["clock_offset_s"]) == (str(tmp_path / "round1" / "h0_noderank0"), 0.0)
     assert [argv[0] for argv in plan["argv"]["h0"]] == [sys.executable] * 2
     assert (tmp_path / "round1" / "h0_noderank0" / "rank1.out.log").is_file()
 
 
 def test_every_round_has_its_own_seed(tmp_path: Path) -> None:
-    from pytest_flagperf.cluster.deploy import stage
-    from pytest_flagperf.round import run_round
-    from pytest_flagperf.runtime import Interpreter
-
-    host = LocalHost()
-    code_root = stage(host, {"suites/tiny": write_suite(tmp_path)})
-    plan, python = TinyPlan(nproc=1, config=QUICK), Interpreter(sys.executable)
-    held = [Lease((0,), ())]
-    run_round(plan, 3, tmp_path / "r3", hosts=[host], leases=held, interpreter=python, code_root=code_root)
+    run_tiny(tmp_path, TinyPlan(nproc=1, config=QUICK), number=3, directory=tmp_path / "r3")
     assert read(tmp_path / "r3" / "case.json")["seed"] == 44
 
 
@@ -188,16 +183,7 @@ def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_that_is_not_there_is_a_fault_that_names_it(tmp_path: Path) -> None:
-    from pytest_flagperf.cluster.deploy import stage
-    from pytest_flagperf.round import run_round
-    from pytest_flagperf.runtime import Interpreter
-
-    code_root = stage(LocalHost(), {"suites/tiny": write_suite(tmp_path)})
-    held, missing = [Lease((0,), ())], Interpreter("/no/such/python")
-    end = run_round(
-        TinyPlan(nproc=1), 1, tmp_path / "r", hosts=[LocalHost()], leases=held,
-        interpreter=missing, code_root=code_root,
-    )  # fmt: skip
+    end = run_tiny(tmp_path, TinyPlan(nproc=1), python="/no/such/python")
     assert end.fault is not None
     assert (end.fault.kind, "/no/such/python" in end.fault.sentence) == ("start", True)
 
@@ -218,17 +204,18 @@ def test_a_daemon_that_a_rank_leaves_is_ended(tmp_path: Path) -> None:
 
 
 class Unreachable(LocalHost):
-    """A host that answers questions and then starts nothing."""
+    """A host that starts nothing."""
 
     def open(self, *args: Any, **kwargs: Any) -> Any:
         raise HostError(f"{self.name}: no route to it")
 
 
-def test_a_host_on_which_no_agent_starts_stops_those_that_have_one(tmp_path: Path) -> None:
+def test_a_host_on_which_no_agent_starts_leaves_nothing_held_on_the_others(tmp_path: Path) -> None:
     hosts: list[Host] = [LocalHost("h0"), Unreachable("h1")]
     plan = TinyPlan(nproc=1, nnodes=2, config={"max_steps": 100_000})
-    end = run_tiny(tmp_path, plan, hosts=hosts)
-    assert (end.state, end.fault and end.fault.sentence) == ("failed", "h1: no route to it")
+    with pytest.raises(HostError, match="h1: no route to it"):
+        run_tiny(tmp_path, plan, hosts=hosts)
+    assert holders(tmp_path / "leases") == []
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 
@@ -237,28 +224,18 @@ def test_a_host_on_which_no_agent_starts_stops_those_that_have_one(tmp_path: Pat
 CONTROLLER = """
 import sys
 sys.path[:0] = [{repo!r}]
-from contextlib import ExitStack
 from pathlib import Path
-from pytest_flagperf.cluster.lease import lease, owner
 from tests.rounds import TinyPlan, run_tiny
 def say(progress):
     if progress.step: print("TRAINS", flush=True)
 plan = TinyPlan(config={{"max_steps": 100_000, "step_s": 0.02}})
-with ExitStack() as stack:
-    leases = None
-    if {leases!r}:
-        asked = lease(2, candidates=(0, 1), whole_host=False, owner=owner(), directory=Path({leases!r}))
-        leases = [stack.enter_context(asked)]
-    run_tiny(Path({tmp!r}), plan, listener=say, fault={fault!r}, leases=leases)
+run_tiny(Path({tmp!r}), plan, listener=say, fault={fault!r})
 """
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef fault(rank, step): pass\n"
 
 
-def start_controller(
-    tmp_path: Path, repo: Path, fault: str = WELL, *, leases: Path | None = None
-) -> subprocess.Popen[str]:
-    given = str(leases) if leases else ""
-    text = CONTROLLER.format(repo=str(repo), tmp=str(tmp_path), fault=fault, leases=given)
+def start_controller(tmp_path: Path, repo: Path, fault: str = WELL) -> subprocess.Popen[str]:
+    text = CONTROLLER.format(repo=str(repo), tmp=str(tmp_path), fault=fault)
     process = subprocess.Popen(
         [sys.executable, "-c", text],
         stdout=subprocess.PIPE,
@@ -306,7 +283,7 @@ def test_a_controller_that_is_killed_leaves_no_rank(tmp_path: Path, repo: Path) 
 
 def test_devices_stay_leased_until_the_ranks_of_a_killed_controller_are_gone(tmp_path: Path, repo: Path) -> None:
     directory = tmp_path / "leases"
-    controller = start_controller(tmp_path, repo, STUBBORN, leases=directory)
+    controller = start_controller(tmp_path, repo, STUBBORN)
     logs = tmp_path / "round1" / "h0_noderank0"
     assert any("device0 is held" in line for line in holders(directory))
     controller.kill()
@@ -328,16 +305,16 @@ def test_a_listener_that_raises_ends_the_round_too(tmp_path: Path) -> None:
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 
-def test_two_rounds_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    def one(device: int) -> str:
-        root = tmp_path / str(device)
-        held = [Lease((device,), ())]
-        return run_tiny(root, TinyPlan(nproc=1), leases=held, directory=root / "round1").state
+def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
+    def one(number: int) -> int:
+        root = tmp_path / str(number)
+        host = LocalHost("h0")
+        plan = TinyPlan(nproc=1, config={"max_steps": 100})
+        assert run_tiny(root, plan, hosts=[host], directory=root / "round1", devices=2).state == "finished"
+        return int(read(root / "round1/plan.json")["hosts"][0]["devices"][0])
 
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(one, (0, 1))) == ["finished", "finished"]
-    ports = {read(tmp_path / f"{k}/round1/plan.json")["hosts"][0]["devices"][0] for k in (0, 1)}
-    assert ports == {0, 1}
+        assert set(pool.map(one, (0, 1))) == {0, 1}
 
 
 # -- its parts ---------------------------------------------------------------------------------------------
@@ -364,7 +341,7 @@ def test_progress_takes_nan_for_what_it_is() -> None:
 def test_an_agent_does_not_take_its_modules_from_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
     done = subprocess.run(
-        boot(sys.executable, str(Path(__file__).parent.parent)),
+        module_argv(sys.executable, str(Path(__file__).parent.parent), MODULE),
         cwd=tmp_path, input=b"", capture_output=True, timeout=20, check=False,
     )  # fmt: skip
     assert b'"end"' in done.stdout

@@ -5,27 +5,29 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from flagperf_driver import events
-from pytest_flagperf.cluster import Host, HostError, Message
-from pytest_flagperf.cluster.deploy import ask
-from pytest_flagperf.cluster.lease import Lease
+from pytest_flagperf.cluster import HostError, Message
+from pytest_flagperf.cluster.deploy import module_argv, sweep
 from pytest_flagperf.launch import RankProcess, Site, World, launchers, threads_per_rank
-from pytest_flagperf.runtime import Interpreter
+from pytest_flagperf.runtime import Interpreter, Mount
 
-from .agents import MARGIN_S, Agent, Agents, boot
+from .collect import Missing, collect, fetch
+from .crew import GRACE_S, Agent, Crew, take_up
+from .muster import MODULE, Needs, muster
 from .progress import Bounds, Progress, Tracker
 
-__all__ = ["Fault", "Progress", "RoundEnd", "run_round"]
+__all__ = [
+    "MODULE", "Crew", "Fault", "Listener", "Missing", "Needs", "Progress", "RoundEnd", "Wishes",
+    "fetch", "follow_round", "muster", "run_round", "take_up", "write_json",
+]  # fmt: skip
 
 SCHEMA = 1
-GRACE_S = 3.0  # from a polite word to SIGKILL
-SAMPLE_S = 1.0
 # Not for the ranks: what a harness or a launcher above us set for itself.
 _NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
 
@@ -44,6 +46,15 @@ class Plan(Protocol):
     def to_json(self) -> dict[str, Any]: ...
 
     def case_json(self, round_number: int, seed: int, code_root: str, /) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user may want of a round beside the plan."""
+
+    monitors: Mapping[str, Any] | None = None  # the sampler's orders, but for the devices
+    clear_caches: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)  # on what is started for it
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,8 @@ class RoundEnd:
     ended_ms: int
     hosts: tuple[Message, ...] = ()
     swept: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         body = asdict(self)
@@ -75,45 +88,60 @@ class RoundEnd:
         return {"schema": SCHEMA, **body}
 
 
-@dataclass(frozen=True)
-class _Place:
-    """One host of the round: what it has, what it was lent and where it logs."""
-
-    host: Host
-    noderank: int
-    lease: Lease
-    log_dir: Path
-    facts: Mapping[str, Any]
-
-
 def run_round(
     plan: Plan,
     round_number: int,
     directory: Path,
     *,
-    hosts: Sequence[Host],
-    leases: Sequence[Lease],
-    interpreter: Interpreter,
-    code_root: str,
+    crew: Crew,
+    interpreters: Mapping[str, Interpreter],
     listener: Listener = lambda _: None,
+    wishes: Wishes = Wishes(),
 ) -> RoundEnd:
     """Run it to its end, whatever that is, and leave no process; a KeyboardInterrupt passes on afterwards.
 
-    Written into ``directory``: plan.json, case.json, round.json and the ranks' logs.
+    The crew holds devices on every host. Written into ``directory``: plan.json, case.json, round.json and the
+    hosts' logs.
     """
     started_ms = _now_ms()
     described = plan.to_json()
-    places = _survey(hosts, leases, directory.absolute())
-    tasks = _tasks(plan, described, places, interpreter, code_root, directory.absolute())
-    _write_inputs(plan, described, round_number, directory, places, tasks, interpreter, code_root)
 
+    def start() -> None:
+        orders = _orders(plan, described, round_number, crew.agents, interpreters, wishes)
+        _write_inputs(plan, described, round_number, directory, crew.agents, orders, interpreters)
+        crew.start(orders)
+
+    return _to_the_end(crew, directory, described, round_number, started_ms, listener, start)
+
+
+def follow_round(directory: Path, crew: Crew, listener: Listener = lambda _: None) -> RoundEnd:
+    """Take a round to its end that another controller started; ``crew`` holds its agents."""
+    described = json.loads((directory / "plan.json").read_text("utf-8"))
+    started_ms = int((directory / "plan.json").stat().st_mtime * 1000)
+
+    def started() -> None:
+        for agent in crew.agents:
+            agent.by_launcher = described["launcher"] != "env"
+            # What they told the other controller is not told again; their logs have it.
+            agent.finished.update(_ranks(agent, described))
+
+    return _to_the_end(crew, directory, described, int(described["round"]), started_ms, listener, started)
+
+
+def _to_the_end(
+    crew: Crew,
+    directory: Path,
+    described: Mapping[str, Any],
+    round_number: int,
+    started_ms: int,
+    listener: Listener,
+    start: Callable[[], None],
+) -> RoundEnd:
     tracker = _tracker(described, round_number, started_ms)
-    agents, fault, state = Agents(), None, "failed"
+    fault, state = None, "failed"
     try:
-        for place, task in zip(places, tasks, strict=True):
-            argv = boot(place.host.python, code_root)
-            agents.start(place.host, place.noderank, argv, place.lease.fds, task)
-        fault = _watch(agents, tracker, listener) or _unfinished(agents, tasks)
+        start()
+        fault = _watch(crew, tracker, listener) or _unfinished(crew.agents, described)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = Fault("agent", "", None, str(error))
@@ -122,9 +150,13 @@ def run_round(
         state = "interrupted"
         raise
     finally:
-        _end(agents, "the round was interrupted" if state == "interrupted" else "the round is over")
-        swept = tuple(line for place in places for line in _sweep(place))
-        end = RoundEnd(directory, state, fault, started_ms, _now_ms(), _host_ends(agents), swept)
+        _stop(crew, "the round was interrupted" if state == "interrupted" else "the round is over")
+        missing = collect(crew.agents)
+        crew.dismiss(keep=[each.host for each in missing])
+        swept = _sweep(crew.agents)
+        end = RoundEnd(
+            directory, state, fault, started_ms, _now_ms(), _host_ends(crew), swept, missing, _warnings(crew)
+        )
         write_json(directory / "round.json", end.to_json())
     return end
 
@@ -132,60 +164,73 @@ def run_round(
 # -- before the start -------------------------------------------------------------------------------------
 
 
-def _survey(hosts: Sequence[Host], leases: Sequence[Lease], directory: Path) -> list[_Place]:
-    with ThreadPoolExecutor(len(hosts)) as pool:
-        facts = list(pool.map(lambda host: ask(host, "facts"), hosts))
-    places = []
-    for noderank, (host, lease) in enumerate(zip(hosts, leases, strict=True)):
-        log_dir = directory / f"{host.name}_noderank{noderank}"
-        log_dir.mkdir(parents=True, exist_ok=True)
-        places.append(_Place(host, noderank, lease, log_dir, facts[noderank]))
-    return places
-
-
-def _tasks(
+def _orders(
     plan: Plan,
     described: Mapping[str, Any],
-    places: Sequence[_Place],
-    interpreter: Interpreter,
-    code_root: str,
-    directory: Path,
+    round_number: int,
+    agents: Sequence[Agent],
+    interpreters: Mapping[str, Interpreter],
+    wishes: Wishes,
 ) -> list[dict[str, Any]]:
     """What each host's agent is told to do."""
-    world = _world(plan, described, places)
-    launch = launchers()[plan.launcher]
-    tasks = []
-    for place in places:
+    world = _world(plan, described, agents)
+
+    def order(agent: Agent) -> dict[str, Any]:
+        interpreter = interpreters[agent.name]
         site = Site(
             python=interpreter.python,
-            program=f"{code_root}/suites/{described['model']}/{described['framework']}/run_pretraining.py",
-            case_file=str(directory / "case.json"),
-            log_dir=str(place.log_dir),
-            code_root=code_root,
-            cpus=_cpus(described, place),
+            program=f"{agent.code_root}/suites/{described['model']}/{described['framework']}/run_pretraining.py",
+            case_file=f"{agent.log_dir}/case.json",
+            log_dir=agent.log_dir,
+            code_root=agent.code_root,
+            cpus=_cpus(described, agent),
         )
-        environ = {name: value for name, value in place.facts["environ"].items() if not name.startswith(_NOT_INHERITED)}
-        processes = launch(world, place.noderank, site)
-        task = {
+        processes = launchers()[plan.launcher](world, agent.noderank, site)
+        case = plan.case_json(round_number, _seed(described, round_number), agent.code_root)
+        return {
             "op": "start",
-            "log_dir": site.log_dir,
             "log": f"start_{described['framework']}_task.log",
-            "ranks": [_entry(each, {**environ, **interpreter.env, **each.env}, site) for each in processes],
+            "files": {"case.json": json.dumps(case, indent=1) + "\n"},
+            "not_inherited": list(_NOT_INHERITED),
+            "ranks": [_entry(each, {**interpreter.env, **each.env}, site) for each in processes],
             "follow": [rank for each in processes for rank in each.reports],
+            "container": _container(agent, interpreter, described, wishes),
+            "monitors": _monitors(wishes, described, agent),
+            "clear_caches": wishes.clear_caches,
+            **_deadlines(described["config"]),
         }
-        tasks.append({**task, **_deadlines(described["config"])})
-    return tasks
+
+    # At once: where ranks live in containers, each host makes its own.
+    with ThreadPoolExecutor(max(1, len(agents))) as pool:
+        return list(pool.map(order, agents))
 
 
-def _world(plan: Plan, described: Mapping[str, Any], places: Sequence[_Place]) -> World:
-    cores = min(len(place.facts["cpus"]) for place in places)
+def _container(
+    agent: Agent, interpreter: Interpreter, described: Mapping[str, Any], wishes: Wishes
+) -> Mapping[str, Any] | None:
+    """The container of this round's ranks, made and not yet started; its main process is an agent of its own."""
+    if interpreter.container is None:
+        return None
+    mounts = [Mount(agent.code_root, agent.code_root), Mount(agent.log_dir, agent.log_dir, read_only=False)]
+    if described["data_dir"]:
+        mounts.append(Mount(described["data_dir"], described["data_dir"]))
+    argv = [*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir]
+    labels = {**wishes.labels, "flagperf.log_dir": agent.log_dir}
+    name = f"flagperf-{agent.log_dir.strip('/').replace('/', '-')}"[-120:].lstrip("-_.")
+    return interpreter.container.create(
+        agent.host, name, argv=argv, mounts=mounts, devices=agent.devices, labels=labels
+    )
+
+
+def _world(plan: Plan, described: Mapping[str, Any], agents: Sequence[Agent]) -> World:
+    cores = min(len(agent.cpus) for agent in agents)
     nproc = described["nproc"]
     return World(
-        addresses=tuple(place.host.address for place in places),
+        addresses=tuple(agent.host.address for agent in agents),
         nproc=nproc,
-        master_addr=places[0].host.address,
-        master_port=places[0].facts["port"],
-        devices=tuple(place.lease.devices for place in places),
+        master_addr=agents[0].host.address,
+        master_port=agents[0].port,
+        devices=tuple(agent.devices for agent in agents),
         visible_devices_env=plan.visible_devices,
         threads_per_rank=threads_per_rank(cores, nproc, card_is_core=_card_is_core(described)),
     )
@@ -195,12 +240,21 @@ def _card_is_core(described: Mapping[str, Any]) -> bool:
     return bool(described["device"] == "cpu")
 
 
-def _cpus(described: Mapping[str, Any], place: _Place) -> tuple[int, ...]:
+def _monitors(wishes: Wishes, described: Mapping[str, Any], agent: Agent) -> dict[str, Any] | None:
+    """The sampler's orders; a core is no device to it."""
+    if wishes.monitors is None:
+        return None
+    devices = [] if _card_is_core(described) else list(agent.devices)
+    probe = wishes.monitors.get("probe")
+    own = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
+    return {**wishes.monitors, **own, "folder": agent.log_dir, "devices": devices}
+
+
+def _cpus(described: Mapping[str, Any], agent: Agent) -> tuple[int, ...]:
     """The core of each rank where a card is a core and there are as many cores as that."""
-    cpus = place.facts["cpus"]
-    if not _card_is_core(described) or any(device >= len(cpus) for device in place.lease.devices):
+    if not _card_is_core(described) or any(device >= len(agent.cpus) for device in agent.devices):
         return ()
-    return tuple(cpus[device] for device in place.lease.devices)
+    return tuple(agent.cpus[device] for device in agent.devices)
 
 
 def _entry(process: RankProcess, env: Mapping[str, str], site: Site) -> dict[str, Any]:
@@ -217,14 +271,12 @@ def _entry(process: RankProcess, env: Mapping[str, str], site: Site) -> dict[str
 
 
 def _deadlines(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "init_timeout_s": config.get("init_timeout_s"),
-        "hang_timeout_s": config.get("hang_timeout_s"),
-        "round_timeout_s": config.get("round_timeout_s"),
-        "lease_s": 0,
-        "sample_s": SAMPLE_S,
-        "grace_s": GRACE_S,
-    }
+    names = ("init_timeout_s", "hang_timeout_s", "round_timeout_s")
+    return {**{name: config.get(name) for name in names}, "grace_s": GRACE_S}
+
+
+def _seed(described: Mapping[str, Any], round_number: int) -> int:
+    return int(described["config"].get("seed", 0)) + round_number - 1
 
 
 def _write_inputs(
@@ -232,34 +284,40 @@ def _write_inputs(
     described: Mapping[str, Any],
     round_number: int,
     directory: Path,
-    places: Sequence[_Place],
-    tasks: Sequence[Mapping[str, Any]],
-    interpreter: Interpreter,
-    code_root: str,
+    agents: Sequence[Agent],
+    orders: Sequence[Mapping[str, Any]],
+    interpreters: Mapping[str, Interpreter],
 ) -> None:
-    seed = int(described["config"].get("seed", 0)) + round_number - 1
-    hosts = [
-        {
-            "name": place.host.name,
-            "address": place.host.address,
-            "noderank": place.noderank,
-            "devices": list(place.lease.devices),
-        }
-        for place in places
-    ]
+    """What reports read, and what another controller needs to go on with it. No environment: it may be secret."""
+    first = interpreters[agents[0].name]
     facts = {
         "round": round_number,
-        "seed": seed,
-        "hosts": hosts,
-        "python": interpreter.python,
-        "interpreter": {"label": interpreter.label, **interpreter.details},
-        "code_root": code_root,
+        "seed": _seed(described, round_number),
+        "hosts": [_placed(agent, interpreters[agent.name]) for agent in agents],
+        "python": first.python,
+        "interpreter": {"label": first.label, **first.details},
+        "code_root": agents[0].code_root,
         "argv": {
-            place.host.name: [rank["argv"] for rank in task["ranks"]] for place, task in zip(places, tasks, strict=True)
+            agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },
     }
-    write_json(directory / "case.json", plan.case_json(round_number, seed, code_root))
+    directory.mkdir(parents=True, exist_ok=True)
+    case = plan.case_json(round_number, _seed(described, round_number), agents[0].code_root)
+    write_json(directory / "case.json", case)
     write_json(directory / "plan.json", {**described, **facts})
+
+
+def _placed(agent: Agent, interpreter: Interpreter) -> dict[str, Any]:
+    return {
+        "name": agent.name,
+        "address": agent.host.address,
+        "noderank": agent.noderank,
+        "devices": list(agent.devices),
+        "log_dir": agent.log_dir,
+        "code_root": agent.code_root,
+        "clock_offset_s": round(agent.clock_offset_s, 6),
+        "python": interpreter.python,
+    }
 
 
 # -- while it runs ----------------------------------------------------------------------------------------
@@ -277,16 +335,25 @@ def _tracker(described: Mapping[str, Any], round_number: int, started_ms: int) -
     return Tracker(start, Bounds.of(described["config"]), started_ms)
 
 
-def _watch(agents: Agents, tracker: Tracker, listener: Listener) -> Fault | None:
+def _watch(crew: Crew, tracker: Tracker, listener: Listener) -> Fault | None:
     """Listen until all agents are done; the first fault of any of them stops all."""
-    fault = None
+    faults: list[tuple[Agent, Fault]] = []
     listener(tracker.now)
-    for agent, message in agents.messages():
+    for agent, message in crew.messages():
         new = _take(agent, message, tracker, listener)
-        if new and not fault:
-            fault = new
-            agents.stop(fault.sentence)
-    return _worded(fault, agents)
+        if new is not None:
+            faults.append((agent, new))
+            crew.stop(new.sentence)
+    return _worded(*min(faults, key=_blame)) if faults else None
+
+
+def _blame(told: tuple[Agent, Fault]) -> int:
+    """Which of several faults the others follow from: a host's or a container's end, a killed rank, then the first."""
+    agent, fault = told
+    if fault.kind in ("lost", "agent", "container"):
+        return 0
+    killed = fault.rank is not None and agent.exits.get(fault.rank, {}).get("signal")
+    return 1 if killed and fault.kind == "crash" else 2
 
 
 def _take(agent: Agent, message: Message, tracker: Tracker, listener: Listener) -> Fault | None:
@@ -295,13 +362,14 @@ def _take(agent: Agent, message: Message, tracker: Tracker, listener: Listener) 
         _take_event(agent, message, tracker, listener)
     elif kind == "exit":
         agent.exits[message["rank"]] = message
-    elif kind == "end":
-        agent.ended = True
+    elif kind == "warning":
+        agent.warnings.append(f"{agent.name}: {message['sentence']}")
     elif kind == "fault":
-        return Fault(message["kind"], agent.host.name, message.get("rank"), message["sentence"])
-    elif kind == "silent" or (kind == "gone" and not agent.ended):
-        why = agent.channel.complaint() or message.get("why") or "it said nothing of why"
-        return Fault("agent", agent.host.name, None, f"the agent on {agent.host.name} is gone: {why}")
+        return Fault(message["kind"], agent.name, message.get("rank"), message["sentence"])
+    elif kind == "gone" and not agent.over:
+        if agent.lost:
+            return Fault("lost", agent.name, None, f"{agent.name} is lost and did not come back: {agent.gone}")
+        return Fault("agent", agent.name, None, f"the agent on {agent.name} is gone: {agent.gone}")
     return None
 
 
@@ -312,13 +380,12 @@ def _take_event(agent: Agent, message: Message, tracker: Tracker, listener: List
     elif event == events.FAILED:
         agent.failed.setdefault(rank, message)
     if rank == 0:
-        listener(tracker.take(event, value, message["time_ms"]))
+        listener(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
 
 
-def _worded(fault: Fault | None, agents: Agents) -> Fault | None:
+def _worded(agent: Agent, fault: Fault) -> Fault:
     """The fault with the last words of the rank that it began with, which may have come after it."""
-    agent = next((each for each in agents.all if fault and each.host.name == fault.host), None)
-    if fault is None or fault.rank is None or agent is None:
+    if fault.rank is None:
         return fault
     lines = tuple(agent.exits.get(fault.rank, {}).get("last_lines") or ())
     rank, sentence = fault.rank, fault.sentence
@@ -329,60 +396,69 @@ def _worded(fault: Fault | None, agents: Agents) -> Fault | None:
     said = "{type}: {error}".format(**{"type": "", "error": "", **agent.failed.get(rank, {}).get("value", {})})
     if said != ": " and said not in sentence:
         sentence = f"{sentence}: {said}"
-    return Fault(fault.kind, fault.host, rank, sentence, lines)
+    return replace(fault, rank=rank, sentence=sentence, last_lines=lines)
 
 
-def _unfinished(agents: Agents, tasks: Sequence[Mapping[str, Any]]) -> Fault | None:
+def _ranks(agent: Agent, described: Mapping[str, Any]) -> range:
+    first = agent.noderank * int(described["nproc"])
+    return range(first, first + int(described["nproc"]))
+
+
+def _unfinished(agents: Sequence[Agent], described: Mapping[str, Any]) -> Fault | None:
     """A rank that owes a FINISHED and did not write one failed, whatever its exit code."""
-    for agent, task in zip(agents.all, tasks, strict=True):
-        for rank in task["follow"]:
+    for agent in agents:
+        for rank in _ranks(agent, described):
             if rank not in agent.finished:
                 lines = tuple(agent.exits.get(rank, {}).get("last_lines") or ())
                 sentence = f"rank {rank} ended without a {events.FINISHED} line"
-                return Fault("unfinished", agent.host.name, rank, sentence, lines)
+                return Fault("unfinished", agent.name, rank, sentence, lines)
     return None
 
 
 # -- after the end ----------------------------------------------------------------------------------------
 
 
-def _end(agents: Agents, reason: str) -> None:
+def _stop(crew: Crew, reason: str) -> None:
     """Let the agents end their ranks; what they still say of exits is kept."""
-    patience_s = GRACE_S + MARGIN_S
-    agents.stop(reason)
-    deadline = time.monotonic() + patience_s
+    if all(agent.over or agent.gone for agent in crew.agents):
+        return
+    crew.stop(reason)
     try:
-        for agent, message in agents.messages(patience_s):
+        for agent, message in crew.messages():
             if message["type"] == "exit":
                 agent.exits[message["rank"]] = message
-            if time.monotonic() > deadline:
-                break
     except TimeoutError:
-        pass  # close() ends them
-    finally:
-        agents.close(timeout_s=GRACE_S)
+        pass  # its lease ends them
 
 
-def _sweep(place: _Place) -> list[str]:
-    """What outlived its agent; there should be nothing."""
+def _sweep(agents: Sequence[Agent]) -> tuple[str, ...]:
+    """What outlived its agent, where one did not end in order; there should be nothing."""
+    return tuple(line for agent in agents if agent.started and not agent.over for line in _swept(agent))
+
+
+def _swept(agent: Agent) -> Iterator[str]:
     try:
-        return list(ask(place.host, "sweep", str(place.log_dir))["swept"])
+        yield from sweep(agent.host, agent.log_dir)
     except HostError as error:
-        return [f"{place.host.name} could not be searched: {error}"]
+        yield f"{agent.name} could not be searched: {error}"
 
 
-def _host_ends(agents: Agents) -> tuple[Message, ...]:
+def _host_ends(crew: Crew) -> tuple[Message, ...]:
     return tuple(
         {
-            "name": agent.host.name,
+            "name": agent.name,
             "noderank": agent.noderank,
             "ranks": [
                 {key: exit_.get(key) for key in ("rank", "code", "signal", "cause")}
                 for _, exit_ in sorted(agent.exits.items())
             ],
         }
-        for agent in agents.all
+        for agent in crew.agents
     )
+
+
+def _warnings(crew: Crew) -> tuple[str, ...]:
+    return tuple(line for agent in crew.agents for line in agent.warnings)
 
 
 def write_json(path: Path, body: Mapping[str, Any]) -> None:

@@ -1,0 +1,316 @@
+"""The hosts of a run, and what is done there for a case: code, environments, rounds, and the logs' way back."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from flagperf_driver.node import engine, lease
+
+from . import preflight
+from .catalog import REFERENCE, Catalog, Vendor
+from .cluster import Host, HostError
+from .cluster.conf import ClusterConf
+from .cluster.deploy import Code, pack
+from .cluster.fleet import Fleet, cluster_fleet, each, local_fleet
+from .plan import Plan
+from .preflight import Data, Finding, Wants
+from .problems import Problems
+from .report.follow import Follower
+from .report.live import Live
+from .round import Crew, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
+from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, runtimes
+from .settings import Settings
+
+
+class Venue:
+    """Connects to a host when it is first needed."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, cluster: ClusterConf | None) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._cluster = cluster
+        self._codes: dict[tuple[str, str], Code] = {}
+        self._unfit: dict[str, set[int]] = {}
+        # Of two runs that begin in the same second on two machines, each has its own folders on the hosts.
+        self._mark = secrets.token_hex(4)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        return local_fleet() if self._cluster is None else cluster_fleet(self._cluster)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether hosts were named; else it is this machine."""
+        return self._cluster is not None
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return self.fleet.hosts
+
+    def close(self) -> None:
+        if "fleet" in self.__dict__:
+            self.fleet.close()
+
+    # -- what a host is given --------------------------------------------------------------------------------
+
+    def code(self, plan: Plan, vendor: Vendor) -> Code:
+        """What of the suites and the vendors goes to the hosts, by the name it has there."""
+        suite = self._catalog.suite(plan.case.model, plan.case.framework)
+        key = suite.name, vendor.name
+        if key not in self._codes:
+            trees = {f"suites/{plan.case.model}": suite.path.parent, f"vendors/{vendor.name}": vendor.path}
+            own = self._catalog.case_folder(suite, vendor)
+            if own.is_dir():
+                trees[f"vendors/{vendor.name}/{suite.folder}"] = own
+            shared = suite.root / "suites" / "common"
+            self._codes[key] = pack(trees | ({"suites/common": shared} if shared.is_dir() else {}))
+        return self._codes[key]
+
+    def interpreters(
+        self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live
+    ) -> dict[str, Interpreter]:
+        """The Python of the case's framework, made ready on all hosts at once."""
+        wanted, code = self._wanted(plan, vendor), self.code(plan, vendor)
+        prepare = runtimes()[plan.runtime]
+
+        def on(host: Host) -> Interpreter:
+            try:
+                return prepare(host, wanted, lambda text: _tell(watch, host, text, len(hosts)), code)
+            except RuntimeSetupError as error:
+                raise HostError(str(error)) from error
+
+        try:
+            made = each(hosts, on)
+        finally:
+            watch.clear()
+        wrong = [str(answer) for answer in made.values() if isinstance(answer, HostError)]
+        if wrong:
+            raise Problems(dict.fromkeys(wrong))
+        return {host.name: answer for host, answer in made.items() if isinstance(answer, Interpreter)}
+
+    def _wanted(self, plan: Plan, vendor: Vendor) -> Wanted:
+        settings, case = self._settings, plan.case
+        own = self._catalog.case_folder(self._catalog.suite(case.model, case.framework), vendor)
+        files = (*requirements(self._catalog, case.framework_name, vendor), own / "config" / "requirements.txt")
+        environment = own / "config" / "environment_variables.sh"
+        return Wanted(
+            case.framework_name,
+            tuple(file for file in files if file.is_file()),
+            python=settings.python if plan.runtime == "host" else None,
+            pip_source=settings.pip_source,
+            environment_file=environment if environment.is_file() else None,
+            image=self.image(plan, vendor) if plan.runtime == "docker" else None,
+        )
+
+    def image(self, plan: Plan, vendor: Vendor) -> Image:
+        """What the case's container is made of: what was asked for, else what the vendor says."""
+        said = vendor.container
+        own = self._catalog.case_folder(self._catalog.suite(plan.case.model, plan.case.framework), vendor)
+        framework = "_".join(filter(None, [plan.case.framework_name, plan.case.framework_version]))
+        folder = vendor.path / "images" / framework
+        return Image(
+            image=self._settings.image or said.image,
+            folder=folder if folder.is_dir() else None,
+            extras=own if own.is_dir() else None,
+            options=(*said.options, *self._settings.container_opt),
+            shm_size=self._settings.shm_size or said.shm_size,
+        )
+
+    # -- before the first case -------------------------------------------------------------------------------
+
+    def inspect(self, asked: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
+        """Look at every host, for all cases of a vendor at once."""
+        vendors = {vendor.name: vendor for _, vendor in asked}
+        plans = {name: [plan for plan, vendor in asked if vendor.name == name] for name in vendors}
+        return [
+            finding
+            for name, vendor in vendors.items()
+            for finding in preflight.inspect(self.hosts, self._wants(plans[name], vendor))
+        ]
+
+    def prepare(self, asked: Sequence[tuple[Plan, Vendor]]) -> list[str]:
+        """Inspect, and leave unfit hosts and devices out; what to tell. Problems where too few are left."""
+        findings = self.inspect(asked)
+        fatal = preflight.sentences(findings)
+        wanted = max((plan.case.nnodes for plan, _ in asked), default=0)
+        for host in self.hosts:
+            said = [finding.sentence for finding in findings if finding.host == host.name and finding.fatal]
+            if said:
+                self.fleet.lost(host, "; ".join(said))
+        if len(self.fleet.usable) < wanted:
+            raise Problems(fatal)
+        self._unfit = preflight.unfit_devices(findings)
+        left_out = [f"left out: {sentence}" for sentence in fatal]
+        return left_out + [f"warning: {sentence}" for sentence in preflight.sentences(findings, preflight.WARN)]
+
+    @property
+    def left_out(self) -> dict[str, Any]:
+        """What the others of a parallel run must know: hosts and devices that are not fit."""
+        return {
+            "hosts": dict(self.fleet.lost_hosts),
+            "devices": {name: sorted(devices) for name, devices in self._unfit.items()},
+        }
+
+    def leave_out(self, told: Mapping[str, Any]) -> None:
+        """What another one of the same run found out."""
+        for host in self.hosts:
+            if host.name in told["hosts"]:
+                self.fleet.lost(host, told["hosts"][host.name])
+        self._unfit = {name: set(devices) for name, devices in told["devices"].items()}
+
+    def _wants(self, plans: Sequence[Plan], vendor: Vendor) -> Wants:
+        chip = vendor.chips.get(plans[0].case.hardware)
+        images = {self.image(plan, vendor).image for plan in plans if plan.runtime == "docker"}
+        data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _is_read(plan)}
+        return Wants(
+            code=self.code(plans[0], vendor),
+            nnodes=max(plan.case.nnodes for plan in plans),
+            nproc=max(plan.case.nproc for plan in plans),
+            hardware=plans[0].case.hardware,
+            chips={name: chip.names for name, chip in vendor.chips.items()},
+            devices_per_host=chip.devices_per_host if chip else None,
+            **_looked_at(vendor),
+            docker=engine.SOCKET if images else None,
+            image=next(iter(images), None),
+            image_is_ours=images == {None},
+            data=tuple(data),
+            clear_caches=self._settings.clear_caches,
+        )
+
+    # -- rounds ----------------------------------------------------------------------------------------------
+
+    def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
+        """A round on hosts and devices that are free; its directory says how it ended."""
+        needs = self._needs(plan, vendor, directory)
+        try:
+            with Crew(watch.note) as crew, _following(directory, watch):
+                muster(self.fleet, self.code(plan, vendor), needs, crew, lambda who: watch.note(_waits(plan, who)))
+                hosts = [agent.host for agent in crew.agents]
+                run_round(
+                    plan,
+                    number,
+                    directory,
+                    crew=crew,
+                    interpreters=self.interpreters(plan, vendor, hosts, watch),
+                    listener=watch.progress,
+                    wishes=self._wishes(plan, vendor, directory),
+                )
+        except (HostError, lease.LeaseError, OSError) as error:
+            raise Problems([f"case {plan.case}: {error}"]) from error
+        finally:
+            watch.clear()
+
+    def go_on(self, directory: Path, watch: Live) -> bool:
+        """Take up a round that a controller left running; False where nothing of it runs any more."""
+        placed = json.loads((directory / "plan.json").read_text("utf-8"))["hosts"]
+        by_name = {host.name: host for host in self.hosts}
+        if not all(each["name"] in by_name and "log_dir" in each for each in placed):
+            return False
+        lease_s = self._settings.lease_time
+        try:
+            with Crew(watch.note) as crew, _following(directory, watch):
+                for each in placed:
+                    crew.join(take_up(by_name[each["name"]], each["noderank"], directory, each, lease_s))
+                watch.note(f"{directory.parent.name} {directory.name} still runs: going on with it")
+                follow_round(directory, crew, watch.progress)
+        except HostError:
+            return False
+        finally:
+            watch.clear()
+        return True
+
+    def fetch_missing(self, directories: Sequence[Path]) -> list[str]:
+        """Try again for the logs that hosts kept; a sentence for each that came, or still did not."""
+        told, dead = [], dict[str, str]()
+        for directory in directories:
+            end = json.loads((directory / "round.json").read_text("utf-8"))
+            still = []
+            for missing in end.get("missing", ()):
+                why = dead.get(missing["host"]) or self._fetch(directory, missing)
+                if why:
+                    dead[missing["host"]] = why
+                    still.append({**missing, "why": why})
+                how = f"are missing here: {why}" if why else "came late, and are here"
+                told.append(f"{directory.parent.name} {directory.name}: the logs of {missing['host']} {how}")
+            write_json(directory / "round.json", {**end, "missing": still})
+        return told
+
+    def _fetch(self, directory: Path, missing: Mapping[str, Any]) -> str | None:
+        """Why the logs cannot be had; None when they are here."""
+        host = next((host for host in self.hosts if host.name == missing["host"]), None)
+        if host is None:
+            return "it is none of the hosts of this run"
+        try:
+            host.reconnect()
+            fetch(host, pack({}), missing["log_dir"], directory / f"{host.name}_noderank{missing['noderank']}")
+        except (HostError, OSError) as error:
+            return str(error)
+        return None
+
+    def _needs(self, plan: Plan, vendor: Vendor, directory: Path) -> Needs:
+        chip = vendor.chips.get(plan.case.hardware)
+        run = directory.parent.parent.name
+        return Needs(
+            nnodes=plan.case.nnodes,
+            nproc=plan.case.nproc,
+            devices_per_host=chip.devices_per_host if chip else None,
+            whole_host=(self._settings.lease or vendor.lease) == "host",
+            unfit=self._unfit,
+            owner=lease.owner(run=run, case=str(plan.case)),
+            name=f"{run}-{self._mark}-{plan.case.folder}-{directory.name}",
+            directory=directory,
+            lease_s=self._settings.lease_time,
+            lease_here_s=self._settings.lease_time if self._settings.given("lease_time") else 0.0,
+        )
+
+    def _wishes(self, plan: Plan, vendor: Vendor, directory: Path) -> Wishes:
+        return Wishes(
+            monitors={
+                "vendor": vendor.name,
+                "every_s": 1.0,
+                "device_every_s": self._settings.sample,
+                **_looked_at(vendor),
+            },
+            clear_caches=self._settings.clear_caches,
+            labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
+        )
+
+
+def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:
+    """What the one environment of a framework is made of: what each of its suites says, and the vendor's own."""
+    folders = [suite.path for (_, name), suite in sorted(catalog.suites.items()) if name == framework]
+    if vendor is not None:
+        folders.append(vendor.path / "images" / framework)
+    return tuple(file for folder in folders if (file := folder / "requirements.txt").is_file())
+
+
+def _looked_at(vendor: Vendor) -> dict[str, Any]:
+    """How the vendor's devices are looked at; a probe by its place in the code that the hosts get."""
+    probe = f"vendors/{vendor.name}/{vendor.probe.name}" if vendor.probe else None
+    return {"nvml": vendor.nvml, "probe": probe}
+
+
+def _is_read(plan: Plan) -> bool:
+    """Whether the case reads data that must be there."""
+    return plan.scale == REFERENCE and not plan.synthetic
+
+
+def _tell(watch: Live, host: Host, text: str, hosts: int) -> None:
+    """That an environment is built is worth a line that stays; its hundred steps are not."""
+    said = f"{host.name}: {text}" if hosts > 1 or not host.here else text
+    (watch.note if text.startswith(("building", "another", "pulling")) else watch.passing)(said)
+
+
+def _waits(plan: Plan, who: str) -> str:
+    return f"{plan.case} waits: {who}"
+
+
+def _following(directory: Path, watch: Live) -> AbstractContextManager[object]:
+    """Show the ranks' logs as they grow, to those who want it."""
+    return Follower(directory, watch.log) if watch.follow else nullcontext()
