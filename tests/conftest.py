@@ -26,12 +26,13 @@ def torch_python(repo: Path) -> str:
     if given:
         return given
     from pytest_flagperf.catalog import Catalog
+    from pytest_flagperf.cluster.deploy import pack
     from pytest_flagperf.cluster.local import LocalHost
     from pytest_flagperf.run import requirements
     from pytest_flagperf.runtime import Wanted, runtimes
 
     wanted = Wanted("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
-    return runtimes()["venv"](LocalHost(), wanted, lambda line: print(line, file=sys.stderr)).python
+    return runtimes()["venv"](LocalHost(), wanted, lambda line: print(line, file=sys.stderr), pack({})).python
 
 
 def listens_to_ctrl_c() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,23 @@ import pytest
 
 from flagperf_driver.node.environment import describe
 from pytest_flagperf import runtime
+from pytest_flagperf.cluster import Host
+from pytest_flagperf.cluster.deploy import pack
 from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.runtime import RuntimeSetupError, Wanted, runtimes
+from pytest_flagperf.runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import union
 
 HOST = LocalHost("here")
-venv, host = runtimes()["venv"], runtimes()["host"]
+CODE = pack({})
+
+
+def venv(there: Host, wanted: Wanted, progress: Callable[[str], None]) -> Interpreter:
+    return runtimes()["venv"](there, wanted, progress, CODE)
+
+
+def host(there: Host, wanted: Wanted, progress: Callable[[str], None]) -> Interpreter:
+    return runtimes()["host"](there, wanted, progress, CODE)
 
 
 def quiet(_: str) -> None:
@@ -66,11 +77,11 @@ def ask(python: str, question: str) -> str:
 
 
 def test_runtimes_are_the_modules_that_prepare_an_interpreter() -> None:
-    assert set(runtimes()) == {"host", "venv"}
+    assert set(runtimes()) == {"docker", "host", "venv"}
 
 
 def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "boat.py").write_text("def prepare(host, wanted, progress): return 'afloat'\n")
+    (tmp_path / "boat.py").write_text("def prepare(host, wanted, progress, code): return 'afloat'\n")
     monkeypatch.setattr(runtime, "__path__", [*runtime.__path__, str(tmp_path)])
     try:
         assert "boat" in runtimes()

@@ -1,18 +1,17 @@
 """Whether a data directory holds what the suite says.
 
-``python -m flagperf_driver.node.manifest`` takes JSON on stdin:
-``{"data_dir": ..., "entries": [{"path", "kind", "files", "folders", "size", "sha256", "md5"}]}``; it answers
-``{"problems": [...]}``.
+A module to be called (see ``call``): ``{"data_dir": ..., "entries": [{"path", "kind", "files", "folders", "size",
+"sha256", "md5"}]}``; it answers ``{"problems": [...]}``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, Mapping, Sequence
+
+from flagperf_driver.node.call import Answer, Request, serve
 
 _BLOCK = 1 << 20
 _KINDS = ("file", "folder")
@@ -99,10 +98,9 @@ def checksum(path: Path, algorithm: str) -> str:
     return digest.hexdigest()
 
 
-def main() -> None:
-    asked = json.load(sys.stdin)
-    json.dump({"problems": verify(asked["data_dir"], asked["entries"])}, sys.stdout)
+def handle(request: Request) -> Answer:
+    return {"problems": verify(request["data_dir"], request["entries"])}
 
 
 if __name__ == "__main__":
-    main()
+    serve(handle)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_flagperf.cluster import Host
+from pytest_flagperf.cluster.deploy import Code
 
 Progress = Callable[[str], None]
 
@@ -81,7 +82,7 @@ class Interpreter:
 
 
 class Runtime(Protocol):
-    def __call__(self, host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:
+    def __call__(self, host: Host, wanted: Wanted, progress: Progress, code: Code) -> Interpreter:
         """Make it ready; called for several hosts at once from threads. ``code`` is what runs on the far side."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from packaging.markers import default_environment
 
 from pytest_flagperf.cluster import Host
+from pytest_flagperf.cluster.deploy import Code
 
 from . import Interpreter, Progress, RuntimeSetupError, Wanted
 from .requirements import Line, union
@@ -36,7 +37,7 @@ print(json.dumps({"found": found, "markers": markers, "executable": sys.executab
 """
 
 
-def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:  # noqa: ARG001
+def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Interpreter:  # noqa: ARG001
     """``wanted.python``, else the ``python3`` on our PATH or the host's own; with all that the suite needs."""
     python = wanted.python or (host.here and shutil.which("python3")) or host.python
     lines = union(wanted.requirements)

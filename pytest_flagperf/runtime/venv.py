@@ -12,7 +12,8 @@ from typing import Any
 from uv import find_uv_bin
 
 from flagperf_driver.node.environment import RESULT_SETTINGS
-from pytest_flagperf.cluster import Host, HostError, HostLost, deploy
+from pytest_flagperf.cluster import Host, HostError, HostLost
+from pytest_flagperf.cluster.deploy import Code, call_module
 
 from . import Interpreter, Progress, RuntimeSetupError, Wanted
 from .pip_settings import index_settings
@@ -25,7 +26,7 @@ _LOOK_S = 60.0
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
 
 
-def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:
+def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Interpreter:
     """The environment of ``wanted.framework`` there; of several who want it, one builds and the rest wait."""
     request = _request(host, wanted)
     found = _ask(host, code, {"op": "look", **request}, _LOOK_S, progress)
@@ -57,13 +58,13 @@ def _advice(host: Host, wanted: Wanted) -> str:
     return "name another with python = ... in [cluster] of flagperf.toml"
 
 
-def _ask(host: Host, code: Any, request: dict[str, Any], timeout_s: float, progress: Progress) -> dict[str, Any]:
+def _ask(host: Host, code: Code, request: dict[str, Any], timeout_s: float, progress: Progress) -> dict[str, Any]:
     def tell(message: Any) -> None:
         if message.get("type") == "progress":
             progress(str(message["line"]))
 
     try:
-        return dict(_call_module(host, code, _MODULE, request, timeout_s=timeout_s, on_message=tell))
+        return dict(call_module(host, code, _MODULE, request, timeout_s=timeout_s, on_message=tell))
     except HostLost:
         raise
     except HostError as error:
@@ -97,22 +98,3 @@ def _runs_ours(found: dict[str, Any]) -> bool:
 @lru_cache(maxsize=1)
 def _hash(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
-
-
-def _call_module(host: Host, code: Any, module: str, request: Any, *, timeout_s: float, on_message: Any) -> Any:
-    """TEMPORARY until deploy.call_module is there."""
-    if hasattr(deploy, "call_module"):
-        code = code or deploy.pack({})  # type: ignore[attr-defined]
-        return deploy.call_module(host, code, module, request, timeout_s=timeout_s, on_message=on_message)
-    channel = host.open(deploy.module_argv(host.python, deploy.stage(host, {}), module))
-    try:
-        channel.send(request)
-        while (message := channel.receive(timeout_s)) is not None:
-            if message.get("type") == "answer":
-                return message
-            if message.get("type") == "error":
-                raise HostError(str(message["sentence"]))
-            on_message(message)
-        raise HostError(channel.complaint())
-    finally:
-        channel.close()

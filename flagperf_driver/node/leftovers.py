@@ -1,0 +1,62 @@
+"""What rounds left whose agent is dead: found by the log folder that it names, ended, and told.
+
+A process names it in its environment, a container in a label. Log folders themselves stay: their run may still fetch
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Iterator
+
+from flagperf_driver.node import engine
+from flagperf_driver.node.folder import is_orphaned
+
+LABEL = "flagperf.log_dir"
+MARK = b"FLAGPERF_LOG_DIR="
+_ANSWER_S = 5.0
+
+
+def remove(docker: str | None = None) -> list[str]:
+    """End and remove it all; what it was, each with its round's folder."""
+    return [*_containers(docker or engine.SOCKET), *_processes()]
+
+
+def log_dir_of(pid: int) -> str | None:
+    """The folder of the round that the process belongs to; None if to no round, or if it is not ours to see."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return next((os.fsdecode(text[len(MARK) :]) for text in variables if text.startswith(MARK)), None)
+
+
+def _processes() -> Iterator[str]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - a Path each is slow with thousands of them
+        if name.isdigit():
+            log_dir = log_dir_of(int(name))
+            if log_dir and is_orphaned(Path(log_dir)):
+                yield from _end(int(name), log_dir)
+
+
+def _end(pid: int, log_dir: str) -> Iterator[str]:
+    try:
+        word = Path(f"/proc/{pid}/comm").read_text().strip()
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return
+    yield f"{word} (pid {pid}) of {log_dir}"
+
+
+def _containers(socket: str) -> Iterator[str]:
+    if not os.access(socket, os.R_OK | os.W_OK):
+        return
+    docker = engine.Engine(socket, _ANSWER_S)
+    try:
+        for container in docker.labelled(LABEL):
+            if is_orphaned(Path(container.labels[LABEL])) and docker.remove(container.id):
+                yield f"container {container.name} of {container.labels[LABEL]}"
+    except engine.EngineError:
+        return  # the engine's own finding says so

@@ -1,0 +1,488 @@
+"""Before a run: everything that is in the way, of all hosts at once, each with what to do."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flagperf_driver.node import checkup, leftovers
+from pytest_flagperf import preflight
+from pytest_flagperf.catalog import DataItem
+from pytest_flagperf.cluster.conf import ClusterConf
+from pytest_flagperf.cluster.deploy import pack
+from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.cluster.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.preflight import FAIL, OK, WARN, Data, Finding, Limits, Wants, inspect, judge, lines, sentences
+
+if TYPE_CHECKING:
+    from tests.lab.lab import Lab, LabHost
+
+CODE = pack({})
+GIB = 1 << 30
+ROOMY = Limits(disk_warn_gib=0.01, disk_fail_gib=0.001, memory_warn_gib=0.1, memory_fail_gib=0.01)
+WANTS = Wants(CODE, limits=ROOMY)
+
+
+class Elsewhere(LocalHost):
+    """The machine at hand as if it were another."""
+
+    here = False
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
+
+
+def of(findings: list[Finding], kind: str) -> list[tuple[str, str]]:
+    return [(one.level, one.sentence) for one in findings if one.kind == kind]
+
+
+def bad(findings: list[Finding]) -> set[tuple[str, str]]:
+    return {(one.host, one.kind) for one in findings if one.level != OK}
+
+
+# -- on hosts ----------------------------------------------------------------------------------------------
+
+
+def test_well_hosts_are_well_and_reach_each_other() -> None:
+    hosts = [Elsewhere("a"), Elsewhere("b"), Elsewhere("c")]
+    findings = inspect(hosts, replace(WANTS, nnodes=2))
+    assert bad(findings) == set()
+    assert [one.host for one in findings] == sorted(one.host for one in findings)
+    kinds = {one.kind for one in findings if one.host == "b"}
+    assert kinds == {"python", "clock", "cores", "memory", "disk", "port", "network"}
+    assert of(findings, "network") == [(OK, "reaches 2 others")] * 3
+
+
+def test_one_host_or_one_node_needs_no_network() -> None:
+    assert of(inspect([LocalHost("a"), LocalHost("b")], WANTS), "network") == []
+
+
+def test_a_host_without_a_python_is_named_and_the_others_are_looked_at_all_the_same() -> None:
+    lacking = Elsewhere("lacking")
+    lacking.python = "/no/such/python"
+    findings = inspect([Elsewhere("a"), lacking, Elsewhere("b")], replace(WANTS, nnodes=2))
+    assert bad(findings) == {("lacking", "python")}
+    (fault,) = [one for one in findings if one.fatal]
+    assert "/no/such/python" in fault.sentence
+    assert "[cluster] python" in fault.remedy
+    assert of(findings, "network") == [(OK, "reaches 1 other")] * 2
+
+
+def test_a_python_that_breaks_is_named_with_its_last_words(tmp_path: Path) -> None:
+    broken = Elsewhere("broken")
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho out of order >&2\nexit 3\n")
+    script.chmod(0o755)
+    broken.python = str(script)
+    (fault,) = [one for one in inspect([broken], WANTS) if one.fatal]
+    assert "out of order" in fault.sentence
+
+
+def test_data_that_one_host_lacks_are_named_there_only(tmp_path: Path) -> None:
+    (tmp_path / "cases").mkdir()
+    (tmp_path / "cases" / "train").write_bytes(b"12345")
+    wants = replace(WANTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=5),)),))
+    assert of(inspect([LocalHost()], wants), "data") == [(OK, str(tmp_path / "cases"))]
+    wants = replace(WANTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),))
+    assert of(inspect([LocalHost()], wants), "data") == [
+        (FAIL, f"{tmp_path}/cases/train: 5 bytes found, 6 expected"),
+        (FAIL, f"{tmp_path}/cases/eval: there is no such file; {tmp_path}/cases holds train"),
+    ]
+
+
+def test_data_can_be_checked_alone_on_all_hosts(tmp_path: Path) -> None:
+    found = preflight.verify_data([LocalHost("a"), LocalHost("b")], str(tmp_path), [DataItem("none")], CODE)
+    assert list(found) == ["a", "b"]
+    assert "there is no such file" in found["b"][0]
+
+
+def test_a_clock_that_is_off_is_told_and_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of(inspect([Elsewhere("a")], WANTS), "clock")[0][0] == OK
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() - 3600.0)
+    assert of(inspect([Elsewhere("a")], WANTS), "clock")[0][1].startswith("it is 1.0 h ahead of this machine's (±")
+    assert bad(inspect([Elsewhere("a")], WANTS)) == {("a", "clock")}
+    assert not any(one.fatal for one in inspect([Elsewhere("a")], WANTS))
+
+
+def test_a_place_where_nothing_can_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    results = replace(WANTS, folder=str(tmp_path / "file" / "reports"))
+    assert of(inspect([LocalHost()], results), "disk")[-1] == (
+        FAIL,
+        f"nothing can be written in {tmp_path}/file/reports: Not a directory",
+    )
+    assert bad(inspect([Elsewhere()], results)) == set()  # results are written here only
+
+
+def test_an_engine_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
+    findings = inspect([LocalHost()], replace(WANTS, docker=str(tmp_path / "none.sock"), image="x"))
+    assert of(findings, "docker")[0][0] == FAIL
+    assert "Docker is not installed, or not started" in of(findings, "docker")[0][1]
+    assert of(findings, "image") == []
+
+
+def test_a_host_that_hangs_is_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "_ANSWER_S", 1.0)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "docker.sock"))
+        silent.listen()
+        (fault,) = inspect([Elsewhere("slow")], replace(WANTS, docker=str(tmp_path / "docker.sock")))
+    assert (fault.kind, fault.level) == ("host", FAIL)
+    assert "did not answer the checkup in time" in fault.sentence
+
+
+# -- who meets whom ----------------------------------------------------------------------------------------
+
+
+def test_somebody_else_at_an_address_is_no_meeting() -> None:
+    mine, other = checkup.Meeting(), checkup.Meeting()
+    places = [
+        {"name": "mine", "address": "127.0.0.1", "port": mine.port, "token": mine.token},
+        {"name": "other", "address": "127.0.0.1", "port": other.port, "token": mine.token},
+        {"name": "closed", "address": "127.0.0.1", "port": 1, "token": "x"},
+        {"name": "unknown", "address": "no.such.host.invalid", "port": 1, "token": "x"},
+    ]
+    failed = checkup.connect(places, 2.0)
+    assert failed["other"] == "another machine, or another program, answers there"
+    assert failed["closed"] == "connection refused"
+    assert failed["unknown"].startswith("no.such.host.invalid: ")
+    assert "mine" not in failed
+
+
+def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:
+    """What comes of hosts that all tried all."""
+    met = {
+        name: {target: "late" if target in targets else None for target in failed} for name, targets in failed.items()
+    }
+    found = preflight._meetings(met, {name: f"10.0.0.{number}" for number, name in enumerate(failed)})
+    return [(one.host, one.level, one.sentence) for its in found.values() for one in its]
+
+
+def test_whom_most_cannot_reach_is_to_blame() -> None:
+    assert meetings(h0=["h2"], h1=["h2"], h2=["h2"], h3=["h2"]) == [
+        ("h2", FAIL, "h0, h1, h2 and 1 more cannot reach it at 10.0.0.2: late"),
+        ("h2", OK, "reaches 3 others"),
+        ("h0", OK, "reaches 2 others"),
+        ("h1", OK, "reaches 2 others"),
+        ("h3", OK, "reaches 2 others"),
+    ]
+
+
+def test_who_cannot_reach_the_others_is_to_blame() -> None:
+    found = meetings(h0=[], h1=[], h2=[], h3=["h0", "h1", "h2"])
+    assert [entry for entry in found if entry[1] == FAIL] == [
+        ("h3", FAIL, "it cannot reach h0, h1, h2 (10.0.0.0: late; 10.0.0.1: late; 10.0.0.2: late)")
+    ]
+
+
+def test_of_many_hosts_each_tries_itself_and_some_others() -> None:
+    places = [{"name": str(number)} for number in range(20)]
+    tried = [[place["name"] for place in preflight._neighbours(own, places)] for own in places]
+    assert tried[17] == ["17", "18", "19", "0", "1", "2", "3", "4", "5"]
+    assert {len(names) for names in tried} == {9}
+    assert [place["name"] for place in preflight._neighbours(places[1], places[:3])] == ["1", "2", "0"]
+
+
+# -- what devices are worth ----------------------------------------------------------------------------------
+
+FACTS: dict[str, Any] = {
+    "python": "3.11.7",
+    "cores": 64,
+    "memory": {"total": 512 * GIB, "free": 400 * GIB},
+    "disks": [{"what": "cache", "path": "/c", "free": 100 * GIB, "total": 200 * GIB, "device": 1, "error": None}],
+    "port": 20000,
+    "docker": None,
+    "data": [],
+    "caches": None,
+    "leftovers": [],
+    "devices": None,
+}
+
+
+def device(index: int, **changed: Any) -> dict[str, Any]:
+    whole = {"name": "Acme X9-80GB", "uuid": f"u{index}", "memory_total": 81920, "processes": [], "error": None,
+             "ecc_uncorrected": 0, "row_remap_pending": False, "row_remap_failed": False, "throttle": []}  # fmt: skip
+    return {"index": index, **whole, **changed}
+
+
+def judged(*devices: dict[str, Any], **wants: Any) -> list[Finding]:
+    facts = {**FACTS, "devices": {"driver": "1.2", "devices": list(devices), "error": None}}
+    asked = Wants(CODE, **{"hardware": "X9", "chips": {"X9": (), "Y1": ("Why ?1",)}, "nproc": 2, **wants})
+    return list(judge("h1", facts, asked))
+
+
+def stranger(**changed: Any) -> dict[str, Any]:
+    return {"pid": 77, "name": "python", "memory": 512, "ours": False, "user": "eve", **changed}
+
+
+def test_well_devices_are_counted_and_named() -> None:
+    assert of(judged(device(0), device(1)), "devices") == [(OK, "2 Acme X9-80GB, driver 1.2")]
+    assert bad(judged(device(0), device(1))) == set()
+
+
+def test_too_few_devices_are_refused_and_fewer_than_usual_told() -> None:
+    assert of(judged(device(0)), "devices") == [(FAIL, "1 for 2 processes")]
+    assert of(judged(device(0), device(1), devices_per_host=8), "devices") == [
+        (WARN, "2 of the 8 that a host with X9 has")
+    ]
+
+
+def test_another_chip_is_refused_and_the_right_name_offered() -> None:
+    (fault,) = [one for one in judged(device(0), device(1, name="Acme Why1"), device(2)) if one.level != OK]
+    assert (fault.level, fault.sentence) == (FAIL, "device 1 is a Acme Why1, not X9")
+    assert fault.remedy == "say --hw=Y1"
+    (fault,) = [one for one in judged(*(device(n, name="Acme X90") for n in range(2))) if one.level != OK]
+    assert fault.sentence == "devices 0, 1 are Acme X90, not X9"
+    assert "chips.X9.names in vendor.toml" in fault.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"), [("NVX H20", True), ("NVX H200", False), ("GH20", False), ("h20-nvl", True), ("H20e", False)]
+)
+def test_a_chips_key_is_a_word_of_its_name(name: str, fits: bool) -> None:
+    assert preflight.is_named(name, "H20", ()) is fits
+
+
+def test_a_strangers_device_is_refused_only_where_it_is_needed() -> None:
+    taken = device(1, processes=[stranger()])
+    (fault,) = [one for one in judged(device(0), taken) if one.level != OK]
+    assert (fault.kind, fault.level, fault.devices) == ("strangers", FAIL, (1,))
+    assert fault.sentence == "device 1 is in use by python (pid 77 of eve, 512 MiB)"
+    (spare,) = [one for one in judged(device(0), taken, device(2)) if one.level != OK]
+    assert spare.level == WARN
+    assert preflight.unfit_devices([spare]) == {"h1": {1}}
+    assert bad(judged(device(0), device(1, processes=[stranger(ours=True)]))) == set()  # its lease is waited for
+
+
+def test_sick_devices_are_named() -> None:
+    sick = [
+        device(0, ecc_uncorrected=3),
+        device(1, row_remap_pending=True),
+        device(2, throttle=["hw_thermal", "hw_slowdown"]),
+        device(3, row_remap_failed=True),
+        device(4, error="GPU is lost", name=None),
+        device(5),
+    ]
+    assert of(judged(*sick), "health") == [
+        (WARN, "device 3 could not replace failing memory rows"),
+        (WARN, "device 4 cannot be read: GPU is lost"),
+        (WARN, "device 0 had 3 uncorrected memory errors"),
+        (WARN, "device 1 waits to replace failing memory rows"),
+        (WARN, "device 2 is slowed down: hw_thermal, hw_slowdown"),
+    ]
+    assert {level for level, _ in of(judged(*sick, nproc=5), "health")} == {WARN, FAIL}
+
+
+def test_what_a_device_cannot_tell_is_no_finding() -> None:
+    silent = device(0, ecc_uncorrected=None, row_remap_pending=None, row_remap_failed=None)
+    assert bad(judged(silent, device(1))) == set()
+
+
+def test_no_driver_is_refused() -> None:
+    facts = {**FACTS, "devices": {"driver": None, "devices": [], "error": "NVML: no driver"}}
+    assert of(list(judge("h", facts, Wants(CODE, nvml=True))), "devices") == [(FAIL, "NVML: no driver")]
+
+
+# -- limits ------------------------------------------------------------------------------------------------
+
+
+def limits(**facts: Any) -> dict[str, str]:
+    return {one.kind: one.level for one in judge("h", {**FACTS, **facts}, Wants(CODE, nproc=8)) if one.level != OK}
+
+
+@pytest.mark.parametrize(("free", "level"), [(3 * GIB, None), (GIB, WARN), (GIB // 8, FAIL)])
+def test_disk_is_warned_of_and_then_refused(free: int, level: str | None) -> None:
+    disks = [{**FACTS["disks"][0], "free": free}]
+    assert limits(disks=disks) == ({"disk": level} if level else {})
+
+
+@pytest.mark.parametrize(("free", "level"), [(9 * GIB, None), (7 * GIB, WARN), (GIB, FAIL)])
+def test_memory_counts_for_each_process(free: int, level: str | None) -> None:
+    assert limits(memory={"total": 9 * GIB, "free": free}) == ({"memory": level} if level else {})
+
+
+def test_few_cores_no_port_and_caches_that_stay_are_told() -> None:
+    assert limits(cores=2, port=None, caches=False) == {"cores": WARN, "port": FAIL, "caches": WARN}
+
+
+# -- whose process ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def sleeper(log_dir: Path | None) -> Iterator[subprocess.Popen[bytes]]:
+    env = {**os.environ, "FLAGPERF_LOG_DIR": str(log_dir)} if log_dir else dict(os.environ)
+    argv = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_process_says_which_round_it_is_of(tmp_path: Path) -> None:
+    with sleeper(tmp_path) as ours, sleeper(None) as other:
+        assert leftovers.log_dir_of(ours.pid) == str(tmp_path)
+        assert leftovers.log_dir_of(other.pid) is None
+    assert leftovers.log_dir_of(ours.pid) is None
+
+
+def test_what_a_dead_run_left_is_ended_and_told_and_nothing_else(tmp_path: Path) -> None:
+    dead, alive, unknown = tmp_path / "dead", tmp_path / "alive", tmp_path / "unknown"
+    for folder in (dead, alive, unknown):
+        folder.mkdir()
+    (dead / "agent.lock").touch()
+    with (alive / "agent.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with sleeper(dead) as left, sleeper(alive) as running, sleeper(unknown) as other, sleeper(None) as stranger:
+            found = of(inspect([LocalHost("h")], WANTS), "leftovers")
+            assert left.wait(5) == -9
+            assert [process.poll() for process in (running, other, stranger)] == [None] * 3
+    ((level, sentence),) = found
+    assert level == WARN
+    assert re.fullmatch(rf"a dead run had left \S+ \(pid {left.pid}\) of {dead}; it is gone now", sentence)
+    assert of(inspect([LocalHost("h")], WANTS), "leftovers") == []
+
+
+def test_a_leased_device_is_seen_without_touching_the_lease(tmp_path: Path) -> None:
+    folder = tmp_path / "leases"
+    folder.mkdir()
+    with (folder / "device3.lock").open("w") as lock:
+        assert not checkup._is_leased(3)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert checkup._is_leased(3)
+        assert not checkup._is_leased(2)
+    assert not checkup._is_leased(3)
+
+
+# -- telling -------------------------------------------------------------------------------------------------
+
+
+def test_a_host_is_told_in_short_where_it_is_well_and_with_a_remedy_where_not() -> None:
+    findings = [
+        Finding("h1", "python", OK, "3.11.7"),
+        Finding("h1", "disk", OK, "100 GiB free"),
+        Finding("h2", "python", OK, "3.8.18"),
+        Finding("h2", "clock", WARN, "it is 2.0 min behind", "set it right"),
+        Finding("h2", "disk", FAIL, "full " * 30, "make room"),
+    ]
+    assert lines(findings, 200) == [
+        "h1",
+        "  ok    python 3.11.7 · disk 100 GiB free",
+        "h2",
+        "  ok    python 3.8.18",
+        "  warn  clock: it is 2.0 min behind",
+        "        -> set it right",
+        "  FAIL  disk: full full full full full full full full full full full full full full full full full",
+        "        full full full full full full full full full full full full full",
+        "        -> make room",
+        "2 hosts: 1 well, 1 unfit (h2)",
+    ]
+
+
+def test_what_holds_for_many_hosts_is_said_once() -> None:
+    findings = [Finding(f"h{n}", "disk", FAIL, "full", "make room") for n in range(5)]
+    findings += [Finding("h9", "clock", WARN, "late"), Finding("h9", "data", FAIL, "none")]
+    assert sentences(findings) == ["h0, h1, h2 and 2 more: disk: full - make room", "h9: data: none"]
+    assert sentences(findings, WARN) == ["h9: clock: late"]
+
+
+# -- in the lab ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reach(lab: Lab) -> Iterator[Callable[..., tuple[SSHHost, ...]]]:
+    """Connections to hosts of the lab, as a user's settings give them."""
+    made: list[SSHHost] = []
+
+    def connect(hosts: Sequence[LabHost], user: str | None = None) -> tuple[SSHHost, ...]:
+        told = lab.ssh_settings(hosts)
+        conf = ClusterConf(tuple(told.hosts), user or told.user, told.port, told.key, told.known_hosts)
+        made.extend(ssh_hosts(conf))
+        return tuple(made[-len(hosts) :])
+
+    yield connect
+    for host in made:
+        host.close()
+
+
+def test_each_hosts_own_trouble_is_found_in_one_go(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
+    well, late, empty, full, dark = lab.hosts(5)
+    late.clock(3600)
+    for host in (well, late, full):
+        host.run(["mkdir", "-p", "/data"])
+        host.run(["tee", "/data/train"], input="12345")
+    full.limit_disk("/root/.cache/pytest-flagperf", 1 << 20)
+    dark.power_off()
+    empty.wear()
+    wants = Wants(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),))
+    findings = inspect(reach([well, late, empty, full, dark]), wants)
+    assert bad(findings) == {
+        (late.name, "clock"),
+        (empty.name, "data"),
+        (full.name, "disk"),
+        (dark.name, "host"),
+    } | {(full.name, "host")} & bad(findings)  # where not even our code fits
+    (clock,) = [one for one in findings if (one.host, one.kind) == (late.name, "clock")]
+    assert (clock.level, clock.sentence[:13]) == (WARN, "it is 1.0 h a")
+    (missing,) = [one for one in findings if (one.host, one.kind) == (empty.name, "data")]
+    assert missing.sentence == "/data: there is no such data directory"
+    assert {one.host for one in findings if one.fatal} == {empty.name, full.name, dark.name}
+
+
+def test_devices_are_looked_at_through_nvml(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
+    well, other, taken = lab.hosts(3)
+    well.nvml.on()
+    other.nvml.on(name="NVIDIA H200")
+    taken.nvml.on()
+    taken.start(["sleep", "1000"])
+    pid = 0
+    while not pid:  # it is started, and becomes what it is soon
+        pid = next((process.pid for process in taken.processes() if process.cmdline == "sleep 1000"), 0)
+    taken.nvml[3].processes((pid, 512 << 20))
+    taken.nvml[5].set(rows_failed=1)
+    taken.nvml[6].set(ecc_uncorrected=2)
+    chips = {"A100": (), "H200": ()}
+    wants = Wants(CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY)
+    findings = inspect(reach([well, other, taken]), wants)
+    found = {entry for entry in bad(findings) if entry[1] != "cores"}  # as many as the machine has
+    assert found == {(other.name, "model"), (taken.name, "strangers"), (taken.name, "health")}
+    ((_, wrong),) = of(findings, "model")
+    assert wrong == "devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100"
+    assert of(findings, "strangers") == [(FAIL, f"device 3 is in use by sleep (pid {pid} of root, 512 MiB)")]
+    assert preflight.unfit_devices(findings)[taken.name] == {3, 5}
+    well.nvml.error(9)
+    assert of(inspect(reach([well]), wants), "devices")[0][0] == FAIL
+
+
+def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
+    well, mute = lab.hosts(2)
+    well.docker()
+    well.add_user("bench")
+    mute.wear()
+    wants = Wants(CODE, docker="/var/run/docker.sock", image="no/such:image", image_is_ours=False, limits=ROOMY)
+    (fine,) = [of(inspect(reach([well]), wants), "docker")]
+    assert fine[0][0] == OK
+    assert of(inspect(reach([well]), wants), "image") == [(WARN, "no/such:image is not there and will be pulled")]
+    ((level, sentence),) = of(inspect(reach([well], user="bench"), wants), "docker")
+    assert level == FAIL
+    assert "user bench may not use /var/run/docker.sock" in sentence
+    ((level, sentence),) = of(inspect(reach([mute]), wants), "docker")
+    assert (level, "Docker is not installed, or not started" in sentence) == (FAIL, True)
