@@ -12,13 +12,12 @@ from typing import Any
 
 from .catalog import DataItem
 from .cluster import Channel, Host, HostError, HostLost
-from .cluster.deploy import Code, call_module, open_module
-from .cluster.fleet import each, every
+from .cluster.deploy import Code, open_module
+from .cluster.fleet import each
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 _CHECKUP = "flagperf_driver.node.checkup"
-_MANIFEST = "flagperf_driver.node.manifest"
 _ANSWER_S = 60.0
 _PINGS = 5
 _CONNECT_S = 4.0
@@ -219,17 +218,6 @@ def _asked(wants: Wants, host: Host) -> dict[str, Any]:
 
 def _entries(manifest: Sequence[DataItem]) -> list[dict[str, Any]]:
     return [{key: value for key, value in asdict(item).items() if value is not None} for item in manifest]
-
-
-def verify_data(hosts: Sequence[Host], data_dir: str, manifest: Sequence[DataItem], code: Code) -> dict[str, list[str]]:
-    """What of a data directory is missing or not as the manifest says, one sentence each, by the host's name."""
-
-    def verify(host: Host) -> list[str]:
-        request = {"data_dir": data_dir, "entries": _entries(manifest)}
-        answer = call_module(host, code, _MANIFEST, request, timeout_s=_DATA_S)
-        return [str(problem) for problem in answer["problems"]]
-
-    return {host.name: problems for host, problems in every(hosts, verify).items()}
 
 
 # -- judging -------------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ def torch_python(repo: Path) -> str:
     from pytest_flagperf.catalog import Catalog
     from pytest_flagperf.cluster.deploy import pack
     from pytest_flagperf.cluster.local import LocalHost
-    from pytest_flagperf.run import requirements
     from pytest_flagperf.runtime import Wanted, runtimes
+    from pytest_flagperf.venue import requirements
 
     wanted = Wanted("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
     return runtimes()["venv"](LocalHost(), wanted, lambda line: print(line, file=sys.stderr), pack({})).python

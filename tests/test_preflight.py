@@ -105,12 +105,6 @@ def test_data_that_one_host_lacks_are_named_there_only(tmp_path: Path) -> None:
     ]
 
 
-def test_data_can_be_checked_alone_on_all_hosts(tmp_path: Path) -> None:
-    found = preflight.verify_data([LocalHost("a"), LocalHost("b")], str(tmp_path), [DataItem("none")], CODE)
-    assert list(found) == ["a", "b"]
-    assert "there is no such file" in found["b"][0]
-
-
 def test_a_clock_that_is_off_is_told_and_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of(inspect([Elsewhere("a")], WANTS), "clock")[0][0] == OK
     now = time.time

@@ -1,7 +1,6 @@
 """Whether a data directory holds what the suite says.
 
-A module to be called (see ``call``): ``{"data_dir": ..., "entries": [{"path", "kind", "files", "folders", "size",
-"sha256", "md5"}]}``; it answers ``{"problems": [...]}``.
+An entry is ``{"path", "kind", "files", "folders", "size", "sha256", "md5"}``, of which all but the path may be missing.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import hashlib
 import os
 from pathlib import Path
 from typing import Any, Mapping, Sequence
-
-from flagperf_driver.node.call import Answer, Request, serve
 
 _BLOCK = 1 << 20
 _KINDS = ("file", "folder")
@@ -96,11 +93,3 @@ def checksum(path: Path, algorithm: str) -> str:
         for block in iter(lambda: stream.read(_BLOCK), b""):
             digest.update(block)
     return digest.hexdigest()
-
-
-def handle(request: Request) -> Answer:
-    return {"problems": verify(request["data_dir"], request["entries"])}
-
-
-if __name__ == "__main__":
-    serve(handle)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +13,6 @@ from flagperf_driver import heartbeat, seeds
 from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
 from flagperf_driver.node import manifest, watch
 from flagperf_driver.node.watch import Limits, Pulse, find_silence, last_lines, last_word
-from tests.driver.lab import REPO
 
 # -- heartbeat ---------------------------------------------------------------------------------------------
 
@@ -110,14 +105,6 @@ def test_data_that_differ(data: Path, entry: Mapping[str, object], problem: str)
 def test_all_problems_are_told_and_a_missing_directory_is_one(data: Path) -> None:
     assert len(manifest.verify(str(data), [{"path": "a"}, {"path": "b"}])) == 2
     assert manifest.verify("/no/such", WHOLE) == ["/no/such: there is no such data directory"]
-
-
-def test_the_check_as_a_program(data: Path) -> None:
-    asked = json.dumps({"data_dir": str(data), "entries": [{"path": "a"}]})
-    command = [sys.executable, "-m", "flagperf_driver.node.manifest"]
-    env = {**os.environ, "PYTHONPATH": str(REPO)}
-    told = subprocess.run(command, input=asked, env=env, capture_output=True, text=True, check=True).stdout
-    assert "no such file" in json.loads(told)["problems"][0]
 
 
 # -- who hangs ---------------------------------------------------------------------------------------------
