@@ -1,14 +1,15 @@
-"""The original's ``test_conf.py``, read as it is."""
+"""The original's ``test_conf.py`` and ``cluster_conf.py``, read as they are."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from .case import Case, CaseError
+from .cluster.conf import ClusterConf, ClusterError, read_cluster
 from .config.module import Assigned, load
 from .problems import Problems, near
 from .settings import located
@@ -37,6 +38,14 @@ _OURS = {
 _WITHOUT_EFFECT = {
     "FLAGPERF_PATH": "the code is brought to every host before a round",
     "FLAGPERF_LOG_LEVEL": "pytest's -q and -v say how much is told",
+}
+
+
+# The same of cluster_conf.py, and what to do about a name that has no effect.
+_CLUSTER_TYPES: Mapping[str, type] = {"HOSTS": list, "SSH_PORT": str, "MASTER_PORT": str, "HOSTS_PORTS": list}
+_CLUSTER_WITHOUT_EFFECT = {
+    "MASTER_PORT": "the ranks of each round meet at a port that is free then",
+    "HOSTS_PORTS": "the ranks of each round meet at ports that are free then",
 }
 
 
@@ -110,10 +119,54 @@ def read(file: Path) -> TestConf:
     return TestConf(file, tuple(found), given, tuple(_unknown(name, names[name]) for name in unknown))
 
 
+def read_cluster_conf(file: Path) -> ClusterConf:
+    """Run the file and check what it says; raises one error with everything that is wrong with it."""
+    names = load(file).names
+    given = {name: names[name] for name in _CLUSTER_TYPES if name in names}
+    problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
+    if "HOSTS" not in given:
+        problems.append(f'{file}: HOSTS is missing; write HOSTS = ["10.0.0.2", "10.0.0.3"]')
+    if problems:
+        raise OriginalError(problems)
+    # The table of our settings has the same checks, once the names are ours; it names the original's.
+    table: dict[str, object] = {"hosts": given["HOSTS"].value}
+    port = given["SSH_PORT"].value if "SSH_PORT" in given else None
+    if port is not None:
+        table["port"] = int(str(port)) if str(port).isdecimal() else port
+    try:
+        conf = read_cluster(table, file)
+    except ClusterError as error:
+        ours = {"cluster.hosts": "HOSTS", "cluster.port": "SSH_PORT"}
+        raise OriginalError(_renamed(problem, ours) for problem in error.problems) from error
+    told = [
+        f"{value.file}:{value.line}: {name} has no effect: {_CLUSTER_WITHOUT_EFFECT[name]}"
+        for name, value in given.items()
+        if name in _CLUSTER_WITHOUT_EFFECT
+    ]
+    unknown = [
+        f"{value.file}:{value.line}: {name} is no setting of a cluster_conf.py and has no effect"
+        f"{near(name, list(_CLUSTER_TYPES))}"
+        for name, value in names.items()
+        if name not in _CLUSTER_TYPES
+    ]
+    return replace(conf, without_effect=(*told, *unknown))
+
+
+def _renamed(problem: str, names: Mapping[str, str]) -> str:
+    for ours, theirs in names.items():
+        problem = problem.replace(ours, theirs, 1)
+    return problem
+
+
 def _wrong_type(name: str, given: Assigned) -> Iterator[str]:
-    wanted = _TYPES[name]
-    if not isinstance(given.value, wanted) and (given.value is not None or wanted is dict):
-        words = {str: "a string", bool: "True or False", dict: "a dict of case strings to data directories"}
+    wanted = {**_TYPES, **_CLUSTER_TYPES}[name]
+    if not isinstance(given.value, wanted) and (given.value is not None or wanted in (dict, list)):
+        words = {
+            str: "a string",
+            bool: "True or False",
+            dict: "a dict of case strings to data directories",
+            list: "a list of strings",
+        }
         yield f"{given.file}:{given.line}: {name} is {given.value!r}; wanted is {words[wanted]}"
 
 

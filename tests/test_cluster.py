@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.agent import PORTS, free_port
-from pytest_flagperf.cluster import HostError
+from pytest_flagperf import cluster
+from pytest_flagperf.cluster import Host, HostError
 from pytest_flagperf.cluster.far import cache_root
-from pytest_flagperf.cluster.fleet import Fleet, local_fleet
+from pytest_flagperf.cluster.fleet import Fleet, each, every, local_fleet
 from pytest_flagperf.cluster.local import LocalHost
 
 HOST = LocalHost("here")
@@ -57,7 +58,7 @@ def test_copies_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     HOST.put(source, str(tmp_path / "deep" / "b"))
     HOST.get(str(tmp_path / "deep" / "b"), tmp_path / "c")
     assert (tmp_path / "c").read_bytes() == source.read_bytes()
-    with pytest.raises(HostError, match="here: cannot read .*/missing: No such file"):
+    with pytest.raises(HostError, match=r"here: cannot read .*/missing: No such file"):
         HOST.get(str(tmp_path / "missing"), tmp_path / "d")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "deep"]
 
@@ -112,16 +113,60 @@ def test_a_program_is_out_of_reach_of_the_terminals_ctrl_c() -> None:
     channel.close()
 
 
-def test_held_files_stay_open_in_the_program_and_no_others(tmp_path: Path) -> None:
-    with (tmp_path / "held").open("w") as held, (tmp_path / "other").open("w") as other:
-        os.set_inheritable(other.fileno(), True)
+def test_no_file_of_the_harness_stays_open_in_a_program(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
         look = "import os; print('{\"open\": %s}' % sorted(map(int, os.listdir('/proc/self/fd'))), flush=True)"
-        channel = HOST.open(python(look), hold=[held.fileno()])
+        channel = HOST.open(python(look))
         answer = channel.receive(20)
         channel.close()
         assert answer is not None
-        assert held.fileno() in answer["open"]
-        assert other.fileno() not in answer["open"]
+        assert file.fileno() not in answer["open"]
+
+
+def test_the_machine_at_hand_needs_no_tunnel_and_cannot_be_lost() -> None:
+    assert HOST.here
+    assert HOST.forward("/var/run/some.sock") == "/var/run/some.sock"
+    HOST.reconnect()
+
+
+def test_a_step_costs_what_the_slowest_host_costs_and_every_error_is_told() -> None:
+    hosts = [LocalHost(f"h{number}") for number in range(20)]
+
+    def work(host: Host) -> str:
+        time.sleep(0.2)
+        if host.name in ("h3", "h7"):
+            raise HostError(f"{host.name}: broken")
+        return host.name
+
+    started = time.monotonic()
+    results = each(hosts, work)
+    assert time.monotonic() - started < 2
+    assert list(results) == hosts
+    assert [str(result) for result in results.values() if isinstance(result, HostError)] == ["h3: broken", "h7: broken"]
+    with pytest.raises(HostError, match=r"^h3: broken\nh7: broken$"):
+        every(hosts, work)
+    assert every(hosts[:3], work) == dict(zip(hosts, ["h0", "h1", "h2"], strict=False))
+
+
+def test_an_error_of_our_own_is_no_hosts_error() -> None:
+    def work(host: Host) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        each([LocalHost("a"), LocalHost("b")], work)
+
+
+def test_a_lost_host_is_not_taken_and_named() -> None:
+    a, b = LocalHost("a"), LocalHost("b")
+    fleet = Fleet((a, b))
+    fleet.lost(a, "the link is cut")
+    fleet.lost(a, "a later reason")
+    assert fleet.take(1) == (b,)
+    with pytest.raises(HostError, match="2 hosts are wanted and there are 1: b; a is not used any more: the link is c"):
+        fleet.take(2)
+    fleet.found(a)
+    assert fleet.take(2) == (a, b)
 
 
 def test_a_fleet_gives_its_first_hosts_and_says_what_it_has() -> None:
@@ -151,9 +196,8 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache_root() == tmp_path / "own"
 
 
-def test_what_runs_on_a_bare_host_needs_nothing_of_the_project(tmp_path: Path) -> None:
-    from pytest_flagperf.cluster import far
-
-    argv = [sys.executable, "-I", "-S", far.__file__, "facts"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert '"cpus"' in done.stdout
+@pytest.mark.parametrize("name", ["far.py", "shim.py"])
+def test_what_runs_on_a_bare_host_needs_nothing_of_the_project(name: str, tmp_path: Path) -> None:
+    file = Path(cluster.__file__).with_name(name)
+    argv = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(file)!r})"]
+    subprocess.run(argv, cwd=tmp_path, check=True)

@@ -12,7 +12,7 @@ from ..problems import Problems, near
 
 # Of a user, a host's name and an interpreter: they come to stand in ssh's and a shell's command lines.
 _USER = re.compile(r"[\w.][\w.@-]*")
-_HOST = re.compile(r"[\w.][\w.%:-]*")
+_HOST = re.compile(r"[\w.:][\w.%:-]*")
 _PYTHON = re.compile(r"[\w./+-]+")
 _PORTS = range(1, 65536)
 _SYNTAX = "host, user@host, host:port, [IPv6 address]:port, each with name= before it where it shall have another"
@@ -44,6 +44,7 @@ class ClusterConf:
     gateway: str | None = None
     python: str = "python3"
     source: str = "--hosts"
+    without_effect: tuple[str, ...] = ()  # what the file says besides, a sentence each
 
     def addresses(self) -> tuple[Address, ...]:
         """Every host; raises one error with everything that is wrong with them."""
@@ -57,7 +58,7 @@ class ClusterConf:
 def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConf:
     """The table of a settings file; paths are relative to its folder."""
     problems: list[str] = []
-    known = [field.name for field in fields(ClusterConf) if field.name != "source"]
+    known = [field.name for field in fields(ClusterConf) if field.name not in ("source", "without_effect")]
     values: dict[str, Any] = {}
     for name, value in table.items():
         where = f"{file}: cluster.{name} = {value!r}"
@@ -90,7 +91,7 @@ def split_hosts(text: str) -> tuple[str, ...]:
 def parse_host(text: str) -> Address | None:
     """One entry, ``[name=][user@]host[:port]``; None if it is no such thing."""
     name, named, rest = text.rpartition("=")
-    user, _, place = rest.rpartition("@")
+    user, at, place = rest.rpartition("@")
     bracketed = re.fullmatch(r"\[(.*)\](?::(\d+))?", place)
     if bracketed:
         host, port = bracketed.groups()
@@ -98,12 +99,13 @@ def parse_host(text: str) -> Address | None:
         host, _, port = place.partition(":")
     else:
         host, port = place, None
-    if not _HOST.fullmatch(host) or (user and not _USER.fullmatch(user)) or (named and not _is_name(name)):
+    if not _HOST.fullmatch(host) or (at and not _USER.fullmatch(user)) or (named and not _is_name(name)):
         return None
     if port is not None and (not port.isdecimal() or int(port) not in _PORTS):
         return None
     # A folder is called by the name, and artifact stores refuse colons.
-    return Address(name or re.sub(r"[:%]", "-", host), host, user or None, int(port) if port else None)
+    plain = re.sub(r"^-", "0-", re.sub(r"[:%]+", "-", host))
+    return Address(name or plain, host, user or None, int(port) if port else None)
 
 
 def _is_name(text: str) -> bool:

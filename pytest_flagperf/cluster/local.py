@@ -44,7 +44,7 @@ class LocalHost:
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        with self._start(argv, env, (), subprocess.PIPE) as process:
+        with self._start(argv, env, subprocess.PIPE) as process:
             try:
                 out, err = process.communicate(stdin, timeout=timeout_s)
             except subprocess.TimeoutExpired as late:
@@ -59,13 +59,11 @@ class LocalHost:
     def get(self, source: str, target: Path) -> None:
         self._copy(Path(source), target)
 
-    def open(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, hold: Sequence[int] = ()
-    ) -> LocalChannel:
+    def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> LocalChannel:
         # A file, not a pipe: nobody need read it for the program to go on.
         complaint = tempfile.TemporaryFile()  # noqa: SIM115 - the channel closes it
         try:
-            return LocalChannel(self.name, self._start(argv, env, hold, complaint), complaint)
+            return LocalChannel(self.name, self._start(argv, env, complaint), complaint)
         except HostError:
             complaint.close()
             raise
@@ -85,7 +83,7 @@ class LocalHost:
             shutil.copystat(source, copy.name)
 
     def _start(
-        self, argv: Sequence[str], env: Mapping[str, str] | None, hold: Sequence[int], err: int | IO[bytes]
+        self, argv: Sequence[str], env: Mapping[str, str] | None, err: int | IO[bytes]
     ) -> subprocess.Popen[bytes]:
         # In a session of its own: a terminal's Ctrl-C is for the harness, which ends its programs in order.
         try:
@@ -96,7 +94,6 @@ class LocalHost:
                 stdout=subprocess.PIPE,
                 stderr=err,
                 start_new_session=True,
-                pass_fds=tuple(hold),
             )
         except OSError as error:
             raise HostError(f"{self.name}: cannot start {argv[0]}: {error.strerror or error}") from error

@@ -1,0 +1,123 @@
+"""Which hosts there are: the table [cluster], the original's cluster_conf.py, --hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.cluster.conf import Address, ClusterConf, ClusterError, parse_host, read_cluster, split_hosts
+from pytest_flagperf.original import read_cluster_conf
+from pytest_flagperf.problems import Problems
+
+from .trees import write
+
+ORIGINAL = """\
+'''Cluster configs'''
+# Hosts to run the benchmark. Each item is an IP address or a hostname.
+HOSTS = ["10.1.2.2", "10.1.2.3"]
+SSH_PORT = "2222"
+HOSTS_PORTS = ["2222"]
+MASTER_PORT = "29501"
+MASTER_PROT = "1"
+"""
+
+
+def problems(table: dict[str, Any], file: Path) -> list[str]:
+    with pytest.raises(ClusterError) as caught:
+        read_cluster(table, file)
+    return [problem.removeprefix(f"{file}: ") for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.2", Address("10.0.0.2", "10.0.0.2")),
+        ("h3", Address("h3", "h3")),
+        ("bench@h3:2222", Address("h3", "h3", "bench", 2222)),
+        ("a@example.com@h3", Address("h3", "h3", "a@example.com")),
+        ("[::1]:2200", Address("0-1", "::1", None, 2200)),
+        ("[fe80::1%eth0]", Address("fe80-1-eth0", "fe80::1%eth0")),
+        ("fe80::1", Address("fe80-1", "fe80::1")),
+        ("first=root@10.0.0.2", Address("first", "10.0.0.2", "root")),
+    ],
+)
+def test_a_host_is_written_as_people_write_hosts(text: str, address: Address) -> None:
+    assert parse_host(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "h3:", "h3:0", "h3:70000", "h3:x", "@h3", "-oProxyCommand=x", "a b", "h;ls", "a@b c", "=h3", "x y=h3"]
+)
+def test_what_is_no_host_is_refused(text: str) -> None:
+    assert parse_host(text) is None
+    with pytest.raises(ClusterError, match="wanted is host, user@host, host:port"):
+        ClusterConf(hosts=(text,)).addresses()
+
+
+def test_a_whole_table_comes_with_its_paths_absolute(tmp_path: Path) -> None:
+    key = write(tmp_path, "keys/id", "")
+    table = {
+        "hosts": ["h1", "b@h2:23"], "user": "bench", "port": 22, "key": "keys/id", "known_hosts": "known",
+        "gateway": "gw:2222", "python": "/opt/python/bin/python3.11",
+    }  # fmt: skip
+    file = tmp_path / "flagperf.toml"
+    conf = read_cluster(table, file)
+    assert conf == ClusterConf(
+        ("h1", "b@h2:23"), "bench", 22, str(key), str(tmp_path / "known"), "gw:2222",
+        "/opt/python/bin/python3.11", str(file),
+    )  # fmt: skip
+    assert conf.addresses() == (Address("h1", "h1"), Address("h2", "h2", "b", 23))
+
+
+def test_everything_that_is_wrong_with_a_table_is_told_at_once(tmp_path: Path) -> None:
+    table = {
+        "hosts": ["h1", "h1", "bench@h1", "h 2"], "usr": "me", "port": 0, "key": "none", "gateway": "a b",
+        "python": "python3; ls", "user": "-l x",
+    }  # fmt: skip
+    told = problems(table, tmp_path / "flagperf.toml")
+    assert [problem.split(": ")[0] for problem in told] == [
+        "unknown setting cluster.usr; did you mean user?; allowed are hosts, user, port, key, known_hosts, gateway, "
+        "python",
+        "cluster.port = 0", "cluster.python = 'python3; ls'", "cluster.user = '-l x'", "cluster.key",
+        "cluster.hosts", "cluster.hosts", "cluster.hosts", "cluster.gateway",
+    ]  # fmt: skip
+    assert "'h1': stands there twice; two hosts of one name" in told[5]
+    assert "'bench@h1': has the same name as 'h1'" in told[6]
+
+
+@pytest.mark.parametrize("hosts", [None, [], "h1", [1]])
+def test_hosts_are_a_list(hosts: object, tmp_path: Path) -> None:
+    assert problems({"hosts": hosts}, tmp_path / "f")[0].endswith(
+        "a list of hosts is wanted, at least one, each a string"
+    )
+
+
+def test_the_command_line_separates_hosts_by_commas() -> None:
+    assert split_hosts("a, b@c:3,,d") == ("a", "b@c:3", "d")
+
+
+def test_the_originals_file_is_read_as_it_is(tmp_path: Path) -> None:
+    file = write(tmp_path, "cluster_conf.py", ORIGINAL)
+    conf = read_cluster_conf(file)
+    assert (conf.hosts, conf.port, conf.source) == (("10.1.2.2", "10.1.2.3"), 2222, str(file))
+    told = [sentence.removeprefix(f"{file}:") for sentence in conf.without_effect]
+    assert [sentence.split(":")[0] for sentence in told] == ["6", "5", "7"]
+    assert told[0].startswith("6: MASTER_PORT has no effect: the ranks of each round meet at a port that is free then")
+    assert told[2].endswith("did you mean MASTER_PORT?")
+
+
+def test_what_is_wrong_with_the_originals_file_is_told_in_its_own_words(tmp_path: Path) -> None:
+    file = write(tmp_path, "cluster_conf.py", 'HOSTS = ["a", "a"]\nSSH_PORT = "none"\n')
+    with pytest.raises(Problems) as caught:
+        read_cluster_conf(file)
+    assert [problem.removeprefix(f"{file}: ") for problem in caught.value.problems] == [
+        "SSH_PORT = 'none': a whole number from 1 to 65535 is wanted",
+        "HOSTS: 'a': stands there twice; two hosts of one name cannot be told apart: leave one out, or give it a name, "
+        "name=host",
+    ]
+    with pytest.raises(Problems, match=r"cluster_conf\.py:1: HOSTS is 'a'; wanted is a list of strings"):
+        read_cluster_conf(write(tmp_path, "cluster_conf.py", 'HOSTS = "a"\n'))
+    with pytest.raises(Problems, match="HOSTS is missing; write HOSTS"):
+        read_cluster_conf(write(tmp_path, "cluster_conf.py", "SSH_PORT = '22'\n"))
