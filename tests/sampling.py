@@ -52,18 +52,20 @@ def _nothing(*_: object, **__: object) -> None:
 class Running:
     """A sampler and its files."""
 
-    def __init__(self, root: Path, folder: Path, env: Mapping[str, str], **orders: object) -> None:
-        self.folder = folder
-        folder.mkdir(exist_ok=True)
+    def __init__(self, root: Path, into: Path, env: Mapping[str, str], **orders: object) -> None:
+        self.folder = into
+        into.mkdir(exist_ok=True)
         self.started = time.time()
+        self._said = ""
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", BOOT, str(root), MODULE],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **env},
+            env={**os.environ, "FLAGPERF_SAMPLING": str(into), **env},
+            start_new_session=True,
         )
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"folder": str(folder), **orders}).encode() + b"\n")
+        self.process.stdin.write(json.dumps({"folder": str(into), **orders}).encode() + b"\n")
         self.process.stdin.flush()
 
     def end(self, timeout: float = 5) -> str:
@@ -73,14 +75,17 @@ class Running:
         return self.wait(timeout)
 
     def wait(self, timeout: float = 5) -> str:
+        assert self.process.stdin is not None
         assert self.process.stderr is not None
         try:
             self.process.wait(timeout)
         finally:
             self.process.kill()
-        said = self.process.stderr.read().decode()
-        self.process.stderr.close()
-        return said
+            self.process.stdin.close()
+        if not self.process.stderr.closed:
+            self._said = self.process.stderr.read().decode()
+            self.process.stderr.close()
+        return self._said
 
     def until(self, check: Callable[[], object], seconds: float = 15) -> None:
         deadline = time.monotonic() + seconds
@@ -88,6 +93,11 @@ class Running:
             assert time.monotonic() < deadline, f"never came true: {sorted(self.folder.iterdir())}"
             assert self.process.poll() is None, "the sampler has ended"
             time.sleep(0.02)
+
+    def go_on(self, seconds: float, name: str = "host") -> None:
+        """From the first row on; what is sampled then is in the files when it has ended."""
+        self.until(lambda: self.rows(name))
+        time.sleep(seconds)
 
     def rows(self, name: str = "devices") -> list[dict[str, str]]:
         """By the columns' names without their units; a last line cut short is left out."""

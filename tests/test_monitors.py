@@ -1,31 +1,243 @@
-"""Monitor logs read back; what a kill cut short is passed over."""
+"""What samplers and the original's monitors left, read back: times, gaps, energy, and what a kill cut short."""
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
+import pytest
+
+from flagperf_driver.node import devices, host
+from pytest_flagperf.report import html, plots
 from pytest_flagperf.results import monitors
+from pytest_flagperf.results.monitors import Samples
+from tests.results_help import recorded
+
+START = 1_700_000_000.0
 
 
-def test_samples_are_read_by_host_and_quantity(tmp_path: Path) -> None:
-    host = tmp_path / "localhost_noderank0"
-    host.mkdir()
-    (host / "cpu_monitor.log").write_text("2023-03-27-11:20:05\t0.0312\n2023-03-27-11:20:06\t0.5\n")
-    read = monitors.read(tmp_path)["localhost_noderank0"]
-    assert [sample.value for sample in read["cpu"]] == [0.0312, 0.5]
-    assert read["cpu"][1].time - read["cpu"][0].time == 1
-    assert read["memory"] == ()
+def folder(round_dir: Path, name: str = "h1_noderank0") -> Path:
+    made = round_dir / name
+    made.mkdir(exist_ok=True)
+    return made
+
+
+def host_rows(folder: Path, *rows: tuple[object, ...]) -> None:
+    """Time after the start, CPU, memory, then bytes in and out."""
+    lines = [",".join(host.COLUMNS)]
+    for when, cpu, memory, received, sent in rows:
+        lines.append(f"{START + float(str(when))},{cpu},{memory},{received},{sent},,,,,")
+    (folder / "host.series.csv").write_text("\n".join(lines) + "\n")
+
+
+def device_rows(folder: Path, *rows: tuple[object, ...]) -> None:
+    """Time after the start, device, power, throttle reasons and energy."""
+    lines = [",".join(devices.COLUMNS)]
+    for when, device, power, throttle, energy in rows:
+        lines.append(f"{START + float(str(when))},{device},,{power},,,,,,{throttle},{energy}")
+    (folder / "devices.series.csv").write_text("\n".join(lines) + "\n")
+
+
+def read(round_dir: Path) -> Samples:
+    return monitors.read(round_dir)["h1_noderank0"]
+
+
+# -- series --------------------------------------------------------------------------------------------------
+
+
+def test_each_quantity_has_its_own_times_and_unit(tmp_path: Path) -> None:
+    host_rows(folder(tmp_path), (0, "", 0.5, "", ""), (0.1, 0.25, "", "", ""), (0.2, 0.75, 0.5, 1000, 10))
+    found = read(tmp_path).host
+    assert list(found) == ["cpu", "memory", "net_rx", "net_tx"]
+    assert list(found["cpu"].times) == [START + 0.1, START + 0.2]
+    assert (found["cpu"].mean, found["cpu"].highest, found["cpu"].unit) == (0.5, 0.75, "1")
+    assert (found["net_rx"].unit, list(found["net_rx"].values)) == ("B/s", [1000.0])
+    assert list(found["cpu"].between(START + 0.15, START + 9).values) == [0.75]
+
+
+def test_the_clocks_offset_of_each_host_is_taken_off(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        host_rows(folder(tmp_path, f"h_{rank}_noderank{rank}"), (3600 * rank, 0.5, 0.5, "", ""))
+    report = {"events": [{"time": START + 3605, "device": None, "sentence": "something"}]}
+    (tmp_path / "h_1_noderank1" / "monitors.json").write_text(json.dumps(report))
+    (tmp_path / "plan.json").write_text(json.dumps({"hosts": [{"name": "h_0"}, {"clock_offset_s": 3600}]}))
+    first, second = (monitors.read(tmp_path)[f"h_{rank}_noderank{rank}"] for rank in (0, 1))
+    assert first.host["cpu"].times[0] == second.host["cpu"].times[0] == START
+    assert second.events[0].time == START + 5
+
+
+@pytest.mark.parametrize(
+    "plan", ["", "[]", "{}", '{"hosts": 3}', '{"hosts": ["h1"]}', '{"hosts": [{"clock_offset_s": "x"}]}']
+)
+def test_without_a_measured_offset_there_is_none(tmp_path: Path, plan: str) -> None:
+    host_rows(folder(tmp_path), (0, 0.5, 0.5, "", ""))
+    (tmp_path / "plan.json").write_text(plan)
+    assert read(tmp_path).host["cpu"].times[0] == START
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        "17000",
+        "1700000009.0,0.9",
+        "1700000009.0,0.9,0.9,0,0,,,,,",
+        "x,0.9,0.9,,,,,,,\n",
+        "\n",
+        "1700000009.0,nan,,,,,,,,\n",
+    ],
+)
+def test_a_row_cut_short_or_broken_is_passed_over(tmp_path: Path, torn: str) -> None:
+    host_rows(folder(tmp_path), (0, 0.5, 0.5, "", ""), (1, 0.6, 0.5, "", ""))
+    with (folder(tmp_path) / "host.series.csv").open("a") as out:
+        out.write(torn)
+    assert list(read(tmp_path).host["cpu"].values) == [0.5, 0.6]
+
+
+@pytest.mark.parametrize("content", ["", "\n", "time [s],cpu [1]", "\x00\xff", "time [s],device\n1,2\n1\n"])
+def test_files_of_nothing_are_no_samples(tmp_path: Path, content: str) -> None:
+    for name in ("host.series.csv", "devices.series.csv"):
+        (folder(tmp_path) / name).write_text(content, encoding="latin-1")
+    for name in ("monitors.json",):
+        (folder(tmp_path) / name).write_text(content, encoding="latin-1")
+    assert read(tmp_path).host == {}
+    assert all(not found for found in read(tmp_path).devices.values())
+
+
+def test_times_without_samples_are_gaps_once_for_all_devices(tmp_path: Path) -> None:
+    times = [0, 1, 2, 3, 8, 9, 10, 13, 14]
+    host_rows(folder(tmp_path), *((when, 0.5, 0.5, "", "") for when in times))
+    device_rows(folder(tmp_path), *((when + 0.01, device, 100, "", "") for when in times for device in range(3)))
+    found = read(tmp_path)
+    assert [(gap.start - START, round(gap.seconds, 1)) for gap in found.gaps] == [(3, 5.0), (10, 3.0)]
+    assert "2 gaps of 8.0 s in all between the samples" in found.notes
+
+
+def test_what_the_sampler_said_is_told(tmp_path: Path) -> None:
+    host_rows(folder(tmp_path), (0, 0.5, 0.5, "", ""))
+    report = {
+        "means": {"network": "/proc/net/dev: eth0", "cpu": "/proc/stat"},
+        "missing": ["power: none"],
+        "events": [{"time": START, "device": 3, "sentence": "device 3 is lost: GPU is lost"}, "x", {}],
+        "errors": [{"sentence": "tool: bad", "times": 3}],
+        "lost_lines": ["2 lines of x were lost: full"],
+    }
+    (folder(tmp_path) / "monitors.json").write_text(json.dumps(report))
+    found = read(tmp_path)
+    assert found.notes == [
+        "device 3 is lost: GPU is lost",
+        "tool: bad (3 times)",
+        "2 lines of x were lost: full",
+        "power: none",
+    ]
+    assert (found.read_from("net_rx"), found.read_from("cpu"), found.read_from("power")) == (
+        "/proc/net/dev: eth0",
+        "/proc/stat",
+        "",
+    )
+
+
+# -- energy --------------------------------------------------------------------------------------------------
+
+
+def test_energy_is_the_counters_growth(tmp_path: Path) -> None:
+    device_rows(folder(tmp_path), *((when, 2, 100, "", 5000 + 90 * when) for when in range(11)))
+    found = read(tmp_path).energy(2)
+    assert found == monitors.Energy(900.0, "the device's own counter", 1.0)
+
+
+@pytest.mark.parametrize("energies", [[""] * 5, [500, "", "", "", ""], [500, 600, 10, 20, 30]])
+def test_without_a_counter_that_holds_it_is_the_integral_of_power(tmp_path: Path, energies: list[object]) -> None:
+    rows = [(when, 0, 100 + 10 * when, "", energy) for when, energy in enumerate(energies)]
+    device_rows(folder(tmp_path), *rows)
+    found = read(tmp_path).energy(0)
+    assert found is not None
+    assert (found.joules, found.how) == (480.0, "the integral of its power")
+
+
+def test_the_integral_leaves_gaps_out_and_says_how_much_it_covers(tmp_path: Path) -> None:
+    device_rows(folder(tmp_path), *((when, 0, 200, "", "") for when in [0, 1, 2, 3, 4, 8]))
+    found = read(tmp_path).energy(0)
+    assert found is not None
+    assert (found.joules, found.covered) == (800.0, 0.5)
+    assert read(tmp_path).energy(1) is None
+
+
+def test_the_share_of_each_reason_for_low_clocks(tmp_path: Path) -> None:
+    reasons = ["none", "sw_power_cap", "sw_power_cap+hw_thermal", "none", ""]
+    device_rows(folder(tmp_path), *((when, 0, 1, reason, "") for when, reason in enumerate(reasons)))
+    assert read(tmp_path).throttle == {0: {"hw_thermal": 0.25, "sw_power_cap": 0.5}}
+
+
+# -- the original's logs -------------------------------------------------------------------------------------
+
+
+def test_without_series_the_originals_logs_are_read(tmp_path: Path) -> None:
+    old = folder(tmp_path)
+    (old / "cpu_monitor.log").write_text("2023-03-27-11:20:05\t0.0312\n2023-03-27-11:20:10\t0.5\n")
+    (old / "pwr_monitor.log").write_text("2023-03-27-11:20:05\t4485\n")
+    block = "31C 57W 15MiB 40536MiB 0%\n30C N/A 74MiB 40536MiB 3%\n\n"
+    (old / "acme_monitor.log").write_text(
+        f"2023-03-27-11:20:05\n{block}2023-03-27-11:20:10\n{block}2023-03-27-11:20:15\n31C 5"
+    )
+    found = read(tmp_path)
+    assert list(found.host["cpu"].values) == [0.0312, 0.5]
+    assert found.host["cpu"].times[1] - found.host["cpu"].times[0] == 5
+    assert (list(found.host["power"].values), found.host["power"].unit) == ([4485.0], "W")
+    assert "memory" not in found.host
+    assert list(found.devices[0]["power"].values) == [57.0, 57.0]
+    assert "power" not in found.devices[1]
+    assert found.devices[1]["memory_used"].mean == 74
 
 
 def test_a_line_cut_short_is_passed_over(tmp_path: Path) -> None:
-    host = tmp_path / "a_noderank0"
-    host.mkdir()
-    (host / "mem_monitor.log").write_text("2023-03-27-11:20:05\t0.25\n2023-03-27-11:2")
-    (host / "cpu_monitor.log").write_text("garbage\n2023-03-27-11:20:05\tx\n")
-    read = monitors.read(tmp_path)["a_noderank0"]
-    assert [sample.value for sample in read["memory"]] == [0.25]
-    assert read["cpu"] == ()
+    (folder(tmp_path) / "mem_monitor.log").write_text("2023-03-27-11:20:05\t0.25\n2023-03-27-11:2")
+    (folder(tmp_path) / "cpu_monitor.log").write_text("garbage\n2023-03-27-11:20:05\tx\n")
+    assert list(read(tmp_path).host) == ["memory"]
+    assert list(read(tmp_path).host["memory"].values) == [0.25]
 
 
 def test_no_hosts_no_samples(tmp_path: Path) -> None:
     assert monitors.read(tmp_path) == {}
+
+
+# -- in the report -------------------------------------------------------------------------------------------
+
+
+def busy(round_dir: Path, hosts: int, cards: int, seconds: int) -> dict[str, Samples]:
+    for rank in range(hosts):
+        place = folder(round_dir, f"h{rank}_noderank{rank}")
+        host_rows(place, *((when, 0.5, 0.25 + 0.001 * rank, 1e6, 1e6) for when in range(seconds)))
+        waves = [(when, card, 300 + 50 * math.sin(when / 9 + card)) for when in range(seconds) for card in range(cards)]
+        device_rows(place, *((when, card, f"{watts:.1f}", "idle", when * 300) for when, card, watts in waves))
+    return monitors.read(round_dir)
+
+
+def test_hosts_and_devices_are_drawn_small_however_many_there_are(tmp_path: Path) -> None:
+    found = busy(tmp_path, 4, 8, 600)
+    hosts, cards = plots.hosts(found), plots.devices(found)
+    assert hosts is not None
+    assert cards is not None
+    assert len(hosts) < 80_000
+    assert len(cards) < 40_000
+    for text in ("CPU (%)", "Network, in and out (MB/s)", "seconds", "h3"):
+        assert text in hosts
+    assert "lowest of 32" in cards
+    assert plots.devices({}) is None
+    assert plots.hosts({"h_noderank0": Samples({})}) is None
+
+
+def test_a_few_devices_have_a_line_each(tmp_path: Path) -> None:
+    cards = plots.devices(busy(tmp_path, 2, 2, 20))
+    assert cards is not None
+    assert all(f"h{rank} device {card}" in cards for rank in (0, 1) for card in (0, 1))
+
+
+def test_a_rounds_details_have_its_hosts_figures_and_what_is_to_be_known_of_them(tmp_path: Path) -> None:
+    busy(tmp_path, 1, 2, 30)
+    said = {"missing": ["power: <none>"], "means": {"devices": "NVML, driver 1"}}
+    (tmp_path / "h0_noderank0/monitors.json").write_text(json.dumps(said))
+    page = html.details(tmp_path, recorded("converged_1x1"), tmp_path)
+    for text in ("Hosts and devices meanwhile", "50.0 %", "8,700 J", "NVML, driver 1", "power: &lt;none&gt;", "<svg"):
+        assert text in page
+    assert "Hosts and devices" not in html.details(tmp_path / "none", recorded("converged_1x1"), tmp_path)

@@ -22,13 +22,24 @@ class CommandError(RuntimeError):
     """A sentence on why there is no output."""
 
 
+class Ending(CommandError):
+    """There is no output because the sampler ends."""
+
+
 def run(argv: Sequence[str], deadline_s: float, env: Mapping[str, str] | None = None) -> str:
     """What it printed. In the C locale: its words are read by a program."""
     import subprocess  # only here: most hosts have nothing to run
 
+    # Imported before the fork: after it, there is only this thread, and locks that others held stay held.
+    from flagperf_driver.node.processes import die_with
+
+    def settle(sampler: int = os.getpid()) -> None:
+        os.setpgrp()  # to be ended with what it starts; of this session, so that whoever ends that ends it too
+        die_with(sampler)
+
     surroundings = {**os.environ, "LC_ALL": "C", **(env or {})}
     if _closing.is_set():
-        raise CommandError(f"{argv[0]}: the sampler is ending")
+        raise Ending(f"{argv[0]}: the sampler is ending")
     try:
         child = subprocess.Popen(
             list(argv),
@@ -36,7 +47,7 @@ def run(argv: Sequence[str], deadline_s: float, env: Mapping[str, str] | None = 
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,
+            preexec_fn=settle,
         )
     except (OSError, ValueError) as error:
         raise CommandError(f"{argv[0]}: {getattr(error, 'strerror', None) or error}") from None
@@ -83,6 +94,8 @@ def _output(child: subprocess.Popen[bytes], argv: Sequence[str], deadline_s: flo
             if len(said[pipe]) > OUTPUT_AT_MOST:
                 raise CommandError(f"{argv[0]} printed more than {OUTPUT_AT_MOST} bytes and was stopped")
     code = _code(child, argv, end, deadline_s)
+    if code and _closing.is_set():
+        raise Ending(f"{argv[0]}: the sampler is ending")
     if code:
         last = (bytes(said[err]).decode(errors="replace").strip().splitlines() or ["no message"])[-1]
         raise CommandError(f"{argv[0]} ended with {code}: {last[:200]}")

@@ -41,6 +41,8 @@ class NodePower:
             return
         try:
             self._answered = self._ipmi.read()
+        except command.Ending:
+            return
         except command.CommandError as error:
             if self._has_answered:
                 self._notes.error(f"power: {error}")

@@ -98,6 +98,8 @@ class Probe(Source):
         now = time.time()
         try:
             readings = self._tool.read()
+        except command.Ending:
+            return
         except (ProbeError, command.CommandError) as error:
             self._notes.error(str(error))
             return
@@ -124,7 +126,7 @@ class Probe(Source):
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
         self._notes.missing(
-            f"{name}: the tool gives none" if value is None else f"{name}: {value!r} is no number", index
+            f"{name}: the tool gives none" if value is None else f"{name}: {value!r} is not a number", index
         )
         return None
 

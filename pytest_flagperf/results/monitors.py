@@ -25,7 +25,8 @@ LOGS = {"cpu": ("cpu_monitor.log", "1"), "memory": ("mem_monitor.log", "1"), "po
 """The original's, by quantity, with the unit."""
 _STAMP = "%Y-%m-%d-%H:%M:%S"
 _COLUMN = re.compile(r"(\w+)(?: \[(.*)\])?$")
-_DEVICE_LINE = re.compile(r"([\d.]+|N/A)C ([\d.]+|N/A)W ([\d.]+|N/A)MiB ([\d.]+|N/A)MiB ([\d.]+|N/A)%$")
+_DEVICE_LINE = re.compile(" ".join(rf"(?:([\d.]+){unit}|\S+)" for unit in ("C", "W", "MiB", "MiB", "%")) + "$")
+"""What is not a figure, as N/A, is none."""
 _DEVICE_UNITS = {"temperature": "C", "power": "W", "memory_used": "MiB", "memory_total": "MiB", "utilization": "%"}
 _MEANS = {"net": "network", "disk": "disk", "rdma": "rdma"}
 _HOLE = 2.5
@@ -334,9 +335,9 @@ def _old_devices(folder: Path, offset: float) -> dict[int, dict[str, Series]]:
     return found
 
 
-def _add(device: dict[str, Series], when: float, cells: Sequence[str]) -> None:
+def _add(device: dict[str, Series], when: float, cells: Sequence[str | None]) -> None:
     for (name, unit), cell in zip(_DEVICE_UNITS.items(), cells, strict=True):
-        if cell != "N/A":
+        if cell is not None:
             series = device.setdefault(name, Series(name, unit, array("d"), array("d")))
             assert isinstance(series.times, array)
             assert isinstance(series.values, array)

@@ -1,0 +1,644 @@
+"""The sampler as a process: its files, its times, and what it does when devices, tools and disks let it down."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver.node import command, host, nvml, power, probe, schedule, series
+from flagperf_driver.node.devices import COLUMNS, QUANTITIES, DeviceFiles
+from flagperf_driver.node.notes import Notes
+from pytest_flagperf.results import monitors
+from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
+from tests.sampling import Running, code_root, gpus
+
+STAMP = r"\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d"
+Start = Callable[..., Running]
+with_gpus = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    running: list[Running] = []
+
+    def begin(env: dict[str, str] | None = None, *, with_pynvml: bool = True, **orders: object) -> Running:
+        root = tmp_path / "code"
+        if not root.exists():
+            code_root(tmp_path, with_pynvml=with_pynvml)
+        running.append(Running(root, tmp_path / "h1_noderank0", env or {}, **orders))
+        return running[-1]
+
+    yield begin
+    for one in running:
+        if one.process.poll() is None:
+            one.process.send_signal(signal.SIGCONT)
+            one.process.kill()
+        one.wait()
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> tuple[Nvml, dict[str, str]]:
+    return gpus(tmp_path, 8)
+
+
+# -- the host ------------------------------------------------------------------------------------------------
+
+
+def test_a_short_round_has_every_file_in_the_originals_formats(start: Start) -> None:
+    running = start(every_s=0.1)
+    running.go_on(1.3)
+    assert running.end() == ""
+    for name in ("cpu", "mem"):
+        lines = (running.folder / f"{name}_monitor.log").read_text().splitlines()
+        assert lines
+        assert all(re.fullmatch(STAMP + r"\t[01]\.\d{4}", line) for line in lines)
+    facts = dict(line.split(": ", 1) for line in (running.folder / "sys_info.log").read_text().splitlines())
+    assert int(facts["cores"]) == os.cpu_count()
+    assert facts["kernel"] == os.uname().release
+    report = running.report()
+    assert report["ended"] >= report["started"] + 1
+    assert report["schedule"]["host"]["samples"] > 12
+
+
+def test_times_are_true_and_what_changes_slowly_is_read_slowly(start: Start) -> None:
+    running = start(every_s=0.05)
+    running.go_on(2.1)
+    running.end()
+    rows = running.rows("host")
+    times = [float(row["time"]) for row in rows]
+    assert running.started <= times[0] <= times[-1] <= time.time()
+    assert statistics.median(later - earlier for earlier, later in pairwise(times)) == pytest.approx(0.05, abs=0.01)
+    with_memory = [row for row in rows if row["memory"]]
+    assert 2 <= len(with_memory) <= len(rows) / 10
+    assert all(0 <= float(row["cpu"]) <= 1 for row in rows if row["cpu"])
+    assert sum(1 for row in rows if row["cpu"]) > len(rows) / 3  # a tick of the kernel's clock is 10 ms
+
+
+def test_sampling_stopped_for_a_while_is_a_gap_with_its_samples_counted(start: Start, tmp_path: Path) -> None:
+    running = start(every_s=0.1)
+    running.go_on(0.6)
+    running.process.send_signal(signal.SIGSTOP)
+    stopped = time.time()
+    time.sleep(1)
+    running.process.send_signal(signal.SIGCONT)
+    time.sleep(0.6)
+    running.end()
+    told = running.report()["schedule"]["host"]
+    assert told["missed"] >= 9
+    longest = max(told["gaps"], key=lambda gap: gap["seconds"])
+    assert longest["time"] == pytest.approx(stopped, abs=0.3)
+    assert longest["seconds"] == pytest.approx(1.05, abs=0.3)
+    assert told["late_ms"]["max"] > 500
+    found = max(monitors.read(tmp_path)["h1_noderank0"].gaps, key=lambda gap: gap.seconds)
+    assert found.start == pytest.approx(longest["time"], abs=0.05)
+    assert found.seconds == pytest.approx(longest["seconds"], abs=0.05)
+
+
+def test_a_kill_leaves_files_that_can_be_read(start: Start, tmp_path: Path) -> None:
+    running = start(every_s=0.02)
+    running.until(lambda: len(running.rows("host")) > 60)
+    running.process.kill()
+    running.wait()
+    assert running.report()["ended"] is None
+    read = monitors.read(tmp_path)["h1_noderank0"]
+    assert len(read.host["cpu"].values) > 20
+    assert read.gaps == ()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
+def test_it_ends_when_it_is_told_and_not_by_what_is_meant_for_others(start: Start, number: int) -> None:
+    running = start(every_s=0.1)
+    running.until(lambda: running.rows("host"))
+    running.process.send_signal(number)
+    if number == signal.SIGTERM:
+        assert running.wait() == ""
+    else:
+        time.sleep(0.3)
+        assert running.process.poll() is None
+        assert running.end() == ""
+    assert running.process.returncode == 0
+    assert running.report()["ended"]
+
+
+@pytest.mark.parametrize(
+    ("orders", "said"),
+    [
+        ({"every_s": 1e-9}, "every_s is 1e-09; allowed: 0.001 and more"),
+        ({"devices": ["x"]}, "invalid literal"),
+        ({"folder": "/nowhere/at/all"}, "No such file or directory"),
+    ],
+)
+def test_orders_that_cannot_be_followed_are_refused_in_a_sentence(
+    start: Start, orders: dict[str, object], said: str
+) -> None:
+    running = start(**orders)
+    complaint = running.wait()
+    assert running.process.returncode == 1
+    assert complaint.startswith("sampler: ")
+    assert said in complaint
+    assert "Traceback" not in complaint
+
+
+def test_a_full_disk_costs_lines_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = series.Lines(str(tmp_path / "x.csv"), "time [s],cpu [1]")
+    lines.add("1.0,0.5")
+    lines.flush()
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, data[:3]))
+    lines.add("2.0,0.5")
+    lines.add("3.0,0.5")
+    lines.flush()
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    lines.add("4.0,0.5")
+    lines.flush()
+    monkeypatch.setattr(os, "write", real)
+    lines.add("5.0,0.5")
+    lines.flush()
+    assert (tmp_path / "x.csv").read_text() == "time [s],cpu [1]\n1.0,0.5\n2.0\n5.0,0.5\n"
+    assert (lines.lost, lines.why) == (3, "No space left on device")
+
+
+def test_interfaces_that_would_count_bytes_twice_are_left_out(tmp_path: Path) -> None:
+    head = "Inter-|   Receive\n face |bytes\n"
+    line = "{:>6}: {} 0 0 0 0 0 0 0 {} 0 0 0 0 0 0 0\n"
+    (tmp_path / "net").mkdir()
+    names = ("lo", "eth0", "br0", "veth1")
+    dev = head + "".join(line.format(name, 10**place, 5) for place, name in enumerate(names))
+    (tmp_path / "net/dev").write_text(dev)
+    net = tmp_path / "sys/class/net"
+    for path in ("lo", "eth0", "br0/bridge", "veth1/master"):
+        (net / path).mkdir(parents=True)
+    assert host.Network(str(tmp_path), str(tmp_path / "sys")).names == {"eth0"}
+    (net / "veth1/device").mkdir()  # a real one wins over all that have no card
+    assert host.Network(str(tmp_path), str(tmp_path / "sys")).read() == (1000.0, 5.0)
+
+
+def test_a_counter_set_back_gives_no_rate() -> None:
+    rate = host.Rate()
+    assert rate.of((5.0,)) == (None,)
+    assert rate.of((3.0,)) == (None,)
+    assert (rate.of((4.0,))[0] or 0) > 0
+
+
+def test_bytes_past_the_kernel_are_counted_in_words_of_four(tmp_path: Path) -> None:
+    counters = tmp_path / "class/infiniband/mlx5_0/ports/1/counters"
+    counters.mkdir(parents=True)
+    (counters / "port_rcv_data").write_text("10\n")
+    (counters / "port_xmit_data").write_text("20\n")
+    assert host.Rdma(str(tmp_path)).read() == (40.0, 80.0)
+    assert not host.Rdma(str(tmp_path / "none"))
+
+
+# -- the schedule --------------------------------------------------------------------------------------------
+
+
+def test_percentiles_of_lateness_are_within_a_tenth() -> None:
+    late = schedule.Lateness()
+    for number in range(1, 1001):
+        late.add(number / 1e4)
+    told = late.milliseconds()
+    assert told["p50"] == pytest.approx(50, rel=0.11)
+    assert told["p99"] == pytest.approx(99, rel=0.11)
+    assert told["max"] == 100
+
+
+def test_missed_ticks_are_skipped_and_the_grid_is_kept() -> None:
+    ticks: list[int] = []
+    task = schedule.Task("x", 0.1, ticks.append)
+    task.start(0.0)
+    for now in (0.0, 0.1, 0.45, 0.5):
+        assert task.due <= now
+        task.run(now)
+    assert ticks == [0, 1, 4, 5]
+    assert task.report()["missed"] == 2
+    assert task.due == pytest.approx(0.6)
+
+
+# -- power ---------------------------------------------------------------------------------------------------
+
+
+def rapl(root: Path, *zones: tuple[str, str, int]) -> None:
+    for zone, name, energy in zones:
+        folder = root / "sys/class/powercap" / zone
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "name").write_text(name)
+        (folder / "energy_uj").write_text(str(energy))
+        (folder / "max_energy_range_uj").write_text("1000000000")
+
+
+def test_rapl_sums_packages_and_memory_and_survives_a_wrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    start = [("intel-rapl:0", "package-0", 999_000_000), ("intel-rapl:0:0", "core", 5), ("intel-rapl:1", "psys", 5)]
+    rapl(tmp_path, *start, ("intel-rapl:0:1", "dram", 1_000_000))
+    node = power.NodePower(Notes(), str(tmp_path))
+    assert node.fresh() is None
+    now[0] += 2
+    rapl(tmp_path, ("intel-rapl:0", "package-0", 99_000_000), ("intel-rapl:0:1", "dram", 21_000_000))
+    assert node.fresh() == pytest.approx((100 + 20) / 2)
+
+
+def test_the_source_of_power_or_why_there_is_none_is_said(tmp_path: Path) -> None:
+    notes = Notes()
+    assert power.NodePower(notes, str(tmp_path)).fresh() is None
+    (missing,) = notes.report()["missing"]
+    assert missing.startswith("power: IPMI: none of /dev/ipmi0")
+    assert "RAPL: no counters in" in missing
+    rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
+    notes = Notes()
+    power.NodePower(notes, str(tmp_path))
+    assert notes.report()["means"]["power"].startswith("RAPL: processors and memory, not the whole host (IPMI: none")
+
+
+@pytest.mark.parametrize(
+    ("dcmi", "sdr", "watts"),
+    [
+        ("    Instantaneous power reading:                   223 Watts\n    Minimum during: 3 Watts\n", None, 223.0),
+        (None, "Temp | 30 degrees C | ok\nPwr 1 | 110 Watts | ok\nTotal | 350 Watts | ok\n", 350.0),
+    ],
+)
+def test_ipmi_is_asked_in_one_way_that_works(dcmi: str | None, sdr: str | None, watts: float) -> None:
+    asked: list[list[str]] = []
+
+    def ask(argv: list[str], _: float) -> str:
+        asked.append(argv)
+        text = dcmi if "dcmi" in argv else sdr
+        if text is None:
+            raise command.CommandError("ipmitool ended with 1: Unable to get")
+        return text
+
+    ipmi = power.Ipmi("", ask)
+    assert [ipmi.read(), ipmi.read()] == [watts, watts]
+    assert len(asked) == (2 if dcmi else 3)
+
+
+def test_a_controller_that_does_not_answer_leaves_the_field_to_rapl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin/ipmitool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'Could not open device at /dev/ipmi0' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/ipmi0").touch()
+    rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
+    notes = Notes()
+    node = power.NodePower(notes, str(tmp_path))
+    assert node.asks
+    assert node.fresh() is None  # not before it is known which source it will be
+    node.ask()
+    assert not node.asks
+    assert "Could not open device" in notes.report()["means"]["power"]
+
+
+# -- devices through NVML ------------------------------------------------------------------------------------
+
+
+@with_gpus
+def test_devices_are_in_the_series_and_in_the_originals_log(start: Start, devices: tuple[Nvml, dict[str, str]]) -> None:
+    nv, env = devices
+    nv[3].set(temperature=48, power_mw=311_000, utilization=83, memory_used=28736 << 20)
+    running = start(env, vendor="acme", nvml=True, device_every_s=0.1, devices=[2, 3])
+    running.go_on(1.2, "devices")
+    assert running.end() == ""
+    head = (running.folder / "devices.series.csv").read_text().splitlines()[0]
+    assert head.split(",") == list(COLUMNS)
+    rows = running.rows()
+    assert {row["device"] for row in rows} == {"2", "3"}
+    first = next(row for row in rows if row["device"] == "3")
+    assert [first[name] for name in QUANTITIES[:-1]] == ["48", "311.0", "28736", "81920", "83", "210", "1593", "idle"]
+    times = [float(row["time"]) for row in rows if row["device"] == "3"]
+    assert running.started <= times[0] <= times[-1] <= time.time()
+    assert sum(1 for row in rows if row["temperature"]) < len(rows) / 3
+    log = (running.folder / "acme_monitor.log").read_text().split("\n")
+    assert re.fullmatch(STAMP, log[0])
+    assert log[1:4] == ["31C 62W 0MiB 81920MiB 0%", "48C 311W 28736MiB 81920MiB 83%", ""]
+    report = running.report()
+    assert report["means"]["devices"] == "NVML, driver 550.54.15"
+    assert [one["index"] for one in report["devices"]] == [2, 3]
+    assert "accelerator 3: " in (running.folder / "sys_info.log").read_text()
+
+
+@with_gpus
+def test_the_integral_of_power_is_within_a_percent_of_the_counter(
+    start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
+) -> None:
+    nv, env = devices
+    nv[1].set(power_mw=300_000, wave_mw=100_000, wave_ms=500)
+    running = start(env, nvml=True, device_every_s=0.02)
+    running.go_on(2, "devices")
+    running.end()
+    read = monitors.read(tmp_path)["h1_noderank0"]
+    for index in (0, 1):
+        counted, integral = (
+            monitors._counted(read.devices[index]["energy"]),
+            monitors._integral(read.devices[index]["power"]),
+        )
+        assert counted is not None
+        assert integral is not None
+        assert read.energy(index) == counted
+        assert integral.joules == pytest.approx(counted.joules, rel=0.01)
+        assert integral.covered > 0.97
+
+
+@with_gpus
+def test_what_a_device_cannot_tell_is_found_out_once_and_said_once(
+    start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
+) -> None:
+    nv, env = devices
+    for index in (1, 2):
+        nv[index].set(power_mw=NOT_SUPPORTED)
+    running = start(env, vendor="acme", nvml=True, device_every_s=0.05)
+    running.go_on(0.3, "devices")
+    running.end()
+    missing = [sentence for sentence in running.report()["missing"] if sentence.startswith(("power: Not", "energy"))]
+    assert missing == ["power: Not Supported (devices 1, 2)", "energy: Not Supported (devices 1, 2)"]
+    assert running.report()["errors"] == []
+    assert "31C N/AW" not in (running.folder / "acme_monitor.log").read_text()
+    assert "31C N/A 0MiB 81920MiB 0%" in (running.folder / "acme_monitor.log").read_text()
+    read = monitors.read(tmp_path)["h1_noderank0"]
+    assert "power" not in read.devices[1]
+    assert read.energy(1) is None
+    assert read.energy(3) is not None
+
+
+@with_gpus
+def test_a_device_lost_on_the_way_is_said_once_with_its_time_and_the_others_go_on(
+    start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
+) -> None:
+    nv, env = devices
+    running = start(env, vendor="acme", nvml=True, device_every_s=0.05)
+    running.go_on(0.4, "devices")
+    nv[5].set(error=GPU_IS_LOST)
+    lost = time.time()
+    time.sleep(0.5)
+    running.end()
+    (event,) = running.report()["events"]
+    assert (event["device"], event["sentence"]) == (5, "device 5 is lost: GPU is lost")
+    assert event["time"] == pytest.approx(lost, abs=0.3)
+    read = monitors.read(tmp_path)["h1_noderank0"]
+    assert read.devices[5]["power"].times[-1] <= event["time"] < lost + 0.3 < read.devices[4]["power"].times[-1]
+    assert "device 5 is lost: GPU is lost" in read.notes
+    assert read.gaps == ()
+
+
+@with_gpus
+def test_reasons_for_low_clocks_are_named_and_their_share_is_known(
+    start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
+) -> None:
+    nv, env = devices
+    nv[0].set(clock_reasons=0x4 | 0x40)
+    nv[1].set(clock_reasons=0)
+    running = start(env, nvml=True, device_every_s=0.1)
+    running.go_on(0.5, "devices")
+    nv[0].set(clock_reasons=0x1)
+    running.end()
+    throttle = monitors.read(tmp_path)["h1_noderank0"].throttle
+    assert throttle[0]["hw_thermal"] == throttle[0]["sw_power_cap"] > 0.5
+    assert throttle[1] == {}
+    assert throttle[2] == {"idle": 1.0}
+    assert nvml.throttle_names(0x800 | 0x8) == "hw_slowdown+0x800"
+
+
+@with_gpus
+def test_errors_of_memory_that_appear_meanwhile_are_events(start: Start, devices: tuple[Nvml, dict[str, str]]) -> None:
+    nv, env = devices
+    running = start(env, nvml=True, device_every_s=0.1)
+    running.until(running.rows)
+    nv[7].set(ecc_uncorrected=2, rows_pending=1)
+    running.end()
+    sentences = [event["sentence"] for event in running.report()["events"]]
+    assert sentences == [
+        "device 7: ecc_uncorrected went from 0 to 2",
+        "device 7: row_remap_pending went from False to True",
+    ]
+
+
+def test_without_the_library_the_host_is_sampled_and_the_lack_is_said_once(start: Start) -> None:
+    running = start(nvml=True, vendor="acme", every_s=0.05, device_every_s=0.05)
+    running.go_on(0.3)
+    running.end()
+    (missing,) = [sentence for sentence in running.report()["missing"] if sentence.startswith("devices")]
+    assert missing == "devices: NVML: NVML Shared Library Not Found"
+    assert running.rows() == []
+
+
+def test_a_library_that_is_none_and_a_module_that_is_not_there_are_said(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/libnvidia-ml.so.1").write_text("no library")
+    running = start({"LD_LIBRARY_PATH": str(tmp_path / "broken")}, with_pynvml=False, nvml=True)
+    running.until(lambda: running.rows("host"))
+    running.end()
+    assert any("the pynvml module cannot be imported" in sentence for sentence in running.report()["missing"])
+
+
+@with_gpus
+@pytest.mark.parametrize("error", [9, 18])
+def test_a_driver_that_does_not_work_is_said(start: Start, devices: tuple[Nvml, dict[str, str]], error: int) -> None:
+    nv, env = devices
+    nv.error(error)
+    running = start(env, nvml=True)
+    running.until(lambda: running.rows("host"))
+    running.end()
+    words = {9: "Driver Not Loaded", 18: "RM has detected an NVML/RM version mismatch."}
+    assert f"devices: NVML: {words[error]}" in running.report()["missing"]
+
+
+def surveyed(root: Path, env: dict[str, str]) -> dict[str, Any]:
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]); from flagperf_driver.node import nvml; "
+        "print(json.dumps(nvml.survey()))"
+    )
+    words = [sys.executable, "-I", "-S", "-c", code, str(root)]
+    done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@with_gpus
+def test_a_survey_tells_what_preflight_asks(devices: tuple[Nvml, dict[str, str]], tmp_path: Path) -> None:
+    nv, env = devices
+    nv[1].processes((os.getpid(), 5 << 30))
+    nv[2].set(ecc_uncorrected=3, rows_pending=1, clock_reasons=0x1 | 0x8)
+    nv[4].set(error=GPU_IS_LOST)
+    found = surveyed(code_root(tmp_path), env)
+    assert (found["driver"], found["error"], len(found["devices"])) == ("550.54.15", None, 8)
+    one = found["devices"][1]
+    assert one["uuid"].startswith("GPU-")
+    assert one["memory_total"] == 81920
+    (process,) = one["processes"]
+    assert (process["pid"], process["memory"]) == (os.getpid(), 5 << 10)
+    assert process["name"] == Path("/proc/self/comm").read_text().strip()
+    sick = found["devices"][2]
+    assert (sick["ecc_uncorrected"], sick["row_remap_pending"], sick["throttle"]) == (3, True, ["hw_slowdown"])
+    assert found["devices"][3]["throttle"] == []
+    assert found["devices"][4]["error"] == "GPU is lost"
+
+
+def test_a_survey_without_nvml_says_why(tmp_path: Path) -> None:
+    found = surveyed(code_root(tmp_path), {})
+    assert found == {"driver": None, "devices": [], "error": "NVML: NVML Shared Library Not Found"}
+
+
+# -- devices through the tool of their vendor ----------------------------------------------------------------
+
+PROBE = """
+COMMAND = {command!r}
+EVERY_S = 0.1
+DEADLINE_S = 0.2
+def parse(text):
+    rows = [line.split() for line in text.splitlines()]
+    return [{{"temperature": float(row[0]), "power": float(row[1]), "memory_used": int(row[2])}} for row in rows]
+"""
+
+
+def written_probe(folder: Path, *words: str, text: str = PROBE) -> dict[str, str]:
+    path = folder / "probe.py"
+    path.write_text(text.format(command=list(words)))
+    return {"module": str(path)}
+
+
+def test_a_vendors_tool_is_read(start: Start, tmp_path: Path) -> None:
+    found = written_probe(tmp_path, "printf", "40 114.6 28653\\n41 90 1\\n")
+    running = start(vendor="acme", probe=found, devices=[1], device_every_s=0.05)
+    running.go_on(0.3, "devices")
+    running.end()
+    rows = running.rows()
+    assert {(row["device"], row["temperature"], row["power"], row["utilization"]) for row in rows} == {
+        ("1", "41.0", "90.0", "")
+    }
+    assert "41C 90W 1MiB N/A N/A" in (running.folder / "acme_monitor.log").read_text()
+    assert running.report()["means"]["devices"].startswith("printf 40 114.6")
+    assert "utilization: the tool gives none (device 1)" in running.report()["missing"]
+    assert running.report()["schedule"]["devices"]["every_s"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["printf", "not figures\\n"], "parse() of what printf printed: ValueError: could not convert"),
+        (["sh", "-c", "echo no device >&2; exit 3"], "sh ended with 3: no device"),
+        (["no-such-tool"], "no-such-tool: No such file or directory"),
+        (["sleep", "60"], "sleep had not ended after 0.2 s and was stopped"),
+        (["sh", "-c", "sleep 60 & exec sleep 60"], "sh had not ended after 0.2 s and was stopped"),
+    ],
+)
+def test_a_tool_that_fails_is_counted_and_said_once(start: Start, tmp_path: Path, words: list[str], said: str) -> None:
+    running = start(vendor="acme", probe=written_probe(tmp_path, *words), every_s=0.1, device_every_s=0.1)
+    # Within a moment: the host's own samples do not wait for it.
+    running.go_on(0.8)
+    running.end()
+    (error,) = running.report()["errors"]
+    assert error["sentence"].startswith(said)
+    assert error["times"] >= 2
+    assert running.report()["schedule"]["host"]["missed"] == 0
+    assert session_of(running) == []
+
+
+def test_a_tool_that_runs_when_the_sampler_is_ended_or_killed_goes_too(start: Start, tmp_path: Path) -> None:
+    found = written_probe(tmp_path, "sleep", "61", text=PROBE.replace("0.2", "60"))
+    running = start(vendor="acme", probe=found, every_s=0.1)
+    running.until(lambda: session_of(running))
+    running.end()
+    assert session_of(running) == []
+    running = start(vendor="acme", probe=found, every_s=0.1)
+    running.until(lambda: session_of(running))
+    running.process.kill()
+    running.wait()
+    deadline = time.monotonic() + 5
+    while session_of(running):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def session_of(running: Running) -> list[str]:
+    """What the sampler's children are doing, by their argument."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+            environment = (path.parent / "environ").read_bytes()
+        except OSError:
+            continue
+        if words[:1] == [b"sleep"] and str(running.folder).encode() in environment:
+            found.append(path.parent.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def parse(text): return []", "COMMAND is None; it must be a list of words"),
+        ("COMMAND = 'tool -q'\ndef parse(text): return []", "COMMAND is 'tool -q'; it must be a list of words"),
+        ("COMMAND = ['tool']", "has no parse(text)"),
+        ("import nowhere", "cannot be loaded: ModuleNotFoundError"),
+        ("def (", "cannot be loaded: SyntaxError"),
+    ],
+)
+def test_a_broken_probe_is_said(start: Start, tmp_path: Path, text: str, said: str) -> None:
+    running = start(probe=written_probe(tmp_path, text=text), every_s=0.1)
+    running.go_on(0.1)
+    running.end()
+    assert any(said in sentence for sentence in running.report()["missing"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "missing", "errors"),
+    [
+        ("[{'power': 'NA'}]", "power: 'NA' is not a number (device 0)", []),
+        ("[{'power': float('nan')}]", "power: nan is not a number (device 0)", []),
+        ("[{'power': 1, 'fan': 3}]", "fan: not a quantity that is known here", []),
+        ("{'power': 1}", "", ["parse() must return a list of dictionaries, one a device"]),
+        ("[3]", "", ["parse() must return a list of dictionaries, one a device"]),
+    ],
+)
+def test_readings_that_are_none_are_said(tmp_path: Path, answer: str, missing: str, errors: list[str]) -> None:
+    module = tmp_path / "probe.py"
+    module.write_text(f"COMMAND = ['true']\ndef parse(text): return {answer}\n")
+    notes = Notes()
+    one = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), "acme"), notes)
+    assert one.open(None) is None
+    one.sample(0)
+    told = notes.report()
+    assert [error["sentence"] for error in told["errors"]] == errors
+    assert any(sentence.startswith(missing) for sentence in told["missing"]) == bool(missing)
+
+
+def test_where_nvml_is_missing_the_vendors_tool_takes_its_place(start: Start, tmp_path: Path) -> None:
+    running = start(nvml=True, probe=written_probe(tmp_path, "echo", "40 114 2"), vendor="acme")
+    running.until(running.rows)
+    running.end()
+    assert running.report()["means"]["devices"] == "echo 40 114 2"
+
+
+def test_a_device_that_its_tool_no_longer_shows_is_an_event(tmp_path: Path) -> None:
+    module = tmp_path / "probe.py"
+    words = ["cat", str(tmp_path / "n")]
+    module.write_text(f"COMMAND = {words!r}\ndef parse(text): return [dict(power=1)] * len(text)\n")
+    (tmp_path / "n").write_text("xx")
+    notes = Notes()
+    one = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), ""), notes)
+    assert one.open(None) is None
+    one.sample(0)
+    (tmp_path / "n").write_text("x")
+    one.sample(1)
+    one.sample(2)
+    assert [event["sentence"] for event in notes.report()["events"]] == ["device 1 is no longer in the output of cat"]
