@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from flagperf_driver.node.environment import describe
 from pytest_flagperf import runtime
 from pytest_flagperf.cluster import Host
-from pytest_flagperf.cluster.deploy import pack
+from pytest_flagperf.cluster.conf import ClusterConf
+from pytest_flagperf.cluster.deploy import open_module, pack
+from pytest_flagperf.cluster.fleet import every
 from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.cluster.ssh import ssh_hosts
 from pytest_flagperf.runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import union
+from pytest_flagperf.runtime.venv import _uv
+
+if TYPE_CHECKING:
+    from tests.lab.lab import Lab
 
 HOST = LocalHost("here")
 CODE = pack({})
@@ -37,12 +48,12 @@ def quiet(_: str) -> None:
     pass
 
 
-def write_wheel(folder: Path, name: str, version: str) -> None:
+def write_wheel(folder: Path, name: str, version: str, more: str = "") -> None:
     info = f"{name}-{version}.dist-info"
     folder.mkdir(exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{name}.py", f"VERSION = {version!r}\n")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
 
@@ -313,3 +324,111 @@ def test_the_index_is_part_of_an_environments_content(wanted: Wanted) -> None:
 
     assert name(index_settings({}, MINE)) != name({})
     assert name({"UV_HTTP_TIMEOUT": "3"}) == name({})  # changes how, not what
+
+
+# -- who builds, and with what -----------------------------------------------------------------------------------
+
+
+def found(**changed: Any) -> dict[str, Any]:
+    return {"machine": platform.machine(), "libc": "glibc 2.36", "uv": None, "cache": "/c", "brought": [], **changed}
+
+
+class Far(LocalHost):
+    """Another machine, as far as one can tell, which remembers what was brought."""
+
+    here = False
+
+    def __init__(self, name: str = "far") -> None:
+        super().__init__(name)
+        self.brought: list[str] = []
+
+    def put(self, source: Path, target: str) -> None:
+        self.brought.append(target)
+        super().put(source, target)
+        Path(target).chmod(0o600)  # as a copy that keeps no mode
+
+
+def test_our_uv_is_brought_to_a_host_once_and_nothing_to_our_own(wanted: Wanted, tmp_path: Path) -> None:
+    far = Far()
+    first = venv(far, wanted, quiet)
+    (uv,) = far.brought
+    assert uv.startswith(f"{tmp_path}/cache/bin/uv-")
+    assert first.python.startswith(f"{tmp_path}/cache/venv/")
+    assert venv(far, wanted, quiet) == first == venv(HOST, wanted, quiet)
+    venv(far, replace(wanted, requirements=(requirements(tmp_path, "two.txt", "frame==2.0"),)), quiet)
+    assert far.brought == [uv]
+
+
+@pytest.mark.parametrize("other", [{"machine": "mips"}, {"libc": ""}])
+def test_a_host_that_cannot_run_our_uv_uses_its_own_or_says_so(other: dict[str, str]) -> None:
+    assert _uv(Far(), found(**other, uv="/opt/uv"), quiet) == "/opt/uv"
+    with pytest.raises(RuntimeSetupError, match=r"far: no uv to build the environment with: .*install uv there"):
+        _uv(Far(), found(**other), quiet)
+
+
+def test_a_python_and_the_one_it_was_made_from_find_the_same_environment(wanted: Wanted) -> None:
+    base = sys._base_executable  # type: ignore[attr-defined]
+    assert venv(HOST, replace(wanted, python=base), quiet) == venv(HOST, wanted, quiet)
+
+
+def test_a_python_that_the_packages_are_not_made_for_is_said_with_what_to_set(wanted: Wanted, tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "frame", "4.0", "Requires-Python: >=3.99\n")
+    new = replace(wanted, requirements=(requirements(tmp_path, "new.txt", "frame==4.0"),))
+    version = ".".join(map(str, sys.version_info[:3]))
+    with pytest.raises(RuntimeSetupError, match=rf"It is built with Python {version} \(.*\): run pytest with another"):
+        venv(HOST, new, quiet)
+    with pytest.raises(RuntimeSetupError, match=r"name another with python = \.\.\. in \[cluster\]"):
+        venv(Far(), new, quiet)
+
+
+def test_a_password_in_an_indexs_address_is_not_told(wanted: Wanted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.delenv("UV_FIND_LINKS")
+    said: list[str] = []
+    with pytest.raises(RuntimeSetupError) as caught:
+        venv(HOST, replace(wanted, pip_source="https://me:hush@packages.test/simple"), said.append)
+    log = Path(str(caught.value).split("all of them: ")[1].split(")")[0])
+    for text in (str(caught.value), *said, log.read_text(), log.with_suffix(".txt").read_text()):
+        assert "hush" not in text
+
+
+def test_what_nobody_waits_for_any_more_is_not_built_on(wanted: Wanted, tmp_path: Path) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
+    uv.chmod(0o755)
+    request = {"op": "build", "framework": "frame", "requirements": ["frame"], "uv": str(uv), "timeout_s": 60}
+    channel = open_module(HOST, CODE, "flagperf_driver.node.environment")
+    channel.send(request)
+    assert "building" in str(channel.receive(20))
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.01)
+    assert channel.close(10) == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert environments(tmp_path) == set()
+
+
+def test_environments_are_built_on_hosts_of_a_cluster_at_once(
+    lab: Lab, wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_FIND_LINKS", "/wheels")
+    monkeypatch.delenv("FLAGPERF_CACHE")
+    told = lab.ssh_settings(lab.hosts(2))
+    hosts = ssh_hosts(ClusterConf(tuple(told.hosts), told.user, told.port, told.key, told.known_hosts))
+    said: dict[str, list[str]] = {host.name: [] for host in hosts}
+    try:
+        for host in hosts:
+            wheel = tmp_path / "wheels" / "frame-1.0-py3-none-any.whl"
+            host.put(wheel, f"/wheels/{wheel.name}")
+        made = every(hosts, lambda host: venv(host, wanted, said[host.name].append))
+        for there, python in made.items():
+            done = there.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
+            assert done.out == "1.0\n"
+            assert python.env["PATH"].startswith(str(Path(python.python).parent))
+            assert f"bringing uv to {there.name}" in said[there.name]
+            assert "+ frame==1.0" in said[there.name]
+        again = every(hosts, lambda host: venv(host, wanted, quiet))
+        assert list(again.values()) == list(made.values())
+    finally:
+        for host in hosts:
+            host.close()

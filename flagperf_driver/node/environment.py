@@ -177,6 +177,7 @@ class _Build:
         if not os.access(self._uv, os.X_OK):  # brought here without its mode
             Path(self._uv).chmod(0o755)
         requirements = environment.beside(".txt")
+        requirements.touch(0o600)  # an index's address may have a password
         requirements.write_text("\n".join(environment.requirements) + "\n", "utf-8")
         self._log.write_bytes(b"")
         self._progress(f"building the {environment.framework} environment in {environment.folder}")
