@@ -202,7 +202,7 @@ class Agent:
         self._archive.ask(int(order.get("offset", 0)))
 
     def _leave(self, order: Message) -> None:
-        self._remove = bool(order.get("remove"))
+        self._remove = self._remove or bool(order.get("remove"))
         self._close("the controller leaves")
 
     # -- the round -----------------------------------------------------------------------------------------

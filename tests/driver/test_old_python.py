@@ -50,15 +50,9 @@ def test_everything_imports_without_any_package(python: str) -> None:
 
 @pytest.mark.parametrize("python", old_pythons())
 def test_the_agent_runs_a_round(python: str, tmp_path: Path) -> None:
-    lab = Lab(tmp_path, python)
-    try:
+    with Lab(tmp_path, python) as lab:
         lab.start("train(1, 5)\nlog(events.FINISHED)", "train(1, 10)\nraise ValueError('no')")
         fault = lab.wait_for("fault")
         lab.end()
         assert fault["sentence"] == "rank 1 ended with exit code 1: ValueError: no"
         assert lab.exit(0)["code"] == 0
-    finally:
-        lab.close()
-        lab.hang_up()
-        assert lab.agent.stdout is not None
-        lab.agent.stdout.close()
