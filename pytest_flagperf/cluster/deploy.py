@@ -92,10 +92,6 @@ def module_argv(python: str, code_root: str, module: str) -> list[str]:
     return [python, "-I", "-S", "-c", _RUN_MODULE, code_root, module]
 
 
-def ask(host: Host, *words: str) -> dict[str, Any]:  # until round/ speaks to agents only
-    raise HostError(f"{host.name}: {words[0]} is asked of an agent now")
-
-
 def sweep(host: Host, log_dir: str) -> list[str]:
     """End what still runs for the round that logged there, and name it; there should be nothing."""
     with _conversation(host, "sweep", log_dir) as channel:
