@@ -217,6 +217,8 @@ class Run:
             try:
                 self._check_data(one, self.plan(one))
                 self._check_place(one)
+                if self.runtime(one) == "docker":
+                    self.venue.check_container(self.plan(one), one.vendor)
             except Problems as error:
                 for problem in error.problems:
                     problems.setdefault(problem.removeprefix(f"case {one.case}: "), []).append(str(one.case))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -24,7 +25,7 @@ from .problems import Problems
 from .report.follow import Follower
 from .report.live import Live
 from .round import Crew, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
-from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, runtimes
+from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_options, runtimes
 from .settings import Settings
 
 
@@ -112,15 +113,42 @@ class Venue:
         """What the case's container is made of: what was asked for, else what the vendor says."""
         said = vendor.container
         own = self._catalog.case_folder(self._catalog.suite(plan.case.model, plan.case.framework), vendor)
-        framework = "_".join(filter(None, [plan.case.framework_name, plan.case.framework_version]))
-        folder = vendor.path / "images" / framework
+        folder = vendor.path / "images" / plan.case.framework
         return Image(
             image=self._settings.image or said.image,
             folder=folder if folder.is_dir() else None,
             extras=own if own.is_dir() else None,
-            options=(*said.options, *self._settings.container_opt),
+            options=(*said.options, *self._container_options()),
+            options_by=self._told_options(vendor),
             shm_size=self._settings.shm_size or said.shm_size,
+            privileged_by=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in said.options else None,
         )
+
+    def _container_options(self) -> list[str]:
+        """The words of all options that were given, as a shell would see them."""
+        try:
+            return [word for text in self._settings.container_opt for word in shlex.split(text)]
+        except ValueError as error:
+            raise Problems([f"{self._settings.told('container_opt')}: {error}"]) from error
+
+    def _told_options(self, vendor: Vendor) -> str:
+        """Who gave the container's options, for messages."""
+        given = [self._settings.told("container_opt")] if self._settings.container_opt else []
+        return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.container.options else [])])
+
+    def check_container(self, plan: Plan, vendor: Vendor) -> None:
+        """Problems where the options of the case's container cannot be followed."""
+        image = self.image(plan, vendor)
+        try:
+            docker_options.parse(image.options, image.options_by)
+            docker_options.size(image.shm_size or docker_options.SHM_SIZE)
+        except docker_options.OptionsError as error:
+            raise Problems(error.problems) from error
+        except ValueError as error:
+            raise Problems([f"{self._settings.told('shm_size')}: {error}"]) from error
+        if image.image is None and image.folder is None:
+            name = f"vendors/{vendor.name}/images/{plan.case.framework}"
+            raise Problems([f"no container image: {name}/Dockerfile is not there; write it, or name one with --image"])
 
     # -- before the first case -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from tests.lab.needs import missing
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab
+    from tests.lab.runs import ClusterToy
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +30,22 @@ def lab_or_skip(request: pytest.FixtureRequest) -> None:
 def lab(lab_or_skip: None) -> Iterator[Lab]:
     """One lab for all tests; `lab.hosts(2)` gives two healthy hosts, whatever earlier tests did to them."""
     from tests.lab.lab import Lab
+    from tests.lab.runs import ClusterToy
 
     with Lab() as made:
         yield made
+
+
+@pytest.fixture
+def cluster(lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterToy]:
+    """A toy suite on two healthy hosts of the lab, by SSH and with the hosts' own Python."""
+    from tests.lab.runs import ClusterToy
+    from tests.plugin.conftest import Toy
+
+    monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
+    toy = Toy(pytester)
+    toy.suite("alpha")
+    made = ClusterToy(toy, lab, lab.hosts(2))
+    made.settings(nodes="2x1", runtime="host")
+    yield made
+    made.end()

@@ -1,0 +1,158 @@
+"""Runs of pytest on the lab's hosts, as a user starts them, and the question what they left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import listens_to_ctrl_c
+from tests.lab.lab import PYTHON, Lab, LabHost, until
+from tests.plugin.conftest import Toy
+
+# What a host runs when it is idle.
+_OWN = ("sshd", "dockerd", "containerd", "host_init", "ps ")
+
+
+@dataclass
+class Going:
+    """A run that was started and goes on."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    @property
+    def text(self) -> str:
+        """What the user has seen so far."""
+        return self.log.read_text(errors="replace")
+
+    def wait(self, timeout_s: float = 90) -> int:
+        """Its exit code."""
+        return self.process.wait(timeout_s)
+
+    def wait_for(self, ready: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+        """Until it has come so far; a run that ends before is a failure with all that it said."""
+
+        def there() -> bool:
+            if ready():
+                return True
+            assert self.process.poll() is None, f"it ended before {what}:\n{self.text}"
+            return False
+
+        until(there, f"{what}; it said:\n{self.text}", timeout_s)
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+@dataclass
+class ClusterToy:
+    """A toy tree whose settings name lab hosts; ``start`` and ``run`` call pytest in it."""
+
+    toy: Toy
+    lab: Lab
+    hosts: list[LabHost]
+    going: list[Going] = field(default_factory=list)
+
+    @property
+    def root(self) -> Path:
+        return self.toy.root
+
+    def settings(self, hosts: Sequence[LabHost] | None = None, **more: Any) -> None:
+        """Write flagperf.toml: the hosts, and options by their names in Python."""
+        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in more.items()]
+        cluster = self.lab.ssh_settings(self.hosts if hosts is None else hosts).toml()
+        (self.root / "flagperf.toml").write_text("".join(lines) + cluster)
+
+    def start(self, *arguments: str, env: dict[str, str] | None = None) -> Going:
+        log = self.root / f"run{len(self.going)}.log"
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", *arguments],
+                cwd=self.root,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, **(env or {})},
+                preexec_fn=listens_to_ctrl_c,
+            )
+        self.going.append(Going(process, log))
+        return self.going[-1]
+
+    def run(self, *arguments: str, timeout_s: float = 90, env: dict[str, str] | None = None) -> tuple[int, str]:
+        """The exit code and what the user saw."""
+        going = self.start(*arguments, env=env)
+        return going.wait(timeout_s), going.text
+
+    def end(self) -> None:
+        for going in self.going:
+            with suppress(ProcessLookupError):
+                going.process.kill()
+            going.process.wait(10)
+
+    # -- what came of it ---------------------------------------------------------------------------------------
+
+    def round_json(self, case: str = "*", number: int = 1) -> Any:
+        """round.json of the newest run."""
+        (path,) = self.toy.runs[-1].glob(f"{case}/round{number}/round.json")
+        return json.loads(path.read_text())
+
+    def trains(self, host: LabHost) -> bool:
+        """Whether a rank is past its first step there."""
+        return any("STEP_END" in log.read_text(errors="replace") for log in _rank_logs(host))
+
+    def use_docker(self, **more: Any) -> None:
+        """Containers on every host: engines with an image whose Python is this machine's."""
+        for host in self.hosts:
+            host.docker()
+            self.lab.image(host, PYTHON.parent)
+        options = [" ".join(self.lab.container_options(PYTHON))]
+        self.settings(runtime="docker", image="flagperf-lab:python", container_opt=options, **more)
+
+
+def _rank_logs(host: LabHost) -> list[Path]:
+    return list((host.root / "tmp").glob("pytest-flagperf-*/rounds/*/rank*.out.log"))
+
+
+def leftovers(host: LabHost) -> list[str]:
+    """Processes, containers, mounts, held locks and folders of ours on a host; there should be nothing."""
+    if not host.on:
+        return []
+    found = [f"process {one.pid}: {one.cmdline}" for one in host.processes() if not one.cmdline.startswith(_OWN)]
+    if host.engine.running:
+        found += [f"container {one}" for one in host.containers()]
+    found += [f"mount {one.target}" for one in host.mounts() if "flagperf" in one.target and "/run/lab" not in one.target]
+    found += [f"lock {path.name}" for path in (host.root / "tmp/pytest-flagperf-leases").glob("*.lock") if _held(path)]
+    found += [f"folder {path}" for path in (host.root / "tmp").glob("pytest-flagperf-*/rounds/*")]
+    return found
+
+
+def assert_nothing_left(hosts: Sequence[LabHost], within_s: float = 10) -> None:
+    """Nothing, after the moment that the last processes may take."""
+    deadline = time.monotonic() + within_s
+    while (left := {host.name: found for host in hosts if (found := leftovers(host))}) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == {}
+
+
+def _held(path: Path) -> bool:
+    with path.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
