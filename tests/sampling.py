@@ -52,13 +52,15 @@ def _nothing(*_: object, **__: object) -> None:
 class Running:
     """A sampler and its files."""
 
-    def __init__(self, root: Path, into: Path, env: Mapping[str, str], **orders: object) -> None:
+    def __init__(
+        self, root: Path, into: Path, env: Mapping[str, str], python: str = sys.executable, **orders: object
+    ) -> None:
         self.folder = into
         into.mkdir(exist_ok=True)
         self.started = time.time()
         self._said = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", BOOT, str(root), MODULE],
+            [python, "-I", "-S", "-c", BOOT, str(root), MODULE],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "FLAGPERF_SAMPLING": str(into), **env},

@@ -25,6 +25,8 @@ COLUMNS = (
     *(f"{name} [{unit}]" if unit else name for name, unit in zip(QUANTITIES, UNITS)),
 )
 LOG_EVERY_S = 5.0
+HOST_LOGS = ("cpu", "mem", "pwr")
+"""Names of the host's own logs, which a vendor's must not take."""
 Cell = Union[float, str, None]
 
 
@@ -37,7 +39,7 @@ class DeviceFiles:
 
     def __init__(self, folder: str, vendor: str) -> None:
         self.series = Lines(folder + "/devices.series.csv", ",".join(COLUMNS), _text)
-        self.log = Lines(f"{folder}/{vendor}_monitor.log") if vendor else None
+        self.log = Lines(f"{folder}/{vendor}_monitor.log") if vendor and vendor not in HOST_LOGS else None
         self._last: dict[int, list[Cell]] = {}
 
     def row(self, device: int, now: float, cells: list[Cell], last: list[Cell]) -> None:

@@ -2,7 +2,8 @@
 
 A vendor's probe.py has ``COMMAND``, a list of words, and ``parse(text) -> list of readings``: a dictionary a device
 with any of ``devices.QUANTITIES`` as numbers in ``devices.UNITS`` (throttle as text), and ``device``, its number, where
-that is not its place in the list. It may say ``EVERY_S`` (5), ``DEADLINE_S`` (10) and ``ENVIRONMENT`` (a dictionary).
+that is not its place in the list; and ``name`` and ``uuid``, which preflight looks at. It may say ``EVERY_S`` (5),
+``DEADLINE_S`` (10) and ``ENVIRONMENT`` (a dictionary).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from flagperf_driver.node import command
 from flagperf_driver.node.devices import QUANTITIES, Cell, DeviceFiles, Source
 from flagperf_driver.node.notes import Notes
 
+FACTS = ("name", "uuid")
 EVERY_S = 5.0
 DEADLINE_S = 10.0
 
@@ -115,7 +117,7 @@ class Probe(Source):
         self._seen = present
 
     def _row(self, index: int, now: float, reading: Mapping[str, Any]) -> None:
-        for name in sorted(set(reading) - {"device", *QUANTITIES}):
+        for name in sorted(set(reading) - {"device", *FACTS, *QUANTITIES}):
             self._notes.missing(f"{name}: not a quantity that is known here ({', '.join(QUANTITIES)})")
         cells = [self._cell(index, name, reading.get(name)) for name in QUANTITIES]
         self._files.row(index, now, cells, cells)
@@ -138,7 +140,7 @@ def survey(path: str) -> dict[str, Any]:
     except (ProbeError, command.CommandError, TypeError, ValueError, AttributeError) as error:
         return {"driver": None, "devices": [], "error": str(error)}
     devices = [
-        {"index": reading.get("device", place), "name": None, "uuid": None, "memory_total": reading.get("memory_total")}
+        {"index": reading.get("device", place), **{name: reading.get(name) for name in (*FACTS, "memory_total")}}
         for place, reading in enumerate(readings)
     ]
     unknown = {"ecc_uncorrected": None, "row_remap_pending": None, "row_remap_failed": None, "error": None}

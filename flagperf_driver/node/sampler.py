@@ -21,7 +21,6 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
 from flagperf_driver.node import command, host, power, schedule, series
@@ -316,20 +315,6 @@ def main() -> int:
         print(f"sampler: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
-
-
-class Sampler:
-    """For the agent that samples in its own process, until it starts this one."""
-
-    def __init__(self, folder: Path) -> None:
-        orders = Orders({"folder": str(folder)})
-        self._host = HostSampler(orders, Notes(), power.NodePower(Notes()))
-        (folder / "sys_info.log").write_text(host.system_info())
-
-    def sample(self) -> None:
-        self._host.sample(0)
-        self._host._write_logs(1)
-        self._host.flush()
 
 
 if __name__ == "__main__":

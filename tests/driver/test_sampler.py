@@ -22,6 +22,7 @@ from flagperf_driver.node import command, host, nvml, power, probe, schedule, se
 from flagperf_driver.node.devices import COLUMNS, QUANTITIES, DeviceFiles
 from flagperf_driver.node.notes import Notes
 from pytest_flagperf.results import monitors
+from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
 from tests.sampling import Running, code_root, gpus
 
@@ -34,7 +35,7 @@ with_gpus = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to ma
 def start(tmp_path: Path) -> Iterator[Start]:
     running: list[Running] = []
 
-    def begin(env: dict[str, str] | None = None, *, with_pynvml: bool = True, **orders: object) -> Running:
+    def begin(env: dict[str, str] | None = None, *, with_pynvml: bool = True, **orders: Any) -> Running:
         root = tmp_path / "code"
         if not root.exists():
             code_root(tmp_path, with_pynvml=with_pynvml)
@@ -338,6 +339,16 @@ def test_devices_are_in_the_series_and_in_the_originals_log(start: Start, device
 
 
 @with_gpus
+@pytest.mark.parametrize("python", old_pythons())
+def test_an_old_python_samples_too(start: Start, devices: tuple[Nvml, dict[str, str]], python: str) -> None:
+    running = start(devices[1], python=python, nvml=True)
+    running.go_on(0.1, "devices")
+    assert running.end() == ""
+    assert len(running.rows()) >= 16
+    assert running.report()["errors"] == []
+
+
+@with_gpus
 def test_the_integral_of_power_is_within_a_percent_of_the_counter(
     start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -627,6 +638,21 @@ def test_where_nvml_is_missing_the_vendors_tool_takes_its_place(start: Start, tm
     running.until(running.rows)
     running.end()
     assert running.report()["means"]["devices"] == "echo 40 114 2"
+
+
+def test_a_tool_can_tell_preflight_who_a_device_is(tmp_path: Path) -> None:
+    text = "COMMAND = ['echo', 'X9']\ndef parse(text): return [dict(name=text.strip(), memory_total=64, power=1)]"
+    found = probe.survey(written_probe(tmp_path, text=text)["module"])
+    assert found["error"] is None
+    (one,) = found["devices"]
+    assert (one["index"], one["name"], one["memory_total"], one["processes"]) == (0, "X9", 64, [])
+    notes = Notes()
+    sampled = probe.Probe(str(tmp_path / "probe.py"), 1.0, DeviceFiles(str(tmp_path), ""), notes)
+    sampled.open(None)
+    sampled.sample(0)
+    assert not any(sentence.startswith("name") for sentence in notes.report()["missing"])
+    broken = probe.survey(written_probe(tmp_path, text="COMMAND = ['false']\ndef parse(text): return []")["module"])
+    assert broken == {"driver": None, "devices": [], "error": "false ended with 1: no message"}
 
 
 def test_a_device_that_its_tool_no_longer_shows_is_an_event(tmp_path: Path) -> None:
