@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 LOCK, SOCKET, STATE = "agent.lock", "agent.sock", "agent.json"
 INNER_SOCKET = "inner.sock"
+_TRIES = 4
 
 
 class FolderError(RuntimeError):
@@ -54,7 +55,7 @@ class LogFolder:
         except OSError as error:
             raise FolderError(f"{self.path} cannot be the log folder: {error.strerror}") from error
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except OSError as error:
             os.close(handle)
             raise FolderError(f"{self.path}: another agent logs there (it holds {LOCK}): {_said(Path())}") from error
@@ -110,6 +111,16 @@ class LogFolder:
         except OSError as error:
             if self.trouble is None:
                 self.trouble = f"the log folder {self.path} cannot be written: {error.strerror}"
+
+
+def _lock(handle: int) -> None:
+    """Somebody who only looks whether an agent is there has the lock for a moment."""
+    for _ in range(_TRIES - 1):
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.05)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _said(folder: Path) -> str:

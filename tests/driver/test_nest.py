@@ -1,0 +1,226 @@
+"""A round in a container: the same words as from a bare host, and no container left whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.driver.docker_engine import NAME, DockerEngine
+from tests.driver.lab import Lab, Message
+
+FOREVER = "train(1, 10**6)"
+
+
+@pytest.fixture
+def docker(lab: Lab) -> Iterator[DockerEngine]:
+    argv = [sys.executable, "-m", "flagperf_driver.node.agent", "--inner", str(lab.log_dir)]
+    engine = DockerEngine(lab.folder / "docker.sock", argv, lab.env)
+    yield engine
+    engine.close()
+
+
+def start(lab: Lab, docker: DockerEngine, *programs: str, **settings: object) -> None:
+    lab.start(*programs, container={"socket": str(docker.path), "id": NAME}, **settings)
+
+
+def test_a_round_in_a_container_is_told_like_any_other(lab: Lab, docker: DockerEngine) -> None:
+    program = """
+        log(events.INIT_START)
+        train(1, 30)
+        log(events.FINISHED)
+    """
+    start(lab, docker, program, program)
+    lab.end()
+    assert lab.of("fault", "warning") == []
+    assert sorted((m["rank"], m["code"], m["cause"]) for m in lab.of("exit")) == [(0, 0, None), (1, 0, None)]
+    assert [m["event"] for m in lab.of("perflog") if m["rank"] == 0] == ["INIT_START", "FINISHED"]
+    assert {m["rank"] for m in lab.of("started")} == {0, 1}
+    numbers = [m["seq"] for m in lab.messages if "seq" in m]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert json.loads((lab.log_dir / "rank1.exit.json").read_text())["code"] == 0
+    assert docker.removed.is_set()
+    assert not (lab.log_dir / "inner.sock").exists()
+
+
+def test_a_rank_that_fails_in_there_is_named_as_on_a_host(lab: Lab, docker: DockerEngine) -> None:
+    start(lab, docker, FOREVER, "import no_such_module")
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert (fault["kind"], fault["rank"]) == ("crash", 1)
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in fault["sentence"]
+    assert lab.exit(0)["cause"] == "stopped"
+    assert len(lab.of("fault")) == 1
+    assert docker.removed.is_set()
+
+
+def test_told_to_stop(lab: Lab, docker: DockerEngine) -> None:
+    start(lab, docker, FOREVER)
+    lab.wait_for("beat", ranks={})  # before there is a rank
+    lab.send({"op": "stop", "reason": "another host failed"})
+    lab.end()
+    assert lab.of("fault") == []
+    assert lab.exit(0)["cause"] == "stopped"
+    assert docker.removed.is_set()
+
+
+def test_a_killed_container_is_named(lab: Lab, docker: DockerEngine) -> None:
+    start(lab, docker, FOREVER, FOREVER)
+    lab.wait_for("started", rank=1)
+    assert docker.main is not None
+    docker.main.kill()
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert fault["kind"] == "container"
+    assert fault["sentence"].startswith("the container of ranks 0 to 1 was killed (exit code 137)")
+    assert {(m["rank"], m["code"], m["cause"]) for m in lab.of("exit")} == {(0, None, "crash"), (1, None, "crash")}
+    assert json.loads((lab.log_dir / "rank1.exit.json").read_text())["cause"] == "crash"
+    assert docker.removed.is_set()
+
+
+def test_a_container_over_its_memory_limit_is_named_so(lab: Lab, docker: DockerEngine) -> None:
+    docker.oom_killed = True
+    start(lab, docker, FOREVER)
+    lab.wait_for("started")
+    assert docker.main is not None
+    docker.main.kill()
+    sentence = lab.wait_for("fault")["sentence"]
+    assert sentence.startswith("the container of rank 0 went over its memory limit (exit code 137)")
+    lab.end()
+
+
+def test_a_container_that_cannot_start_says_why(lab: Lab, docker: DockerEngine) -> None:
+    docker.refuses["start"] = "could not select device driver"
+    start(lab, docker, FOREVER)
+    fault = lab.wait_for("fault")
+    lab.end()
+    assert fault["kind"] == "container"
+    assert "the container of rank 0 could not be started: Docker refused POST" in fault["sentence"]
+    assert "could not select device driver" in fault["sentence"]
+    assert docker.removed.is_set()
+
+
+def test_a_container_whose_agent_does_not_come_up_says_its_last_line(lab: Lab, docker: DockerEngine) -> None:
+    docker.argv = [sys.executable, "-c", "import sys; sys.exit('no module named flagperf_driver')"]
+    start(lab, docker, FOREVER)
+    sentence = lab.wait_for("fault")["sentence"]
+    lab.end()
+    assert sentence == (
+        "the container of rank 0 ended with exit code 1; its last line: no module named flagperf_driver"
+    )
+    assert docker.removed.is_set()
+
+
+def test_a_container_that_hangs_before_its_agent_is_ended_with_the_round(lab: Lab, docker: DockerEngine) -> None:
+    docker.argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    start(lab, docker, FOREVER)
+    lab.wait_for("beat")
+    lab.wait_for("beat", seq=2)
+    lab.send({"op": "stop", "reason": "enough"})
+    lab.end()
+    assert lab.exit(0)["cause"] == "stopped"
+    assert docker.removed.is_set()
+
+
+def test_a_stopped_engine_does_not_end_the_round_and_its_container_is_a_warning(
+    lab: Lab, docker: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(lab, docker, "train(1, 100); log(events.FINISHED)")
+    lab.wait_for("started")
+    docker.refuses[""] = "the daemon is shutting down"
+    warning = lab.wait_for("warning")
+    assert f"container {NAME} cannot be removed yet: " in warning["sentence"]
+    docker.refuses.clear()
+    lab.end()
+    assert lab.of("fault") == []
+    assert lab.exit(0)["code"] == 0
+    assert len(lab.of("warning")) == 1
+    assert docker.removed.is_set()
+
+
+def test_a_killed_agents_container_is_removed(lab: Lab, docker: DockerEngine) -> None:
+    start(lab, docker, FOREVER)
+    lab.wait_for("started")
+    lab.agent.kill()
+    assert docker.removed.wait(10)
+    lab.wait_until_empty(within_s=5)
+
+
+def test_the_ranks_end_with_the_agent_even_where_the_engine_is_gone(lab: Lab, docker: DockerEngine) -> None:
+    start(lab, docker, FOREVER)
+    lab.wait_for("started")
+    docker.refuses[""] = "gone"
+    lab.agent.kill()
+    lab.wait_until_empty(within_s=5)
+    assert not docker.removed.is_set()
+
+
+def test_another_controller_goes_on(lab: Lab, docker: DockerEngine) -> None:
+    program = """
+        for step in range(400):
+            log(events.STEP_END, {"step": step})
+            time.sleep(0.005)
+    """
+    lab.hello(lease_s=20)
+    start(lab, docker, program)
+    lab.wait_for("perflog")
+    last = lab.messages[-1]["seq"]
+    lab.vanish()
+    time.sleep(1)
+    second = lab.attach(after=last)
+    second.wait_for("over")
+
+    def steps(messages: list[Message]) -> list[int]:
+        return [m["value"]["step"] for m in messages if m["type"] == "perflog"]
+
+    assert steps(lab.messages) + steps(second.messages) == list(range(400))
+    second.leave()
+    assert lab.agent.wait(10) == 0
+    assert docker.removed.is_set()
+
+
+def test_a_lost_controllers_container_ends_with_its_lease(lab: Lab, docker: DockerEngine) -> None:
+    lab.hello(lease_s=0.5)
+    start(lab, docker, FOREVER)
+    lab.wait_for("started")
+    lab.vanish()
+    assert lab.agent.wait(10) == 0
+    assert docker.removed.is_set()
+    assert json.loads((lab.log_dir / "agent.json").read_text())["fault"]["kind"] == "lost_controller"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+def test_what_root_wrote_in_there_belongs_to_the_folders_owner(lab: Lab, docker: DockerEngine) -> None:
+    os.chown(lab.log_dir, 12345, 12345)
+    start(lab, docker, "Path('made').mkdir(); Path('made/it').touch()")
+    lab.end()
+    owners = {path.name: path.stat().st_uid for path in lab.log_dir.rglob("*")}
+    assert {owners[name] for name in ("made", "it", "rank0.out.log", "rank0.exit.json")} == {12345}
+
+
+def test_a_rank_that_ignores_sigterm_in_there_is_killed(lab: Lab, docker: DockerEngine) -> None:
+    start(lab, docker, "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); " + FOREVER)
+    lab.wait_for_line(0, "deaf")
+    lab.send({"op": "stop"})
+    lab.end()
+    assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGKILL", "stopped")
+
+
+def test_a_frozen_agent_in_there_is_removed_after_the_grace(
+    lab: Lab, docker: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(lab, docker, FOREVER, grace_s=-18)  # of the twenty seconds beyond it two are left
+    lab.wait_for("started")
+    assert docker.main is not None
+    os.kill(docker.main.pid, signal.SIGSTOP)
+    with suppress(ProcessLookupError):
+        lab.send({"op": "stop"})
+    lab.end()
+    assert docker.removed.is_set()
+    assert lab.exit(0)["cause"] == "stopped"
