@@ -167,7 +167,8 @@ class _Visit:
         while (answer := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
             if answer.get("type") == wanted:
                 return {key: value for key, value in answer.items() if key != "type"}
-        raise HostError(f"the checkup broke off: {self.channel.complaint() or 'it said nothing'}")
+        last = self.channel.complaint().strip().splitlines()[-1:] or ["it said nothing"]
+        raise HostError(f"the checkup by {self.host.python} broke off: {last[0].strip()}")
 
     def _excused(self) -> _Excused:
         return _Excused(self)
@@ -195,11 +196,15 @@ class _Excused:
         return True
 
 
+# No such program; one whose words or modules are not those of a Python that is new enough.
+_NO_PYTHON = re.compile(
+    r"\b127\b|not found|No such file|[Uu]nknown option|python -h|SyntaxError|ImportError|ModuleNotFoundError"
+)
+
+
 def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
-    if re.search(r"\b127\b|not found|No such file", sentence):
-        return Finding(host, "python", FAIL, sentence, "install python3 >= 3.8 there, or name it in [cluster] python")
-    if re.search(r"SyntaxError|ImportError|ModuleNotFoundError|unexpected keyword|AttributeError", sentence):
-        return Finding(host, "python", FAIL, sentence, "a Python >= 3.8 is needed: name it in [cluster] python")
+    if _NO_PYTHON.search(sentence):
+        return Finding(host, "python", FAIL, sentence, _NEWER)
     remedy = "see that it has power and network, and that sshd runs" if lost else ""
     return Finding(host, "host", FAIL, sentence, remedy)
 
@@ -239,7 +244,7 @@ def judge(
 
 
 def _place(facts: Mapping[str, Any], wants: Wants, clock: tuple[float, float] | None) -> Iterator[_Said]:
-    yield "python", OK, facts["python"], ""
+    yield _python(facts["python"], facts["executable"])
     if clock:
         yield _clock(*clock, wants.limits)
     yield _cores(facts["cores"], wants)
@@ -249,6 +254,15 @@ def _place(facts: Mapping[str, Any], wants: Wants, clock: tuple[float, float] | 
         yield "port", FAIL, "none of 100 ports tried in 20000-31999 is free", "see what listens there: ss -ltnp"
     else:
         yield "port", OK, "free", ""
+
+
+def _python(version: str, executable: str) -> _Said:
+    if tuple(map(int, version.split(".")[:2])) >= (3, 8):
+        return "python", OK, version, ""
+    return "python", FAIL, f"{executable} is Python {version}", _NEWER
+
+
+_NEWER = "a Python >= 3.8 is needed: install one there, or name it with python = ... in [cluster]"
 
 
 def _clock(offset_s: float, doubt_s: float, limits: Limits) -> _Said:

@@ -79,7 +79,7 @@ def test_a_host_without_a_python_is_named_and_the_others_are_looked_at_all_the_s
     assert bad(findings) == {("lacking", "python")}
     (fault,) = [one for one in findings if one.fatal]
     assert "/no/such/python" in fault.sentence
-    assert "[cluster] python" in fault.remedy
+    assert fault.remedy.startswith("a Python >= 3.8 is needed")
     assert of(findings, "network") == [(OK, "reaches 1 other")] * 2
 
 
@@ -197,6 +197,7 @@ def test_of_many_hosts_each_tries_itself_and_some_others() -> None:
 
 FACTS: dict[str, Any] = {
     "python": "3.11.7",
+    "executable": "/usr/bin/python3",
     "cores": 64,
     "memory": {"total": 512 * GIB, "free": 400 * GIB},
     "disks": [{"what": "cache", "path": "/c", "free": 100 * GIB, "total": 200 * GIB, "device": 1, "error": None}],
@@ -309,6 +310,11 @@ def test_disk_is_warned_of_and_then_refused(free: int, level: str | None) -> Non
 @pytest.mark.parametrize(("free", "level"), [(9 * GIB, None), (7 * GIB, WARN), (GIB, FAIL)])
 def test_memory_counts_for_each_process(free: int, level: str | None) -> None:
     assert limits(memory={"total": 9 * GIB, "free": free}) == ({"memory": level} if level else {})
+
+
+@pytest.mark.parametrize(("version", "fits"), [("3.7.17", False), ("3.8.0", True), ("3.14.0rc1", True)])
+def test_a_python_is_new_enough(version: str, fits: bool) -> None:
+    assert limits(python=version) == ({} if fits else {"python": FAIL})
 
 
 def test_few_cores_no_port_and_caches_that_stay_are_told() -> None:
