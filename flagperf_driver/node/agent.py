@@ -11,7 +11,6 @@ import os
 import socket
 import sys
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -241,6 +240,8 @@ class Agent:
             work.start()
 
     def _give_up(self, failed: Exception) -> None:
+        import traceback  # costs every agent's start more than all else that only a failure needs
+
         if self._folder is not None:
             self._folder.note(traceback.format_exc())
         with suppress(OSError):

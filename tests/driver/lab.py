@@ -12,7 +12,7 @@ import textwrap
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ class Lab:
             "cwd": str(self.log_dir),
         }
 
-    def order(self, ranks: list[Mapping[str, Any]]) -> Message:
+    def order(self, ranks: Sequence[Mapping[str, Any]]) -> Message:
         return {
             "op": "start",
             "ranks": ranks,

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -280,6 +281,41 @@ def test_an_agent_whose_ranks_only_load_says_that_it_is_there(lab: Lab) -> None:
     lab.start("time.sleep(1.5)", init_timeout_s=None, hang_timeout_s=None, round_timeout_s=None)
     assert lab.wait_for("beat")["ranks"] == {}
     lab.end()
+
+
+def test_a_rank_has_the_hosts_environment_but_for_what_is_kept_from_it(lab: Lab) -> None:
+    program = "print(sorted(name for name in os.environ if name.startswith(('FLAGPERF_LAB', 'PYTHON', 'RANK'))))"
+    ranks = [{**lab.rank(0, program), "env": {"RANK": "0", "PYTHONPATH": lab.env["PYTHONPATH"]}}]
+    lab.hello()
+    lab.send({**lab.order(ranks), "not_inherited": ["PYTHON", "RANK"]})
+    lab.end()
+    assert lab.log(0) == "['FLAGPERF_LAB', 'PYTHONPATH', 'RANK']\n"  # PYTHONUNBUFFERED is kept from it
+
+
+def test_where_memory_runs_out_a_rank_goes_first_and_not_its_agent(lab: Lab) -> None:
+    lab.start("print(Path('/proc/self/oom_score_adj').read_text())")
+    lab.end()
+    assert int(lab.log(0)) == 500
+    assert int(Path("/proc/self/oom_score_adj").read_text()) < 500
+
+
+def test_a_rank_whose_steps_are_slow_is_named(lab: Lab) -> None:
+    def program(seconds: float) -> str:
+        return f"for step in range(1, 10**6): heart.beat(step, heartbeat.TRAIN); time.sleep({seconds})"
+
+    lab.start(program(0.02), program(0.02), program(0.06))
+    while not (slow := lab.next().get("slow")):
+        pass
+    assert list(slow) == ["2"]
+    assert slow["2"] > 1.3
+    lab.send({"op": "stop"})
+    lab.end()
+
+
+def test_ranks_of_one_pace_are_not_slow(lab: Lab) -> None:
+    lab.start("train(1, 150)", "train(1, 150)")
+    lab.end()
+    assert [m["slow"] for m in lab.of("beat") if m["slow"]] == []
 
 
 def test_a_launchers_ranks_are_followed(lab: Lab) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 
 from flagperf_driver import heartbeat, seeds
 from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
-from flagperf_driver.node import manifest, watch
+from flagperf_driver.node import caches, manifest, oom, watch
 from flagperf_driver.node.watch import Limits, Pulse, find_silence, last_lines, last_word
+from tests.driver.lab import REPO
 
 # -- heartbeat ---------------------------------------------------------------------------------------------
 
@@ -182,3 +185,88 @@ def test_a_tail_reads_what_is_new(tmp_path: Path) -> None:
         log.write(': "B"}')
     assert list(tail.new()) == []
     assert [record.event for record in tail.new(to_the_end=True)] == ["B"]
+
+
+# -- memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_who_ran_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """The figures of a kernel, in a folder of our own."""
+    group = tmp_path / "cgroup" / ("memory" if version == 1 else "") / "box"
+    group.mkdir(parents=True)
+    limit, at_limit = ("memory.limit_in_bytes", "memory.failcnt") if version == 1 else ("memory.max", "memory.events")
+    line = "5:cpu,memory:/box" if version == 1 else "0::/box"
+    words = {"/proc/self/cgroup": line, "/proc/vmstat": "nr_free 1\noom_kill 3\n"}
+    monkeypatch.setattr(oom, "_CGROUPS", tmp_path / "cgroup")
+    read = oom._read
+    monkeypatch.setattr(oom, "_read", lambda path: words.get(str(path)) or read(path))
+
+    def hits(number: int) -> None:
+        (group / at_limit).write_text(f"{number}\n" if version == 1 else f"low 0\noom {number}\noom_kill 9\n")
+
+    hits(0)
+    (group / limit).write_text(f"{64 << 20}\n")
+    before = oom.count()
+    assert oom.cause(before, inner=True) is None
+    words["/proc/vmstat"] = "oom_kill 4\n"
+    assert oom.cause(before, inner=True) == "the kernel ran out of memory"
+    hits(1)
+    assert oom.cause(before, inner=True) == "the container's memory limit, 64 MiB"
+    assert oom.cause(before, inner=False) == "the memory limit of its control group, 64 MiB"
+    (group / limit).write_text("max\n" if version == 2 else "9223372036854771712\n")
+    assert oom.cause(before, inner=True) == "the kernel ran out of memory"
+
+
+# -- caches ------------------------------------------------------------------------------------------------
+
+
+def test_caches_are_cleared_where_the_host_lets_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "_DROP", tmp_path / "drop_caches")
+    caches.clear()
+    assert (tmp_path / "drop_caches").read_text() == "3"
+
+
+@pytest.mark.parametrize(
+    ("sudo", "words"),
+    [
+        (("sh", "-c", "echo a password is required >&2; exit 1"), "a password is required"),
+        (("/no/such/sudo",), "No such file"),
+    ],
+)
+def test_a_host_that_does_not_let_us_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sudo: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.setattr(caches, "_DROP", tmp_path / "no" / "drop_caches")
+    monkeypatch.setattr(caches, "_SUDO", sudo)
+    with pytest.raises(RuntimeError, match=f"drop_caches: No such file or directory; .*{words}"):
+        caches.clear()
+
+
+def test_with_sudo_they_are_cleared_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "_DROP", tmp_path / "no" / "drop_caches")
+    monkeypatch.setattr(caches, "_SUDO", ("touch", str(tmp_path / "done")))
+    caches.clear()
+    assert (tmp_path / "done").exists()
+
+
+# -- errands -----------------------------------------------------------------------------------------------
+
+
+def errand(call: str) -> str:
+    """What becomes of a call made by a child of a program with one thread."""
+    program = (
+        "import os, time\nfrom flagperf_driver.node.processes import Errand\n"
+        f"errand = Errand(lambda: {call})\n"
+        "while not errand.ended(): time.sleep(0.01)\n"
+        "try: print('got', errand.answer())\n"
+        "except RuntimeError as error: print('failed', error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=REPO)
+    return done.stdout.strip()
+
+
+def test_an_errand_brings_back_what_the_call_returned_or_raised() -> None:
+    assert errand("{'size': [1, 2]}") == "got {'size': [1, 2]}"
+    assert errand("open('/no/such/file')") == "failed [Errno 2] No such file or directory: '/no/such/file'"
+    assert errand("os.kill(os.getpid(), 9)") == "failed it was killed"
