@@ -85,6 +85,8 @@ def test_without_a_measured_offset_there_is_none(tmp_path: Path, plan: str) -> N
         "x,0.9,0.9,,,,,,,\n",
         "\n",
         "1700000009.0,nan,,,,,,,,\n",
+        "1700000009.0,0.9,0.9,,,,,,,4#\n",
+        "nan,0.9,0.9,,,,,,,\n",
     ],
 )
 def test_a_row_cut_short_or_broken_is_passed_over(tmp_path: Path, torn: str) -> None:

@@ -34,6 +34,8 @@ _FLUSH_S = 1.0
 _LOOK_S = 10.0
 _REPORT_S = 10.0
 _PATIENCE_S = 1.0
+_CLOCK_SET_S = 0.5
+"""More than a clock that is only steered can go wrong between two samples."""
 
 
 class OrderError(ValueError):
@@ -81,6 +83,8 @@ class HostSampler:
         self._cpu_of_log = host.Cpu()  # over the log's own, longer time
         self._rates = _rates(notes)
         self._slow_due = 0
+        self._notes = notes
+        self._epoch = time.time() - time.monotonic()
         self._watts: list[float] = []
         self._power_log: series.Lines | None = None
         self._power_logged = 0.0
@@ -100,6 +104,7 @@ class HostSampler:
 
     def sample(self, tick: int, everything: bool = False) -> None:
         """One row; the slow quantities are in it when it is their time."""
+        self._watch_clock()
         cells = [f"{time.time():.4f}", _share(self._cpu.read())]
         if everything or tick >= self._slow_due:
             self._slow_due = tick + max(1, round(host.SLOW_S / self._every_s))
@@ -107,6 +112,13 @@ class HostSampler:
         else:
             cells += [""] * (len(host.COLUMNS) - len(cells))
         self._series.add(",".join(cells))
+
+    def _watch_clock(self) -> None:
+        """Rows keep the host's own time, as its ranks' logs do; that it was set is said."""
+        epoch = time.time() - time.monotonic()
+        if abs(epoch - self._epoch) > _CLOCK_SET_S:
+            self._notes.event(f"the host's clock was set by {epoch - self._epoch:+.1f} s")
+            self._epoch = epoch
 
     def _slow(self) -> list[str]:
         cells = [_share(self._memory.read())]

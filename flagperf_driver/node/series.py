@@ -7,6 +7,8 @@ import os
 import time
 from typing import Any, Callable, Mapping
 
+CUT = b"#"
+"""The end of a line that a full disk cut short."""
 STAMP = "%Y-%m-%d-%H:%M:%S"
 """Local time without a zone, as the readers of these logs expect."""
 
@@ -37,8 +39,8 @@ class Lines:
         self._header, self._kept = [], []
         if not lines:
             return
-        # What was cut short ends here: it must not swallow the next line.
-        data = (b"\n" if self._torn else b"") + ("\n".join(lines) + "\n").encode()
+        # What was cut short ends here, marked: it must not swallow the next line, nor pass for a whole one.
+        data = (CUT + b"\n" if self._torn else b"") + ("\n".join(lines) + "\n").encode()
         try:
             done = os.write(self._file, data)
         except OSError as error:

@@ -6,7 +6,6 @@ taken off. Where a host left no series, as in old runs, the original's logs are 
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 import time
@@ -15,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ _DEVICE_LINE = re.compile(" ".join(rf"(?:([\d.]+){unit}|\S+)" for unit in ("C", 
 """What is not a figure, as N/A, is none."""
 _DEVICE_UNITS = {"temperature": "C", "power": "W", "memory_used": "MiB", "memory_total": "MiB", "utilization": "%"}
 _MEANS = {"net": "network", "disk": "disk", "rdma": "rdma"}
+_CUT = "#"
+"""The last sign of a line that a full disk cut short."""
 _HOLE = 2.5
 """So many intervals between two samples are a gap."""
 
@@ -155,29 +157,32 @@ def _host(folder: Path, offset: float) -> Samples:
 class _Table:
     """The rows of one device, or of the host."""
 
-    def __init__(self, columns: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, columns: Sequence[tuple[str, str]], first: int) -> None:
         self.times = array("d")
         self._reasons: Counter[str] = Counter()
-        self._judged = 0
-        self._columns = [(name, unit, array("d"), array("d")) for name, unit in columns]
+        self._columns = [(place, name, unit, array("d"), array("d")) for place, (name, unit) in enumerate(columns)]
+        self._numbers = [column for column in self._columns[first:] if column[1] != "throttle"]
+        self._throttle = next((place for place, name, *_ in self._columns if name == "throttle"), None)
 
     def add(self, when: float, cells: Sequence[str]) -> None:
+        """Raises ValueError where a cell is no number."""
         self.times.append(when)
-        for (name, _, times, values), cell in zip(self._columns, cells, strict=True):
-            if not cell:
-                continue
-            if name == "throttle":
-                self._judged += 1
-                self._reasons.update(reason for reason in cell.split("+") if reason != "none")
-            else:
-                values.append(float(cell))
+        for place, _, _, times, values in self._numbers:
+            if cells[place] and isfinite(value := float(cells[place])):
+                values.append(value)
                 times.append(when)
+        if self._throttle is not None and cells[self._throttle]:
+            self._reasons[cells[self._throttle]] += 1
 
     def series(self) -> dict[str, Series]:
-        return {name: Series(name, unit, times, values) for name, unit, times, values in self._columns if values}
+        return {name: Series(name, unit, times, values) for _, name, unit, times, values in self._columns if values}
 
     def throttled(self) -> dict[str, float]:
-        return {reason: times / self._judged for reason, times in sorted(self._reasons.items())}
+        whole = sum(self._reasons.values())
+        shares: Counter[str] = Counter()
+        for reasons, times in self._reasons.items():
+            shares.update(dict.fromkeys(reasons.split("+"), times))
+        return {reason: times / whole for reason, times in sorted(shares.items()) if reason != "none"}
 
 
 def _read_series(path: Path, offset: float) -> dict[int | None, _Table]:
@@ -187,17 +192,18 @@ def _read_series(path: Path, offset: float) -> dict[int | None, _Table]:
         return found
     with path.open(encoding="utf-8", errors="replace") as source:
         columns = [_column(text) for text in source.readline().rstrip("\n").split(",")]
-        first = 2 if columns[1:2] == [("device", "")] else 1
+        of_devices = columns[1:2] == [("device", "")]
         for line in source:
-            cells = line.rstrip("\n").split(",")
-            if len(cells) != len(columns) or not line.endswith("\n"):
+            cells = line[:-1].split(",")
+            if len(cells) != len(columns) or line[-1] != "\n" or line[-2:-1] == _CUT:
                 continue
             try:
-                when = float(cells[0]) - offset
-                device = int(cells[1]) if first == 2 else None
-                checked = [cell for (name, _), cell in zip(columns, cells, strict=True) if cell and name != "throttle"]
-                if all(math.isfinite(float(cell)) for cell in checked):
-                    found.setdefault(device, _Table(columns[first:])).add(when, cells[first:])
+                when, device = float(cells[0]) - offset, int(cells[1]) if of_devices else None
+                if not isfinite(when):
+                    continue
+                if device not in found:
+                    found[device] = _Table(columns, 2 if of_devices else 1)
+                found[device].add(when, cells)
             except ValueError:
                 continue
     return found
@@ -224,7 +230,7 @@ def _gaps(tables: Iterable[Sequence[float]]) -> list[Gap]:
 
 def _gaps_of(times: Sequence[float]) -> Iterator[Gap]:
     steps = [later - earlier for earlier, later in pairwise(times)]
-    usual = statistics.median(steps) if len(steps) > 2 else math.inf
+    usual = statistics.median(steps) if len(steps) > 2 else inf
     for earlier, step in zip(times, steps, strict=False):
         if step > _HOLE * usual:
             yield Gap(earlier, step)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node import command, host, nvml, power, probe, schedule, series
+from flagperf_driver.node import command, host, nvml, power, probe, sampler, schedule, series
 from flagperf_driver.node.devices import COLUMNS, QUANTITIES, DeviceFiles
 from flagperf_driver.node.notes import Notes
 from pytest_flagperf.results import monitors
@@ -86,6 +86,18 @@ def test_times_are_true_and_what_changes_slowly_is_read_slowly(start: Start) -> 
     assert 2 <= len(with_memory) <= len(rows) / 10
     assert all(0 <= float(row["cpu"]) <= 1 for row in rows if row["cpu"])
     assert sum(1 for row in rows if row["cpu"]) > len(rows) / 3  # a tick of the kernel's clock is 10 ms
+
+
+def test_a_clock_that_is_set_meanwhile_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes()
+    orders = sampler.Orders({"folder": str(tmp_path)})
+    one = sampler.HostSampler(orders, notes, power.NodePower(notes, str(tmp_path)))
+    one.sample(0)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600)
+    one.sample(1)
+    one.sample(2)
+    assert [event["sentence"] for event in notes.report()["events"]] == ["the host's clock was set by +3600.0 s"]
 
 
 def test_sampling_stopped_for_a_while_is_a_gap_with_its_samples_counted(start: Start, tmp_path: Path) -> None:
@@ -172,7 +184,7 @@ def test_a_full_disk_costs_lines_and_no_more(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "write", real)
     lines.add("5.0,0.5")
     lines.flush()
-    assert (tmp_path / "x.csv").read_text() == "time [s],cpu [1]\n1.0,0.5\n2.0\n5.0,0.5\n"
+    assert (tmp_path / "x.csv").read_text() == "time [s],cpu [1]\n1.0,0.5\n2.0#\n5.0,0.5\n"
     assert (lines.lost, lines.why) == (3, "No space left on device")
 
 
