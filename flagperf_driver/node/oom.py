@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_FULL = 0.95
 _NO_LIMIT = 1 << 60  # version 1 says "none" by a number of that size
 
 
@@ -33,8 +34,14 @@ def cause(before: Count, inner: bool) -> str | None:
 
 
 def _at_limit() -> int:
-    new, old = _group("memory.events"), _group("memory.failcnt")
-    return _figure(new, "oom") if new is not None else int(_read(old) or 0) if old is not None else 0
+    events = _group("memory.events")
+    if events is not None:
+        return _figure(events, "oom")
+    # Version 1 counts the group's members that were killed, for want of whose memory is told by how full it was.
+    peak, control, limit = _group("memory.max_usage_in_bytes"), _group("memory.oom_control"), _limit()
+    if peak is None or control is None or limit is None or int(_read(peak) or 0) < _FULL * limit:
+        return 0
+    return _figure(control, "oom_kill")
 
 
 def _limit() -> int | None:

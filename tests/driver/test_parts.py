@@ -195,7 +195,7 @@ def test_who_ran_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     """The figures of a kernel, in a folder of our own."""
     group = tmp_path / "cgroup" / ("memory" if version == 1 else "") / "box"
     group.mkdir(parents=True)
-    limit, at_limit = ("memory.limit_in_bytes", "memory.failcnt") if version == 1 else ("memory.max", "memory.events")
+    limit = "memory.limit_in_bytes" if version == 1 else "memory.max"
     line = "5:cpu,memory:/box" if version == 1 else "0::/box"
     words = {"/proc/self/cgroup": line, "/proc/vmstat": "nr_free 1\noom_kill 3\n"}
     monkeypatch.setattr(oom, "_CGROUPS", tmp_path / "cgroup")
@@ -203,7 +203,10 @@ def test_who_ran_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(oom, "_read", lambda path: words.get(str(path)) or read(path))
 
     def hits(number: int) -> None:
-        (group / at_limit).write_text(f"{number}\n" if version == 1 else f"low 0\noom {number}\noom_kill 9\n")
+        (group / "memory.max_usage_in_bytes").write_text(f"{(64 << 20) if number else 5}\n")
+        (group / "memory.oom_control").write_text("under_oom 0\noom_kill 1\n")
+        if version == 2:
+            (group / "memory.events").write_text(f"low 0\noom {number}\noom_kill 9\n")
 
     hits(0)
     (group / limit).write_text(f"{64 << 20}\n")
