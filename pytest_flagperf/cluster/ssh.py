@@ -61,7 +61,7 @@ class SSHHost:
         self._conf = conf
         self._gateway = gateway
         self._command = f"exec {shlex.quote(conf.python)} -I -S -c {shlex.quote(_BOOT)}"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._link: Link | None = None
         self._closed = False
         self._tunnels: dict[str, Tunnel] = {}

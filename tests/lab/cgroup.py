@@ -107,11 +107,13 @@ class Cgroup:
 
 
 def _create_cpuset(folder: Path) -> None:
+    files = ("cpuset.cpus", "cpuset.mems")
     if not folder.is_dir():
-        if not (folder.parent / "cpuset.cpus").is_file() or not (folder.parent / "cpuset.cpus").read_text().strip():
+        # Hosts boot at once, and one of them may have made the parent and not yet filled it.
+        if not all((folder.parent / name).is_file() and (folder.parent / name).read_text().strip() for name in files):
             _create_cpuset(folder.parent)
         folder.mkdir(exist_ok=True)
-    for name in ("cpuset.cpus", "cpuset.mems"):
+    for name in files:
         (folder / name).write_text((folder.parent / name).read_text())
 
 

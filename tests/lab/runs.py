@@ -20,7 +20,7 @@ from tests.lab.lab import PYTHON, Lab, LabHost, until
 from tests.plugin.conftest import Toy
 
 # What a host runs when it is idle.
-_OWN = ("sshd", "dockerd", "containerd", "host_init", "ps ")
+_OWN = ("sshd", "dockerd", "containerd", "containerd-shim")
 
 
 @dataclass
@@ -124,6 +124,10 @@ class ClusterToy:
         self.settings(runtime="docker", image="flagperf-lab:python", container_opt=options, **more)
 
 
+def _is_own(cmdline: str) -> bool:
+    return Path(cmdline.split()[0].rstrip(":")).name.startswith(_OWN)
+
+
 def _rank_logs(host: LabHost) -> list[Path]:
     return list((host.root / "tmp").glob("pytest-flagperf-*/rounds/*/rank*.out.log"))
 
@@ -132,10 +136,10 @@ def leftovers(host: LabHost) -> list[str]:
     """Processes, containers, mounts, held locks and folders of ours on a host; there should be nothing."""
     if not host.on:
         return []
-    found = [f"process {one.pid}: {one.cmdline}" for one in host.processes() if not one.cmdline.startswith(_OWN)]
+    found = [f"process {one.pid}: {one.cmdline[:200]}" for one in host.processes() if not _is_own(one.cmdline)]
     if host.engine.running:
         found += [f"container {one}" for one in host.containers()]
-    found += [f"mount {one.target}" for one in host.mounts() if "flagperf" in one.target and "/run/lab" not in one.target]
+    found += [f"mount {one.target}" for one in host.mounts() if "flagperf" in one.target and "/venv" not in one.target]
     found += [f"lock {path.name}" for path in (host.root / "tmp/pytest-flagperf-leases").glob("*.lock") if _held(path)]
     found += [f"folder {path}" for path in (host.root / "tmp").glob("pytest-flagperf-*/rounds/*")]
     return found
