@@ -166,11 +166,7 @@ def _rates(notes: Notes) -> list[tuple[host.Rate, Callable[[], tuple[float, ...]
     """What is counted, two counters each; None where the host has no such thing."""
     network, rdma, disks = host.Network(), host.Rdma(), host.Disks()
     notes.means["network"] = network.means
-    for name, counted in (("rdma", rdma), ("disk", disks)):
-        if counted:
-            notes.means[name] = counted.means
-        else:
-            notes.missing(f"{name}: this host shows none")
+    notes.means.update({name: counted.means for name, counted in (("rdma", rdma), ("disk", disks)) if counted})
     return [
         (host.Rate(), network.read),
         (host.Rate(), rdma.read if rdma else None),
@@ -265,7 +261,8 @@ class Sampling:
         self._stop = Stop()
         self._power = power.NodePower(self._notes)
         self._host = HostSampler(orders, self._notes, self._power)
-        self._devices = DeviceSampler(orders, self._notes) if orders.nvml or orders.probe else None
+        wanted = (orders.nvml or orders.probe) and orders.devices != []
+        self._devices = DeviceSampler(orders, self._notes) if wanted else None
         self._tasks = [*self._host.tasks(), Task("report", _REPORT_S, self._report)]
 
     def run(self, stdin: int) -> None:

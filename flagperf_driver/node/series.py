@@ -9,6 +9,7 @@ from typing import Any, Callable, Mapping
 
 CUT = b"#"
 """The end of a line that a full disk cut short."""
+_FRESH = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 STAMP = "%Y-%m-%d-%H:%M:%S"
 """Local time without a zone, as the readers of these logs expect."""
 
@@ -29,28 +30,32 @@ class Lines:
         self._kept: list[Any] = []
         self._form = form
         self._torn = False
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = -1  # until there is something to write: no file is left empty
 
     def add(self, line: object) -> None:
         self._kept.append(line)
 
     def flush(self) -> None:
-        lines = self._header + [self._form(line) for line in self._kept]
-        self._header, self._kept = [], []
-        if not lines:
+        if not self._kept:
             return
+        lines = self._header + [self._form(line) for line in self._kept]
+        self._kept, added = [], len(self._kept)
         # What was cut short ends here, marked: it must not swallow the next line, nor pass for a whole one.
         data = (CUT + b"\n" if self._torn else b"") + ("\n".join(lines) + "\n").encode()
         try:
+            if self._file < 0:
+                self._file = os.open(self.path, _FRESH, 0o644)
             done = os.write(self._file, data)
         except OSError as error:
             done, self.why = 0, error.strerror or str(error)
         if done < len(data):
             self._torn = self._torn or done > 0
-            self.lost += len(lines) - data[:done].count(b"\n")
+            self.lost += min(added, len(lines) - data[:done].count(b"\n"))
         else:
             self._torn = False
-        self.written += 1
+        if done:
+            self._header = []
+            self.written += 1
 
 
 def stamped(value: str) -> str:

@@ -188,6 +188,17 @@ def test_a_full_disk_costs_lines_and_no_more(tmp_path: Path, monkeypatch: pytest
     assert (lines.lost, lines.why) == (3, "No space left on device")
 
 
+def test_a_file_that_could_not_be_made_at_first_has_its_header_later(tmp_path: Path) -> None:
+    lines = series.Lines(str(tmp_path / "not yet/x.csv"), "time [s]")
+    lines.add("1")
+    lines.flush()
+    assert (lines.lost, lines.written) == (1, 0)
+    (tmp_path / "not yet").mkdir()
+    lines.add("2")
+    lines.flush()
+    assert (tmp_path / "not yet/x.csv").read_text() == "time [s]\n2\n"
+
+
 def test_interfaces_that_would_count_bytes_twice_are_left_out(tmp_path: Path) -> None:
     head = "Inter-|   Receive\n face |bytes\n"
     line = "{:>6}: {} 0 0 0 0 0 0 0 {} 0 0 0 0 0 0 0\n"
@@ -461,7 +472,15 @@ def test_without_the_library_the_host_is_sampled_and_the_lack_is_said_once(start
     running.end()
     (missing,) = [sentence for sentence in running.report()["missing"] if sentence.startswith("devices")]
     assert missing == "devices: NVML: NVML Shared Library Not Found"
-    assert running.rows() == []
+    assert not list(running.folder.glob("devices*"))
+    assert not list(running.folder.glob("acme*"))
+
+
+def test_where_no_device_is_wanted_none_is_looked_for(start: Start) -> None:
+    running = start(nvml=True, vendor="acme", devices=[])
+    running.until(lambda: running.rows("host"))
+    running.end()
+    assert not any("NVML" in sentence for sentence in running.report()["missing"])
 
 
 def test_a_library_that_is_none_and_a_module_that_is_not_there_are_said(start: Start, tmp_path: Path) -> None:
