@@ -15,7 +15,7 @@ import pytest
 
 from flagperf_driver.node import engine
 from flagperf_driver.node.engine import Engine, EngineError, NoSuchContainerError
-from pytest_flagperf.cluster import Completed
+from pytest_flagperf.cluster import Completed, HostError
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.runtime import Image, Mount, RuntimeSetupError, Wanted
 from pytest_flagperf.runtime.docker import prepare
@@ -540,13 +540,37 @@ def test_an_environment_file_is_sourced_in_the_container(
     assert [each.stat().st_mode & 0o777 for each in kept] == [0o600], "it may hold keys"
 
 
-def test_who_may_not_use_docker_is_told_how_they_may(
-    near: Near, wanted: Wanted, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Visitor(Near):
+    """A user without the right to use the engine, seen as over a connection: its socket just cannot be reached."""
+
+    def forward(self, path: str) -> str:
+        raise HostError(f"{self.name}: cannot reach the socket {path}")
+
+
+def test_who_may_not_use_docker_is_told_how_they_may(near: Near, wanted: Wanted, cache: Path) -> None:
     near.lab.add_user("bench")
-    visitor = Near(near.lab, "bench")
-    monkeypatch.setattr(visitor, "forward", lambda path: "/nonexistent/what/a/refused/forwarding/leads/to.sock")
     with pytest.raises(RuntimeSetupError) as told:
-        prepare(visitor, wanted, quiet)
+        prepare(Visitor(near.lab, "bench"), wanted, quiet)
     assert f"{near.name}: user bench may not use /var/run/docker.sock" in str(told.value)
     assert "sudo usermod -aG" in str(told.value)
+
+
+def test_an_engine_that_dies_is_named(near: Near, wanted: Wanted, vendor: Path, cache: Path) -> None:
+    write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN echo building; sleep 60\n")
+
+    def kill(line: str) -> None:
+        if line == "building":
+            near.lab.kill_dockerd()
+
+    try:
+        with pytest.raises(RuntimeSetupError, match=f"{near.name}: .*(Docker is not running|Docker broke off)"):
+            prepare(near, wanted, kill)
+    finally:
+        near.lab.docker()
+
+
+def test_without_docker_here_it_is_said_what_is_missing(wanted: Wanted, tmp_path: Path, cache: Path) -> None:
+    here = LocalHost()
+    here.forward = lambda path: str(tmp_path / "none.sock")  # type: ignore[method-assign]
+    with pytest.raises(RuntimeSetupError, match=r"localhost: there is no .*none\.sock: Docker is not installed"):
+        prepare(here, wanted, quiet)

@@ -110,6 +110,7 @@ def _client(host: Host) -> Iterator[Any]:
     # Imported when containers are used: it takes longer than all of the harness.
     import docker
     import requests
+    import urllib3
 
     try:
         path = host.forward(engine.SOCKET)  # over a connection this fails where nothing is reached
@@ -124,7 +125,7 @@ def _client(host: Host) -> Iterator[Any]:
             yield client
     except docker.errors.APIError as error:
         raise RuntimeSetupError(f"{host.name}: Docker refused: {_explanation(error)}") from error
-    except (docker.errors.DockerException, requests.RequestException) as error:
+    except (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError) as error:
         raise RuntimeSetupError(f"{host.name}: {_reason(host, f'Docker broke off: {error}')}") from error
 
 
