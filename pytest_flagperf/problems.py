@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-
 # A user and password in an address, and the value of a variable that a container is given.
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)|((?:^|[\s=])(?:-e|--env)[ =]\w+=)\S+")
 

@@ -418,7 +418,7 @@ def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
     """The hosts that were asked for; None: this machine."""
     conf = None
     if settings.cluster_conf and not settings.commanded("hosts"):
-        conf = original.read_cluster_conf(root / settings.cluster_conf).conf
+        conf = original.read_cluster_conf(root / settings.cluster_conf)
     elif settings.cluster is not None:
         conf = read_cluster(settings.cluster.table, settings.cluster.file)
     if settings.hosts:

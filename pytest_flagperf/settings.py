@@ -348,9 +348,8 @@ def _checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[
     for name, value in table.items():
         option = options.get(name)
         if option is None:
-            problems.append(
-                f"{path}: unknown setting {name!r}{near(name, [*(option.name for option in OPTIONS), 'roots', 'cluster'])}"
-            )
+            known = [*(option.name for option in OPTIONS), "roots", "cluster"]
+            problems.append(f"{path}: unknown setting {name!r}{near(name, known)}")
         elif wrong := _wrong(option, value):
             problems.append(f"{path}: {name} = {value!r}: {wrong}")
         else:

@@ -6,7 +6,6 @@ import json
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from .cluster.fleet import Fleet, cluster_fleet, each, local_fleet
 from .plan import Plan
 from .preflight import Data, Finding, Wants
 from .problems import Problems
-from .report.follow import Follower
 from .report.live import Live
 from .round import Crew, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
 from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_options, runtimes
@@ -209,6 +207,7 @@ class Venue:
             image_is_ours=images == {None},
             data=tuple(data),
             clear_caches=self._settings.clear_caches,
+            folder=self._settings.reports,
         )
 
     # -- rounds ----------------------------------------------------------------------------------------------
@@ -217,7 +216,7 @@ class Venue:
         """A round on hosts and devices that are free; its directory says how it ended."""
         needs = self._needs(plan, vendor, directory)
         try:
-            with Crew(watch.note) as crew, _following(directory, watch):
+            with Crew(watch.note) as crew:
                 muster(self.fleet, self.code(plan, vendor), needs, crew, lambda who: watch.note(_waits(plan, who)))
                 hosts = [agent.host for agent in crew.agents]
                 run_round(
@@ -227,7 +226,7 @@ class Venue:
                     crew=crew,
                     interpreters=self.interpreters(plan, vendor, hosts, watch),
                     listener=watch.progress,
-                    wishes=self._wishes(plan, vendor, directory),
+                    wishes=self._wishes(plan, vendor, directory, watch),
                 )
         except (HostError, lease.LeaseError, OSError) as error:
             raise Problems([f"case {plan.case}: {error}"]) from error
@@ -242,11 +241,11 @@ class Venue:
             return False
         lease_s = self._settings.lease_time
         try:
-            with Crew(watch.note) as crew, _following(directory, watch):
+            with Crew(watch.note) as crew:
                 for each in placed:
                     crew.join(take_up(by_name[each["name"]], each["noderank"], directory, each, lease_s))
                 watch.note(f"{directory.parent.name} {directory.name} still runs: going on with it")
-                follow_round(directory, crew, watch.progress)
+                follow_round(directory, crew, watch.progress, watch.log if watch.follow else None)
         except HostError:
             return False
         finally:
@@ -297,7 +296,7 @@ class Venue:
             lease_here_s=self._settings.lease_time if self._settings.given("lease_time") else 0.0,
         )
 
-    def _wishes(self, plan: Plan, vendor: Vendor, directory: Path) -> Wishes:
+    def _wishes(self, plan: Plan, vendor: Vendor, directory: Path, watch: Live) -> Wishes:
         return Wishes(
             monitors={
                 "vendor": vendor.name,
@@ -307,6 +306,7 @@ class Venue:
             },
             clear_caches=self._settings.clear_caches,
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
+            show=watch.log if watch.follow else None,
         )
 
 
@@ -337,8 +337,3 @@ def _tell(watch: Live, host: Host, text: str, hosts: int) -> None:
 
 def _waits(plan: Plan, who: str) -> str:
     return f"{plan.case} waits: {who}"
-
-
-def _following(directory: Path, watch: Live) -> AbstractContextManager[object]:
-    """Show the ranks' logs as they grow, to those who want it."""
-    return Follower(directory, watch.log) if watch.follow else nullcontext()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from pytest_flagperf.report.follow import Follower
 from pytest_flagperf.report.live import Live, line
 
 
@@ -91,13 +89,3 @@ def test_a_note_does_not_land_in_a_passing_line() -> None:
     live.progress(replace(Where(), step=1))
     live.note("waiting")
     assert terminal.text.endswith("\r\x1b[Kwaiting\n")
-
-
-def test_a_follower_tells_every_whole_line_once_and_the_rest_at_the_end(tmp_path: Path) -> None:
-    folder = tmp_path / "localhost_noderank0"
-    folder.mkdir()
-    told: list[tuple[int, str]] = []
-    with Follower(tmp_path, lambda rank, text: told.append((rank, text))):
-        (folder / "rank1.out.log").write_text("one\ntwo\nhal")
-        (folder / "launcher.log").write_text("not a rank\n")
-    assert told == [(1, "one"), (1, "two")]

@@ -32,6 +32,7 @@ SCHEMA = 1
 _NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 Listener = Callable[[Progress], None]
+Show = Callable[[int, str], None]
 
 
 class Plan(Protocol):
@@ -55,6 +56,15 @@ class Wishes:
     monitors: Mapping[str, Any] | None = None  # the sampler's orders, but for the devices
     clear_caches: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)  # on what is started for it
+    show: Show | None = None  # gets every line of the ranks' logs
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Who is told while a round runs."""
+
+    progress: Listener
+    show: Show | None = None
 
 
 @dataclass(frozen=True)
@@ -111,10 +121,12 @@ def run_round(
         _write_inputs(plan, described, round_number, directory, crew.agents, orders, interpreters)
         crew.start(orders)
 
-    return _to_the_end(crew, directory, described, round_number, started_ms, listener, start)
+    return _to_the_end(crew, directory, described, round_number, started_ms, Audience(listener, wishes.show), start)
 
 
-def follow_round(directory: Path, crew: Crew, listener: Listener = lambda _: None) -> RoundEnd:
+def follow_round(
+    directory: Path, crew: Crew, listener: Listener = lambda _: None, show: Show | None = None
+) -> RoundEnd:
     """Take a round to its end that another controller started; ``crew`` holds its agents."""
     described = json.loads((directory / "plan.json").read_text("utf-8"))
     started_ms = int((directory / "plan.json").stat().st_mtime * 1000)
@@ -125,7 +137,8 @@ def follow_round(directory: Path, crew: Crew, listener: Listener = lambda _: Non
             # What they told the other controller is not told again; their logs have it.
             agent.finished.update(_ranks(agent, described))
 
-    return _to_the_end(crew, directory, described, int(described["round"]), started_ms, listener, started)
+    number = int(described["round"])
+    return _to_the_end(crew, directory, described, number, started_ms, Audience(listener, show), started)
 
 
 def _to_the_end(
@@ -134,14 +147,14 @@ def _to_the_end(
     described: Mapping[str, Any],
     round_number: int,
     started_ms: int,
-    listener: Listener,
+    audience: Audience,
     start: Callable[[], None],
 ) -> RoundEnd:
     tracker = _tracker(described, round_number, started_ms)
     fault, state = None, "failed"
     try:
         start()
-        fault = _watch(crew, tracker, listener) or _unfinished(crew.agents, described)
+        fault = _watch(crew, tracker, audience) or _unfinished(crew.agents, described)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = Fault("agent", "", None, str(error))
@@ -173,7 +186,11 @@ def _orders(
     wishes: Wishes,
 ) -> list[dict[str, Any]]:
     """What each host's agent is told to do."""
-    world = _world(plan, described, agents)
+    # At once: where ranks live in containers, each host makes its own.
+    with ThreadPoolExecutor(max(1, len(agents))) as pool:
+        made = pool.map(lambda agent: _container(agent, interpreters[agent.name], described, wishes), agents)
+        containers = {agent.name: container for agent, container in zip(agents, made, strict=True)}
+    world = _world(plan, described, agents, containers)
 
     def order(agent: Agent) -> dict[str, Any]:
         interpreter = interpreters[agent.name]
@@ -194,15 +211,14 @@ def _orders(
             "not_inherited": list(_NOT_INHERITED),
             "ranks": [_entry(each, {**interpreter.env, **each.env}, site) for each in processes],
             "follow": [rank for each in processes for rank in each.reports],
-            "container": _container(agent, interpreter, described, wishes),
-            "monitors": _monitors(wishes, described, agent),
+            "container": containers[agent.name],
+            "monitors": _monitors(wishes, agent),
             "clear_caches": wishes.clear_caches,
+            "show": wishes.show is not None,
             **_deadlines(described["config"]),
         }
 
-    # At once: where ranks live in containers, each host makes its own.
-    with ThreadPoolExecutor(max(1, len(agents))) as pool:
-        return list(pool.map(order, agents))
+    return [order(agent) for agent in agents]
 
 
 def _container(
@@ -222,7 +238,12 @@ def _container(
     )
 
 
-def _world(plan: Plan, described: Mapping[str, Any], agents: Sequence[Agent]) -> World:
+def _world(
+    plan: Plan,
+    described: Mapping[str, Any],
+    agents: Sequence[Agent],
+    containers: Mapping[str, Mapping[str, Any] | None],
+) -> World:
     cores = min(len(agent.cpus) for agent in agents)
     nproc = described["nproc"]
     return World(
@@ -230,7 +251,8 @@ def _world(plan: Plan, described: Mapping[str, Any], agents: Sequence[Agent]) ->
         nproc=nproc,
         master_addr=agents[0].host.address,
         master_port=agents[0].port,
-        devices=tuple(agent.devices for agent in agents),
+        # A container may have numbers of its own for the devices that it was given.
+        devices=tuple(tuple((containers[agent.name] or {}).get("devices", agent.devices)) for agent in agents),
         visible_devices_env=plan.visible_devices,
         threads_per_rank=threads_per_rank(cores, nproc, card_is_core=_card_is_core(described)),
     )
@@ -240,12 +262,12 @@ def _card_is_core(described: Mapping[str, Any]) -> bool:
     return bool(described["device"] == "cpu")
 
 
-def _monitors(wishes: Wishes, described: Mapping[str, Any], agent: Agent) -> dict[str, Any] | None:
-    """The sampler's orders; a core is no device to it."""
+def _monitors(wishes: Wishes, agent: Agent) -> dict[str, Any] | None:
+    """The sampler's orders; a core that no tool knows is no device to it."""
     if wishes.monitors is None:
         return None
-    devices = [] if _card_is_core(described) else list(agent.devices)
     probe = wishes.monitors.get("probe")
+    devices = list(agent.devices) if probe or wishes.monitors.get("nvml") else []
     own = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
     return {**wishes.monitors, **own, "folder": agent.log_dir, "devices": devices}
 
@@ -335,12 +357,12 @@ def _tracker(described: Mapping[str, Any], round_number: int, started_ms: int) -
     return Tracker(start, Bounds.of(described["config"]), started_ms)
 
 
-def _watch(crew: Crew, tracker: Tracker, listener: Listener) -> Fault | None:
+def _watch(crew: Crew, tracker: Tracker, audience: Audience) -> Fault | None:
     """Listen until all agents are done; the first fault of any of them stops all."""
     faults: list[tuple[Agent, Fault]] = []
-    listener(tracker.now)
+    audience.progress(tracker.now)
     for agent, message in crew.messages():
-        new = _take(agent, message, tracker, listener)
+        new = _take(agent, message, tracker, audience)
         if new is not None:
             faults.append((agent, new))
             crew.stop(new.sentence)
@@ -356,10 +378,13 @@ def _blame(told: tuple[Agent, Fault]) -> int:
     return 1 if killed and fault.kind == "crash" else 2
 
 
-def _take(agent: Agent, message: Message, tracker: Tracker, listener: Listener) -> Fault | None:
+def _take(agent: Agent, message: Message, tracker: Tracker, audience: Audience) -> Fault | None:
     kind = message["type"]
     if kind == "perflog":
-        _take_event(agent, message, tracker, listener)
+        _take_event(agent, message, tracker, audience.progress)
+    elif kind == "lines" and audience.show is not None:
+        for line in message["lines"]:
+            audience.show(message["rank"], line)
     elif kind == "exit":
         agent.exits[message["rank"]] = message
     elif kind == "warning":

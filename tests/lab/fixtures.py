@@ -30,7 +30,6 @@ def lab_or_skip(request: pytest.FixtureRequest) -> None:
 def lab(lab_or_skip: None) -> Iterator[Lab]:
     """One lab for all tests; `lab.hosts(2)` gives two healthy hosts, whatever earlier tests did to them."""
     from tests.lab.lab import Lab
-    from tests.lab.runs import ClusterToy
 
     with Lab() as made:
         yield made
