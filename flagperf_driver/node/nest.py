@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
 from flagperf_driver import events
 from flagperf_driver.node import processes
-from flagperf_driver.node.folder import INNER_SOCKET, LogFolder
+from flagperf_driver.node.agenda import Agenda
+from flagperf_driver.node.folder import INNER_SOCKET
+from flagperf_driver.node.news import News
 from flagperf_driver.node.supervise import Orders
 from flagperf_driver.node.wire import Connection, Door, Message, Wire
 
@@ -31,9 +33,8 @@ class Nest:
     def __init__(
         self,
         order: Message,
-        container: Mapping[str, Any],
         orders: Orders,
-        folder: LogFolder,
+        news: News,
         wire: Wire,
         janitor: processes.Janitor,
     ) -> None:
@@ -41,22 +42,23 @@ class Nest:
 
         self._order = order
         self._orders = orders
-        self._folder = folder
+        self._news = news
         self._wire = wire
         self._janitor = janitor
-        self._id = str(container["id"])
-        self._socket = str(container["socket"])
+        self._id = str(order["container"]["id"])
+        self._socket = str(order["container"]["socket"])
         self._engine = Engine(self._socket)
         self._waiting = {each.rank for each in orders.ranks}  # whose end is not known yet
         self._errand: tuple[processes.Errand, Callable[[processes.Errand], None]] | None = None
-        self._due: list[tuple[float, Callable[[], None]]] = []
+        self._agenda = Agenda()
         self._door: Door | None = None
         self._peer: Connection | None = None
         self._call_by = 0.0
         self._heard = 0  # the last number of what the inner agent said
-        self._fault = False
         self._ending = False
         self._removing = False
+        self._give_up_at = 0.0
+        self._warned = False
         self.over = False
 
     def start(self) -> None:
@@ -74,32 +76,24 @@ class Nest:
         self._let_in()
         if self._peer is not None:
             self._relay(self._peer)
-        now = time.monotonic()
-        ready = [call for when, call in self._due if when <= now]
-        self._due = [(when, call) for when, call in self._due if when > now]
-        for call in ready:
-            call()
+        self._agenda.do_what_is_due()
 
     def end(self, reason: str) -> None:
         """Have all ranks end, by their own agent if it is there."""
         if self._ending:
             return
-        self._folder.note(f"told to stop: {reason}")
+        self._news.note(f"told to stop: {reason}")
         self._ending = True
         if self._peer is not None and not self._peer.ended:
             self._say({"op": "stop", "reason": reason})
-            self._after(self._orders.grace_s + _BEYOND_GRACE_S, self._remove)
+            self._agenda.after(self._orders.grace_s + _BEYOND_GRACE_S, self._remove)
         elif self._errand is None:
             self._remove()
 
     def fail(self, kind: str, rank: int | None, sentence: str) -> None:
-        """The first fault is told, later ones follow from it."""
-        if self._fault or self._ending:
-            return
-        self._fault = True
-        self._folder.note(f"{kind}: {sentence}")
-        self._folder.state(fault={"kind": kind, "sentence": sentence})
-        self._wire.tell({"type": "fault", "kind": kind, "rank": rank, "sentence": sentence})
+        """Tell the fault; it does not end the ranks. What goes wrong at their end is none."""
+        if not self._ending:
+            self._news.fault(kind, rank, sentence)
 
     def abandon(self) -> None:
         """Nothing of the container may survive, whatever happened to this process."""
@@ -115,12 +109,12 @@ class Nest:
         except RuntimeError as error:
             self._broke(f"could not be started: {error}")
             return
-        self._folder.note(f"container {self._id[:12]} started")
+        self._news.note(f"container {self._id[:12]} started")
         self._call_by = time.monotonic() + _CALL_S
         if self._ending:
             self._remove()
         else:
-            self._after(_LOOK_S, self._look_whether_it_calls)
+            self._agenda.after(_LOOK_S, self._look_whether_it_calls)
 
     def _look_whether_it_calls(self) -> None:
         if self._peer is None and not self._removing:
@@ -138,7 +132,7 @@ class Nest:
         elif time.monotonic() > self._call_by:
             self._broke(f"runs, but its agent did not call within {_CALL_S:g} s{found['said']}")
         else:
-            self._after(_LOOK_S, self._look_whether_it_calls)
+            self._agenda.after(_LOOK_S, self._look_whether_it_calls)
 
     def _let_in(self) -> None:
         if self._door is None or self._peer is not None or not self._door.arrived:
@@ -184,16 +178,16 @@ class Nest:
         else:
             if kind == "exit":
                 self._waiting.discard(int(body["rank"]))
-            expendable = kind == "beat" or body.get("event") not in (None, events.FAILED, events.FINISHED)
-            if kind != "beat" or self._wire.gone_s() is None:
-                self._wire.tell(body, expendable)
+            expendable = kind in ("beat", "lines") or body.get("event") not in (None, events.FAILED, events.FINISHED)
+            if kind != "beat" or self._news.heard:
+                self._news.tell(body, expendable)
 
     def _beat(self) -> None:
         """Say that we are there for as long as nobody in the container does."""
         if self._peer is None and not self.over:
-            if self._wire.gone_s() is None:
-                self._wire.tell({"type": "beat", "ranks": {}, "slow": {}}, expendable=True)
-            self._after(_BEAT_S, self._beat)
+            if self._news.heard:
+                self._news.tell({"type": "beat", "ranks": {}, "slow": {}}, expendable=True)
+            self._agenda.after(_BEAT_S, self._beat)
 
     def _explain(self, errand: processes.Errand) -> None:
         self._broke(self._found(errand)["sentence"])
@@ -212,12 +206,11 @@ class Nest:
         self._removing = True
         self._say({"op": "leave"})
         self._give_up_at = time.monotonic() + _REMOVE_FOR_S
-        self._warned = False
         self._try_to_remove()
 
     def _try_to_remove(self) -> None:
         if self._errand is not None:  # what was asked before is still to be answered
-            self._after(0.05, self._try_to_remove)
+            self._agenda.after(0.05, self._try_to_remove)
             return
         self._send(self._removed, lambda: self._engine.remove(self._id, force=True))
 
@@ -227,7 +220,7 @@ class Nest:
         except RuntimeError as error:
             self._try_again(str(error))
             return
-        self._folder.note(f"container {self._id[:12]} removed")
+        self._news.note(f"container {self._id[:12]} removed")
         self._finish()
 
     def _try_again(self, why: str) -> None:
@@ -235,27 +228,18 @@ class Nest:
         if late or not self._warned:
             self._warned = True
             stays = "stays behind" if late else "cannot be removed yet"
-            self._warn(f"container {self._id[:12]} {stays}: {why}")
+            self._news.warning(f"container {self._id[:12]} {stays}: {why}")
         if late:
             self._finish()
         else:
-            self._after(1.0, self._try_to_remove)
+            self._agenda.after(1.0, self._try_to_remove)
 
     def _finish(self) -> None:
         self._hang_up()
         self._shut()
-        for order in self._orders.ranks:
-            if order.rank in self._waiting:
-                self._tell_exit(order.rank)
+        for rank in sorted(self._waiting):
+            self._news.exit(rank, cause="stopped" if self._ending else "crash")
         self.over = True
-
-    def _tell_exit(self, rank: int) -> None:
-        """Of one whose own end nobody saw."""
-        cause = "stopped" if self._ending else "crash"
-        end = {"rank": rank, "code": None, "signal": None, "cause": cause}
-        times = {"pid": None, "started_ms": None, "ended_ms": time.time_ns() // 1_000_000}
-        self._folder.write(f"rank{rank}.exit.json", json.dumps({**end, **times}) + "\n")
-        self._wire.tell({"type": "exit", **end, "last_lines": []})
 
     # -- helpers -------------------------------------------------------------------------------------------
 
@@ -291,10 +275,3 @@ class Nest:
             if self._peer in self._wire.others:
                 self._wire.others.remove(self._peer)
             self._peer.close()
-
-    def _warn(self, sentence: str) -> None:
-        self._folder.note(f"warning: {sentence}")
-        self._wire.tell({"type": "warning", "sentence": sentence})
-
-    def _after(self, seconds: float, call: Callable[[], None]) -> None:
-        self._due.append((time.monotonic() + seconds, call))

@@ -11,16 +11,15 @@ import math
 import os
 import signal
 import subprocess
-import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from flagperf_driver import events, perflog
 from flagperf_driver.node import oom, processes, watch
-from flagperf_driver.node.folder import LogFolder
-from flagperf_driver.node.wire import Wire
+from flagperf_driver.node.agenda import Agenda
+from flagperf_driver.node.news import News, now_ms
 
 _TICK_S = 0.2
 _PULSE_S = 0.5
@@ -58,6 +57,7 @@ class Orders:
     round_s: float
     grace_s: float
     not_inherited: Sequence[str]  # how names begin that are kept from the ranks
+    show: bool  # every line of the ranks' logs, to somebody who wants to see them
 
 
 def read_orders(body: Mapping[str, Any], log_dir: Path) -> Orders:
@@ -79,6 +79,7 @@ def _orders(body: Mapping[str, Any], log_dir: Path) -> Orders:
         round_s=_limit(body.get("round_timeout_s")),
         grace_s=float(body.get("grace_s", 3)),
         not_inherited=[str(name) for name in body.get("not_inherited") or ()],
+        show=bool(body.get("show")),
     )
 
 
@@ -110,47 +111,25 @@ class Process:
     cause: str | None = None  # why it will have ended, where that is known before
 
 
-@dataclass
-class Timer:
-    """Something to do every so often."""
-
-    every_s: float
-    call: Callable[[float], None]
-    last: float = field(default_factory=time.monotonic)
-
-    def tick(self, now: float) -> None:
-        if now - self.last >= self.every_s:
-            passed, self.last = now - self.last, now
-            self.call(passed)
-
-
 class Ranks:
     """One round's ranks on this host, from the first one's start to the last one's end."""
 
-    def __init__(
-        self, orders: Orders, folder: LogFolder, wire: Wire, janitor: processes.Janitor, inner: bool = False
-    ) -> None:
+    def __init__(self, orders: Orders, news: News, janitor: processes.Janitor, inner: bool = False) -> None:
         self._orders = orders
-        self._folder = folder
-        self._wire = wire
+        self._news = news
+        self._folder = news.folder
         self._janitor = janitor
         self._inner = inner
         self._live: dict[int, Process] = {}
         self._errors: dict[int, perflog.Record] = {}
-        self._fault = False
         self._ending = False
-        self._due: list[tuple[float, Callable[[], None]]] = []
         first = orders.follow[0]
-        self._tails = {
-            rank: watch.LogTail(self._path(rank, "out.log"), None if rank == first else _LAST_WORDS)
-            for rank in orders.follow
-        }
+        self._tails = {rank: self._tail(rank, None if rank == first else _LAST_WORDS) for rank in orders.follow}
         self._pulses = {rank: watch.Pulse(self._path(rank, "progress")) for rank in orders.follow}
-        self._timers = [
-            Timer(_TICK_S, lambda _: self._stream()),
-            Timer(_PULSE_S, self._feel_pulses),
-            Timer(_BEAT_S, lambda _: self._tell_beats()),
-        ]
+        self._agenda = Agenda()
+        self._agenda.every(_TICK_S, lambda _: self._stream())
+        self._agenda.every(_PULSE_S, self._feel_pulses)
+        self._agenda.every(_BEAT_S, lambda _: self._tell_beats())
         self._memory = oom.count()
 
     # -- the round -----------------------------------------------------------------------------------------
@@ -164,28 +143,24 @@ class Ranks:
         for order in self._orders.ranks:
             if not self._start(order):
                 break
-        self._after(self._orders.round_s, self._round_is_over)
+        self._agenda.after(self._orders.round_s, self._round_is_over)
         self._settle()
 
     def turn(self) -> None:
         """Do what is to be done now; called often, and at once when a child has ended."""
         self._collect()
-        self._do_what_is_due()
+        self._agenda.do_what_is_due()
         self._settle()
 
     def end(self, reason: str) -> None:
         """Have all ranks end."""
-        self._folder.note(f"told to stop: {reason}")
+        self._news.note(f"told to stop: {reason}")
         self._end("stopped")
 
     def fail(self, kind: str, rank: int | None, sentence: str) -> None:
-        """The first fault is told, later ones follow from it; it does not end the ranks."""
-        if self._fault or self._ending:
-            return
-        self._fault = True
-        self._folder.note(f"{kind}: {sentence}")
-        self._folder.state(fault={"kind": kind, "sentence": sentence})
-        self._wire.tell({"type": "fault", "kind": kind, "rank": rank, "sentence": sentence})
+        """Tell the fault; it does not end the ranks. What goes wrong at their end is none."""
+        if not self._ending:
+            self._news.fault(kind, rank, sentence)
 
     def abandon(self) -> None:
         """Nothing of any rank may survive, whatever happened to this process."""
@@ -209,9 +184,9 @@ class Ranks:
             self._cannot_start(order, error)
             return False
         self._janitor.watch(child.pid)
-        self._live[order.rank] = Process(order, child, _now_ms())
-        self._folder.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
-        self._wire.tell({"type": "started", "rank": order.rank, "pid": child.pid})
+        self._live[order.rank] = Process(order, child, now_ms())
+        self._news.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
+        self._news.tell({"type": "started", "rank": order.rank, "pid": child.pid})
         return True
 
     def _environment(self, order: RankOrder) -> Mapping[str, str]:
@@ -222,20 +197,8 @@ class Ranks:
     def _cannot_start(self, order: RankOrder, error: Exception) -> None:
         what = "{}: {}".format(getattr(error, "filename", None) or order.argv[0], _reason(error))
         self.fail("start", order.rank, f"rank {order.rank} could not be started: {what}")
-        self._tell_exit(order, None, None, "crash", _now_ms(), None)
+        self._news.exit(order.rank, cause="crash")
         self._end("stopped")
-
-    def _do_what_is_due(self) -> None:
-        now = time.monotonic()
-        for timer in self._timers:
-            timer.tick(now)
-        ready = [call for when, call in self._due if when <= now]
-        self._due = [(when, call) for when, call in self._due if when > now]
-        for call in ready:
-            call()
-
-    def _after(self, seconds: float, call: Callable[[], None]) -> None:
-        self._due.append((time.monotonic() + seconds, call))
 
     def _round_is_over(self) -> None:
         if self._ending:
@@ -249,6 +212,12 @@ class Ranks:
 
     # -- the ranks' words ----------------------------------------------------------------------------------
 
+    def _tail(self, rank: int, wanted: Sequence[str] | None) -> watch.LogTail:
+        def show(lines: list[str]) -> None:
+            self._news.tell({"type": "lines", "rank": rank, "lines": lines}, expendable=True)
+
+        return watch.LogTail(self._path(rank, "out.log"), wanted, show if self._orders.show else None)
+
     def _stream(self, to_the_end: bool = False) -> None:
         for rank in self._tails:
             self._stream_one(rank, to_the_end)
@@ -258,7 +227,7 @@ class Ranks:
         for record in tail.new(to_the_end) if tail is not None else ():
             if record.event == events.FAILED:
                 self._errors.setdefault(rank, record)
-            self._wire.tell(
+            self._news.tell(
                 {
                     "type": "perflog",
                     "rank": rank,
@@ -289,8 +258,8 @@ class Ranks:
             if pulse.beat is not None
         }
         # Also without any: the controller takes an agent that says nothing for gone.
-        if self._wire.gone_s() is None:
-            self._wire.tell({"type": "beat", "ranks": ranks, "slow": watch.find_slow(self._pulses)}, expendable=True)
+        if self._news.heard:
+            self._news.tell({"type": "beat", "ranks": ranks, "slow": watch.find_slow(self._pulses)}, expendable=True)
 
     def _end_silence(self, silence: watch.Silence) -> None:
         lines = watch.last_lines(self._path(silence.rank, "out.log"))
@@ -336,8 +305,7 @@ class Ranks:
             if not self._ending:
                 self.fail("crash", process.order.rank, self._crash_sentence(process))
         exit_code, name = (code, None) if code >= 0 else (None, _signal_name(-code))
-        cause = process.cause if code != 0 else None
-        self._tell_exit(process.order, exit_code, name, cause, process.started_ms, process.child.pid)
+        self._tell_exit(process, exit_code, name, process.cause if code != 0 else None)
         if code != 0:
             self._end("stopped")
 
@@ -377,9 +345,9 @@ class Ranks:
         self._ending = True
         for process in self._live.values():
             process.cause = process.cause or cause
-        self._after(delay_s, self._terminate)
-        self._after(delay_s + self._orders.grace_s, self._kill)
-        self._after(delay_s + self._orders.grace_s + _KILLED_S, self._give_up)
+        self._agenda.after(delay_s, self._terminate)
+        self._agenda.after(delay_s + self._orders.grace_s, self._kill)
+        self._agenda.after(delay_s + self._orders.grace_s + _KILLED_S, self._give_up)
 
     def _terminate(self) -> None:
         for process in self._live.values():
@@ -389,32 +357,25 @@ class Ranks:
 
     def _kill(self) -> None:
         for process in self._live.values():
-            self._folder.note(f"rank {process.order.rank} ignored SIGTERM and is killed")
+            self._news.note(f"rank {process.order.rank} ignored SIGTERM and is killed")
             processes.kill_session(process.child.pid)
 
     def _give_up(self) -> None:
         for process in list(self._live.values()):
-            self._folder.note(f"rank {process.order.rank} cannot be killed: it is stuck in the kernel")
+            self._news.note(f"rank {process.order.rank} cannot be killed: it is stuck in the kernel")
             del self._live[process.order.rank]
-            self._tell_exit(process.order, None, None, process.cause, process.started_ms, process.child.pid)
+            self._tell_exit(process, None, None, process.cause)
 
-    # -- reports -------------------------------------------------------------------------------------------
-
-    def _tell_exit(
-        self,
-        order: RankOrder,
-        code: int | None,
-        name: str | None,
-        cause: str | None,
-        started_ms: int,
-        pid: int | None,
-    ) -> None:
-        end = {"rank": order.rank, "code": code, "signal": name, "cause": cause}
-        times = {"pid": pid, "started_ms": started_ms, "ended_ms": _now_ms()}
-        self._folder.write(f"rank{order.rank}.exit.json", json.dumps({**end, **times}) + "\n")
-        self._folder.note(f"rank {order.rank} ended: code {code}, signal {name}, cause {cause}")
-        lines = watch.last_lines(self._folder.path / order.log)
-        self._wire.tell({"type": "exit", **end, "last_lines": lines})
+    def _tell_exit(self, process: Process, code: int | None, name: str | None, cause: str | None) -> None:
+        self._news.exit(
+            process.order.rank,
+            code=code,
+            signal=name,
+            cause=cause,
+            pid=process.child.pid,
+            started_ms=process.started_ms,
+            last_lines=watch.last_lines(self._folder.path / process.order.log),
+        )
 
     def _path(self, rank: int, what: str) -> Path:
         return self._folder.path / f"rank{rank}.{what}"
@@ -435,7 +396,3 @@ def _one_line(text: object, longest: int = 400) -> str:
 
 def _reason(error: Exception) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

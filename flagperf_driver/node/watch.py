@@ -7,7 +7,7 @@ import sys
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterator, Mapping, Sequence
+from typing import Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver import perflog
 from flagperf_driver.heartbeat import DONE, PHASES, TRAIN, Beat, read_heartbeat
@@ -23,12 +23,16 @@ _SAYS_WHY = re.compile(r"^(Fatal Python error: .|([A-Za-z_]\w*\.)*[A-Z]\w*(Error
 
 
 class LogTail:
-    """Follows one log; ``new`` gives the records written since the last call."""
+    """Follows one log; ``new`` gives the records written since the last call, ``show`` gets whole lines of text."""
 
-    def __init__(self, path: Path, events: Sequence[str] | None) -> None:
+    def __init__(
+        self, path: Path, events: Sequence[str] | None, show: Callable[[list[str]], None] | None = None
+    ) -> None:
         self._path = path
         self._reader = perflog.Reader(events=events)
         self._at = 0
+        self._show = show
+        self._begun = b""  # of a line
 
     def new(self, to_the_end: bool = False) -> Iterator[perflog.Record]:
         """At most 4 MiB of the log, so that the agent stays quick; all of it with ``to_the_end``."""
@@ -48,6 +52,10 @@ class LogTail:
         except OSError:
             return b""
         self._at += len(piece)
+        if self._show is not None:
+            *whole, self._begun = (self._begun + piece).split(b"\n")
+            if whole:
+                self._show([line.decode("utf-8", "replace") for line in whole])
         return piece
 
 

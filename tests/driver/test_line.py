@@ -226,7 +226,7 @@ def test_who_leaves_ends_the_round(lab: Lab) -> None:
 # -- orders that make no sense -----------------------------------------------------------------------------
 
 BAD = [
-    ({"op": "dance"}, "an order that is not known; there are hello, ping, lease"),
+    ({"op": "dance"}, "an order that is not known; there are hello, ping, ack, lease"),
     ({"op": "ack", "seq": "x"}, "ValueError"),
     ({"op": "ack"}, "KeyError: 'seq'"),
     ({"op": "hello", "log_dir": "/nowhere"}, "this agent has a round already"),
