@@ -23,6 +23,8 @@ _BEAT_S = 1.0
 _CALL_S = 60.0  # for the agent in there to call, from the container's start
 _LOOK_S = 0.5  # between two looks at a container that does not answer
 _SETTLED_S = 3.0  # for Docker to see that a container has ended
+_SILENT_S = 30.0  # an agent says something every second; one that does not is paused or stuck with its container
+_LONGEST_TICK_S = 2.0  # a pause of our own, with the whole host's, is not its silence
 _BEYOND_GRACE_S = 20.0  # what the agent in there may need to end its ranks beyond their grace
 _REMOVE_FOR_S = 20.0  # Docker may be just restarting
 
@@ -51,10 +53,13 @@ class Nest:
         self._waiting = {each.rank for each in orders.ranks}  # whose end is not known yet
         self._errand: tuple[processes.Errand, Callable[[processes.Errand], None]] | None = None
         self._agenda = Agenda()
+        self._agenda.every(_BEAT_S, self._feel_silence)
         self._door: Door | None = None
         self._peer: Connection | None = None
         self._call_by = 0.0
         self._heard = 0  # the last number of what the inner agent said
+        self._heard_before = 0
+        self._silent_s = 0.0
         self._ending = False
         self._removing = False
         self._give_up_at = 0.0
@@ -141,7 +146,8 @@ class Nest:
         self._wire.others.append(self._peer)
         self._shut()
         self._say({"op": "hello", "lease_s": 0})
-        self._say({**self._order, "container": None, "monitors": None, "clear_caches": False})
+        # The rest of the order is for the host, and done.
+        self._say({**self._order, "container": None, "monitors": None, "clear_caches": False, "files": None})
 
     def _shut(self) -> None:
         if self._door is not None:
@@ -158,9 +164,18 @@ class Nest:
             self._pass_on(message)
         if self._heard > before:
             self._say({"op": "ack", "seq": self._heard})
-        if peer.ended and not self._removing:
+        if peer.ended and not self._removing and self._errand is None:
             self._hang_up()
             self._send(self._explain, self._look_until_it_has_ended)
+
+    def _feel_silence(self, passed_s: float) -> None:
+        """End a container whose agent says nothing any more."""
+        if self._peer is None or self._removing or self._heard != self._heard_before:
+            self._silent_s, self._heard_before = 0.0, self._heard
+            return
+        self._silent_s += min(passed_s, _LONGEST_TICK_S)
+        if self._silent_s >= _SILENT_S:
+            self._broke(f"has said nothing for {_SILENT_S:g} s: it is paused, or stuck in the kernel")
 
     def _pass_on(self, message: Message) -> None:
         body = dict(message)

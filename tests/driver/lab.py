@@ -82,7 +82,8 @@ class Caller:
 class Lab:
     """One agent, its ranks' programs, and all that it said."""
 
-    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+    def __init__(self, folder: Path, python: str = sys.executable, patch: str = "pass") -> None:
+        main = f"{patch}; import sys; from flagperf_driver.node import agent; sys.exit(agent.main([]))"
         self.folder = folder
         self.log_dir = folder / "logs"
         self.log_dir.mkdir(parents=True, exist_ok=True)
@@ -99,7 +100,11 @@ class Lab:
         folder.mkdir(exist_ok=True)
         with (folder / "complaint").open("wb") as complaint:
             self.agent = subprocess.Popen(
-                [python, "-m", "flagperf_driver.node.agent"],
+                [
+                    python,
+                    "-c",
+                    f"{patch}; import sys; from flagperf_driver.node import agent; sys.exit(agent.main([]))",
+                ],
                 env=self.env,
                 cwd=folder,
                 stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,14 @@ from tests.driver.lab import Lab, Message
 FOREVER = "train(1, 10**6)"
 
 
+def engine_of(lab: Lab) -> DockerEngine:
+    argv = [sys.executable, "-m", "flagperf_driver.node.agent", "--inner", str(lab.log_dir)]
+    return DockerEngine(lab.folder / "docker.sock", argv, lab.env)
+
+
 @pytest.fixture
 def docker(lab: Lab) -> Iterator[DockerEngine]:
-    argv = [sys.executable, "-m", "flagperf_driver.node.agent", "--inner", str(lab.log_dir)]
-    engine = DockerEngine(lab.folder / "docker.sock", argv, lab.env)
+    engine = engine_of(lab)
     yield engine
     engine.close()
 
@@ -128,9 +133,7 @@ def test_a_container_that_hangs_before_its_agent_is_ended_with_the_round(lab: La
     assert docker.removed.is_set()
 
 
-def test_a_stopped_engine_does_not_end_the_round_and_its_container_is_a_warning(
-    lab: Lab, docker: DockerEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_engine_does_not_end_the_round_and_its_container_is_a_warning(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, "train(1, 100); log(events.FINISHED)")
     lab.wait_for("started")
     docker.refuses[""] = "the daemon is shutting down"
@@ -212,9 +215,21 @@ def test_a_rank_that_ignores_sigterm_in_there_is_killed(lab: Lab, docker: Docker
     assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGKILL", "stopped")
 
 
-def test_a_frozen_agent_in_there_is_removed_after_the_grace(
-    lab: Lab, docker: DockerEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_paused_container_is_not_waited_for(tmp_path: Path) -> None:
+    with Lab(tmp_path, patch="from flagperf_driver.node import nest; nest._SILENT_S = 2") as lab:
+        docker = engine_of(lab)
+        start(lab, docker, FOREVER)
+        lab.wait_for("started")
+        assert docker.main is not None
+        os.kill(docker.main.pid, signal.SIGSTOP)
+        fault = lab.wait_for("fault")
+        lab.end()
+        assert fault["sentence"].startswith("the container of rank 0 has said nothing for 2 s: it is paused")
+        assert docker.removed.is_set()
+        docker.close()
+
+
+def test_a_frozen_agent_in_there_is_removed_after_the_grace(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER, grace_s=-18)  # of the twenty seconds beyond it two are left
     lab.wait_for("started")
     assert docker.main is not None
