@@ -44,17 +44,21 @@ class _Wire:
         self._sock = sock
         self._heard = time.monotonic()
         self.asked: float | None = None  # since when an answer is owed
+        self.why = "the other end closed it"  # what it was where it is lost
 
     def recv(self, size: int) -> bytes:
         """What paramiko's thread calls ten times a second, whatever hangs elsewhere."""
         try:
             data: bytes = self._sock.recv(size)
-        except TimeoutError as error:
-            # The kernel's own giving up is a TimeoutError too, which paramiko would take for a pause.
-            late = self.asked is not None and time.monotonic() - max(self.asked, self._heard) > SILENCE_S
-            if late or error.errno is not None:
-                raise ConnectionAbortedError(errno.ECONNABORTED, f"no answer for {SILENCE_S:g} s") from None
-            raise
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                late = self.asked is not None and time.monotonic() - max(self.asked, self._heard) > SILENCE_S
+                # The kernel's own giving up is a TimeoutError too, which paramiko would take for a pause.
+                if not late and error.errno is None:
+                    raise
+                error = ConnectionAbortedError(errno.ECONNABORTED, f"no answer for {SILENCE_S:g} s")
+            self.why = _text(error)
+            raise error from None
         self._heard = time.monotonic()
         return data
 
@@ -131,8 +135,7 @@ class Link:
     def _raise_lost(self) -> NoReturn:
         with self._free:
             if not self._why:
-                why = self.transport.get_exception()
-                self._why = "the other end closed it" if isinstance(why, EOFError | None) else _text(why)
+                self._why = self._wires[-1].why
         raise HostLost(f"{self._name}: the connection is lost: {self._why}")
 
     def _unoccupied(self) -> None:
@@ -156,12 +159,14 @@ class Link:
     def _open(self) -> None:
         for link in reversed(self._own):
             self._prepare(link)
+            started = time.monotonic()
             try:
                 link.open()
             except HostError as error:
                 raise HostError(f"{self._name}: {error}") from error
             except Exception as error:
-                raise HostError(f"{self._name}: {_reason(error, link, self._conf)}") from error
+                silent = time.monotonic() - started > CONNECT_S - 1
+                raise HostError(f"{self._name}: {_reason(error, link, self._conf, silent)}") from error
 
     def _prepare(self, link: fabric.Connection) -> None:
         """Refuse unknown hosts, be able to notice a loss, and wait for nothing without end."""
@@ -273,7 +278,7 @@ def _socket(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _reason(error: Exception, link: fabric.Connection, conf: ClusterConf) -> str:
+def _reason(error: Exception, link: fabric.Connection, conf: ClusterConf, silent: bool = False) -> str:
     """Why a connection was not to be had, and what helps."""
     where = f"{link.host} port {link.port}"
     if isinstance(error, socket.gaierror):
@@ -292,7 +297,9 @@ def _reason(error: Exception, link: fabric.Connection, conf: ClusterConf) -> str
         return f"{where}: no answer within {CONNECT_S:g} s; the host is off, cut off, or drops what comes to that port"
     if isinstance(error, OSError) and error.errno is not None:
         return f"{where}: {error.strerror}"
-    return f"{where}: it takes the connection and does not speak SSH within {CONNECT_S:g} s: {_text(error)}"
+    if silent:
+        return f"{where}: it takes the connection and says nothing for {CONNECT_S:g} s; the host hangs, or is no sshd"
+    return f"{where}: {_text(error)}"
 
 
 def _changed(error: paramiko.BadHostKeyException, link: fabric.Connection, conf: ClusterConf) -> str:

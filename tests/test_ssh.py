@@ -1,0 +1,524 @@
+"""Hosts over SSH, on the lab's: what arrives there, what is refused, and that no loss goes unnoticed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_flagperf.cluster import HostError, HostLost
+from pytest_flagperf.cluster.conf import ClusterConf
+from pytest_flagperf.cluster.fleet import cluster_fleet, every
+from pytest_flagperf.cluster.ssh import SSHHost, ssh_hosts
+
+if TYPE_CHECKING:
+    from tests.lab.lab import Lab, LabHost
+
+AWKWARD = [
+    "", " ", "a b", "two\nlines\n", "'", '"', "$(touch /tmp/pwned)", "`touch /tmp/pwned`", "; touch /tmp/pwned", "\\",
+    "!!", "*", "~", "\t\x1b[31m", "\udcff\udc80 no UTF-8", "\N{GREEK SMALL LETTER ALPHA}", "-n", "%s", "x" * 100_000,
+]  # fmt: skip
+ECHO = "import sys\nfor line in sys.stdin: print('noise'); print('[1]'); print(line, end='', flush=True)"
+ARGV = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
+BIG = 50_000_000
+
+
+def conf_of(lab: Lab, hosts: list[LabHost]) -> ClusterConf:
+    said = lab.ssh_settings(hosts)
+    return ClusterConf(tuple(said.hosts), said.user, said.port, said.key, said.known_hosts)
+
+
+@pytest.fixture
+def there(lab: Lab) -> LabHost:
+    return lab.hosts(1)[0]
+
+
+@pytest.fixture
+def host(lab: Lab, there: LabHost) -> Iterator[SSHHost]:
+    (made,) = ssh_hosts(conf_of(lab, [there]))
+    yield made
+    made.close()
+
+
+def running(there: LabHost, word: str) -> list[str]:
+    return [process.cmdline for process in there.processes() if word in process.cmdline]
+
+
+def gone(there: LabHost, word: str, within_s: float = 5) -> bool:
+    deadline = time.monotonic() + within_s
+    while running(there, word) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not running(there, word)
+
+
+# What arrives
+
+
+def test_arguments_arrive_whole_whatever_they_hold(host: SSHHost, there: LabHost) -> None:
+    done = host.run([host.python, "-c", ARGV, *AWKWARD], timeout_s=30)
+    assert done.raw.split(b"\0") == [os.fsencode(word) for word in AWKWARD]
+    assert (done.code, done.err) == (0, "")
+    assert not (there.root / "tmp/pwned").exists()
+
+
+def test_the_environment_arrives_whole_and_is_added_to_the_hosts_own(host: SSHHost) -> None:
+    env = {f"V{number}": value for number, value in enumerate(AWKWARD)}
+    done = host.run(["env", "-0"], timeout_s=30, env={**env, "HOME": "/elsewhere"})
+    got = dict(entry.split(b"=", 1) for entry in done.raw.split(b"\0") if entry)
+    assert {name: got[name.encode()] for name in env} == {name: os.fsencode(value) for name, value in env.items()}
+    assert got[b"HOME"] == b"/elsewhere"
+    assert b"/bin" in got[b"PATH"]
+
+
+def test_input_output_errors_and_codes_come_whole(host: SSHHost) -> None:
+    data = random.Random(1).randbytes(300_000)
+    done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 137"], timeout_s=30, stdin=data)
+    assert (done.code, done.raw == data, done.err) == (137, True, "oh\n")
+    assert host.run(["cat"], timeout_s=30).raw == b""
+
+
+def test_a_program_that_reads_nothing_is_no_trouble(host: SSHHost) -> None:
+    assert host.run(["true"], timeout_s=30, stdin=bytes(5_000_000)).code == 0
+
+
+def test_a_signal_is_told_apart_from_an_exit_code(host: SSHHost) -> None:
+    assert host.run(["sh", "-c", "kill -9 $$"], timeout_s=30).code == -signal.SIGKILL
+    assert host.run(["sh", "-c", "exit 137"], timeout_s=30).code == 137
+
+
+def test_programs_do_not_ignore_a_closed_pipe(host: SSHHost) -> None:
+    done = host.run(["sh", "-c", "grep SigIgn /proc/$$/status"], timeout_s=30)
+    assert int(done.out.split()[1], 16) & 1 << signal.SIGPIPE - 1 == 0
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", "nosuchprogram"])
+def test_a_program_that_is_not_there_is_named(host: SSHHost, program: str) -> None:
+    for start in (lambda: host.run([program], timeout_s=30), lambda: host.open([program])):
+        with pytest.raises(HostError, match=f"h1.*: cannot start {program}: No such file or directory"):
+            start()
+    with pytest.raises(HostError, match="cannot start /etc/passwd: Permission denied"):
+        host.open(["/etc/passwd"])
+
+
+def test_output_costs_as_much_as_it_is_large(host: SSHHost) -> None:
+    write = f"import sys; sys.stdout.buffer.write(b'x' * {BIG}); sys.stderr.write('y' * 1_000_000)"
+    started = time.monotonic()
+    done = host.run([host.python, "-c", write], timeout_s=60)
+    assert (len(done.raw), len(done.err)) == (BIG, 1_000_000)
+    assert time.monotonic() - started < 10
+
+
+def test_files_of_any_size_go_both_ways(host: SSHHost, there: LabHost, tmp_path: Path) -> None:
+    source = tmp_path / "big"
+    source.write_bytes(random.Random(2).randbytes(BIG))
+    source.chmod(0o751)
+    started = time.monotonic()
+    host.put(source, "/tmp/deep/er/a 'name'")
+    host.get("/tmp/deep/er/a 'name'", tmp_path / "back" / "again")
+    assert time.monotonic() - started < 20
+    back = tmp_path / "back" / "again"
+    assert hashlib.sha256(back.read_bytes()).digest() == hashlib.sha256(source.read_bytes()).digest()
+    assert (back.stat().st_mode, back.stat().st_mtime_ns) == (source.stat().st_mode, source.stat().st_mtime_ns)
+    empty = tmp_path / "empty"
+    empty.touch()
+    host.put(empty, "/tmp/deep/empty")
+    host.get("/tmp/deep/empty", tmp_path / "empty2")
+    assert (tmp_path / "empty2").read_bytes() == b""
+
+
+def test_a_file_that_cannot_be_copied_leaves_nothing_and_says_why(
+    host: SSHHost, there: LabHost, tmp_path: Path
+) -> None:
+    with pytest.raises(HostError, match=r"cannot read /no/such: No such file or directory"):
+        host.get("/no/such", tmp_path / "target")
+    with pytest.raises(HostError, match=r"cannot read .*/none: No such file or directory"):
+        host.put(tmp_path / "none", "/tmp/x")
+    assert list(tmp_path.iterdir()) == []
+    there.limit_disk("/small", 1 << 20)
+    source = tmp_path / "big"
+    source.write_bytes(bytes(5_000_000))
+    with pytest.raises(HostError, match="cannot write /small/big: No space left on device"):
+        host.put(source, "/small/big")
+    assert host.run(["ls", "-A", "/small"], timeout_s=30).out == ""
+
+
+# Who is let in
+
+
+def test_a_user_who_is_not_root(lab: Lab, there: LabHost) -> None:
+    there.add_user("bench")
+    (host,) = ssh_hosts(replace(conf_of(lab, [there]), user="bench"))
+    try:
+        assert host.run(["id", "-un"], timeout_s=30).out == "bench\n"
+        with pytest.raises(HostError, match="cannot write /root/x/y: Permission denied"):
+            host.put(lab.known_hosts, "/root/x/y")
+    finally:
+        host.close()
+
+
+def refused(conf: ClusterConf) -> str:
+    (host,) = ssh_hosts(conf)
+    with pytest.raises(HostError) as caught:
+        host.run(["true"], timeout_s=30)
+    host.close()
+    assert not isinstance(caught.value, HostLost)
+    return str(caught.value)
+
+
+def test_an_unknown_host_is_not_talked_to_and_the_cure_is_told(lab: Lab, there: LabHost, tmp_path: Path) -> None:
+    file = tmp_path / "known"
+    said = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    known = subprocess.run(["ssh-keygen", "-lf", lab.known_hosts], capture_output=True, text=True, check=True).stdout
+    assert f"the host key of {there.address} is not known: ed25519 {known.split()[1]}. If that is" in said
+    cure = said.rpartition("add it: ")[2]
+    assert cure == f"ssh-keyscan -t ed25519 -p 22 {there.address} >> {file}"
+    subprocess.run(cure, shell=True, check=True, capture_output=True)
+    (host,) = ssh_hosts(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    assert host.run(["true"], timeout_s=30).code == 0
+    host.close()
+
+
+def test_a_host_whose_key_changed_is_not_talked_to(lab: Lab, there: LabHost, tmp_path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
+    file = tmp_path / "known"
+    file.write_text(f"{there.address} {(tmp_path / 'other.pub').read_text()}")
+    said = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    assert f"the host key of {there.address} is not the one that {file} has: got ed25519 SHA256:" in said
+    assert said.endswith(f"ssh-keygen -R {there.address} -f {file}")
+
+
+def test_a_key_that_is_not_accepted_is_named(
+    lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = tmp_path / "wrong"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    said = refused(replace(conf_of(lab, [there]), key=str(key)))
+    assert f"no key is accepted for the user root; shown were {key} and those of the SSH agent" in said
+    assert said.endswith(f"ssh-copy-id -i {key} -p 22 root@{there.address}")
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", key], check=True)
+    assert f"the key {key} has a passphrase: ssh-add it" in refused(replace(conf_of(lab, [there]), key=str(key)))
+    key.write_text("no key")
+    assert "22: not a valid OPENSSH private key file" in refused(replace(conf_of(lab, [there]), key=str(key)))
+
+
+def test_an_agents_key_will_do(lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+    try:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+        while not path.exists():
+            time.sleep(0.01)
+        subprocess.run(["ssh-add", "-q", lab.key], check=True)
+        (host,) = ssh_hosts(replace(conf_of(lab, [there]), key=None))
+        assert host.run(["true"], timeout_s=30).code == 0
+        host.close()
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def test_the_ssh_configuration_is_followed(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = lab.hosts(2)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text(
+        f"Host near far\nUser root\nIdentityFile {lab.key}\nUserKnownHostsFile {lab.known_hosts}\n"
+        f"Host near\nHostName {near.address}\nHost far\nHostName {far.address}\nProxyJump near\n"
+    )
+    hosts = ssh_hosts(ClusterConf(("near", "far")))
+    assert [host.address for host in hosts] == [near.address, far.address]
+    try:
+        said = every(hosts, lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out.split())
+        assert [words[0] for words in said.values()] == ["h1", "h2"]
+        assert said[hosts[1]][1] == near.address
+    finally:
+        for host in hosts:
+            host.close()
+
+
+def test_what_is_not_there_is_named_for_all_hosts_at_once(lab: Lab, there: LabHost) -> None:
+    nobody = lab.place.address(250)
+    conf = conf_of(lab, [there])
+    fleet = cluster_fleet(replace(conf, hosts=(f"{there.address}:2222", "no.such.host.invalid", nobody)))
+    started = time.monotonic()
+    with pytest.raises(HostError) as caught:
+        every(fleet.hosts, lambda host: host.run(["true"], timeout_s=30))
+    assert time.monotonic() - started < 15
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3
+    assert f"{there.address} port 2222: connection refused; no sshd listens there" in lines[0]
+    assert "there is no host no.such.host.invalid: " in lines[1]
+    assert lines[2].startswith(f"{nobody}: {nobody} port 22: ")
+    fleet.close()
+
+
+def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
+    way, *others = lab.hosts(3)
+    conf = conf_of(lab, others)
+    fleet = cluster_fleet(replace(conf, gateway=f"root@{way.address}"))
+    try:
+        said = every(fleet.hosts, lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out)
+        assert [text.split()[:2] for text in said.values()] == [["h2", way.address], ["h3", way.address]]
+        assert len(running(way, "sshd: root")) == 1
+        others[0].link(False)
+        with pytest.raises(HostLost, match="the connection is lost: no answer for 8 s"):
+            fleet.hosts[0].run(["sleep", "60"], timeout_s=60)
+        assert fleet.hosts[1].run(["true"], timeout_s=30).code == 0
+        others[0].link(True)
+        fleet.hosts[0].reconnect()
+        assert fleet.hosts[0].run(["true"], timeout_s=30).code == 0
+    finally:
+        fleet.close()
+    assert gone(way, "sshd: root")
+    said_of_closed = refused(replace(conf, hosts=(f"{others[0].address}:1",), gateway=way.address))
+    assert f"the gateway {way.address} does not get there" in said_of_closed
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("python9", r"python9: there is no such program \(.*not found.*\); a Python >= 3\.8 is wanted"),
+        ("/bin/true", r"/bin/true: it did not start \(it said nothing\); a Python >= 3\.8 is wanted"),
+    ],
+)
+def test_a_host_without_python_says_what_to_set(lab: Lab, there: LabHost, python: str, said: str) -> None:
+    (host,) = ssh_hosts(replace(conf_of(lab, [there]), python=python))
+    for work in (lambda: host.run(["true"], timeout_s=30), lambda: host.open(["true"])):
+        with pytest.raises(HostError, match=said):
+            work()
+    host.close()
+
+
+def test_a_login_shell_may_say_something(host: SSHHost, there: LabHost) -> None:
+    there.run(["sh", "-c", "printf 'echo Welcome; echo beware >&2\\n' > /root/.bashrc"])
+    try:
+        done = host.run(["echo", "hello"], timeout_s=30)
+        assert done.out == "hello\n"
+        channel = host.open([host.python, "-c", ECHO])
+        channel.send({"a": 1})
+        assert channel.receive(20) == {"a": 1}
+        assert channel.close() == 0
+    finally:
+        there.run(["rm", "/root/.bashrc"])
+
+
+# Conversations
+
+
+def test_a_channel_passes_objects_and_skips_what_is_none(host: SSHHost) -> None:
+    channel = host.open([host.python, "-c", ECHO + "\nprint('{\"last\": 1}'); sys.stderr.write('a complaint')"])
+    for message in ({"n": 1, "text": "two\nlines"}, {"big": "x" * 3_000_000}):
+        threading.Thread(target=channel.send, args=(message,)).start()
+        assert channel.receive(20) == message
+    with pytest.raises(TimeoutError, match="no message in time"):
+        channel.receive(0.05)
+    assert channel.close() == 0
+    assert channel.complaint() == "a complaint"
+
+
+def test_a_channels_end_is_told_from_its_loss(host: SSHHost, there: LabHost) -> None:
+    channel = host.open(["sh", "-c", "kill -9 $$"])
+    assert channel.receive(20) is None
+    assert channel.close() is None
+    channel = host.open(["sleep", "3333"])
+    there.kill_sshd_sessions()
+    with pytest.raises(HostLost, match="the connection is lost: the other end closed it"):
+        channel.receive(20)
+    with pytest.raises(HostLost):
+        channel.send({})
+    assert channel.close() is None
+    assert running(there, "sleep 3333")
+    host.reconnect()
+    host.kill(channel.pid)
+    assert gone(there, "sleep 3333")
+
+
+def test_closing_ends_a_program_that_does_not_end_itself(host: SSHHost, there: LabHost) -> None:
+    channel = host.open(["sh", "-c", "trap '' TERM HUP; echo '{}'; sleep 4444; sleep 4444"])
+    assert channel.receive(20) == {}
+    started = time.monotonic()
+    channel.close(timeout_s=0.2)
+    assert time.monotonic() - started < 5
+    assert gone(there, "sleep 4444")
+
+
+def test_a_program_that_takes_too_long_is_ended_and_named(host: SSHHost, there: LabHost) -> None:
+    started = time.monotonic()
+    with pytest.raises(HostError, match=r": sh did not end within 0\.5 s"):
+        host.run(["sh", "-c", "trap '' TERM HUP; sleep 5555; sleep 5555"], timeout_s=0.5)
+    assert time.monotonic() - started < 5
+    assert running(there, "sleep 5555") == []
+
+
+def test_a_program_whose_controller_is_gone_is_ended(host: SSHHost, there: LabHost) -> None:
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(host.run, ["sh", "-c", "sleep 6666; sleep 6666"], timeout_s=60)
+        while not running(there, "sleep 6666"):
+            time.sleep(0.02)
+        host.close()
+        with pytest.raises(HostLost, match="it was closed"):
+            held.result(20)
+    assert gone(there, "sleep 6666")
+
+
+def test_many_threads_share_the_connection_however_few_sessions_sshd_allows(host: SSHHost) -> None:
+    started = time.monotonic()
+    with ThreadPoolExecutor(40) as pool:
+        done = list(pool.map(lambda n: host.run(["echo", str(n)], timeout_s=60).out, range(40)))
+    assert done == [f"{n}\n" for n in range(40)]
+    held = [host.open([host.python, "-c", ECHO]) for _ in range(8)]
+    with pytest.raises(HostError, match="all 8 sessions of the connection are in use"):
+        host.run(["true"], timeout_s=0.3)
+    for channel in held:
+        assert channel.close() == 0
+    assert host.run(["true"], timeout_s=20).code == 0
+    assert time.monotonic() - started < 30
+
+
+def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
+    threads, files = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
+    (host,) = ssh_hosts(conf_of(lab, [there]))
+    host.run(["true"], timeout_s=30)
+    channel = host.open([host.python, "-c", ECHO])
+    host.close()
+    assert channel.close() is None
+    assert set(threading.enumerate()) == threads
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    with pytest.raises(HostError, match="the connection was closed"):
+        host.run(["true"], timeout_s=30)
+
+
+# Losses
+
+
+def lost_after(host: SSHHost, cut: object) -> tuple[float, str]:
+    """How long it takes until a program that says nothing is known to be out of reach, and what is said."""
+    assert callable(cut)
+    channel = host.open(["sleep", "600"])
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(host.run, ["sleep", "600"], timeout_s=600)
+        time.sleep(0.3)
+        started = time.monotonic()
+        cut()
+        with pytest.raises(HostLost) as caught:
+            channel.receive(30)
+        took = time.monotonic() - started
+        with pytest.raises(HostLost):
+            run.result(1)
+    with pytest.raises(HostLost):
+        host.run(["true"], timeout_s=30)
+    channel.close()
+    return took, str(caught.value)
+
+
+def test_a_cut_link_is_noticed_and_taken_up_again(host: SSHHost, there: LabHost) -> None:
+    took, said = lost_after(host, lambda: there.link(False))
+    assert took < 12
+    # Which of the two comes first is the kernel's business.
+    assert said.endswith(("the connection is lost: no answer for 8 s", "the connection is lost: No route to host"))
+    with pytest.raises(HostError, match=r"no answer within 10 s|No route to host"):
+        host.reconnect()
+    there.link(True)
+    host.reconnect()
+    assert host.run(["true"], timeout_s=30).code == 0
+
+
+def test_a_frozen_host_is_noticed_and_taken_up_again(host: SSHHost, there: LabHost) -> None:
+    took, said = lost_after(host, there.freeze)
+    assert took < 12
+    assert said.endswith("the connection is lost: no answer for 8 s")
+    with pytest.raises(HostError, match="it takes the connection and says nothing for 10 s"):
+        host.reconnect()
+    there.thaw()
+    host.reconnect()
+    assert host.run(["true"], timeout_s=30).code == 0
+
+
+def test_a_host_without_power_is_noticed_and_taken_up_again(host: SSHHost, there: LabHost) -> None:
+    took, _ = lost_after(host, there.power_off)
+    assert took < 12
+    there.boot()
+    host.reconnect()
+    assert host.run(["true"], timeout_s=30).code == 0
+
+
+def test_a_slow_link_is_not_lost(host: SSHHost, there: LabHost, tmp_path: Path) -> None:
+    there.delay(300)
+    try:
+        time.sleep(1)
+        assert host.run(["sleep", "5"], timeout_s=30).code == 0
+    finally:
+        there.delay(0)
+
+
+# A socket of there, here
+
+SERVER = """
+import os, socket, sys, threading
+path = sys.argv[1]
+server = socket.socket(socket.AF_UNIX); server.bind(path); server.listen()
+def serve(one):
+    data = b"".join(iter(lambda: one.recv(65536), b""))
+    one.sendall(data[::-1]); one.close()
+while True: threading.Thread(target=serve, args=(server.accept()[0],)).start()
+"""
+
+
+def ask(path: str, data: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(30)
+        asking.connect(path)
+        asking.sendall(data)
+        asking.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: asking.recv(65536), b""))
+
+
+def test_a_socket_there_is_reached_here(host: SSHHost, there: LabHost) -> None:
+    there.start([host.python, "-c", SERVER, "/run/test.sock"])
+    while not (there.root / "run/test.sock").exists():
+        time.sleep(0.02)
+    path = host.forward("/run/test.sock")
+    assert path == host.forward("/run/test.sock")
+    assert Path(path).parent.stat().st_mode & 0o777 == 0o700
+    big = random.Random(3).randbytes(1_000_000)
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(lambda n: ask(path, big[n:]), range(12))) == [big[n:][::-1] for n in range(12)]
+    # A client that hangs up in the middle leaves nothing there.
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(path)
+        asking.sendall(b"x")
+        time.sleep(0.5)
+    assert gone(there, "stdin.readline")
+    there.kill_sshd_sessions()
+    assert ask(path, b"abc") == b""
+    host.reconnect()
+    assert ask(path, b"abc") == b"cba"
+    host.close()
+    assert not Path(path).parent.exists()
+
+
+def test_a_socket_that_is_not_there_or_not_for_us_is_told_at_once(host: SSHHost, lab: Lab, there: LabHost) -> None:
+    with pytest.raises(HostError, match=r"cannot reach the socket /no/such\.sock: No such file or directory"):
+        host.forward("/no/such.sock")
+    there.add_user("bench")
+    there.start([host.python, "-c", SERVER, "/run/own.sock"])
+    while not (there.root / "run/own.sock").exists():
+        time.sleep(0.02)
+    there.run(["chmod", "600", "/run/own.sock"])
+    (other,) = ssh_hosts(replace(conf_of(lab, [there]), user="bench"))
+    with pytest.raises(HostError, match=r"cannot reach the socket /run/own\.sock: Permission denied"):
+        other.forward("/run/own.sock")
+    other.close()
