@@ -100,11 +100,7 @@ class Lab:
         folder.mkdir(exist_ok=True)
         with (folder / "complaint").open("wb") as complaint:
             self.agent = subprocess.Popen(
-                [
-                    python,
-                    "-c",
-                    f"{patch}; import sys; from flagperf_driver.node import agent; sys.exit(agent.main([]))",
-                ],
+                [python, "-c", main],
                 env=self.env,
                 cwd=folder,
                 stdin=subprocess.PIPE,
