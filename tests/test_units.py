@@ -18,7 +18,7 @@ from pytest_flagperf.results.units import compared, count, quantity
         (12.34, "s", "12.3 s"), (59.99, "s", "60 s"), (200, "s", "3 min 20 s"), (3725, "s", "1 h 2 min"),
         (100000, "s", "1 d 3 h"), (0.0123, "s", "12.3 ms"), (0.0000123, "s", "12.3 us"), (0, "s", "0 s"),
         (-5, "s", "-5 s"), (300 * 2**20, "bytes", "300 MiB"), (1.5 * 2**30, "bytes", "1.5 GiB"),
-        (7, "bytes", "7 bytes"),
+        (7, "bytes", "7 bytes"), (5_243_810, "B/s", "5.24 MB/s"), (12, "B/s", "12 B/s"), (3.2e9, "B/s", "3.2 GB/s"),
         (1.857, "x", "1.86x"), (0, "", "0"), (2.30258, "", "2.303"), (1e-9, "", "1e-09"), (1e20, "", "1e+20"),
         (None, "s", "missing"), (math.nan, "s", "NaN"),
         (math.inf, "x", "infinity"), (-math.inf, "", "-infinity"),

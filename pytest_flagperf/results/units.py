@@ -2,17 +2,18 @@
 
 A value's unit is a word of its record. ``fraction`` is a quality metric, said as it is declared (``0.755``);
 ``share`` is a part of a whole (MFU, efficiency, waiting), kept between 0 and 1 and said in per cent
-(``75.5 %``); ``s`` is a time, ``bytes`` a size, ``x`` a factor; anything else follows the number as it is.
+(``75.5 %``); ``s`` is a time, ``bytes`` a size, ``B/s`` a rate of them, ``x`` a factor; anything else follows the number as it is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 DIGITS = 4
 _MOST_DIGITS = 12
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+_RATES = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")  # of networks and disks, which are counted in tens
 
 
 def quantity(value: float | None, unit: str = "", digits: int = DIGITS) -> str:
@@ -89,10 +90,18 @@ def _long_time(seconds: int) -> str:
 
 
 def _bytes(value: float, digits: int) -> str:
+    return _scaled(value, 1024, _SIZES, digits)
+
+
+def _rate(value: float, digits: int) -> str:
+    return _scaled(value, 1000, _RATES, digits)
+
+
+def _scaled(value: float, step: int, units: Sequence[str], digits: int) -> str:
     power = 0
-    while abs(value) >= 1024 and power < len(_SIZES) - 1:
-        value, power = value / 1024, power + 1
-    return f"{plain(value, digits - 1)} {_SIZES[power]}"
+    while abs(value) >= step and power < len(units) - 1:
+        value, power = value / step, power + 1
+    return f"{plain(value, digits - 1)} {units[power]}"
 
 
 _SAYERS: Mapping[str, Callable[[float, int], str]] = {
@@ -101,4 +110,5 @@ _SAYERS: Mapping[str, Callable[[float, int], str]] = {
     "x": _factor,
     "s": _seconds,
     "bytes": _bytes,
+    "B/s": _rate,
 }

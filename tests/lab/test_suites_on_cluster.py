@@ -1,0 +1,86 @@
+"""The shipped suites on hosts of the lab: two of them train one model over SSH, in containers and in environments."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.lab.lab import Lab, LabHost
+from tests.lab.runs import assert_nothing_left
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Bench:
+    """The repo's suites in a tree whose settings name two hosts."""
+
+    root: Path
+    lab: Lab
+    hosts: list[LabHost]
+
+    def run(self, *arguments: str, **settings: Any) -> Path:
+        """A run that ends well; its directory."""
+        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in settings.items()]
+        (self.root / "flagperf.toml").write_text("".join(lines) + self.lab.ssh_settings(self.hosts).toml())
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", "--nodes=2x1", *arguments]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return sorted(self.root.glob("reports/run*"))[-1]
+
+
+@pytest.fixture
+def bench(lab: Lab, repo: Path, tmp_path: Path) -> Bench:
+    for name in ("suites", "vendors"):
+        (tmp_path / name).symlink_to(repo / name)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return Bench(tmp_path, lab, lab.hosts(2))
+
+
+def test_containers_on_two_hosts_train_resnet50(bench: Bench, torch_python: str) -> None:
+    for host in bench.hosts:
+        host.docker()
+        bench.lab.image(host, Path(torch_python).parent)
+    options = [" ".join(bench.lab.container_options(torch_python))]
+    run = bench.run("-kresnet50 and converges", runtime="docker", image="flagperf-lab:python", container_opt=options)
+    assert_both_took_part(run, "resnet50:pytorch:CPU:2:1:1", "docker")
+    assert_nothing_left(bench.hosts)
+
+
+def test_environments_on_two_hosts_train_bert(bench: Bench, torch_python: str) -> None:
+    run = bench.run("-kbert and converges", runtime="venv")
+    assert_both_took_part(run, "bert:pytorch:CPU:2:1:1", "venv")
+    assert_nothing_left(bench.hosts)
+
+
+def assert_both_took_part(run: Path, case: str, runtime: str) -> None:
+    """In what was measured, and in each report."""
+    (results,) = json.loads((run / "results.json").read_text())["cases"]
+    assert (results["case"], results["converged"]) == (case, 1)
+    (round_,) = run.glob("*/round1")
+    for rank, host in enumerate(("h1", "h2")):
+        folder = round_ / f"{host}_noderank{rank}"
+        assert '"FINISHED"' in (folder / f"rank{rank}.out.log").read_text()
+        assert len((folder / "host.series.csv").read_text().splitlines()) > 3
+    said = {
+        name.partition("environment.")[2]: value
+        for name, value in properties(run / "junit.xml").items()
+        if "environment." in name
+    }
+    assert (said["hosts"], said["runtime"], said["world size"]) == ("h1, h2", runtime, "2")
+    page = (run / "report.html").read_text()
+    for shown in ("h1_noderank0/rank0.out.log", "h2_noderank1/rank1.out.log", "Hosts and devices meanwhile"):
+        assert shown in page
+
+
+def properties(file: Path) -> Mapping[str, str]:
+    """Of all tests of a JUnit report."""
+    return {each.attrib["name"]: each.attrib["value"] for each in ElementTree.parse(file).iter("property")}
