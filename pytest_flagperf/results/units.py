@@ -2,7 +2,8 @@
 
 A value's unit is a word of its record. ``fraction`` is a quality metric, said as it is declared (``0.755``);
 ``share`` is a part of a whole (MFU, efficiency, waiting), kept between 0 and 1 and said in per cent
-(``75.5 %``); ``s`` is a time, ``bytes`` a size, ``B/s`` a rate of them, ``x`` a factor; anything else follows the number as it is.
+(``75.5 %``); ``s`` is a time, ``bytes`` a size, ``B/s`` a rate of them, ``x`` a factor; anything else
+follows the number as it is.
 """
 
 from __future__ import annotations
