@@ -268,3 +268,21 @@ def test_a_killed_agents_container_is_gone(there: LabHost, contained: Any) -> No
     round_.wait_for("started")
     there.run(["kill", "-9", str(pid)])
     round_.wait_until_nothing_is_left(15)
+
+
+def test_a_host_that_was_frozen_goes_on_where_it_was(there: LabHost, begin: Any) -> None:
+    round_ = begin()
+    round_.start(STEPS)
+    while len(round_.steps) < 50:
+        round_.next()
+    there.freeze()
+    try:
+        round_.listen_until_lost(30)
+    finally:
+        there.thaw()
+    round_.reattach()
+    round_.wait_for("over")
+    assert round_.steps == list(range(1500))
+    assert round_.of("fault") == []
+    round_.leave()
+    round_.wait_until_nothing_is_left(5)

@@ -112,7 +112,7 @@ def _unpack(root: Path, text: str) -> None:
 
 def _line() -> bytes:
     """One line of stdin, and no byte of what comes after it."""
-    pieces: "list[bytes]" = []
+    pieces: list[bytes] = []
     while not pieces or not pieces[-1].endswith(b"\n"):
         pieces.append(os.read(0, 1 << 20))  # the harness sends nothing else until it is answered
         if not pieces[-1]:
