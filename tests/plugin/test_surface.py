@@ -114,7 +114,10 @@ def test_a_named_case_that_cannot_run_is_an_error_before_anything_starts(toy: To
         (["--set=learning_rat=1"], "*learning_rat*did you mean*learning_rate*"),
         (["--set=learning_rate=fast"], "*learning_rate*fast*"),
         (["--repeat=0"], "*repeat*at least one*"),
-        (["--runtime=docker"], "*docker*venv*"),
+        (["--runtime=docker"], "*no container image*images/plain/Dockerfile*--image*"),
+        (["--runtime=docker", "--image=x", "--container-opt=--gpu all"], "*--gpu*--gpus*"),
+        (["--sample=0"], "*sample*0.01*"),
+        (["--hosts=a,,b:x"], "*--hosts*b:x*"),
         (["--nodes=2x1"], "*2 hosts*"),
     ],
 )
@@ -157,12 +160,12 @@ def test_the_originals_test_conf_is_taken_as_it_is(toy: Toy) -> None:
     data = toy.root / "data"
     data.mkdir()
     (toy.root / "test_conf.py").write_text(
-        "VENDOR = 'acme'\nACCE_CONTAINER_OPT = ' --gpus all'\nSHM_SIZE = '32G'\nCLEAR_CACHES = True\n"
+        "VENDOR = 'acme'\nACCE_CONTAINER_OPT = ' --gpus all'\nSHM_SIZE = '32G'\nCLEAR_CACHES = False\nFLAGPERF_PATH = '/opt'\n"
         f"CASES = {{'alpha:plain:X1:1:2:1': '{data}'}}\n"
     )
     result = toy.run("suites", "--test-conf=test_conf.py", "-k", "converges")
     result.assert_outcomes(passed=1, deselected=2)
-    result.stdout.fnmatch_lines(["*ACCE_CONTAINER_OPT*"])
+    result.stdout.fnmatch_lines(["*FLAGPERF_PATH has no effect*"])
 
 
 def test_a_framework_version_that_picks_nothing_is_told(toy: Toy) -> None:
