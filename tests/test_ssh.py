@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -349,7 +350,7 @@ def test_a_channels_end_is_told_from_its_loss(host: SSHHost, there: LabHost) -> 
     with pytest.raises(HostLost):
         channel.send({})
     assert channel.close() is None
-    assert running(there, "sleep 3333")
+    assert comes(there, "sleep 3333")
     host.reconnect()
     host.kill(channel.pid)
     assert gone(there, "sleep 3333")
@@ -507,7 +508,11 @@ def ask(path: str, data: bytes) -> bytes:
 
 def test_a_socket_there_is_reached_here(host: SSHHost, there: LabHost) -> None:
     serve(there, "/run/test.sock")
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    dead = Path(tempfile.mkdtemp(prefix=f"flagperf-tunnel-{killed.pid}-"))
     path = host.forward("/run/test.sock")
+    assert not dead.exists()
     assert path == host.forward("/run/test.sock")
     assert Path(path).parent.stat().st_mode & 0o777 == 0o700
     big = random.Random(3).randbytes(1_000_000)

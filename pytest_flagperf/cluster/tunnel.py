@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import select
 import shutil
 import socket
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +20,7 @@ from . import HostError
 Bridge: TypeAlias = tuple[Any, Callable[[], None]]
 
 _CHUNK = 1 << 16
+_PREFIX = "flagperf-tunnel-"
 
 
 class Tunnel:
@@ -27,8 +30,11 @@ class Tunnel:
         # The first channel is made now: where there is nothing to reach, that is said at once.
         self._first: Bridge | None = bridge()
         self._bridge = bridge
-        self._folder = tempfile.mkdtemp(prefix="flagperf-")
-        self.path = str(Path(self._folder, "socket"))
+        _remove_dead()
+        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        # Also when the harness ends without closing its hosts.
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.path = str(Path(folder, "socket"))
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -50,7 +56,7 @@ class Tunnel:
         self._listener.close()
         if self._first is not None:
             self._first[1]()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove()
 
     def _accept(self) -> None:
         while True:
@@ -82,6 +88,17 @@ class Tunnel:
         with self._lock:
             self._open.discard(here)
         here.close()
+
+
+def _remove_dead() -> None:
+    """Take away what a harness of ours left that was killed: its number stands in the name."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        with suppress(OSError, ValueError):
+            if folder.stat().st_uid == os.getuid():
+                try:
+                    os.kill(int(folder.name.split("-")[2]), 0)
+                except ProcessLookupError:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _pass(here: socket.socket, channel: Any) -> None:
