@@ -19,7 +19,7 @@ from typing import Any
 from . import original
 from .catalog import REFERENCE, Catalog, Vendor
 from .cluster import Host
-from .cluster.conf import ClusterConf, read_cluster
+from .cluster.conf import ClusterConf, read_cluster, split_hosts
 from .config import Value
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan
@@ -158,6 +158,7 @@ class Run:
         ]
         if self.settings.resume:
             lines.append(f"  going on with {_relative(self.directory)}")
+        lines += self.venue.header()
         return lines + [f"  note: {note}" for note in self.selection.notes]
 
     def chosen(self, nodeids: Iterable[str]) -> list[Selected]:
@@ -422,8 +423,7 @@ def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
     elif settings.cluster is not None:
         conf = read_cluster(settings.cluster.table, settings.cluster.file)
     if settings.hosts:
-        named = tuple(filter(None, (word.strip() for word in settings.hosts.split(","))))
-        conf = replace(conf or ClusterConf(), hosts=named, source=settings.told("hosts"))
+        conf = replace(conf or ClusterConf(), hosts=split_hosts(settings.hosts), source=settings.told("hosts"))
     return conf
 
 

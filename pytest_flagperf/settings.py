@@ -249,7 +249,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         path, table = found
         table = dict(table)
         if "cluster" in table:
-            cluster = _cluster(table.pop("cluster"), path, problems)
+            cluster = _cluster(table, path, problems)
         if "roots" in table:
             roots = _roots(table.pop("roots"), path, problems)
         _take(values, sources, _located(_checked(table, path, problems), path.parent), str(path))
@@ -316,9 +316,12 @@ def _roots(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
     return roots
 
 
-def _cluster(given: object, path: Path, problems: list[str]) -> ClusterTable | None:
+def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> ClusterTable | None:
+    """The table [cluster], taken out; who starts the ranks may stand in it, and is the option all the same."""
+    given = table.pop("cluster")
     if isinstance(given, dict):
-        return ClusterTable(given, path)
+        table |= {"launcher": given["launcher"]} if "launcher" in given else {}
+        return ClusterTable({name: value for name, value in given.items() if name != "launcher"}, path)
     problems.append(f"{path}: cluster = {given!r}: a table is wanted, [cluster]")
     return None
 

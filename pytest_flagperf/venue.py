@@ -26,6 +26,8 @@ from .round import Crew, Needs, Wishes, fetch, follow_round, muster, run_round, 
 from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_options, runtimes
 from .settings import Settings
 
+_SHOWN = 8
+
 
 class Venue:
     """Connects to a host when it is first needed."""
@@ -47,6 +49,17 @@ class Venue:
     def is_cluster(self) -> bool:
         """Whether hosts were named; else it is this machine."""
         return self._cluster is not None
+
+    def header(self) -> list[str]:
+        """Which hosts were named, and what of that has no effect."""
+        if self._cluster is None:
+            return []
+        names = [address.name for address in self._cluster.addresses()]
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return [
+            f"  hosts: {', '.join(names[:_SHOWN])}{more}, over SSH ({self._cluster.source})",
+            *(f"  note: {note}" for note in self._cluster.without_effect),
+        ]
 
     @property
     def hosts(self) -> tuple[Host, ...]:

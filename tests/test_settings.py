@@ -154,3 +154,19 @@ def test_other_projects_files_are_not_read_whatever_is_in_them(tmp_path: Path) -
     assert tree_root(tmp_path, {}) is None
     (tmp_path / "pyproject.toml").write_text('dependencies = ["pytest-flagperf"]\n')
     assert tree_root(tmp_path, {}) is None
+
+
+def test_a_cluster_stands_in_a_table_of_its_own_and_may_say_who_starts_the_ranks(tmp_path: Path) -> None:
+    (tmp_path / "flagperf.toml").write_text('[cluster]\nhosts = ["h1"]\nlauncher = "torchrun"\n')
+    settings = read_settings({}, tmp_path)
+    assert settings.launcher == "torchrun"
+    assert settings.cluster is not None
+    assert (settings.cluster.table, settings.cluster.file) == ({"hosts": ["h1"]}, tmp_path / "flagperf.toml")
+    assert read_settings({"launcher": "env"}, tmp_path).launcher == "env"
+
+
+@pytest.mark.parametrize("said", ["sample = 0.001", "sample = nan", "lease-time = -1", "cluster = 3"])
+def test_numbers_that_make_no_sense_are_named(tmp_path: Path, said: str) -> None:
+    (tmp_path / "flagperf.toml").write_text(f"{said}\n")
+    with pytest.raises(SettingsError, match=said.split(" = ", maxsplit=1)[0]):
+        read_settings({}, tmp_path)

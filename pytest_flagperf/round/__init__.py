@@ -387,6 +387,9 @@ def _take(agent: Agent, message: Message, tracker: Tracker, audience: Audience) 
             audience.show(message["rank"], line)
     elif kind == "exit":
         agent.exits[message["rank"]] = message
+    elif kind == "beat":
+        for slow, ratio in message["slow"].items():
+            agent.slow[slow] = max(ratio, agent.slow.get(slow, 0.0))
     elif kind == "warning":
         agent.warnings.append(f"{agent.name}: {message['sentence']}")
     elif kind == "fault":
@@ -483,7 +486,12 @@ def _host_ends(crew: Crew) -> tuple[Message, ...]:
 
 
 def _warnings(crew: Crew) -> tuple[str, ...]:
-    return tuple(line for agent in crew.agents for line in agent.warnings)
+    slow = (
+        f"rank {rank} on {agent.name} was slow: {ratio:.2g} times as long for a step as the median of the host's ranks"
+        for agent in crew.agents
+        for rank, ratio in agent.slow.items()
+    )
+    return (*(line for agent in crew.agents for line in agent.warnings), *slow)
 
 
 def write_json(path: Path, body: Mapping[str, Any]) -> None:

@@ -53,6 +53,7 @@ class Agent:
     finished: set[int] = field(default_factory=set)
     failed: dict[int, Message] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    slow: dict[str, float] = field(default_factory=dict)  # ranks that fell behind the host's others, and how far
     over: bool = False  # its ranks have ended, its devices are free
     gone: str | None = None  # why nothing more will come
     lost: str | None = None  # why it cannot be reached at the moment
