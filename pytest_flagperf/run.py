@@ -35,7 +35,7 @@ from .resume import move_aside, recalled, remember, set_aside
 from .runtime import Interpreter, runtimes
 from .selection import Selected, Selection, case_in, lane, select
 from .settings import COMMAND_LINE, Settings, read_settings
-from .venue import Venue
+from .venue import Venue, is_owed
 
 # What the one that began a parallel run found out about the hosts.
 _LEFT_OUT = "left_out.json"
@@ -369,7 +369,7 @@ class Run:
 
     def _fetch_missing(self) -> None:
         """Logs that a host could not hand out at its round's end may be had now."""
-        lacking = [path.parent for path in sorted(self.directory.glob("*/round*/round.json")) if _lacks(path)]
+        lacking = [path.parent for path in sorted(self.directory.glob("*/*/round.json")) if is_owed(path.parent)]
         if lacking:
             self.notes += self.venue.fetch_missing(lacking)
             for directory in lacking:
@@ -415,6 +415,7 @@ class Run:
         if page is not None and (page.parent / "assets").is_dir():
             shutil.copytree(page.parent / "assets", self.directory / "assets", dirs_exist_ok=True)
 
+
 def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
     """The hosts that were asked for; None: this machine."""
     conf = None
@@ -457,11 +458,6 @@ def _remove_if_empty_handed(directory: Path) -> None:
     small = {"report.html", "junit.xml", ASKED, _LEFT_OUT}
     if directory.is_dir() and {path.name for path in directory.iterdir()} <= small:
         shutil.rmtree(directory)
-
-
-def _lacks(end: Path) -> bool:
-    """Whether logs of a round are still on a host."""
-    return bool(jsons.read(end).get("missing"))
 
 
 def _cases(cases: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from .plan import Plan
 from .preflight import Data, Finding, Wants
 from .problems import Problems
 from .report.live import Live
-from .round import Crew, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
+from .round import Crew, Gone, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
 from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_options, runtimes
 from .settings import Settings
 
@@ -37,6 +37,7 @@ class Venue:
         self._catalog = catalog
         self._cluster = cluster
         self._codes: dict[tuple[str, str], Code] = {}
+        self._owed: list[Path] = []  # rounds whose logs are not all here
         self._unfit: dict[str, set[int]] = {}
         # Of two runs that begin in the same second on two machines, each has its own folders on the hosts.
         self._mark = secrets.token_hex(4)
@@ -228,11 +229,12 @@ class Venue:
     def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
         """A round on hosts and devices that are free; its directory says how it ended."""
         needs = self._needs(plan, vendor, directory)
+        self._settle_with_the_lost(watch)
         try:
             with Crew(watch.note) as crew:
                 muster(self.fleet, self.code(plan, vendor), needs, crew, lambda who: watch.note(_waits(plan, who)))
                 hosts = [agent.host for agent in crew.agents]
-                run_round(
+                end = run_round(
                     plan,
                     number,
                     directory,
@@ -241,6 +243,7 @@ class Venue:
                     listener=watch.progress,
                     wishes=self._wishes(plan, vendor, directory, watch),
                 )
+            self._owed += [directory] if end.missing else []
         except (HostError, lease.LeaseError, OSError) as error:
             raise Problems([f"case {plan.case}: {error}"]) from error
         finally:
@@ -272,26 +275,45 @@ class Venue:
             end = json.loads((directory / "round.json").read_text("utf-8"))
             still = []
             for missing in end.get("missing", ()):
-                why = dead.get(missing["host"]) or self._fetch(directory, missing)
-                if why:
-                    dead[missing["host"]] = why
-                    still.append({**missing, "why": why})
-                how = f"are missing here: {why}" if why else "came late, and are here"
-                told.append(f"{directory.parent.name} {directory.name}: the logs of {missing['host']} {how}")
+                name = missing["host"]
+                if missing.get("gone"):
+                    still.append(missing)
+                    continue
+                try:
+                    if name in dead:
+                        raise HostError(dead[name])
+                    self._fetch(directory, missing)
+                    how = "came late, and are here"
+                except Gone as error:
+                    how = f"are gone: {error}"
+                    still.append({**missing, "why": str(error), "gone": True})
+                except (HostError, OSError) as error:
+                    dead[name] = str(error)
+                    how = f"are missing here: {error}"
+                    still.append({**missing, "why": str(error)})
+                told.append(f"{directory.parent.name} {directory.name}: the logs of {name} {how}")
             write_json(directory / "round.json", {**end, "missing": still})
         return told
 
-    def _fetch(self, directory: Path, missing: Mapping[str, Any]) -> str | None:
-        """Why the logs cannot be had; None when they are here."""
+    def _fetch(self, directory: Path, missing: Mapping[str, Any]) -> None:
+        """Bring them here; a host that does not answer is not asked to run anything."""
         host = next((host for host in self.hosts if host.name == missing["host"]), None)
         if host is None:
-            return "it is none of the hosts of this run"
+            raise HostError("it is none of the hosts of this run")
         try:
             host.reconnect()
-            fetch(host, pack({}), missing["log_dir"], directory / f"{host.name}_noderank{missing['noderank']}")
-        except (HostError, OSError) as error:
-            return str(error)
-        return None
+        except HostError as error:
+            self.fleet.lost(host, str(error))
+            raise
+        self.fleet.found(host)
+        fetch(host, pack({}), missing["log_dir"], directory / f"{host.name}_noderank{missing['noderank']}")
+
+    def _settle_with_the_lost(self, watch: Live) -> None:
+        """A host that was lost may be back, and may still run a round that is over here: it is ended, its logs come."""
+        owed, self._owed = self._owed, []
+        for line in self.fetch_missing(owed):
+            watch.note(line)
+        self._owed = [directory for directory in owed if is_owed(directory)]
 
     def _needs(self, plan: Plan, vendor: Vendor, directory: Path) -> Needs:
         chip = vendor.chips.get(plan.case.hardware)
@@ -321,6 +343,12 @@ class Venue:
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
             show=watch.log if watch.follow else None,
         )
+
+
+def is_owed(directory: Path) -> bool:
+    """Whether a host still has logs of this round that are not here."""
+    end = json.loads((directory / "round.json").read_text("utf-8"))
+    return any(not missing.get("gone") for missing in end.get("missing", ()))
 
 
 def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:

@@ -256,7 +256,8 @@ def _warnings(plan: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[str, ...
     told += [str(warning) for warning in end.get("warnings") or ()]
     told += [f"still running after the end, and ended: {line}" for line in end.get("swept") or ()]
     for item in end.get("missing") or ():
-        told.append("the logs of {host} are missing, they are there in {log_dir}: {why}".format(**item))
+        how = "gone" if item.get("gone") else "missing, they are there in {log_dir}".format(**item)
+        told.append(f"the logs of {item.get('host')} are {how}: {item.get('why')}")
     return tuple(told)
 
 

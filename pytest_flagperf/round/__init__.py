@@ -17,13 +17,13 @@ from pytest_flagperf.cluster.deploy import module_argv, sweep
 from pytest_flagperf.launch import RankProcess, Site, World, launchers, threads_per_rank
 from pytest_flagperf.runtime import Interpreter, Mount
 
-from .collect import Missing, collect, fetch
+from .collect import Gone, Missing, collect, fetch
 from .crew import GRACE_S, Agent, Crew, take_up
 from .muster import MODULE, Needs, muster
 from .progress import Bounds, Progress, Tracker
 
 __all__ = [
-    "MODULE", "Crew", "Fault", "Listener", "Missing", "Needs", "Progress", "RoundEnd", "Wishes",
+    "MODULE", "Crew", "Fault", "Gone", "Listener", "Missing", "Needs", "Progress", "RoundEnd", "Wishes",
     "fetch", "follow_round", "muster", "run_round", "take_up", "write_json",
 ]  # fmt: skip
 
@@ -465,10 +465,12 @@ def _sweep(agents: Sequence[Agent]) -> tuple[str, ...]:
 
 
 def _swept(agent: Agent) -> Iterator[str]:
+    if agent.lost:
+        return  # out of reach; the agent there ends its ranks when its lease is over, or before, when it is asked again
     try:
         yield from sweep(agent.host, agent.log_dir)
     except HostError as error:
-        yield f"{agent.name} could not be searched: {error}"
+        agent.warnings.append(f"{agent.name} could not be searched for what is left of the round: {error}")
 
 
 def _host_ends(crew: Crew) -> tuple[Message, ...]:

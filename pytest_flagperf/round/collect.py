@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import tarfile
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -16,9 +17,18 @@ from typing import IO, Any
 from pytest_flagperf.cluster import Channel, Host, HostError, Message
 from pytest_flagperf.cluster.deploy import Code, attach, open_module
 
-from .crew import ANSWER_S, Agent
+from .crew import ANSWER_S, GRACE_S, MARGIN_S, Agent
 
 _IN_MEMORY = 1 << 26
+_AGAIN_S = 0.3
+
+
+class Refused(HostError):
+    """An agent does not do what it is asked."""
+
+
+class Gone(HostError):
+    """Nothing is left of a round's logs on its host."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +63,16 @@ def _collect_one(agent: Agent) -> Missing | None:
 
 
 def fetch(host: Host, code: Code, log_dir: str, folder: Path) -> None:
-    """What a dead host still had: from the agent that waits there, else by a new one; the host keeps nothing."""
+    """What a lost host still had: from the agent that waits there, else by a new one; the host keeps nothing."""
     channel = _somebody(host, code, log_dir)
     try:
 
         def ask(offset: int) -> Message:
-            channel.send({"op": "collect", "offset": offset})
-            return _next(channel, host, "chunk")
+            chunk = _chunk(channel, host, offset)
+            if not chunk["files"]:
+                channel.send({"op": "leave", "remove": True})
+                raise Gone(f"{host.name}: nothing is left in {log_dir}: the host was restarted, or somebody removed it")
+            return chunk
 
         with _archive(ask) as archive:
             _unpack(archive, folder)
@@ -75,6 +88,8 @@ def _somebody(host: Host, code: Code, log_dir: str) -> Channel:
     try:
         channel.send({"op": "attach", "after": 0})
         _next(channel, host, "attached")
+        # The round is over here; an agent that could not be told so may still run its ranks.
+        channel.send({"op": "stop", "reason": "the round is over"})
         return channel
     except HostError:
         channel.close(0.0)
@@ -88,10 +103,25 @@ def _somebody(host: Host, code: Code, log_dir: str) -> Channel:
     return channel
 
 
+def _chunk(channel: Channel, host: Host, offset: int) -> Message:
+    """There are none before the ranks have ended, which may take its time."""
+    deadline = time.monotonic() + GRACE_S + MARGIN_S
+    while True:
+        channel.send({"op": "collect", "offset": offset})
+        try:
+            return _next(channel, host, "chunk")
+        except Refused:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_AGAIN_S)
+
+
 def _next(channel: Channel, host: Host, kind: str) -> Message:
     while (message := _receive(channel, host)) is not None:
         if message["type"] == kind:
             return message
+        if message["type"] == "error":
+            raise Refused(f"{host.name}: its agent refuses: {message['sentence']}")
     raise HostError(f"{host.name}: {channel.complaint().strip() or f'the agent said no {kind}'}")
 
 

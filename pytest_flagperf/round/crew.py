@@ -221,17 +221,21 @@ class Crew:
         while not self._closing and time.monotonic() < self._patience(deadline):
             try:
                 agent.host.reconnect()
+            except HostError as error:
+                why = str(error)
+                time.sleep(_AGAIN_S)
+                continue
+            try:
                 agent.channel = _attached(agent.host, agent.log_dir, agent.seq)
             except HostLost as error:
                 why = str(error)
             except HostError as error:
-                agent.gone = f"{error}"
+                agent.gone, agent.lost = f"{agent.lost}; when the host was back, {error}", None
                 return False
             else:
                 agent.lost = None
                 self._say(agent, "back", f"{agent.name} is back")
                 return True
-            time.sleep(_AGAIN_S)
         agent.gone = why
         return False
 
@@ -253,7 +257,7 @@ def _attached(host: Host, log_dir: str, after: int) -> Channel:
         first = channel.receive(ANSWER_S)
         if first is None or first.get("type") != "attached":
             said = channel.complaint().strip() or f"it answered {first}"
-            raise HostError(f"its agent is not there any more: {said}")
+            raise HostError(f"no agent was there: the host was restarted, or the agent killed: {said}")
     except TimeoutError as error:
         channel.close(0.0)
         raise HostLost(f"{host.name}: its agent does not answer") from error

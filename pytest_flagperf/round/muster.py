@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import lease
-from pytest_flagperf.cluster import Host, HostError
+from pytest_flagperf.cluster import Channel, Host, HostError, HostLost
 from pytest_flagperf.cluster.deploy import Code, open_module
 from pytest_flagperf.cluster.fleet import Fleet, each
 
@@ -101,7 +101,7 @@ def _agents_on(fleet: Fleet, chosen: Sequence[Host], code: Code, needs: Needs, c
 def _open(fleet: Fleet, host: Host, code: Code, needs: Needs, crew: Crew) -> Agent:
     noderank = fleet.hosts.index(host)
     lease_s = needs.lease_here_s if host.here else needs.lease_s
-    agent = Agent(host, noderank, needs.directory.absolute(), open_module(host, code, MODULE), lease_s)
+    agent = Agent(host, noderank, needs.directory.absolute(), _opened(host, code), lease_s)
     crew.join(agent)
     try:
         hello = agent.ask(_hello(agent, needs), "hello")
@@ -112,6 +112,15 @@ def _open(fleet: Fleet, host: Host, code: Code, needs: Needs, crew: Crew) -> Age
         crew.part_with(agent)
         raise
     return agent
+
+
+def _opened(host: Host, code: Code) -> Channel:
+    """A connection that ended while nobody used it is no fault."""
+    try:
+        return open_module(host, code, MODULE)
+    except HostLost:
+        host.reconnect()
+        return open_module(host, code, MODULE)
 
 
 def _hello(agent: Agent, needs: Needs) -> dict[str, Any]:
