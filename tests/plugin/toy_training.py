@@ -66,6 +66,10 @@ def fault(kind, rank, step):
         time.sleep(600)
     if kind == "exit":
         sys.exit(7)
+    if kind == "oom":
+        taken = []
+        while True:
+            taken.append(b"x" * (8 << 20))
 
 
 driver.run(main)

@@ -1,0 +1,277 @@
+"""Ranks that fail on hosts, and containers and engines that do: what a user is told, and that nothing stays."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from tests.lab.lab import PYTHON, LabHost
+from tests.lab.runs import ClusterToy, assert_nothing_left
+from tests.python_image import python_files
+
+_SLOW = "--set=step_s=0.15"
+_HANGS = "--set=hang_timeout_s=1.0"
+
+
+def failed(cluster: ClusterToy, *arguments: str) -> str:
+    """What the user saw of a run that failed; the same is in JUnit, and nothing is left."""
+    code, said = cluster.run("-k", "converges", *arguments)
+    assert code == 1, said
+    assert_nothing_left(cluster.hosts)
+    return said
+
+
+def refused(cluster: ClusterToy, *arguments: str) -> str:
+    """What the user saw of a run that did not start."""
+    code, said = cluster.run("-k", "converges", *arguments)
+    assert code == pytest.ExitCode.USAGE_ERROR, said
+    assert not list(cluster.root.glob("reports/run*/*/round*"))
+    assert_nothing_left(cluster.hosts)
+    return said
+
+
+def in_junit(cluster: ClusterToy) -> str:
+    tree = ET.parse(cluster.toy.runs[-1] / "junit.xml")
+    return "\n".join(f"{failure.get('message')}\n{failure.text}" for failure in tree.iter("failure"))
+
+
+def agent_log(host: LabHost) -> str:
+    """What the agent of the only round on a host has written down."""
+    (log,) = host.root.glob("tmp/pytest-flagperf-*/rounds/*/start_plain_task.log")
+    return log.read_text()
+
+
+def only_container(host: LabHost) -> dict[str, str]:
+    (container,) = host.containers()
+    return container
+
+
+# -- ranks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "sentence"),
+    [
+        ("import", "crash", "rank 1 on h2 ended with exit code 1: ModuleNotFoundError: No module named 'no_such_mod"),
+        ("kill", "crash", "rank 1 on h2 was killed by SIGKILL (kill -9 by somebody)"),
+        ("exit", "crash", "rank 1 on h2 ended with exit code 7"),
+        ("hang", "hang", "rank 1 on h2 made no progress"),
+    ],
+)
+def test_a_rank_that_fails_is_named_with_its_host(cluster: ClusterToy, fault: str, kind: str, sentence: str) -> None:
+    said = failed(cluster, f"--set=fault={fault}", _HANGS)
+    assert f"round 1: {sentence}" in said
+    assert sentence in in_junit(cluster)
+    told = cluster.round_json()["fault"]
+    assert (told["kind"], told["host"], told["rank"]) == (kind, "h2", 1)
+
+
+def test_a_loss_that_is_no_number_is_a_failure_of_a_round_that_ended_well(cluster: ClusterToy) -> None:
+    said = failed(cluster, "--set=fault=nan")
+    assert "round 1: the loss was NaN at step 1" in said
+    assert "the loss was NaN" in in_junit(cluster)
+    assert cluster.round_json()["state"] == "finished"
+
+
+# -- containers -------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_fails_in_its_container_is_named(cluster: ClusterToy) -> None:
+    cluster.use_docker(nodes="2x1")
+    sentence = "rank 1 on h2 ended with exit code 7"
+    assert f"round 1: {sentence}" in failed(cluster, "--set=fault=exit")
+    assert sentence in in_junit(cluster)
+
+
+def test_a_rank_beyond_its_containers_memory_is_told_so(cluster: ClusterToy) -> None:
+    cluster.use_docker(nodes="2x1")
+    shown = " ".join(cluster.lab.container_options(PYTHON))
+    said = failed(cluster, f"--container-opt={shown}", "--container-opt=--memory 64m", "--set=fault=oom")
+    assert "round 1: rank 1 on h2 was killed by SIGKILL (the container's memory limit, 64 MiB)" in said
+    assert "the container's memory limit, 64 MiB" in in_junit(cluster)
+
+
+def test_a_container_that_is_killed_is_named(cluster: ClusterToy) -> None:
+    cluster.use_docker(nodes="2x1")
+    going = cluster.start("-k", "converges", _SLOW)
+    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
+    cluster.hosts[1].run(["docker", "kill", only_container(cluster.hosts[1])["ID"]])
+    assert going.wait() == 1, going.text
+    sentence = "the container of rank 1 on h2 was killed (exit code 137)"
+    assert f"round 1: {sentence}" in going.text
+    assert sentence in in_junit(cluster)
+    told = cluster.round_json()["fault"]
+    assert (told["kind"], told["host"], told["rank"]) == ("container", "h2", 1)
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_round_outlives_its_engine(cluster: ClusterToy) -> None:
+    """A container goes on without dockerd; only its removal has to wait until one is there again."""
+    cluster.use_docker(nodes="2x1")
+    going = cluster.start("-k", "converges", _SLOW)
+    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
+    cluster.hosts[1].kill_dockerd()
+    going.wait_for(lambda: "cannot be removed yet" in agent_log(cluster.hosts[1]), "the end of the training")
+    cluster.hosts[1].docker()
+    assert going.wait() == 0, going.text
+    why = "cannot be removed yet: nobody listens on /var/run/docker.sock: Docker is not running"
+    assert re.search(rf"warning: .* round 1: h2: container \w+ {re.escape(why)}", going.text)
+    assert "stays behind" not in going.text
+    assert_nothing_left(cluster.hosts)
+
+
+# -- engines and images -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lone(cluster: ClusterToy) -> ClusterToy:
+    """One host, with an engine; what its image is made of is the test's matter."""
+    cluster.hosts = cluster.hosts[:1]
+    cluster.hosts[0].docker()
+    cluster.settings(nodes="1x1", runtime="docker", set=["step_s=0.01"])
+    return cluster
+
+
+def dockerfile(cluster: ClusterToy, text: str) -> Path:
+    file = cluster.root / "vendors/cpu/images/plain/Dockerfile"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return file
+
+
+def test_who_may_not_use_docker_is_told_how_to(lone: ClusterToy) -> None:
+    host = lone.hosts[0]
+    host.add_user("bench")
+    said = refused(lone, f"--hosts=bench@{host.address}", "--image=flagperf-lab:base")
+    assert "docker: user bench may not use /var/run/docker.sock, which is for root and the group docker" in said
+    assert "sudo usermod -aG docker bench" in said
+
+
+def test_without_an_engine_a_host_is_refused(lone: ClusterToy) -> None:
+    lone.hosts[0].kill_dockerd()
+    said = refused(lone, "--image=flagperf-lab:base")
+    assert "h1: docker: nobody listens on /var/run/docker.sock: Docker is not running" in said
+
+
+def test_a_build_that_fails_shows_its_last_lines(lone: ClusterToy) -> None:
+    file = dockerfile(lone, "FROM flagperf-lab:base\nRUN echo no compiler here; exit 3\n")
+    said = failed(lone)
+    assert "h1: the image flagperf-cpu-plain:" in said
+    assert "  no compiler here" in said
+    assert "returned a non-zero code: 3" in said
+    assert f"mend {file}" in said
+    assert "Traceback" not in said
+
+
+def test_an_image_that_is_nowhere_is_named(lone: ClusterToy) -> None:
+    said = failed(lone, "--image=127.0.0.1:9/nobody/nothing:1")
+    assert "h1: the image 127.0.0.1:9/nobody/nothing:1 is not there and cannot be pulled" in said
+    assert "docker load" in said
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_vendor_without_a_dockerfile_is_told_before_anything_starts(lone: ClusterToy, folder: bool) -> None:
+    if folder:
+        dockerfile(lone, "").unlink()
+    said = refused(lone)
+    assert "no container image: vendors/cpu/images/plain/Dockerfile is not there; write it, or name one" in said
+
+
+def test_an_option_that_docker_run_does_not_have_is_told_before_anything_starts(lone: ClusterToy) -> None:
+    said = refused(lone, "--image=any:1", "--container-opt=--memroy 64m", "--container-opt=--cpus none")
+    assert "--memroy" in said
+    assert "did you mean --memory" in said
+    assert "--cpus" in said
+    assert "a number of cores is wanted" in said
+
+
+def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> None:
+    lone.lab.image(lone.hosts[0], PYTHON.parent)
+    options = ["--privileged", *lone.lab.container_options(PYTHON)]
+    with (lone.root / "vendors/cpu/vendor.toml").open("a") as file:
+        file.write(f"[container]\nimage = 'flagperf-lab:python'\noptions = {options}\n")
+    code, said = lone.run("-k", "converges")
+    assert code == 0, said
+    sentence = "container was privileged, as vendors/cpu/vendor.toml asks"
+    run = lone.toy.runs[-1]
+    assert sentence in said
+    assert sentence in (run / "report.html").read_text()
+    properties = {item.get("name"): item.get("value") for item in ET.parse(run / "junit.xml").iter("property")}
+    assert sentence in "".join(map(str, properties.values()))
+    assert_nothing_left(lone.hosts)
+
+
+# -- what is in the container -----------------------------------------------------------------------------
+
+ODD = "a b\t'c' \"d\" $HOME \\ ; & | * é\nsecond=line"
+SHOWN = """
+import json, os
+print("SHOWN", json.dumps({name: text for name, text in os.environ.items() if name.startswith("TOY_")}))
+"""
+FUSED = "print('FUSED', fused.BUILT)\n"
+BACKEND = """
+import os, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    info, name = "fused-1.0.dist-info", "fused-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
+        wheel.writestr("fused.py", "BUILT = %r" % os.environ.get("TOY_PLAIN"))
+        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: fused\\nVersion: 1.0\\n")
+        wheel.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "/RECORD", "")
+    return name
+"""
+
+
+def environment(cluster: ClusterToy) -> None:
+    """A vendor's environment_variables.sh, and ranks that show what came of it."""
+    folder = cluster.root / "vendors/cpu/alpha-plain/config"
+    folder.mkdir(parents=True)
+    text = f"export TOY_ODD={shlex.quote(ODD)}\nTOY_PLAIN=plain\nexport TOY_EMPTY=\necho noise; false\n"
+    (folder / "environment_variables.sh").write_text(text)
+    program = cluster.root / "suites/alpha/plain/run_pretraining.py"
+    program.write_text(program.read_text().replace("driver.run(main)", SHOWN + "driver.run(main)"))
+
+
+def shown(cluster: ClusterToy) -> list[dict[str, str]]:
+    logs = sorted(cluster.toy.runs[-1].glob("*/round1/*/rank*.out.log"))
+    lines = [line for log in logs for line in log.read_text().splitlines() if line.startswith("SHOWN ")]
+    return [json.loads(line.removeprefix("SHOWN ")) for line in lines]
+
+
+def test_the_vendors_environment_reaches_all_ranks_whole(cluster: ClusterToy) -> None:
+    environment(cluster)
+    code, said = cluster.run("-k", "converges")
+    assert code == 0, said
+    assert shown(cluster) == [{"TOY_ODD": ODD, "TOY_PLAIN": "plain", "TOY_EMPTY": ""}] * 2
+    kept = [path for path in cluster.toy.runs[-1].rglob("*.json") if "second=line" in path.read_text()]
+    assert kept == []
+    assert_nothing_left(cluster.hosts)
+
+
+@pytest.mark.slow
+def test_an_extension_is_built_once_into_the_image_and_the_environment_is_in_the_container(lone: ClusterToy) -> None:
+    environment(lone)
+    (lone.root / "vendors/cpu/alpha-plain/csrc").mkdir()
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    for name, text in {"setup.py": "", "backend.py": BACKEND, "pyproject.toml": project}.items():
+        (lone.root / "vendors/cpu/alpha-plain/csrc" / name).write_text(text)
+    program = lone.root / "suites/alpha/plain/run_pretraining.py"
+    program.write_text("import fused\n" + program.read_text().replace("def main(rank):", f"{FUSED}\ndef main(rank):"))
+    host = lone.hosts[0]
+    host.run(["docker", "import", "-", "flagperf-lab:files"], input=python_files())
+    dockerfile(lone, "FROM flagperf-lab:files AS files\nFROM flagperf-lab:base\nCOPY --from=files / /\n")
+    code, said = lone.run("-k", "converges")
+    assert code == 0, said
+    assert "building flagperf-cpu-alpha-plain:" in said
+    assert shown(lone) == [{"TOY_ODD": ODD, "TOY_PLAIN": "plain", "TOY_EMPTY": ""}]
+    (log,) = lone.toy.runs[-1].glob("*/round1/*/rank0.out.log")
+    assert "FUSED plain" in log.read_text()
+    code, said = lone.run("-k", "converges")
+    assert code == 0, said
+    assert "building" not in said
+    assert_nothing_left(lone.hosts)
