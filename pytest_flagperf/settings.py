@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -189,7 +190,8 @@ class Settings:
         """An option as it was written, for messages: ``--nodes=1x8``, or the file and what stands there."""
         value = getattr(self, key)
         if self.commanded(key):
-            return f"--{key.replace('_', '-')}={value}"
+            values = value if isinstance(value, tuple) else (value,)
+            return " ".join(f"--{key.replace('_', '-')}={shlex.quote(str(each))}" for each in values)
         return f"{self.sources[key]}: {key} = {value!r}"
 
 

@@ -158,7 +158,7 @@ class Venue:
             raise Problems(error.problems) from error
         except ValueError as error:
             raise Problems([f"{self._settings.told('shm_size')}: {error}"]) from error
-        if image.image is None and image.folder is None:
+        if image.image is None and not (image.folder and (image.folder / "Dockerfile").is_file()):
             name = f"vendors/{vendor.name}/images/{plan.case.framework}"
             raise Problems([f"no container image: {name}/Dockerfile is not there; write it, or name one with --image"])
 
