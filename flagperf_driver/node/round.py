@@ -147,11 +147,12 @@ class Round:
             self._start_when_cleared(self._work, self._caches)
         elif not self._work.over:
             self._work.turn()
+        over = self._caches is None and self._work.over  # ranks that wait for their start have not ended
         if self._companion is not None:
-            if self._work.over:
+            if over:
                 self._companion.end()
             self._companion.turn()
-        if self._work.over and (self._companion is None or self._companion.ended):
+        if over and (self._companion is None or self._companion.ended):
             self._end()
 
     def _start_when_cleared(self, work: Work, caches: processes.Errand) -> None:
