@@ -173,10 +173,15 @@ def facts_of(folder: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def is_orphaned(folder: Path) -> bool:
-    """Whether there was an agent, and nobody is any more: neither it nor who cleans up after it."""
+def is_orphaned(folder: Path, if_gone: bool = False) -> bool:
+    """Whether there was an agent, and nobody is any more: neither it nor who cleans up after it.
+
+    Where the folder or its lock is gone, ``if_gone`` is the answer.
+    """
     try:
         handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return if_gone
     except OSError:
         return False
     try:

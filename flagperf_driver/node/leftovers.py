@@ -56,7 +56,9 @@ def _containers(socket: str) -> Iterator[str]:
     docker = engine.Engine(socket, _ANSWER_S)
     try:
         for container in docker.labelled(LABEL):
-            if is_orphaned(Path(container.labels[LABEL])) and docker.remove(container.id):
+            # One that outlived its folder could not be removed with it. A process may have its folder in a file system
+            # of its own; a container of this host has it here.
+            if is_orphaned(Path(container.labels[LABEL]), if_gone=True) and docker.remove(container.id):
                 yield f"container {container.name} of {container.labels[LABEL]}"
     except engine.EngineError:
         return  # the engine's own finding says so

@@ -242,7 +242,7 @@ class Nest:
         late = time.monotonic() > self._give_up_at
         if late or not self._warned:
             self._warned = True
-            stays = "stays behind" if late else "cannot be removed yet"
+            stays = "stays behind until the next run here removes it" if late else "cannot be removed yet"
             self._news.warning(f"container {self._id[:12]} {stays}: {why}")
         if late:
             self._finish()
