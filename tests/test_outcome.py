@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,35 @@ def test_the_replays_are_what_their_maker_makes(tmp_path: Path) -> None:
     names = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
     assert [str(name) for name in names if (made / name).read_bytes() != (REPLAYS / name).read_bytes()] == []
     assert len(names) > 3 * len(NAMES)
+
+
+def _forward_times(round_dir: Path, seconds: dict[int, float], steps: int = 100) -> None:
+    """Have the ranks say how long their forward passes took."""
+    for rank, value in seconds.items():
+        (path,) = round_dir.glob(f"*/rank{rank}.out.log")
+        said = f'"event": "FINISHED", "value": {{"forward_time": {value}, "measured_steps": {steps}, '
+        path.write_text(re.sub('"measured_steps": [0-9]+, ', "", path.read_text()).replace(FINISHED, said))
+
+
+FINISHED = '"event": "FINISHED", "value": {'
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps", "said"),
+    [
+        ({0: 0.010, 1: 0.020}, 100, "rank 1 on {host} held up the others: a forward pass takes 2 times as long"),
+        ({0: 0.010, 1: 0.011}, 100, None),
+        ({0: 0.010, 1: 0.020}, 5, None),
+    ],
+    ids=["slow", "near", "too few steps"],
+)
+def test_who_held_up_the_others_is_named(
+    round_dir: Path, seconds: dict[int, float], steps: int, said: str | None
+) -> None:
+    _forward_times(round_dir, seconds, steps)
+    host = json.loads((round_dir / "plan.json").read_text())["hosts"][0]["name"]
+    found = measure(round_dir).warnings
+    assert [line.partition(" as the other")[0] for line in found] == ([said.format(host=host)] if said else [])
 
 
 def test_a_newer_schema_is_refused_clearly() -> None:

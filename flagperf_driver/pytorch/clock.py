@@ -62,6 +62,7 @@ class Totals:
     waiting: float = 0.0
     first_step: float = 0.0
     measured_compute: float = 0.0
+    measured_forward: float = 0.0
     measured_samples: int = 0
     measured: array[float] = field(default_factory=lambda: array("d"))
 
@@ -86,7 +87,10 @@ class Window:
 
 
 class Timeline:
-    """Begin and end of every micro-step on the device; the gap before a begin is waiting for input."""
+    """Every micro-step's begin, turn and end on the device; the gap before a begin is waiting for input.
+
+    Up to its turn, from forward to backward, a rank waits for nobody: that part tells who is slow.
+    """
 
     def __init__(self, device: torch.device, warmup_steps: int) -> None:
         self.marks: Marks = HostMarks() if devices.is_host(device) else DeviceMarks(device)
@@ -109,6 +113,10 @@ class Timeline:
         """A micro-step's batch is there and its work begins."""
         self._line.append(self.marks.mark())
 
+    def turn(self) -> None:
+        """A micro-step's loss is asked for; what comes now is backward."""
+        self._line.append(self.marks.mark())
+
     def end(self) -> None:
         """A micro-step's work is asked for."""
         self._line.append(self.marks.mark())
@@ -126,14 +134,14 @@ class Timeline:
         gaps = self.marks.seconds(self._line)
         start, waiting = 0, 0.0
         for end, samples in self._steps:
-            wait, work = sum(gaps[start:end:2]), sum(gaps[start + 1 : end : 2])
-            self._count(wait, work, samples)
+            wait, forward, rest = (sum(gaps[start + part : end : 3]) for part in range(3))
+            self._count(wait, forward, forward + rest, samples)
             start, waiting = end, waiting + wait
         window = Window(len(self._steps), sum(gaps[:start]), waiting, sum(count for _, count in self._steps))
         self._line, self._steps = [], []
         return window
 
-    def _count(self, wait: float, work: float, samples: int) -> None:
+    def _count(self, wait: float, forward: float, work: float, samples: int) -> None:
         totals = self.totals
         self._seen += 1
         totals.compute += work
@@ -142,5 +150,6 @@ class Timeline:
             totals.first_step = wait + work
         if self._seen > self._warmup:
             totals.measured_compute += work
+            totals.measured_forward += forward
             totals.measured_samples += samples
             totals.measured.append(wait + work)

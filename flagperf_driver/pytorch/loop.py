@@ -181,6 +181,7 @@ class Training:
             with _NOTHING if last else distributed.unsynchronized(parts.model):
                 with self._autocast:
                     loss = steps.calculate_loss(ctx, parts.model, batch)
+                timeline.turn()
                 if self._accumulation > 1:
                     loss = loss / self._accumulation
                 steps.backward(ctx, loss, parts.scaler)
@@ -396,6 +397,7 @@ class Training:
             "measured_steps": len(totals.measured),
             "measured_samples": measured,
             "step_time": step_time,
+            "forward_time": totals.measured_forward / len(totals.measured) if totals.measured else None,
             "input_wait_time": progress.input_wait_time + totals.waiting,
             "eval_time": progress.eval_time,
             "compile_time": totals.first_step - step_time["p50"] if compiled and step_time else None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import faults, jsons, metrics
+from pytest_flagperf.results import faults, jsons, metrics, stragglers
 from pytest_flagperf.results.faults import Exit, Failure, Place
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
@@ -145,7 +145,9 @@ def measure(round_dir: Path) -> Outcome:
     logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target) for place in places}
     exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
-    return _outcome(round_dir, plan, end, target, faults.find(number_, end, places, exits, logs), list(logs.values()))
+    failures = faults.find(number_, end, places, exits, logs)
+    warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs))
+    return _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()))
 
 
 def _outcome(
@@ -154,6 +156,7 @@ def _outcome(
     end: Mapping[str, Any] | None,
     target: Target,
     failures: tuple[Failure, ...],
+    warnings: tuple[str, ...],
     logs: list[RankLog],
 ) -> Outcome:
     first = logs[0]
@@ -190,7 +193,7 @@ def _outcome(
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
-        warnings=_warnings(plan, end or {}),
+        warnings=warnings,
     )
 
 

@@ -186,7 +186,10 @@ class Ticks:
 
 
 def device_clock() -> dict[str, Any]:
-    """Two windows of two steps of two micro-steps: each waits 1 s and works 10 s, and 100 s pass between windows."""
+    """Two windows of two steps of two micro-steps: each waits 1 s, turns after 4 s and ends after 6 more.
+
+    100 s pass between the windows.
+    """
     real = devices.backend
     devices.backend = lambda _device: SimpleNamespace(Event=Ticks)  # type: ignore[assignment,return-value]
     timeline = clock.Timeline(torch.device("meta"), warmup_steps=1)
@@ -198,7 +201,9 @@ def device_clock() -> dict[str, Any]:
             for _ in range(2):
                 Ticks.now += 1
                 timeline.begin()
-                Ticks.now += 10
+                Ticks.now += 4
+                timeline.turn()
+                Ticks.now += 6
                 timeline.end()
             timeline.step(3)
         Ticks.now += 1
@@ -212,6 +217,7 @@ def device_clock() -> dict[str, Any]:
         "name": timeline.marks.name,
         "windows": windows,
         "totals": [totals.compute, totals.waiting, totals.measured_compute, totals.measured_samples],
+        "forward": totals.measured_forward,
         "step_time": totals.step_time(),
         "events": Ticks.made,
     }
