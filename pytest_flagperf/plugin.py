@@ -76,7 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave each report in the run directory, and no directory of a run that never was."""
     run = config.stash.get(RUN, None)
-    if run is not None and not _is_worker(config):
+    if run is None:
+        return
+    run.venue.close()
+    if not _is_worker(config):
         run.close(_reports_elsewhere(config, run))
 
 

@@ -403,7 +403,6 @@ class Run:
 
     def close(self, reports_elsewhere: Mapping[str, Path]) -> None:
         """Leave a copy of each report in the run directory; take away the directory of a run that ran nothing."""
-        self.venue.close()
         if self.results is None:
             if self._reserved:
                 _remove_if_empty_handed(self.directory)
