@@ -197,7 +197,8 @@ class Run:
                 throughput_only=one.throughput_only,
                 data_dir=Value(one.data_dir, one.data_source, 0, "case") if one.data_dir else None,
                 hosts=self.hosts,
-                check_data=not self.settings.plan,
+                # On other machines the data are looked for there, by the look at every host.
+                check_data=not self.settings.plan and not self.venue.is_cluster,
             )
             if plan.throughput_only != one.throughput_only:
                 where = plan.values["throughput_only"].where
