@@ -132,6 +132,7 @@ def test_what_the_sampler_said_is_told(tmp_path: Path) -> None:
         "2 lines of x were lost: full",
         "power: none",
     ]
+    assert monitors.warnings(tmp_path) == ["h1: device 3 is lost: GPU is lost"]
     assert (found.read_from("net_rx"), found.read_from("cpu"), found.read_from("power")) == (
         "/proc/net/dev: eth0",
         "/proc/stat",

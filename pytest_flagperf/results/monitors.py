@@ -116,9 +116,22 @@ class Samples:
         return [*(event.sentence for event in self.events), *gaps, *self.errors, *self.missing]
 
 
+def warnings(round_dir: Path) -> list[str]:
+    """What happened to hosts and devices while they were sampled; without reading a figure."""
+    return [
+        f"{folder.name.rpartition('_noderank')[0]}: {event.sentence}"
+        for folder in _folders(round_dir)
+        for event in _events(_report(folder), 0.0)
+    ]
+
+
+def _folders(round_dir: Path) -> list[Path]:
+    return sorted(path for path in round_dir.glob("*_noderank*") if path.is_dir())
+
+
 def read(round_dir: Path) -> dict[str, Samples]:
     """By host folder."""
-    folders = sorted(path for path in round_dir.glob("*_noderank*") if path.is_dir())
+    folders = _folders(round_dir)
     offsets = _offsets(round_dir)
     return {folder.name: _host(folder, offsets.get(folder.name.rpartition("_noderank")[2], 0.0)) for folder in folders}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import faults, jsons, metrics, stragglers
+from pytest_flagperf.results import faults, jsons, metrics, monitors, stragglers
 from pytest_flagperf.results.faults import Exit, Failure, Place
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
@@ -146,7 +146,7 @@ def measure(round_dir: Path) -> Outcome:
     exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
     failures = faults.find(number_, end, places, exits, logs)
-    warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs))
+    warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *monitors.warnings(round_dir))
     return _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()))
 
 
