@@ -125,6 +125,24 @@ def test_a_round_outlives_its_engine(cluster: ClusterToy) -> None:
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
+def test_what_an_engine_that_stays_away_keeps_is_told_and_removed_by_the_next_run(cluster: ClusterToy) -> None:
+    cluster.hosts = cluster.hosts[:1]
+    cluster.use_docker(nodes="1x1")
+    host = cluster.hosts[0]
+    going = cluster.start("-k", "converges", _SLOW)
+    going.wait_for(lambda: cluster.trains(host), "the training")
+    host.kill_dockerd()
+    assert going.wait() == 0, going.text
+    assert re.search(r"h1: container \w+ stays behind until the next run here removes it: nobody listens", going.text)
+    host.docker()
+    assert len(host.containers()) == 1
+    code, said = cluster.run("-k", "converges")
+    assert code == 0, said
+    assert re.search(r"leftovers: a dead run had left container flagperf-\S+ of /tmp/\S+; it is gone now", said)
+    assert_nothing_left(cluster.hosts)
+
+
 # -- engines and images -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,253 @@
+"""Hosts and devices that are not fit, taken, or littered: who is told what, and what is done instead."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.lab import LabHost, until
+from tests.lab.nvml import GPU_IS_LOST
+from tests.lab.runs import ClusterToy, assert_nothing_left
+
+GPU = """
+name = "Toy GPUs"
+device = "cuda"
+backend = "nccl"
+visible_devices = "CUDA_VISIBLE_DEVICES"
+runtime = "host"
+scale = "small"
+shapes = ["1x2"]
+nvml = true
+[chips.A100]
+devices_per_host = 8
+[chips.H200]
+devices_per_host = 8
+"""
+MIB = 1 << 20
+
+
+def passed(cluster: ClusterToy, *arguments: str) -> str:
+    """What the user saw of a run that ended well; nothing is left."""
+    code, said = cluster.run("-k", "converges", *arguments)
+    assert code == 0, said
+    assert_nothing_left(cluster.hosts)
+    return said
+
+
+def refused(cluster: ClusterToy, *arguments: str) -> str:
+    """What the user saw of a run that did not start."""
+    code, said = cluster.run("-k", "converges", *arguments)
+    assert code == pytest.ExitCode.USAGE_ERROR, said
+    assert not list(cluster.root.glob("reports/run*/*/round*"))
+    assert_nothing_left(cluster.hosts)
+    return said
+
+
+def placed(run: Path) -> list[tuple[str, list[int]]]:
+    """Where the only round of a run was: each host and its devices."""
+    (plan,) = run.glob("*/round1/plan.json")
+    return [(host["name"], host["devices"]) for host in json.loads(plan.read_text())["hosts"]]
+
+
+# -- data -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(cluster: ClusterToy) -> ClusterToy:
+    """A suite that reads data, which are on the second host only."""
+    with (cluster.root / "suites/alpha/plain/suite.toml").open("a") as file:
+        file.write('[[scales.reference.data]]\npath = "train.bin"\nsize = 4\n')
+    for shape in ("1x1", "2x1"):
+        cluster.toy.config("alpha", shape, "")
+    for host, size in zip(cluster.hosts, (3, 4), strict=True):
+        host.wear()
+        host.run(["mkdir", "-p", "/toydata"])
+        (host.root / "toydata/train.bin").write_bytes(b"x" * size)
+    return cluster
+
+
+def test_a_host_without_the_data_is_named_and_left_out(data: ClusterToy) -> None:
+    said = passed(data, "--vendor=acme", "--nodes=1x1", "--data-dir=/toydata")
+    assert "left out: h1: data: /toydata/train.bin: 3 bytes found, 4 expected" in said
+    assert placed(data.toy.runs[-1]) == [("h2", [0])]
+
+
+def test_with_too_few_hosts_that_have_the_data_nothing_starts(data: ClusterToy) -> None:
+    said = refused(data, "--vendor=acme", "--nodes=2x1", "--data-dir=/toydata")
+    assert "h1: data: /toydata/train.bin: 3 bytes found, 4 expected - put the data there, or name where" in said
+    assert "h2: data" not in said
+
+
+def test_all_hosts_without_the_data_are_named_at_once(data: ClusterToy) -> None:
+    said = refused(data, "--vendor=acme", "--nodes=2x1", "--data-dir=/elsewhere")
+    assert "h1, h2: data: /elsewhere: there is no such data directory" in said
+
+
+# -- devices ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpus(cluster: ClusterToy) -> ClusterToy:
+    """One host of eight devices."""
+    cluster.hosts = cluster.hosts[:1]
+    cluster.hosts[0].nvml.on(8)
+    (cluster.root / "vendors/gpu").mkdir()
+    (cluster.root / "vendors/gpu/vendor.toml").write_text(GPU)
+    cluster.settings(vendor="gpu", nodes="1x2", runtime="host")
+    return cluster
+
+
+@pytest.fixture
+def stranger(gpus: ClusterToy) -> Iterator[int]:
+    """Somebody's process, which computes on none of them yet."""
+    host = gpus.hosts[0]
+    host.start(["sleep", "1000"])
+    until(lambda: bool(_sleepers(host)), "the stranger")
+    (pid,) = _sleepers(host)
+    yield pid
+    host.run(["kill", str(pid)], check=False)
+
+
+def _sleepers(host: LabHost) -> list[int]:
+    return [one.pid for one in host.processes() if one.cmdline == "sleep 1000"]
+
+
+def test_a_device_that_a_stranger_uses_is_left_alone(gpus: ClusterToy, stranger: int) -> None:
+    host = gpus.hosts[0]
+    host.nvml[0].processes((stranger, 700 * MIB))
+    code, said = gpus.run("-k", "converges")
+    assert code == 0, said
+    assert f"warning: h1: strangers: device 0 is in use by sleep (pid {stranger} of root, 700 MiB)" in said
+    assert placed(gpus.toy.runs[-1]) == [("h1", [1, 2])]
+    assert _sleepers(host) == [stranger]
+
+
+def test_with_too_few_devices_left_the_stranger_is_named_and_nothing_starts(gpus: ClusterToy, stranger: int) -> None:
+    gpus.hosts[0].nvml[5].processes((stranger, 700 * MIB))
+    code, said = gpus.run("-k", "converges", "--nodes=1x8")
+    assert code == pytest.ExitCode.USAGE_ERROR, said
+    assert f"h1: strangers: device 5 is in use by sleep (pid {stranger} of root, 700 MiB)" in said
+    assert "wait for their end, or ask their owner" in said
+
+
+def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: ClusterToy) -> None:
+    nvml = gpus.hosts[0].nvml
+    nvml[0].set(rows_failed=1)
+    nvml[1].set(error=GPU_IS_LOST)
+    nvml[2].set(ecc_uncorrected=3)
+    nvml[3].set(rows_pending=1)
+    nvml[4].set(clock_reasons=0x48)
+    said = passed(gpus)
+    for sentence in (
+        "device 0 could not replace failing memory rows",
+        "device 1 cannot be read:",
+        "device 2 had 3 uncorrected memory errors",
+        "device 3 waits to replace failing memory rows",
+        "device 4 is slowed down: ",
+    ):
+        assert f"flagperf: warning: h1: health: {sentence}" in said
+    assert placed(gpus.toy.runs[-1]) == [("h1", [2, 3])]
+
+
+def test_another_chip_than_was_asked_for_is_refused(gpus: ClusterToy) -> None:
+    gpus.hosts[0].nvml.on(8, name="NVIDIA H200")
+    said = refused(gpus, "--hw=A100")
+    assert "h1: model: devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100 - say --hw=H200" in said
+
+
+def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: ClusterToy) -> None:
+    host = gpus.hosts[0]
+    going = gpus.start("-k", "converges", "--set=step_s=0.15", "--sample=0.1")
+    going.wait_for(lambda: gpus.trains(host), "the training")
+    host.nvml[1].set(error=GPU_IS_LOST)
+    assert going.wait() == 0, going.text
+    sentence = "h1: device 1 is lost: "
+    assert f"warning: alpha:plain:A100:1:2:1 round 1: {sentence}" in going.text
+    run = gpus.toy.runs[-1]
+    assert sentence in (run / "report.html").read_text()
+    warnings = [item.get("value") or "" for item in ET.parse(run / "junit.xml").iter("property")]
+    assert any(text.startswith(sentence) for text in warnings)
+    (report,) = run.glob("*/round1/h1_noderank0/monitors.json")
+    assert [event["device"] for event in json.loads(report.read_text())["events"]] == [1]
+    assert_nothing_left(gpus.hosts)
+
+
+# -- caches, litter ---------------------------------------------------------------------------------------
+
+
+def test_caches_that_a_user_may_not_clear_are_a_warning_in_the_report(cluster: ClusterToy) -> None:
+    host = cluster.hosts[0]
+    host.add_user("bench")
+    said = passed(cluster, f"--hosts=bench@{host.address}", "--nodes=1x1", "--clear-caches")
+    assert "caches: the file caches cannot be cleared as was asked for: only root may - log in as root" in said
+    sentence = "the host's caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied"
+    assert f"round 1: {host.address}: {sentence}" in said
+    report = (cluster.toy.runs[-1] / "report.html").read_text()
+    assert "caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied" in report
+
+
+def test_what_dead_runs_left_is_removed_and_named_and_nothing_else(cluster: ClusterToy) -> None:
+    host = cluster.hosts[0]
+    host.docker()
+    host.run(["mkdir", "-p", "/tmp/dead", "/tmp/alive"])
+    host.run(["touch", "/tmp/dead/agent.lock", "/tmp/alive/agent.lock"])
+    for name, folder in {"orphan": "/tmp/dead", "forgotten": "/tmp/removed", "kept": "/tmp/alive"}.items():
+        words = ["--detach", "--network=host", f"--name={name}", f"--label=flagperf.log_dir={folder}"]
+        host.run(["docker", "run", *words, "flagperf-lab:base", "sleep", "999"])
+    host.start(["env", "FLAGPERF_LOG_DIR=/tmp/dead", "sleep", "1001"])
+    host.start(["flock", "/tmp/alive/agent.lock", "env", "FLAGPERF_LOG_DIR=/tmp/alive", "sleep", "1002"])
+    until(lambda: {"sleep 1001", "sleep 1002"} <= _commands(host), "what a dead run left")
+    code, said = cluster.run("-k", "converges", "--nodes=1x1")
+    assert code == 0, said
+    (line,) = [line for line in said.splitlines() if "leftovers" in line]
+    assert line.startswith("flagperf: warning: h1: leftovers: a dead run had left ")
+    for what in ("container orphan of /tmp/dead", "container forgotten of /tmp/removed", ") of /tmp/dead"):
+        assert what in line
+    assert line.endswith("; it is gone now")
+    assert [row["Names"] for row in host.containers()] == ["kept"]
+    assert "sleep 1001" not in _commands(host)
+    assert "sleep 1002" in _commands(host)
+
+
+def _commands(host: LabHost) -> set[str]:
+    return {one.cmdline for one in host.processes()}
+
+
+# -- two runs ---------------------------------------------------------------------------------------------
+
+
+def test_two_runs_on_all_hosts_wait_for_each_other(cluster: ClusterToy) -> None:
+    asked = ("-k", "converges", "--lease=host", "--set=step_s=0.1")
+    first = cluster.start(*asked)
+    first.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the first run's training")
+    second = cluster.start(*asked)
+    second.wait_for(lambda: "waits: " in second.text, "that the second one waits")
+    assert "is held by" in second.text
+    for going in (first, second):
+        assert going.wait() == 0, going.text
+    assert_nothing_left(cluster.hosts)
+    one, other = (json.loads(next(run.glob("*/round1/round.json")).read_text()) for run in cluster.toy.runs)
+    assert one["ended_ms"] <= other["started_ms"]
+
+
+def test_two_runs_on_one_host_have_devices_of_their_own(gpus: ClusterToy) -> None:
+    first = gpus.start("-k", "converges", "--set=step_s=60")
+    host = gpus.hosts[0]
+    first.wait_for(lambda: bool(_ranks(host)), "the first run's ranks")
+    host.nvml[0].processes((_ranks(host)[0], 700 * MIB))
+    code, said = gpus.run("-k", "converges")
+    assert code == 0, said
+    assert "waits: " not in said
+    assert "strangers" not in said
+    first.interrupt()
+    assert first.wait() == pytest.ExitCode.INTERRUPTED, first.text
+    assert [placed(run) for run in gpus.toy.runs] == [[("h1", [0, 1])], [("h1", [2, 3])]]
+    assert_nothing_left(gpus.hosts)
+
+
+def _ranks(host: LabHost) -> list[int]:
+    return [one.pid for one in host.processes() if "run_pretraining" in one.cmdline]
