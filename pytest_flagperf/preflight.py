@@ -204,7 +204,7 @@ _NO_PYTHON = re.compile(
 
 def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
     if _NO_PYTHON.search(sentence):
-        return Finding(host, "python", FAIL, sentence, _NEWER)
+        return Finding(host, "python", FAIL, sentence, "" if "Python >= 3.8" in sentence else _NEWER)
     remedy = "see that it has power and network, and that sshd runs" if lost else ""
     return Finding(host, "host", FAIL, sentence, remedy)
 

@@ -35,8 +35,7 @@ _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 # What goes wrong is told by our own errors; paramiko's log of it would stand beside them in every report.
 _LOG = "pytest_flagperf.paramiko"
-logging.getLogger(_LOG).propagate = False
-logging.getLogger(_LOG).addHandler(logging.NullHandler())
+logging.getLogger(_LOG).disabled = True
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 

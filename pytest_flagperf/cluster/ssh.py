@@ -202,17 +202,28 @@ class _Session:
             self._poll = select.poll()
             self._poll.register(self.channel.fileno(), select.POLLIN)
             self.channel.exec_command(command)
-            self.channel.sendall(frame)
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close()
             link.check()
             raise HostError(f"{host.name}: sshd does not start a command: {error}") from error
+        try:
+            self.channel.sendall(frame)
+        except (OSError, EOFError):
+            # What does not listen has ended, as where there is no such program: its last word says why.
+            self._give_up_if_lost()
 
     def close(self) -> None:
         with self._closing:
             if not self._closed:
                 self._closed = True
                 self._link.release(self.channel)
+
+    def _give_up_if_lost(self) -> None:
+        try:
+            self._link.check()
+        except HostError:
+            self.close()
+            raise
 
     def abandon(self) -> None:
         """Hang up, and wait a little for the word that the program is dead."""

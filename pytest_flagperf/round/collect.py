@@ -21,6 +21,7 @@ from .crew import ANSWER_S, GRACE_S, MARGIN_S, Agent
 
 _IN_MEMORY = 1 << 26
 _AGAIN_S = 0.3
+_TRIES = 3
 
 
 class Refused(HostError):
@@ -52,14 +53,22 @@ def collect(agents: Sequence[Agent]) -> tuple[Missing, ...]:
 
 
 def _collect_one(agent: Agent) -> Missing | None:
-    try:
+    why = ""
+    for _ in range(_TRIES):
+        while agent.lost and not agent.gone:
+            time.sleep(_AGAIN_S)
+        try:
+            if agent.gone:
+                raise HostError(agent.gone)
+            with _archive(lambda offset: agent.ask({"op": "collect", "offset": offset}, "chunk")) as archive:
+                _unpack(archive, agent.folder)
+            return None
+        except (HostError, OSError, tarfile.TarError) as error:
+            why = str(error)
         if agent.gone:
-            raise HostError(agent.gone)
-        with _archive(lambda offset: agent.ask({"op": "collect", "offset": offset}, "chunk")) as archive:
-            _unpack(archive, agent.folder)
-        return None
-    except (HostError, OSError, tarfile.TarError) as error:
-        return Missing(agent.name, agent.noderank, agent.log_dir, str(error))
+            break
+        time.sleep(_AGAIN_S)
+    return Missing(agent.name, agent.noderank, agent.log_dir, why)
 
 
 def fetch(host: Host, code: Code, log_dir: str, folder: Path) -> None:
@@ -144,8 +153,9 @@ def _archive(ask: Any) -> IO[bytes]:
         if archive.tell() >= int(chunk["size"]) or not raw:
             break
     if digest.hexdigest() != chunk["sha256"]:
+        size = archive.tell()
         archive.close()
-        raise HostError(f"the logs came broken: {archive.tell()} of {chunk['size']} bytes, and the checksum is another")
+        raise HostError(f"the logs came broken: {size} of {chunk['size']} bytes, and the checksum is another")
     archive.seek(0)
     return archive
 

@@ -57,6 +57,7 @@ class Agent:
     over: bool = False  # its ranks have ended, its devices are free
     gone: str | None = None  # why nothing more will come
     lost: str | None = None  # why it cannot be reached at the moment
+    losses: int = 0  # how often that was so: what was asked before is not answered after
     seq: int = 0
     answers: queue.SimpleQueue[Message] = field(default_factory=queue.SimpleQueue)
 
@@ -79,11 +80,13 @@ class Agent:
 
     def expect(self, *answers: str, timeout_s: float = ANSWER_S) -> Message:
         """The next answer of one of these types."""
-        deadline = time.monotonic() + timeout_s
+        deadline, losses = time.monotonic() + timeout_s, self.losses
         while not (self.gone and self.answers.empty()):
             try:
                 answer = self.answers.get(timeout=min(0.2, max(0.0, deadline - time.monotonic())))
             except queue.Empty:
+                if self.losses > losses and not self.gone:
+                    raise HostLost(f"{self.name}: {self.lost or 'the connection was lost meanwhile'}") from None
                 if time.monotonic() >= deadline:
                     raise HostError(f"{self.name}: no {' or '.join(answers)} in {timeout_s:g} s") from None
                 continue
@@ -216,6 +219,7 @@ class Crew:
             agent.gone = why
             return False
         agent.lost = why
+        agent.losses += 1
         self._say(agent, "lost", f"{agent.name} is lost ({why}); its ranks go on for {agent.lease_s:g} s")
         deadline = time.monotonic() + agent.lease_s
         while not self._closing and time.monotonic() < self._patience(deadline):

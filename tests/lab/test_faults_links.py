@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver import perflog
+from pytest_flagperf.results import monitors
 from tests.lab.lab import LabHost, until
 from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 
@@ -33,6 +35,61 @@ def noted(agent, message, *rest):
 
 round._take = noted
 {more}
+"""
+
+# How far into a round it says it is.
+PROGRESS = """
+from pytest_flagperf.round.progress import Tracker
+before = Tracker.take
+
+def noting(self, *what):
+    now = before(self, *what)
+    with open("elapsed.txt", "a") as file:
+        file.write(str(now.elapsed_s) + "\\n")
+    return now
+
+Tracker.take = noting
+"""
+
+# As many pieces of the second host's logs as the file has characters come broken.
+BROKEN = """
+import base64, pathlib
+from pytest_flagperf.round import crew
+ask, left = crew.Agent.ask, pathlib.Path("broken")
+
+def broken(self, message, *rest, **more):
+    answer = ask(self, message, *rest, **more)
+    if message["op"] == "collect" and self.name == "h2" and left.read_text():
+        left.write_text(left.read_text()[1:])
+        raw = bytearray(base64.b64decode(answer["data"]))
+        raw[len(raw) // 2] ^= 1
+        answer = dict(answer, data=base64.b64encode(raw).decode())
+    return answer
+
+crew.Agent.ask = broken
+collect = round.collect
+
+def noting(agents):
+    missing = collect(agents)
+    open("first_end.txt", "w").write("\\n".join(map(str, missing)))
+    return missing
+
+round.collect = noting
+"""
+# One of its parts waits until the test says go; where it is about lost hosts or logs, only when there are any.
+WAITING = """
+import pathlib, time
+from pytest_flagperf.{module} import {owner}
+its_own = {owner}.{name}
+
+def waiting(self, *what, **more):
+    if getattr(self, "_owed", True) and (not what or not isinstance(what[0], dict) or what[0]["op"] == "collect"):
+        pathlib.Path("waits").touch()
+        while not pathlib.Path("go").exists():
+            time.sleep(0.02)
+    return its_own(self, *what, **more)
+
+{owner}.{name} = waiting
 """
 
 
@@ -191,3 +248,325 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     if switch != "power":
         until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
     assert_nothing_left([one])
+
+
+def test_the_host_without_power_is_the_cause_and_not_the_rank_that_complains_of_it(cluster: ClusterToy) -> None:
+    one, two = prepare(cluster, more="link.SILENCE_S = 4.0")
+    going = start(cluster, "--set=step_s=0.8", "--set=fault=exit")
+    one.power_off()
+    assert going.wait() == 1, going.text
+    round_json = cluster.round_json()
+    assert [rank["code"] for rank in round_json["hosts"][1]["ranks"]] == [7], "rank 1 was to complain"
+    assert (round_json["fault"]["kind"], round_json["fault"]["host"]) == ("lost", "h1"), round_json["fault"]
+    failures = [line for line in going.text.splitlines() if line.startswith("round 1: ")]
+    assert failures[0].startswith("round 1: h1 is lost and did not come back: "), failures
+    assert_nothing_left([two])
+
+
+def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
+    _, two = prepare(cluster)
+    going = start(cluster, "--set=step_s=2")
+    two.power_off()
+    two.boot()
+    assert going.wait() == 1, going.text
+    said_once(
+        going.text,
+        r"round 1: the agent on h2 is gone: .*; when the host was back, no agent was there: the host was restarted.*",
+    )
+    said_once(going.text, "the logs of h2 are gone: h2: nothing is left in .*: the host was restarted, or .*")
+    assert fault_of(cluster)["kind"] == "agent"
+    assert_nothing_left(cluster.hosts)
+
+
+# -- more hosts than a case wants ---------------------------------------------------------------------------------
+
+
+def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_one_is_back(
+    cluster: ClusterToy,
+) -> None:
+    one, two, three = prepare(cluster, hosts=3)
+    cluster.toy.suite("beta")
+    going = start(cluster, "--set=step_s=0.5", "--lease-time=3")
+    two.link(up=False)
+    assert going.wait() == 1, going.text
+    (lost,) = cluster.toy.runs[-1].glob("alpha*/round1/round.json")
+    assert json.loads(lost.read_text())["fault"]["host"] == "h2"
+    beta = cluster.round_json("beta*")
+    assert beta["state"] == "finished"
+    assert [host["name"] for host in beta["hosts"]] == ["h1", "h3"]
+    said_once(going.text, r"alpha_plain_CPU_2_1_1 round1: the logs of h2 are missing here: h2: .*")
+    until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
+    assert_nothing_left([one, three])
+
+    two.link(up=True)
+    code, said = cluster.run("-k", "converges", f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01")
+    assert code == 0, said
+    said_once(said, "alpha_plain_CPU_2_1_1 failed1-round1: the logs of h2 came late, and are here")
+    (log,) = cluster.toy.runs[-1].glob("alpha*/failed1-round1/h2_noderank1/rank1.out.log")
+    assert "TRAIN_START" in log.read_text()
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(cluster: ClusterToy) -> None:
+    _, two = prepare(cluster, more=WAITING.format(module="run", owner="Run", name="_fetch_missing"))
+    cluster.toy.suite("beta")
+    going = start(cluster, "--set=step_s=0.5", "--lease-time=3")
+    two.link(up=False)
+    going.wait_for(lambda: "the logs of h2 are missing here" in going.text, "the search for the lost host")
+    going.wait_for(lambda: (cluster.root / "waits").exists(), "the end of all cases")
+    two.link(up=True)
+    (cluster.root / "go").touch()
+    assert going.wait() == 1, going.text
+    said_once(
+        going.text, r"case beta:plain:CPU:2:1:1: 2 hosts are wanted and .* 1: h1; h2 is not used any more: h2: .*"
+    )
+    said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h2 came late, and are here")
+    assert not cluster.round_json("alpha*")["missing"]
+    assert "paramiko" not in going.text
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: ClusterToy) -> None:
+    """Its agent did not hear that the round is over, and would hold the devices as long as its lease."""
+    more = WAITING.format(module="venue", owner="Venue", name="_settle_with_the_lost")
+    one, _ = prepare(
+        cluster, more=more + "\nfrom pytest_flagperf.round import crew\ncrew._PATIENCE_WITH_THE_LOST_S = 0.5"
+    )
+    cluster.toy.suite("beta")
+    going = start(cluster, "--set=step_s=0.6", "--set=fault=exit")
+    one.link(up=False)
+    going.wait_for(lambda: (cluster.root / "waits").exists(), "the end of the first case")
+    assert ranks(one), "its ranks were to go on"
+    one.link(up=True)
+    (cluster.root / "go").touch()
+    assert going.wait() == 1, going.text
+    said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h1 came late, and are here")
+    beta = cluster.round_json("beta*")
+    assert [host["name"] for host in beta["hosts"]] == ["h1", "h2"]
+    assert (beta["fault"]["kind"], beta["fault"]["rank"]) == ("crash", 1), "the same fault was to come again"
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_host_that_is_off_is_left_out(cluster: ClusterToy) -> None:
+    _, two, _ = prepare(cluster, hosts=3)
+    two.power_off()
+    code, said = cluster.run("-k", "converges")
+    assert code == 0, said
+    said_once(said, "flagperf: left out: h2: host: .*(No route to host|no answer within).*")
+    assert [host["name"] for host in cluster.round_json()["hosts"]] == ["h1", "h3"]
+    cluster.settings(cluster.hosts[:2], nodes="2x1", runtime="host")
+    code, said = cluster.run("-k", "converges")
+    assert code == 4, said
+    said_once(said, "h2: host: .*(No route to host|no answer within).*")
+    assert len(cluster.toy.runs) == 1
+
+
+# -- disks and clocks ---------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_is_full_at_the_start_is_named(cluster: ClusterToy) -> None:
+    _, two = prepare(cluster)
+    two.limit_disk("/tmp", 1 << 20)
+    code, said = cluster.run("-k", "converges")
+    assert code == 4, said
+    said_once(said, "h2: disk: 1 MiB free in /tmp - make room there, or name another folder with TMPDIR")
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_disk_that_fills_while_a_round_runs_is_named(cluster: ClusterToy) -> None:
+    _, two = prepare(cluster)
+    two.limit_disk("/tmp", 300 << 20)
+    going = start(cluster, "--set=step_s=0.4")
+    said_once(going.text, "flagperf: warning: h2: disk: 300 MiB free in /tmp")
+    two.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)
+    assert going.wait() == 1, going.text
+    said_once(going.text, r"round 1: .*disk.*full.*")
+    assert fault_of(cluster)["host"] == "h2"
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_clock_that_is_an_hour_off_is_told_and_taken_out_of_all_times(cluster: ClusterToy) -> None:
+    one, _ = prepare(cluster, more=PROGRESS)
+    one.clock(3600)
+    began = time.time()
+    code, said = cluster.run("-k", "converges", "--set=step_s=0.1")
+    ended = time.time()
+    assert code == 0, said
+    said_once(
+        said, "flagperf: warning: h1: clock: it is 1.0 h ahead of this machine's .* set the clock right with chrony"
+    )
+    round_dir = cluster.toy.runs[-1] / "alpha_plain_CPU_2_1_1/round1"
+    offsets = [host["clock_offset_s"] for host in json.loads((round_dir / "plan.json").read_text())["hosts"]]
+    assert abs(offsets[0] - 3600) < 1 > abs(offsets[1])
+    for host in monitors.read(round_dir).values():
+        times = [time for series in host.host.values() for time in series.times]
+        assert times
+        assert began < min(times) <= max(times) < ended
+    elapsed = [float(line) for line in (cluster.root / "elapsed.txt").read_text().split()]
+    assert 0 <= min(elapsed) < max(elapsed) < ended - began
+    body = json.loads((round_dir / "outcome.json").read_text())
+    figures = {one["name"]: one["value"] for one in body["metrics"]}
+    assert 1.6 <= figures["time_to_target"] <= figures["e2e_time"] < ended - began
+    assert 0 <= figures["init_time"] < 5
+    assert began * 1000 < body["started_ms"] < body["ended_ms"] < ended * 1000
+    assert_nothing_left(cluster.hosts)
+
+
+# -- the way in ---------------------------------------------------------------------------------------------------
+
+
+def edit(cluster: ClusterToy, **values: str) -> None:
+    """Change what [cluster] says."""
+    file = cluster.root / "flagperf.toml"
+    text = file.read_text()
+    for name, value in values.items():
+        text = re.sub(rf"(?m)^{name} = .*\n", "", text) + f"{name} = {json.dumps(value)}\n"
+    file.write_text(text)
+
+
+def test_who_cannot_be_let_in_is_told_for_all_hosts_at_once_with_the_remedy(cluster: ClusterToy) -> None:
+    one, two = prepare(cluster)
+    known = cluster.root / "known_hosts"
+    lines = one.known_hosts.read_text().splitlines()
+    key_of = {
+        host: next(line.split(None, 1)[1] for line in lines if line.startswith(host.address)) for host in (one, two)
+    }
+    # The first host's key is another than it was; the second one's is not known.
+    known.write_text(f"{one.address} {key_of[two]}\n")
+    edit(cluster, known_hosts=str(known))
+    code, said = cluster.run("-k", "converges")
+    assert code == 4, said
+    changed = said_once(said, r"h1: host: the host key of .*")
+    assert f"is not the one that {known} has" in changed
+    assert f"ssh-keygen -R {one.address} -f {known}" in changed
+    assert "only then forget the old key" in changed
+    unknown = said_once(said, r"h2: host: the host key of .*")
+    assert "is not known: ed25519 SHA256:" in unknown
+    command = re.search(r"add it: (ssh-keyscan .* >> \S+)", unknown)
+    assert command, unknown
+    assert not cluster.toy.runs
+    # What it says to do is what helps.
+    subprocess.run(["sh", "-c", f"ssh-keygen -R {one.address} -f {known}; {command[1]}"], check=True)
+    subprocess.run(["sh", "-c", command[1].replace(two.address, one.address)], check=True)
+    code, said = cluster.run("-k", "converges")
+    assert code == 0, said
+    assert_nothing_left(cluster.hosts)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"key": "{root}/other"},
+            r"h1, h2: host: .*|h1: host: .* no key is accepted for the user root; shown were .*ssh-copy-id",
+        ),
+        (
+            {"python": "/opt/none/python3"},
+            r"h1, h2: python: /opt/none/python3: there is no such program .*as `python` in \[cluster\]\n",
+        ),
+    ],
+    ids=["key", "python"],
+)
+def test_a_login_that_does_not_work_is_named(cluster: ClusterToy, values: dict[str, str], sentence: str) -> None:
+    prepare(cluster)
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(cluster.root / "other")]
+    subprocess.run(argv, check=True)
+    edit(cluster, **{name: value.format(root=cluster.root) for name, value in values.items()})
+    code, said = cluster.run("-k", "converges")
+    assert code == 4, said
+    said_once(said, sentence)
+    assert not cluster.toy.runs
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_host_of_no_name_is_named(cluster: ClusterToy) -> None:
+    prepare(cluster)
+    code, said = cluster.run("-k", "converges", "--hosts=h1.nowhere.invalid,h2.nowhere.invalid")
+    assert code == 4, said
+    said_once(said, "h1.nowhere.invalid: host: there is no host h1.nowhere.invalid: .*; correct the name, or give its")
+
+
+def test_a_gateway_leads_to_all_hosts_and_is_named_where_it_does_not(cluster: ClusterToy) -> None:
+    one, two, gate = prepare(cluster, hosts=3)
+    cluster.settings([one, two], nodes="2x1", runtime="host")
+    edit(cluster, gateway=f"root@{gate.address}")
+    going = start(cluster, "--set=step_s=0.4")
+    peers = one.run(["ss", "-tnH", "state", "established", "sport", "=", ":22"]).stdout
+    assert gate.address in peers, f"nobody came from the gateway: {peers}"
+    gate.kill_sshd_sessions()
+    going.wait_for(lambda: "h1 is back" in going.text and "h2 is back" in going.text, "both hosts again")
+    assert going.wait() == 0, going.text
+    assert_nothing_lost_or_doubled(cluster)
+    gate.stop_sshd()
+    code, said = cluster.run("-k", "converges")
+    assert code == 4, said
+    said_once(said, "host: gateway .*: .*connection refused; no sshd listens there")
+    assert_nothing_left([one, two])
+
+
+# -- slow ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
+    hosts = prepare(cluster, impatient=False)
+    for host in hosts:
+        host.delay(50)
+        host.loss(10)
+    code, said = cluster.run("-k", "converges", "--set=step_s=0.1")
+    assert code == 0, said
+    assert_nothing_lost_or_doubled(cluster)
+    assert_nothing_left(cluster.hosts)
+
+
+# -- logs ---------------------------------------------------------------------------------------------------------
+
+
+def test_logs_that_come_broken_are_fetched_again_and_only_this_rounds_come(cluster: ClusterToy) -> None:
+    one, two = prepare(cluster, more=BROKEN)
+    for host in (one, two):
+        stranger = host.root / "tmp/pytest-flagperf-0/rounds/of-another-run"
+        stranger.mkdir(parents=True)
+        (stranger / "rank0.out.log").write_text("another's")
+    (cluster.root / "broken").write_text("x")
+    code, said = cluster.run("-k", "converges")
+    assert code == 0, said
+    assert (cluster.root / "broken").read_text() == "", "nothing came broken"
+    assert not cluster.round_json()["missing"]
+    folders = sorted(cluster.toy.runs[-1].glob("alpha*/round1/h*"))
+    assert [folder.name for folder in folders] == ["h1_noderank0", "h2_noderank1"]
+    for rank, folder in enumerate(folders):
+        names = {path.name for path in folder.iterdir()}
+        assert {f"rank{rank}.out.log", f"rank{rank}.exit.json", "sys_info.log", "start_plain_task.log"} <= names
+        assert not [name for name in names if name.startswith("agent.") or f"rank{1 - rank}" in name]
+        assert "FINISHED" in (folder / f"rank{rank}.out.log").read_text()
+    for host in (one, two):
+        host.run(["rm", "-r", "/tmp/pytest-flagperf-0/rounds/of-another-run"])
+    assert_nothing_left(cluster.hosts)
+
+
+def test_logs_that_come_broken_each_time_are_not_taken(cluster: ClusterToy) -> None:
+    prepare(cluster, more=BROKEN)
+    (cluster.root / "broken").write_text("xxxx")
+    code, said = cluster.run("-k", "converges")
+    assert code == 1, said
+    said_once(said, "round 1: rank 1 on h2 ended without a log")
+    (why,) = (cluster.root / "first_end.txt").read_text().splitlines()
+    assert re.search("the logs came broken: .* bytes, and the checksum is another", why)
+    said_once(said, "alpha_plain_CPU_2_1_1 round1: the logs of h2 came late, and are here")
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_link_that_is_lost_while_logs_come_costs_nothing(cluster: ClusterToy) -> None:
+    _, two = prepare(cluster, more=WAITING.format(module="round.crew", owner="Agent", name="ask"))
+    going = cluster.start("-k", "converges")
+    going.wait_for(lambda: (cluster.root / "waits").exists(), "the first request for logs")
+    two.link(up=False)
+    going.wait_for(lambda: "h2 is lost" in going.text, "the loss")
+    (cluster.root / "go").touch()
+    time.sleep(1)
+    two.link(up=True)
+    assert going.wait() == 0, going.text
+    said_once(going.text, "h2 is back")
+    assert not cluster.round_json()["missing"]
+    assert_nothing_left(cluster.hosts)
