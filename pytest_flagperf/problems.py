@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 # A user and password in an address, and the value of a variable that a container is given.
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)|((?:^|[\s=])(?:-e|--env)[ =]\w+=)\S+")
+_CREDENTIALS = re.compile(
+    r"""(?<=://)[^/@\s]+(?=@)"""
+    r"""|((?:^|[\s='"])(?:-e|--env)[ =]?['"]\w+=)[^'"]*|((?:^|[\s='"])(?:-e|--env)[ =]?\w+=)[^\s'"]+"""
+)
 
 
 class Problems(ValueError):
@@ -27,4 +30,4 @@ def near(word: str, words: Iterable[str]) -> str:
 
 def without_credentials(text: str) -> str:
     """The text with what nobody else must read in it put out."""
-    return _CREDENTIALS.sub(lambda found: f"{found[1] or ''}***", text)
+    return _CREDENTIALS.sub(lambda found: f"{found[1] or found[2] or ''}***", text)

@@ -15,7 +15,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from .problems import Problems, near
+from .problems import Problems, near, without_credentials
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
@@ -191,8 +191,9 @@ class Settings:
         value = getattr(self, key)
         if self.commanded(key):
             values = value if isinstance(value, tuple) else (value,)
-            return " ".join(f"--{key.replace('_', '-')}={shlex.quote(str(each))}" for each in values)
-        return f"{self.sources[key]}: {key} = {value!r}"
+            shown = [shlex.quote(without_credentials(str(each))) for each in values]
+            return " ".join(f"--{key.replace('_', '-')}={each}" for each in shown)
+        return without_credentials(f"{self.sources[key]}: {key} = {value!r}")
 
 
 def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:
