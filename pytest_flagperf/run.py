@@ -312,6 +312,7 @@ class Run:
             return False
         if (directory / "round.json").is_file() or self.venue.go_on(directory, self.watch):
             return True
+        self.venue.salvage(directory)
         move_aside(directory)
         return False
 
@@ -351,10 +352,12 @@ class Run:
         """Keep what was judged, also if the run is killed next."""
         store.save_verdicts(self.directory / one.case.folder, test, verdicts)
 
-    def finish(self, command: Sequence[str], exit_status: int) -> None:
+    def finish(self, command: Sequence[str], exit_status: int, had_workers: bool = False) -> None:
         """Write results.json and results.csv, of all workers' rounds."""
         if not self.directory.is_dir() or not any(self.directory.glob("*/round*/plan.json")):
             return
+        if had_workers:
+            self._end_what_workers_left()
         self._fetch_missing()
         info = store.RunInfo(
             command=tuple(map(without_credentials, command)),
@@ -367,6 +370,15 @@ class Run:
         )
         self.results = replace(store.load_run(self.directory), info=info)
         store.write_run(self.directory, info, self.results.cases)
+
+    def _end_what_workers_left(self) -> None:
+        """The ranks of a worker that was killed would go on for their lease, for nobody."""
+        for directory in sorted(path.parent for path in self.directory.glob("*/*/plan.json")):
+            if directory.name.startswith("failed") or (directory / "round.json").is_file():
+                continue
+            if not self.venue.go_on(directory, self.watch, "the worker of pytest-xdist that ran this round died"):
+                self.venue.salvage(directory)
+            store.save_outcome(directory, measure(directory))
 
     def _fetch_missing(self) -> None:
         """Logs that a host could not hand out at its round's end may be had now."""

@@ -249,8 +249,8 @@ class Venue:
         finally:
             watch.clear()
 
-    def go_on(self, directory: Path, watch: Live) -> bool:
-        """Take up a round that a controller left running; False where nothing of it runs any more."""
+    def go_on(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
+        """Take up a round that a controller left running, or end it; False where nothing of it runs any more."""
         placed = json.loads((directory / "plan.json").read_text("utf-8"))["hosts"]
         by_name = {host.name: host for host in self.hosts}
         if not all(each["name"] in by_name and "log_dir" in each for each in placed):
@@ -260,13 +260,22 @@ class Venue:
             with Crew(watch.note) as crew:
                 for each in placed:
                     crew.join(take_up(by_name[each["name"]], each["noderank"], directory, each, lease_s))
-                watch.note(f"{directory.parent.name} {directory.name} still runs: going on with it")
-                follow_round(directory, crew, watch.progress, watch.log if watch.follow else None)
+                what = "ending it" if end_because else "going on with it"
+                watch.note(f"{directory.parent.name} {directory.name} still runs: {what}")
+                show = watch.log if watch.follow else None
+                follow_round(directory, crew, watch.progress, show, end_because=end_because)
         except HostError:
             return False
         finally:
             watch.clear()
         return True
+
+    def salvage(self, directory: Path) -> None:
+        """Fetch what hosts still have of a round that nobody will go on with, as far as they can be reached."""
+        for placed in json.loads((directory / "plan.json").read_text("utf-8"))["hosts"]:
+            host = next((host for host in self.hosts if host.name == placed["name"]), None)
+            if host is not None and not host.here and placed.get("log_dir"):
+                self._fetch(directory, {**placed, "host": placed["name"]})
 
     def fetch_missing(self, directories: Sequence[Path]) -> list[str]:
         """Try again for the logs that hosts kept; a sentence for each that came, or still did not."""

@@ -27,6 +27,7 @@ PORTS = range(20000, 32000)
 
 _TICK_S = 0.1
 _GREETING_S = 60.0  # a controller has so long for its first order
+_UNBEGUN_S = 20.0  # and is waited for so long, at most, if it goes before there is anything to lose
 _LEFT = "its controller left"
 
 
@@ -134,11 +135,17 @@ class Agent:
             self._lost = gone_s is not None
             how = f"gone; its lease runs for {self._lease_s:g} s" if self._lost else "back"
             self._note(f"the controller is {how}")
-        if gone_s is not None and gone_s >= self._lease_s:
+        if gone_s is not None and gone_s >= self._patience_s:
             sentence = f"the controller was lost, and its lease of {self._lease_s:g} s is over (lease_s)"
             if self._round is not None and self._ending is None:
                 self._round.fail("lost_controller", sentence)
             self._end(sentence)
+
+    @property
+    def _patience_s(self) -> float:
+        """Devices are not held for a controller that had not come to start its ranks: another one may want them."""
+        begun = self._round is None or self._round.begun
+        return self._lease_s if begun else min(self._lease_s, _UNBEGUN_S)
 
     def _end(self, reason: str) -> None:
         if self._ending is None:
@@ -149,7 +156,9 @@ class Agent:
     def _part(self) -> None:
         if self._round is not None and self._inner is None:
             folder = self._round.folder
-            if self._remove:
+            if self._round.waiting:
+                self._remove_what_was_prepared(folder)
+            if self._remove or folder.is_bare():
                 folder.remove()
             elif self._ending == _LEFT:
                 folder.tidy()
@@ -159,6 +168,12 @@ class Agent:
                     (folder.path / SOCKET).unlink()
         self._wire.answer({"type": "end"})
         self._wire.close()
+
+    def _remove_what_was_prepared(self, folder: LogFolder) -> None:
+        """A container that was made for ranks which then were not started."""
+        from flagperf_driver.node import leftovers  # needs http, which no other round does
+
+        leftovers.remove_containers_of(folder.path)
 
     def _note(self, text: str) -> None:
         if self._round is not None:

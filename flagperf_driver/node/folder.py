@@ -89,6 +89,10 @@ class LogFolder:
             with suppress(OSError):
                 (self.path / name).unlink()
 
+    def is_bare(self) -> bool:
+        """Whether nothing is in it but what was the agent's own."""
+        return all(is_agents_own(name) for name in os.listdir(str(self.path)))  # noqa: PTH208
+
     def remove(self) -> None:
         import shutil  # not a thing that every agent needs before its first word
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 from flagperf_driver.node import engine
 from flagperf_driver.node.folder import is_orphaned
@@ -50,15 +50,25 @@ def _end(pid: int, log_dir: str) -> Iterator[str]:
     yield f"{word} (pid {pid}) of {log_dir}"
 
 
-def _containers(socket: str) -> Iterator[str]:
+def remove_containers_of(log_dir: Path) -> None:
+    """Those of one round, by its own agent."""
+    for _ in _containers(engine.SOCKET, lambda named: named == str(log_dir)):
+        pass
+
+
+def _is_left(log_dir: str) -> bool:
+    # One that outlived its folder could not be removed with it. A process may have its folder in a file system of its
+    # own; a container of this host has it here.
+    return is_orphaned(Path(log_dir), if_gone=True)
+
+
+def _containers(socket: str, is_left: Callable[[str], bool] = _is_left) -> Iterator[str]:
     if not os.access(socket, os.R_OK | os.W_OK):
         return
     docker = engine.Engine(socket, _ANSWER_S)
     try:
         for container in docker.labelled(LABEL):
-            # One that outlived its folder could not be removed with it. A process may have its folder in a file system
-            # of its own; a container of this host has it here.
-            if is_orphaned(Path(container.labels[LABEL]), if_gone=True) and docker.remove(container.id):
+            if is_left(container.labels[LABEL]) and docker.remove(container.id):
                 yield f"container {container.name} of {container.labels[LABEL]}"
     except engine.EngineError:
         return  # the engine's own finding says so

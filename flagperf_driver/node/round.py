@@ -54,6 +54,16 @@ class Round:
         folder.state()
 
     @property
+    def begun(self) -> bool:
+        """Whether it was told to start its ranks."""
+        return self._janitor is not None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it holds devices for ranks that are still to be started."""
+        return self._lease is not None and not self.begun
+
+    @property
     def running(self) -> bool:
         return self._janitor is not None and not self.over
 

@@ -125,9 +125,17 @@ def run_round(
 
 
 def follow_round(
-    directory: Path, crew: Crew, listener: Listener = lambda _: None, show: Show | None = None
+    directory: Path,
+    crew: Crew,
+    listener: Listener = lambda _: None,
+    show: Show | None = None,
+    *,
+    end_because: str | None = None,
 ) -> RoundEnd:
-    """Take a round to its end that another controller started; ``crew`` holds its agents."""
+    """Take a round to its end that another controller started; ``crew`` holds its agents.
+
+    With a reason to end it, that is done at once, and is its fault.
+    """
     described = json.loads((directory / "plan.json").read_text("utf-8"))
     started_ms = int((directory / "plan.json").stat().st_mtime * 1000)
 
@@ -136,6 +144,8 @@ def follow_round(
             agent.by_launcher = described["launcher"] != "env"
             # What they told the other controller is not told again; their logs have it.
             agent.finished.update(_ranks(agent, described))
+        if end_because is not None:
+            raise HostError(end_because)
 
     number = int(described["round"])
     return _to_the_end(crew, directory, described, number, started_ms, Audience(listener, show), started)
@@ -170,6 +180,7 @@ def _to_the_end(
         end = RoundEnd(
             directory, state, fault, started_ms, _now_ms(), _host_ends(crew), swept, missing, _warnings(crew)
         )
+        directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / "round.json", end.to_json())
     return end
 
@@ -448,7 +459,7 @@ def _unfinished(agents: Sequence[Agent], described: Mapping[str, Any]) -> Fault 
 
 def _stop(crew: Crew, reason: str) -> None:
     """Let the agents end their ranks; what they still say of exits is kept."""
-    if all(agent.over or agent.gone for agent in crew.agents):
+    if all(agent.done for agent in crew.agents):
         return
     crew.stop(reason)
     try:

@@ -47,7 +47,7 @@ class Missing:
 
 def collect(agents: Sequence[Agent]) -> tuple[Missing, ...]:
     """Fetch from every host that is elsewhere, all at once; what could not be fetched stays there."""
-    elsewhere = [agent for agent in agents if not agent.host.here and agent.log_dir]
+    elsewhere = [agent for agent in agents if not agent.host.here and agent.started]
     with ThreadPoolExecutor(max(1, len(elsewhere))) as pool:
         return tuple(missing for missing in pool.map(_collect_one, elsewhere) if missing is not None)
 

@@ -56,6 +56,7 @@ class Agent:
     slow: dict[str, float] = field(default_factory=dict)  # ranks that fell behind the host's others, and how far
     over: bool = False  # its ranks have ended, its devices are free
     gone: str | None = None  # why nothing more will come
+    parted: bool = False  # it was not wanted after all; what it says does not matter
     lost: str | None = None  # why it cannot be reached at the moment
     losses: int = 0  # how often that was so: what was asked before is not answered after
     seq: int = 0
@@ -64,6 +65,11 @@ class Agent:
     @property
     def name(self) -> str:
         return self.host.name
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.over or self.gone is not None or not self.started
 
     @property
     def folder(self) -> Path:
@@ -125,6 +131,7 @@ class Crew:
     def part_with(self, agent: Agent) -> None:
         """Let one go that is not wanted after all; it leaves nothing."""
         self.agents.remove(agent)
+        agent.parted = True
         _leave(agent, remove=True)
 
     def start(self, orders: Sequence[Message]) -> None:
@@ -135,9 +142,11 @@ class Crew:
 
     def messages(self) -> Iterator[tuple[Agent, Message]]:
         """What they say, until each is over or gone; TimeoutError where one does not stop though it was told to."""
-        while not self._said.empty() or not all(agent.over or agent.gone for agent in self.agents):
+        while not self._said.empty() or not all(agent.done for agent in self.agents):
             try:
-                yield self._said.get(timeout=0.5)
+                agent, message = self._said.get(timeout=0.5)
+                if not agent.parted:
+                    yield agent, message
             except queue.Empty:
                 if self._stopped_at is not None and time.monotonic() > self._stopped_at + GRACE_S + MARGIN_S:
                     late = ", ".join(agent.name for agent in self.agents if not (agent.over or agent.gone))
