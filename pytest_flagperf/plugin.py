@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -67,10 +69,22 @@ def pytest_configure(config: pytest.Config) -> None:
     if run is None:
         return
     config.stash[RUN] = run
+    _end_in_order_when_terminated(config)
     config.pluginmanager.register(Page(run), "flagperf-page")
     if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
         # There is nothing to do in parallel, and workers have no terminal to print on.
         config.option.dist, config.option.tx = "no", []
+
+
+def _end_in_order_when_terminated(config: pytest.Config) -> None:
+    """Take SIGTERM, a batch system's polite word, for a Ctrl-C: Python would end at once, and the ranks go on."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+        def as_before() -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        config.add_cleanup(as_before)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -542,7 +556,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     try:
-        run.finish(session.config.invocation_params.args, int(exitstatus))
+        had_workers = session.config.pluginmanager.has_plugin("dsession")
+        run.finish(session.config.invocation_params.args, int(exitstatus), had_workers)
     except OSError as error:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         (print if reporter is None else reporter.write_line)(f"flagperf: the results cannot be written: {error}")
