@@ -1,0 +1,421 @@
+"""The harness on the lab's hosts, killed, interrupted, asleep, and beside another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lab.lab import PYTHON, LabHost, until
+from tests.lab.runs import ClusterToy, Going, assert_nothing_left, leftovers
+
+# A training that goes on until it is ended, and one of some seconds.
+FOREVER = ("--set=step_s=0.1", "--set=max_steps=100000", "--set=learning_rate=0")
+SECONDS = ("--set=step_s=0.4",)
+ONE = ("-k", "converges")
+slow = pytest.mark.slow
+
+
+def steps(host: LabHost) -> int:
+    """How many steps the ranks there have made, of all rounds whose logs are there."""
+    logs = (host.root / "tmp").glob("pytest-flagperf-*/rounds/*/rank*.out.log")
+    return sum(log.read_text(errors="replace").count("STEP_END") for log in logs)
+
+
+def wait_for_training(cluster: ClusterToy, going: Going) -> None:
+    going.wait_for(lambda: all(cluster.trains(host) for host in cluster.hosts), "training on all hosts", 60)
+
+
+def running(host: LabHost) -> list[str]:
+    """What is left but for the folders of logs, which a later run may still want."""
+    return [line for line in leftovers(host) if not line.startswith("folder ")]
+
+
+def assert_nothing_runs(hosts: list[LabHost], within_s: float = 15) -> None:
+    until(lambda: not any(running(host) for host in hosts), f"the end of {[running(host) for host in hosts]}", within_s)
+
+
+# -- the controller is killed -----------------------------------------------------------------------------------
+
+
+@slow
+@pytest.mark.parametrize("docker", [False, True])
+def test_ranks_go_on_for_the_lease_and_then_end_by_themselves(cluster: ClusterToy, docker: bool) -> None:
+    if docker:
+        cluster.use_docker(nodes="2x1")
+    going = cluster.start(*ONE, *FOREVER, "--lease-time=4")
+    wait_for_training(cluster, going)
+    assert all(running(host) for host in cluster.hosts)  # the control
+    going.kill()
+    before = [steps(host) for host in cluster.hosts]
+    time.sleep(1.5)
+    assert all(steps(host) > then for host, then in zip(cluster.hosts, before, strict=True))
+    assert_nothing_runs(cluster.hosts)
+    # Their logs wait for a run that goes on; it finds that the round is over, and runs it again.
+    code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01")
+    assert code == 0, said
+    assert_nothing_left(cluster.hosts)
+
+
+@slow
+@pytest.mark.parametrize("docker", [False, True])
+def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy, docker: bool) -> None:
+    if docker:
+        cluster.use_docker(nodes="2x1")
+    going = cluster.start(*ONE, *SECONDS)
+    wait_for_training(cluster, going)
+    going.kill()
+    code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
+    assert code == 0, said
+    assert "alpha_plain_CPU_2_1_1 round1 still runs: going on with it" in said
+    end = cluster.round_json()
+    assert (end["state"], end["fault"], end["missing"]) == ("finished", None, [])
+    logs = sorted(cluster.toy.runs[-1].glob("*/round1/*/rank*.out.log"))
+    assert [log.read_text().count("STEP_END") for log in logs] == [16, 16]
+    assert_nothing_left(cluster.hosts)
+
+
+@slow
+def test_agents_that_had_nothing_to_start_yet_go_soon(cluster: ClusterToy) -> None:
+    """Killed while it prepared: devices are not held for the ten minutes of a lease."""
+    cluster.use_docker(nodes="2x1")
+    _slow_down(cluster, CREATING)
+    going = cluster.start(*ONE)
+    going.wait_for((cluster.root / "there").is_file, "the stage", 60)
+    assert all(host.containers() for host in cluster.hosts)  # the control
+    going.kill()
+    assert_nothing_left(cluster.hosts, within_s=40)
+
+
+# -- Ctrl-C -----------------------------------------------------------------------------------------------------
+
+# A conftest.py that makes a stage last: it says that it is there, and goes on after a while.
+SLOW = """
+import importlib, pathlib, time
+collect = importlib.import_module("pytest_flagperf.round.collect")
+docker = importlib.import_module("pytest_flagperf.runtime.docker")
+
+def slowly(work):
+    def done(*words, **more):
+        result = work(*words, **more)
+        pathlib.Path({there!r}).touch()
+        time.sleep(4)
+        return result
+    return done
+
+{what} = slowly({what})
+"""
+CREATING = "docker._Container.create"
+COLLECTING = "collect._collect_one"
+
+
+def _slow_down(cluster: ClusterToy, what: str) -> None:
+    (cluster.root / "conftest.py").write_text(SLOW.format(there=str(cluster.root / "there"), what=what))
+
+
+def _interrupted(cluster: ClusterToy, going: Going, within_s: float = 20) -> None:
+    """Once, and it ends in order and in time, with pytest's own exit code."""
+    since = time.monotonic()
+    going.interrupt()
+    assert going.wait(60) == pytest.ExitCode.INTERRUPTED, going.text
+    print(f"took {time.monotonic() - since:.1f} s\n{going.text}")
+    assert time.monotonic() - since < within_s, going.text
+    assert "Traceback" not in going.text
+    assert_nothing_left(cluster.hosts)
+
+
+def test_ctrl_c_while_connecting(cluster: ClusterToy) -> None:
+    cluster.hosts[1].freeze()
+    going = cluster.start(*ONE)
+    going.wait_for(lambda: "collected" in going.text, "the end of the collection")
+    time.sleep(1)
+    try:
+        going.interrupt()
+        assert going.wait(20) == pytest.ExitCode.INTERRUPTED, going.text
+    finally:
+        cluster.hosts[1].thaw()
+    assert_nothing_left(cluster.hosts)
+
+
+@slow
+def test_ctrl_c_while_waiting_for_devices(cluster: ClusterToy) -> None:
+    first = cluster.start(*ONE, *FOREVER, "--lease=host")
+    wait_for_training(cluster, first)
+    second = cluster.start(*ONE, "--lease=host")
+    second.wait_for(lambda: "waits" in second.text, "that it waits")
+    assert re.search(r"alpha:plain:CPU:2:1:1 waits: h1: host is held by pid \d+, user root, since [\d:]+", second.text)
+    second.interrupt()
+    assert second.wait(30) == pytest.ExitCode.INTERRUPTED, second.text
+    assert first.process.poll() is None
+    _interrupted(cluster, first)
+
+
+@slow
+def test_ctrl_c_while_an_image_is_built(cluster: ClusterToy) -> None:
+    cluster.use_docker(nodes="2x1")
+    folder = cluster.root / "vendors/cpu/images/plain"
+    folder.mkdir(parents=True)
+    (folder / "Dockerfile").write_text("FROM flagperf-lab:python\nRUN echo begun; sleep 600\n")
+    settings = (cluster.root / "flagperf.toml").read_text()
+    (cluster.root / "flagperf.toml").write_text(re.sub(r"(?m)^image.*\n", "", settings))
+    going = cluster.start(*ONE)
+    going.wait_for(lambda: all(host.containers() for host in cluster.hosts), "the build on both hosts", 60)
+    _interrupted(cluster, going)
+
+
+@slow
+def test_ctrl_c_while_an_environment_is_built(cluster: ClusterToy) -> None:
+    """From an index that takes the call and says nothing."""
+    (cluster.root / "suites/alpha/plain/requirements.txt").write_text("no-such-thing\n")
+    with socket.create_server((cluster.lab.address, 0)) as silent:
+        address, port = silent.getsockname()
+        cluster.settings(nodes="2x1", runtime="venv", pip_source=f"http://{address}:{port}/simple")
+        going = cluster.start(*ONE)
+        going.wait_for(lambda: all(_runs(host, "uv-") for host in cluster.hosts), "uv on both hosts", 60)
+        _interrupted(cluster, going)
+    assert not [path for host in cluster.hosts for path in (host.root / "root/.cache").glob("*/venv/plain-*/bin")]
+
+
+def _runs(host: LabHost, what: str) -> bool:
+    return any(what in one.cmdline for one in host.processes())
+
+
+@slow
+@pytest.mark.parametrize("what", [CREATING, COLLECTING])
+def test_ctrl_c_while_containers_are_created_or_logs_collected(cluster: ClusterToy, what: str) -> None:
+    cluster.use_docker(nodes="2x1")
+    _slow_down(cluster, what)
+    going = cluster.start(*ONE)
+    going.wait_for((cluster.root / "there").is_file, "the stage", 60)
+    _interrupted(cluster, going)
+
+
+def test_ctrl_c_while_ranks_initialise(cluster: ClusterToy) -> None:
+    program = cluster.root / "suites/alpha/plain/run_pretraining.py"
+    program.write_text("import time\ntime.sleep(600)\n")
+    going = cluster.start(*ONE)
+    going.wait_for(lambda: all(_runs(host, "run_pretraining") for host in cluster.hosts), "ranks on both hosts", 60)
+    _interrupted(cluster, going)
+    assert cluster.round_json()["state"] == "interrupted"
+
+
+@slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_in_a_training_keeps_what_is_finished(cluster: ClusterToy, number: signal.Signals) -> None:
+    cluster.toy.suite("beta")
+    (cluster.root / "suites/beta/plain/config/_small.py").write_text(
+        "step_s = 0.1\nmax_steps = 99999\nlearning_rate = 0\n"
+    )
+    going = cluster.start(*ONE)
+    wait_for_training(cluster, going)
+    going.wait_for(lambda: "\nsuites/alpha/test_alpha.py ." in going.text, "the first case's end")
+    wait_for_training(cluster, going)
+    going.process.send_signal(number)
+    assert going.wait(30) == pytest.ExitCode.INTERRUPTED, going.text
+    assert_nothing_left(cluster.hosts)
+    run = cluster.toy.runs[-1]
+    for name in ("results.json", "report.html", "junit.xml"):
+        assert "alpha:plain:CPU:2:1:1" in (run / name).read_text(), name
+    assert cluster.round_json("beta*")["state"] == "interrupted"
+    assert "interrupted" in cluster.round_json("beta*")["fault"]["sentence"]
+
+
+@slow
+def test_ctrl_c_twice_ends_at_once(cluster: ClusterToy) -> None:
+    """The ranks do not listen, so that the orderly end takes its grace; the agents see to it alone."""
+    program = cluster.root / "suites/alpha/plain/run_pretraining.py"
+    program.write_text("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + program.read_text())
+    going = cluster.start(*ONE, *FOREVER)
+    wait_for_training(cluster, going)
+    since = time.monotonic()
+    going.interrupt()
+    time.sleep(0.5)
+    going.interrupt()
+    assert going.wait(20) in (pytest.ExitCode.INTERRUPTED, -signal.SIGINT), going.text
+    print(f"took {time.monotonic() - since:.1f} s\n{going.text}")
+    assert_nothing_runs(cluster.hosts)
+
+
+# -- asleep -----------------------------------------------------------------------------------------------------
+
+
+@slow
+def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: ClusterToy) -> None:
+    one, two = cluster.hosts
+    cluster.settings([one], nodes="1x1", runtime="host")
+    short = cluster.start(*ONE, *FOREVER, "--lease-time=1", "--reports=short")
+    short.wait_for(lambda: cluster.trains(one), "training")
+    cluster.settings([two], nodes="1x1", runtime="host")
+    long = cluster.start(*ONE, "--set=step_s=1.2", "--lease-time=60", "--reports=long")
+    long.wait_for(lambda: cluster.trains(two), "training")
+    for going in (short, long):
+        going.process.send_signal(signal.SIGSTOP)
+    time.sleep(14)
+    for going in (short, long):
+        going.process.send_signal(signal.SIGCONT)
+    assert short.wait(60) == 1, short.text
+    said = "the controller was lost, and its lease of 1 s is over (lease_s)"
+    assert f"round 1: h1: {said}" in short.text
+    assert long.wait(60) == 0, long.text
+    (path,) = cluster.root.glob("short/run*/*/round1/round.json")
+    end = json.loads(path.read_text())
+    assert (end["fault"]["kind"], end["fault"]["host"]) == ("lost_controller", "h1")
+    (log,) = cluster.root.glob("long/run*/*/round1/*/rank0.out.log")
+    assert log.read_text().count("STEP_END") == 16
+    assert_nothing_left(cluster.hosts)
+
+
+# -- beside another ---------------------------------------------------------------------------------------------
+
+
+@slow
+def test_two_runs_share_the_hosts_by_their_devices(cluster: ClusterToy) -> None:
+    first = cluster.start(*ONE, *FOREVER, "--reports=first")
+    wait_for_training(cluster, first)
+    code, said = cluster.run(*ONE, "--reports=second")
+    assert code == 0, said
+    devices = []
+    for name in ("first", "second"):
+        (path,) = cluster.root.glob(f"{name}/run*/*/round1/plan.json")
+        devices.append([host["devices"] for host in json.loads(path.read_text())["hosts"]])
+    assert devices == [[[0], [0]], [[1], [1]]]
+    first.interrupt()
+    assert first.wait() == 2
+    assert_nothing_left(cluster.hosts)
+
+
+@slow
+def test_a_run_waits_for_devices_and_says_who_has_them(cluster: ClusterToy) -> None:
+    first = cluster.start(*ONE, "--set=step_s=0.3", "--lease=host")
+    wait_for_training(cluster, first)
+    code, said = cluster.run(*ONE, "--lease=host")
+    assert code == 0, said
+    assert re.search(r"alpha:plain:CPU:2:1:1 waits: h1: host is held by .*run run\d+, case alpha:plain:CPU:2:1:1", said)
+    assert first.wait() == 0
+    assert_nothing_left(cluster.hosts)
+
+
+# -- in parallel ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four(cluster: ClusterToy) -> ClusterToy:
+    cluster.hosts = cluster.lab.hosts(4)
+    cluster.toy.suite("beta")
+    cluster.settings(nodes="2x1", runtime="host", lease="host")
+    return cluster
+
+
+@slow
+def test_lanes_run_in_parallel_on_hosts_of_their_own(four: ClusterToy) -> None:
+    going = four.start(*ONE, "-n2", "--set=step_s=0.3")
+    going.wait_for(lambda: all(four.trains(host) for host in four.hosts), "training on all four", 60)
+    assert going.wait() == 0, going.text
+    plans = [json.loads(path.read_text()) for path in four.toy.runs[-1].glob("*/round1/plan.json")]
+    names = sorted(host["name"] for plan in plans for host in plan["hosts"])
+    assert names == ["h1", "h2", "h3", "h4"]
+    assert_nothing_left(four.hosts)
+
+
+@slow
+def test_ctrl_c_with_workers(four: ClusterToy) -> None:
+    going = four.start(*ONE, "-n2", *FOREVER)
+    going.wait_for(lambda: all(four.trains(host) for host in four.hosts), "training on all four", 60)
+    _interrupted(four, going)
+    ends = [json.loads(path.read_text()) for path in four.toy.runs[-1].glob("*/round1/round.json")]
+    assert [end["state"] for end in ends] == ["interrupted", "interrupted"]
+    assert (four.toy.runs[-1] / "results.json").is_file()
+
+
+@slow
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_killed_worker_leaves_nothing_and_is_told(four: ClusterToy, restarts: bool) -> None:
+    """The worker that takes its place goes on with its round; where there is none, its ranks are ended with the run."""
+    going = four.start(*ONE, "-n2", "--set=step_s=0.4", *([] if restarts else ["--max-worker-restart=0"]))
+    going.wait_for(lambda: all(four.trains(host) for host in four.hosts), "training on all four", 60)
+    os.kill(_workers(going.process.pid)[0], signal.SIGKILL)
+    assert going.wait() == 1, going.text
+    assert "crashed while running 'suites/" in going.text
+    assert_nothing_left(four.hosts)
+    plans = {path.parent for path in four.toy.runs[-1].glob("*/round1/plan.json")}
+    ends = [json.loads((path / "round.json").read_text()) for path in plans]
+    faults = [end["fault"]["sentence"] for end in ends if end["fault"]]
+    if restarts:
+        assert faults == []
+        assert [end["state"] for end in ends] == ["finished", "finished"]
+    else:
+        assert faults == ["the worker of pytest-xdist that ran this round died"]
+        assert faults[0] in (four.toy.runs[-1] / "results.json").read_text()
+
+
+def _workers(controller: int) -> list[int]:
+    return [
+        int(path.name)
+        for path in Path("/proc").glob("[0-9]*")
+        if b"exec(eval(sys.stdin" in _read(path / "cmdline") and b"\nPPid:\t%d\n" % controller in _read(path / "status")
+    ]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+# -- secrets ----------------------------------------------------------------------------------------------------
+
+
+@slow
+def test_nothing_secret_is_in_any_file_or_on_any_screen(cluster: ClusterToy) -> None:
+    """A canary in every place where a secret may be; the last one is the control."""
+    program = cluster.root / "suites/alpha/plain/run_pretraining.py"
+    head = "import os\nassert os.environ['IN_CONTAINER'].endswith('5')\nprint('canary-control')\n"
+    program.write_text(head + program.read_text())
+    own = cluster.root / "vendors/cpu/alpha-plain/config"
+    own.mkdir(parents=True)
+    (own / "environment_variables.sh").write_text("export FROM_FILE=canary-1\n")
+    cluster.use_docker(nodes="2x1")
+    for host in cluster.hosts:
+        (host.root / "root/.bashrc").write_text("export HOST_TOKEN=canary-2\n")
+        (host.root / "root/.docker").mkdir(exist_ok=True)
+        (host.root / "root/.docker/config.json").write_text('{"auths": {"r": {"auth": "canary-3"}}}')
+    env = {"API_TOKEN": "canary-4", "PIP_INDEX_URL": "https://me:canary-7@host/simple"}
+    python = " ".join(cluster.lab.container_options(PYTHON))
+    options = [
+        f"--container-opt={python}",
+        "--container-opt=-e IN_CONTAINER=canary-5",
+        "--container-opt=--env OTHER=canary-5",
+        "--container-opt=--env=THIRD=canary-5 -e FOURTH=canary-5 --ipc=host",
+        "--container-opt=-e 'FIFTH=one canary-5'",
+        "--pip-source=https://user:canary-6@host/simple",
+    ]
+    going = cluster.start(*ONE, *options, "--set=step_s=0.1", "-v", env=env)
+    wait_for_training(cluster, going)
+    words = [one.cmdline for host in cluster.hosts for one in host.processes()]
+    assert any("run_pretraining" in line for line in words)  # the control
+    assert not [line for line in words if "canary" in line]
+    assert going.wait() == 0, going.text
+    assert _canaries([cluster.toy.runs[-1], going.log]) == {"canary-control"}
+    assert_nothing_left(cluster.hosts)
+    left = [host.root / folder for host in cluster.hosts for folder in ("tmp", "var/log", "run")]
+    assert _canaries(left) == set()
+    # Nor in what a failure says. What was not kept must be given again.
+    code, said = cluster.run(*ONE, *options, "--set=fault=exit", env=env)
+    assert code == 1, said
+    assert _canaries([cluster.toy.runs[-1], cluster.going[-1].log]) <= {"canary-control"}
+    code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
+    assert code == pytest.ExitCode.USAGE_ERROR, said
+    assert "give --pip-source, --container-opt again: it was not kept, as it may hold a password" in said
+
+
+def _canaries(places: list[Path]) -> set[str]:
+    files = [file for place in places for file in ([place] if place.is_file() else place.rglob("*")) if file.is_file()]
+    assert files
+    return {word.decode() for file in files for word in re.findall(rb"canary-\w+", _read(file))}
