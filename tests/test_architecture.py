@@ -23,8 +23,9 @@ FLOORS = [
     {"original"},
     {"plan"},
     {"round", "preflight", "selection"},
-    {"run"},
-    {"benchmark"},
+    {"venue", "resume"},
+    {"run", "commands"},
+    {"benchmark", "__main__"},
     {"plugin"},
 ]
 # Beside the floors: these know nothing of them, only of each other, lower first.
@@ -83,7 +84,7 @@ def upward(path: Path) -> list[str]:
     if floor is None:
         return [] if own == "__init__" else [f"{own} stands on no floor"]
     # The top floors put the two sides together; below them nobody knows of results and reports.
-    below = set().union(*FLOORS[:floor]) | (set(BESIDE) if floor >= FLOORS.index({"run"}) else set())
+    below = set().union(*FLOORS[:floor]) | (set(BESIDE) if floor >= FLOORS.index({"venue", "resume"}) else set())
     return sorted(parts - below)
 
 

@@ -18,13 +18,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flagperf_driver.node import checkup, leftovers
-from pytest_flagperf import preflight
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.cluster.conf import ClusterConf
 from pytest_flagperf.cluster.deploy import pack
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.cluster.ssh import SSHHost, ssh_hosts
-from pytest_flagperf.preflight import FAIL, OK, WARN, Data, Finding, Limits, Wants, inspect, judge, lines, sentences
+from pytest_flagperf.preflight import (
+    FAIL,
+    OK,
+    WARN,
+    Data,
+    Finding,
+    Limits,
+    Wants,
+    inspect,
+    judge,
+    lines,
+    look,
+    sentences,
+    unfit_devices,
+)
+from pytest_flagperf.preflight.judge import is_named
+from pytest_flagperf.preflight.judge import meetings as met_by
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -132,7 +147,7 @@ def test_an_engine_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> 
 
 
 def test_a_host_that_hangs_is_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(look, "_ANSWER_S", 1.0)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "docker.sock"))
         silent.listen()
@@ -164,7 +179,7 @@ def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:
     met = {
         name: {target: "late" if target in targets else None for target in failed} for name, targets in failed.items()
     }
-    found = preflight._meetings(met, {name: f"10.0.0.{number}" for number, name in enumerate(failed)})
+    found = met_by(met, {name: f"10.0.0.{number}" for number, name in enumerate(failed)})
     return [(one.host, one.level, one.sentence) for its in found.values() for one in its]
 
 
@@ -187,10 +202,10 @@ def test_who_cannot_reach_the_others_is_to_blame() -> None:
 
 def test_of_many_hosts_each_tries_itself_and_some_others() -> None:
     places = [{"name": str(number)} for number in range(20)]
-    tried = [[place["name"] for place in preflight._neighbours(own, places)] for own in places]
+    tried = [[place["name"] for place in look._neighbours(own, places)] for own in places]
     assert tried[17] == ["17", "18", "19", "0", "1", "2", "3", "4", "5"]
     assert {len(names) for names in tried} == {9}
-    assert [place["name"] for place in preflight._neighbours(places[1], places[:3])] == ["1", "2", "0"]
+    assert [place["name"] for place in look._neighbours(places[1], places[:3])] == ["1", "2", "0"]
 
 
 # -- what devices are worth ----------------------------------------------------------------------------------
@@ -251,7 +266,7 @@ def test_another_chip_is_refused_and_the_right_name_offered() -> None:
     ("name", "fits"), [("NVX H20", True), ("NVX H200", False), ("GH20", False), ("h20-nvl", True), ("H20e", False)]
 )
 def test_a_chips_key_is_a_word_of_its_name(name: str, fits: bool) -> None:
-    assert preflight.is_named(name, "H20", ()) is fits
+    assert is_named(name, "H20", ()) is fits
 
 
 def test_a_strangers_device_is_refused_only_where_it_is_needed() -> None:
@@ -261,7 +276,7 @@ def test_a_strangers_device_is_refused_only_where_it_is_needed() -> None:
     assert fault.sentence == "device 1 is in use by python (pid 77 of eve, 512 MiB)"
     (spare,) = [one for one in judged(device(0), taken, device(2)) if one.level != OK]
     assert spare.level == WARN
-    assert preflight.unfit_devices([spare]) == {"h1": {1}}
+    assert unfit_devices([spare]) == {"h1": {1}}
     assert bad(judged(device(0), device(1, processes=[stranger(ours=True)]))) == set()  # its lease is waited for
 
 
@@ -467,7 +482,7 @@ def test_devices_are_looked_at_through_nvml(lab: Lab, reach: Callable[..., tuple
     ((_, wrong),) = of(findings, "model")
     assert wrong == "devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100"
     assert of(findings, "strangers") == [(FAIL, f"device 3 is in use by sleep (pid {pid} of root, 512 MiB)")]
-    assert preflight.unfit_devices(findings)[taken.name] == {3, 5}
+    assert unfit_devices(findings)[taken.name] == {3, 5}
     well.nvml.error(9)
     assert of(inspect(reach([well]), wants), "devices")[0][0] == FAIL
 

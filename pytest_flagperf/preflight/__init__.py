@@ -1,0 +1,11 @@
+"""What must hold on every host before the first rank starts: looked at on all of them at once, told all at once."""
+
+from .findings import FAIL, OK, WARN, Data, Finding, Limits, Wants
+from .judge import judge
+from .look import inspect
+from .tell import lines, sentences, unfit_devices
+
+__all__ = [
+    "FAIL", "OK", "WARN", "Data", "Finding", "Limits", "Wants",
+    "inspect", "judge", "lines", "sentences", "unfit_devices",
+]  # fmt: skip
