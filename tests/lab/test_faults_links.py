@@ -24,7 +24,7 @@ from pytest_flagperf.cluster import link
 from pytest_flagperf.round import muster
 
 if {impatient}:
-    link.PING_S, link.SILENCE_S, link.CONNECT_S, muster._SILENCE_S = 0.3, 1.5, 1.5, 2.0
+    link.PING_S, link.SILENCE_S, link.CONNECT_S, muster._SILENCE_S = 0.2, 1.0, 1.0, 1.5
 
 take = round._take
 
@@ -147,6 +147,7 @@ def ranks(host: LabHost) -> list[str]:
 # -- connections -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sessions_that_are_killed_are_replaced_and_nothing_is_lost(cluster: ClusterToy) -> None:
     one, two = prepare(cluster)
     going = start(cluster, "--set=step_s=0.3")
@@ -172,9 +173,10 @@ def test_an_open_session_outlives_its_sshd(cluster: ClusterToy) -> None:
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
 def test_a_host_that_refuses_connections_for_longer_than_the_lease_is_named(cluster: ClusterToy) -> None:
     _, two = prepare(cluster)
-    going = start(cluster, "--set=step_s=1", "--lease-time=4")
+    going = start(cluster, "--set=step_s=1", "--lease-time=2")
     two.stop_sshd()
     two.kill_sshd_sessions()
     assert going.wait() == 1, going.text
@@ -185,6 +187,7 @@ def test_a_host_that_refuses_connections_for_longer_than_the_lease_is_named(clus
     two.start_sshd()
 
 
+@pytest.mark.slow
 def test_a_short_cut_is_no_loss(cluster: ClusterToy) -> None:
     _, two = prepare(cluster, impatient=False)
     going = start(cluster, "--set=step_s=0.3")
@@ -213,6 +216,7 @@ def test_a_cut_of_twenty_seconds_is_told_and_survived(cluster: ClusterToy) -> No
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["link", "freeze"])
 def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, switch: str) -> None:
     one, _ = prepare(cluster)
@@ -224,16 +228,17 @@ def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, sw
     time.sleep(2.5)  # long enough for an attempt to reach it that fails
     on()
     assert going.wait() == 0, going.text
-    said_once(going.text, r"h1 is lost \(h1: the connection is lost: no answer for 1.5 s\)")
+    said_once(going.text, r"h1 is lost \(h1: the connection is lost: no answer for 1 s\)")
     said_once(going.text, "h1 is back")
     assert_nothing_lost_or_doubled(cluster)
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["link", "freeze", "power"])
 def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: ClusterToy, switch: str) -> None:
     one, two = prepare(cluster)
-    going = start(cluster, "--set=step_s=2", "--lease-time=4")
+    going = start(cluster, "--set=step_s=2", "--lease-time=2")
     {"link": lambda: two.link(up=False), "freeze": two.freeze, "power": two.power_off}[switch]()
     assert going.wait() == 1, going.text
     fault = fault_of(cluster)
@@ -250,6 +255,7 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     assert_nothing_left([one])
 
 
+@pytest.mark.slow
 def test_the_host_without_power_is_the_cause_and_not_the_rank_that_complains_of_it(cluster: ClusterToy) -> None:
     one, two = prepare(cluster, more="link.SILENCE_S = 4.0")
     going = start(cluster, "--set=step_s=0.8", "--set=fault=exit")
@@ -263,6 +269,7 @@ def test_the_host_without_power_is_the_cause_and_not_the_rank_that_complains_of_
     assert_nothing_left([two])
 
 
+@pytest.mark.slow
 def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
     _, two = prepare(cluster)
     going = start(cluster, "--set=step_s=2")
@@ -281,12 +288,13 @@ def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
 # -- more hosts than a case wants ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_one_is_back(
     cluster: ClusterToy,
 ) -> None:
     one, two, three = prepare(cluster, hosts=3)
     cluster.toy.suite("beta")
-    going = start(cluster, "--set=step_s=0.5", "--lease-time=3")
+    going = start(cluster, "--set=step_s=0.3", "--lease-time=2")
     two.link(up=False)
     assert going.wait() == 1, going.text
     (lost,) = cluster.toy.runs[-1].glob("alpha*/round1/round.json")
@@ -307,10 +315,11 @@ def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
 def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(cluster: ClusterToy) -> None:
     _, two = prepare(cluster, more=WAITING.format(module="run", owner="Run", name="_fetch_missing"))
     cluster.toy.suite("beta")
-    going = start(cluster, "--set=step_s=0.5", "--lease-time=3")
+    going = start(cluster, "--set=step_s=0.3", "--lease-time=2")
     two.link(up=False)
     going.wait_for(lambda: "the logs of h2 are missing here" in going.text, "the search for the lost host")
     going.wait_for(lambda: (cluster.root / "waits").exists(), "the end of all cases")
@@ -326,6 +335,7 @@ def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(c
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
 def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: ClusterToy) -> None:
     """Its agent did not hear that the round is over, and would hold the devices as long as its lease."""
     more = WAITING.format(module="venue", owner="Venue", name="_settle_with_the_lost")
@@ -347,6 +357,7 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
 def test_a_host_that_is_off_is_left_out(cluster: ClusterToy) -> None:
     _, two, _ = prepare(cluster, hosts=3)
     two.power_off()
@@ -373,6 +384,7 @@ def test_a_disk_that_is_full_at_the_start_is_named(cluster: ClusterToy) -> None:
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_while_a_round_runs_is_named(cluster: ClusterToy) -> None:
     _, two = prepare(cluster)
     two.limit_disk("/tmp", 300 << 20)
@@ -424,6 +436,7 @@ def edit(cluster: ClusterToy, **values: str) -> None:
     file.write_text(text)
 
 
+@pytest.mark.slow
 def test_who_cannot_be_let_in_is_told_for_all_hosts_at_once_with_the_remedy(cluster: ClusterToy) -> None:
     one, two = prepare(cluster)
     known = cluster.root / "known_hosts"
@@ -486,6 +499,7 @@ def test_a_host_of_no_name_is_named(cluster: ClusterToy) -> None:
     said_once(said, "h1.nowhere.invalid: host: there is no host h1.nowhere.invalid: .*; correct the name, or give its")
 
 
+@pytest.mark.slow
 def test_a_gateway_leads_to_all_hosts_and_is_named_where_it_does_not(cluster: ClusterToy) -> None:
     one, two, gate = prepare(cluster, hosts=3)
     cluster.settings([one, two], nodes="2x1", runtime="host")
@@ -557,6 +571,7 @@ def test_logs_that_come_broken_each_time_are_not_taken(cluster: ClusterToy) -> N
     assert_nothing_left(cluster.hosts)
 
 
+@pytest.mark.slow
 def test_a_link_that_is_lost_while_logs_come_costs_nothing(cluster: ClusterToy) -> None:
     _, two = prepare(cluster, more=WAITING.format(module="round.crew", owner="Agent", name="ask"))
     going = cluster.start("-k", "converges")
