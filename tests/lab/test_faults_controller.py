@@ -45,10 +45,8 @@ def assert_nothing_runs(hosts: list[LabHost], within_s: float = 15) -> None:
 
 
 @slow
-@pytest.mark.parametrize("docker", [False, True])
-def test_ranks_go_on_for_the_lease_and_then_end_by_themselves(cluster: ClusterToy, docker: bool) -> None:
-    if docker:
-        cluster.use_docker(nodes="2x1")
+def test_ranks_go_on_for_the_lease_and_then_end_by_themselves(cluster: ClusterToy) -> None:
+    cluster.use_docker(nodes="2x1")
     going = cluster.start(*ONE, *FOREVER, "--lease-time=4")
     wait_for_training(cluster, going)
     assert all(running(host) for host in cluster.hosts)  # the control
