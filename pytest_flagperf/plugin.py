@@ -437,6 +437,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Give the run a way to show life, past pytest's capture."""
+    from pytest_flagperf.report import plots
     from pytest_flagperf.report.live import Live
 
     config = session.config
@@ -459,6 +460,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         terminal.write(text)
         terminal.flush()
 
+    if config.pluginmanager.get_plugin("html") is not None:
+        run.meanwhile = plots.load
     verbosity = config.get_verbosity()
     run.watch = Live(
         write,

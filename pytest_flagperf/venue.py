@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from .plan import Plan
 from .preflight import Data, Finding, Wants
 from .problems import Problems
 from .report.live import Live
-from .round import Crew, Gone, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
+from .round import Crew, Gone, Needs, Progress, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
 from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_options, runtimes
 from .settings import Settings
 
@@ -37,6 +37,7 @@ class Venue:
         self._catalog = catalog
         self._cluster = cluster
         self._codes: dict[tuple[str, str], Code] = {}
+        self._ready: dict[tuple[str, str, Wanted], Interpreter] = {}  # by host and runtime; looked at once a run
         self._owed: list[Path] = []  # rounds whose logs are not all here
         self._unfit: dict[str, set[int]] = {}
         # Of two runs that begin in the same second on two machines, each has its own folders on the hosts.
@@ -85,14 +86,15 @@ class Venue:
             self._codes[key] = pack(trees | ({"suites/common": shared} if shared.is_dir() else {}))
         return self._codes[key]
 
-    def interpreters(
-        self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live
-    ) -> dict[str, Interpreter]:
-        """The Python of the case's framework, made ready on all hosts at once."""
+    def interpreters(self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
+        """The Python of the case's framework, made ready on all hosts at once; where it is, nobody looks again."""
         wanted, code = self._wanted(plan, vendor), self.code(plan, vendor)
         prepare = runtimes()[plan.runtime]
 
         def on(host: Host) -> Interpreter:
+            ready = self._ready.get((host.name, plan.runtime, wanted))
+            if ready is not None:
+                return ready
             try:
                 return prepare(host, wanted, lambda text: _tell(watch, host, text, len(hosts)), code)
             except RuntimeSetupError as error:
@@ -105,7 +107,9 @@ class Venue:
         wrong = [str(answer) for answer in made.values() if isinstance(answer, HostError)]
         if wrong:
             raise Problems(dict.fromkeys(wrong))
-        return {host.name: answer for host, answer in made.items() if isinstance(answer, Interpreter)}
+        found = {host.name: answer for host, answer in made.items() if isinstance(answer, Interpreter)}
+        self._ready |= {(name, plan.runtime, wanted): interpreter for name, interpreter in found.items()}
+        return found
 
     def _wanted(self, plan: Plan, vendor: Vendor) -> Wanted:
         settings, case = self._settings, plan.case
@@ -226,10 +230,28 @@ class Venue:
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
-        """A round on hosts and devices that are free; its directory says how it ended."""
+    def run(
+        self,
+        plan: Plan,
+        vendor: Vendor,
+        number: int,
+        directory: Path,
+        watch: Live,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """A round on hosts and devices that are free; its directory says how it ended.
+
+        ``meanwhile`` is done when the ranks were told to start, unless this machine's cores are theirs.
+        """
         needs = self._needs(plan, vendor, directory)
         self._settle_with_the_lost(watch)
+        waits = iter([] if any(host.here for host in self.hosts) else [meanwhile])
+
+        def listen(progress: Progress) -> None:
+            watch.progress(progress)
+            next(waits, lambda: None)()
+
+        end = None
         try:
             with Crew(watch.note) as crew:
                 muster(self.fleet, self.code(plan, vendor), needs, crew, lambda who: watch.note(_waits(plan, who)))
@@ -240,7 +262,7 @@ class Venue:
                     directory,
                     crew=crew,
                     interpreters=self.interpreters(plan, vendor, hosts, watch),
-                    listener=watch.progress,
+                    listener=listen,
                     wishes=self._wishes(plan, vendor, directory, watch),
                 )
             self._owed += [directory] if end.missing else []
@@ -248,6 +270,8 @@ class Venue:
             raise Problems([f"case {plan.case}: {error}"]) from error
         finally:
             watch.clear()
+            if end is None or end.fault:
+                self._ready.clear()  # it may be why: an image or an environment that was removed meanwhile
 
     def go_on(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
         """Take up a round that a controller left running, or end it; False where nothing of it runs any more."""

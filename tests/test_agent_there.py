@@ -105,7 +105,7 @@ class Round:
 
     @property
     def left(self) -> list[str]:
-        words = ("agent", "rank0.py", "rank1.py", "sleep")
+        words = ("agent", "pytest-flagperf", "rank0.py", "rank1.py", "sleep")
         return [each.cmdline for each in self.there.processes() if any(word in each.cmdline for word in words)]
 
     def wait_until_nothing_is_left(self, within_s: float) -> None:

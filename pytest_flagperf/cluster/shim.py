@@ -66,8 +66,8 @@ def execute(argv: "list[bytes]", env: "dict[bytes, bytes]") -> NoReturn:
     os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is what is wanted
 
 
-def start(request: "dict[str, Any]") -> NoReturn:
-    """Become the program."""
+def start(request: "dict[str, Any]") -> str:
+    """Become the program; one that is a text for this very Python, started like this, is for the caller to run."""
     argv, env = program(request)
     places = [b""] if b"/" in argv[0] else env.get(b"PATH", raw(os.defpath)).split(b":")
     found = [path for path in (os.path.join(place, argv[0]) for place in places) if os.path.isfile(path)]
@@ -78,6 +78,9 @@ def start(request: "dict[str, Any]") -> NoReturn:
     if os.getsid(0) != os.getpid():
         os.setsid()
     tell(1, pid=os.getpid())
+    if argv[:4] == [raw(request["python"]), b"-I", b"-S", b"-c"] and env == os.environb:
+        sys.argv[:] = ["-c", *map(os.fsdecode, argv[5:])]
+        return os.fsdecode(argv[4])
     execute(argv, env)
 
 
@@ -198,11 +201,11 @@ def bridge(request: "dict[str, Any]") -> NoReturn:
                 there.shutdown(socket.SHUT_WR)
 
 
-def main() -> NoReturn:
+def main() -> str:
     tasks = {"start": start, "run": run, "put": put, "get": get, "kill": kill, "bridge": bridge}
     request = json.loads(stdin.read(int(stdin.readline())).decode())
     try:
-        tasks[request["op"]](request)
+        return str(tasks[request["op"]](request))  # the others do not come back
     except OSError as error:
         end(error=error.strerror or str(error))
     except EOFError as error:
@@ -212,4 +215,6 @@ def main() -> NoReturn:
 if __name__ == "__main__":
     if sys.version_info < (3, 8):  # noqa: UP036 - this is the file that finds out
         end(old="%d.%d" % sys.version_info[:2])  # noqa: UP031 - as above
-    main()
+    text = main()
+    # Another start of the same Python would take longer than all that is done here.
+    exec(compile(text, "<string>", "exec"))  # noqa: S102

@@ -60,7 +60,7 @@ class SSHHost:
         self._address = address
         self._conf = conf
         self._gateway = gateway
-        self._command = f"exec {shlex.quote(conf.python)} -I -S -c {shlex.quote(_BOOT)}"
+        self._command = f"exec {shlex.quote(conf.python)} -I -S -c {shlex.quote(_BOOT)} pytest-flagperf"
         self._lock = threading.RLock()
         self._link: Link | None = None
         self._closed = False
@@ -105,7 +105,8 @@ class SSHHost:
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> SSHChannel:
         deadline = time.monotonic() + _START_S
-        session = self._session({"op": "start", "argv": list(argv), "env": dict(env or {})}, deadline)
+        request = {"op": "start", "python": self.python, "argv": list(argv), "env": dict(env or {})}
+        session = self._session(request, deadline)
         try:
             answer = session.answer(deadline, f"cannot start {argv[0]}")
         except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -243,6 +244,16 @@ def draw(
         axes.set_ylabel(_plain(y_name))
         _legend(figure, axes, len(lines) + len(levels))
         return _inline(_saved(figure), title)
+
+
+def load() -> None:
+    """Begin to import what draws: that takes longer than to draw, and who waits for hosts has the time."""
+    threading.Thread(target=_load, name="load matplotlib", daemon=True).start()
+
+
+def _load() -> None:
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401
 
 
 @contextmanager
