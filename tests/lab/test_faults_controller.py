@@ -85,8 +85,7 @@ def test_agents_that_had_nothing_to_start_yet_go_soon(cluster: ClusterToy) -> No
     cluster.use_docker(nodes="2x1")
     _slow_down(cluster, CREATING)
     going = cluster.start(*ONE)
-    going.wait_for((cluster.root / "there").is_file, "the stage", 60)
-    assert all(host.containers() for host in cluster.hosts)  # the control
+    going.wait_for(lambda: all(host.containers() for host in cluster.hosts), "containers on both hosts", 60)
     going.kill()
     assert_nothing_left(cluster.hosts, within_s=40)
 
