@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flagperf_driver.node import checkup, leftovers
+from flagperf_driver.node.folder import default_folder
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.cluster.conf import ClusterConf
 from pytest_flagperf.cluster.deploy import pack
@@ -374,6 +375,22 @@ def test_what_a_dead_run_left_is_ended_and_told_and_nothing_else(tmp_path: Path)
     assert level == WARN
     assert re.fullmatch(rf"a dead run had left \S+ \(pid {left.pid}\) of {dead}; it is gone now", sentence)
     assert of(inspect([LocalHost("h")], WANTS), "leftovers") == []
+
+
+def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    week_ago = time.time() - 8 * 86400
+    for name, when in (("old", week_ago), ("young", time.time()), ("held", week_ago)):
+        folder = default_folder(name)
+        folder.mkdir(parents=True)
+        (folder / "agent.lock").touch()
+        for path in (folder / "agent.lock", folder):
+            os.utime(path, (when, when))
+    with (default_folder("held") / "agent.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert [line.partition(" in ")[0] for line in leftovers.remove("/no/docker")] == ["logs of 8 days ago"]
+    assert sorted(path.name for path in default_folder("x").parent.iterdir()) == ["held", "young"]
+
 
 
 def test_a_leased_device_is_seen_without_touching_the_lease(tmp_path: Path) -> None:

@@ -24,11 +24,16 @@ class FolderError(RuntimeError):
     """The folder cannot be a round's; the text says why."""
 
 
+def scratch() -> Path:
+    """The folder of this user for rounds."""
+    return Path(os.environ.get("TMPDIR") or "/tmp", f"pytest-flagperf-{os.getuid()}")  # noqa: S108 - see default_folder
+
+
 def default_folder(name: str) -> Path:
     """Where a round of this name logs if nobody says where, for this user alone."""
     if not name or "/" in name or name.startswith("."):
         raise FolderError(f"a round's name must be one that a folder can have, and is {name!r}")
-    own = Path(os.environ.get("TMPDIR") or "/tmp", f"pytest-flagperf-{os.getuid()}")  # noqa: S108 - see below
+    own = scratch()
     with suppress(FileExistsError):
         own.mkdir(mode=0o700, parents=True)
     found = own.lstat()

@@ -1,27 +1,42 @@
 """What rounds left whose agent is dead: found by the log folder that it names, ended, and told.
 
-A process names it in its environment, a container in a label. Log folders themselves stay: their run may still fetch
-them.
+A process names it in its environment, a container in a label. Log folders themselves stay for a week: their run may
+still fetch them.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Callable, Iterator
 
 from flagperf_driver.node import engine
-from flagperf_driver.node.folder import is_orphaned
+from flagperf_driver.node.folder import is_orphaned, scratch
 
 LABEL = "flagperf.log_dir"
 MARK = b"FLAGPERF_LOG_DIR="
 _ANSWER_S = 5.0
+_KEPT_S = 7 * 24 * 3600.0
 
 
 def remove(docker: str | None = None) -> list[str]:
     """End and remove it all; what it was, each with its round's folder."""
-    return [*_containers(docker or engine.SOCKET), *_processes()]
+    return [*_containers(docker or engine.SOCKET), *_processes(), *_old_folders()]
+
+
+def _old_folders() -> Iterator[str]:
+    """Logs that nobody has fetched for long."""
+    for folder in scratch().glob("rounds/*"):
+        try:
+            age_s = time.time() - max(entry.stat().st_mtime for entry in [folder, *folder.iterdir()])
+        except OSError:
+            continue
+        if age_s > _KEPT_S and is_orphaned(folder):
+            shutil.rmtree(str(folder), ignore_errors=True)
+            yield f"logs of {age_s / 86400:.0f} days ago in {folder}"
 
 
 def log_dir_of(pid: int) -> str | None:
