@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -40,7 +41,7 @@ def busy_s(pid: int) -> float:
     return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 
 
-def measure(seconds: float, orders: Mapping[str, object]) -> tuple[float, float, dict[str, float], int]:
+def measure(seconds: float, orders: Mapping[str, Any]) -> tuple[float, float, dict[str, float], int]:
     """Start in CPU seconds, then the share of one core, lateness and missed samples."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -19,21 +19,20 @@ from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 # Loaded by the run itself. A loss is noticed after two seconds where it takes ten; what agents tell is written down.
 CONFTEST = """
 import json
-from pytest_flagperf import round
 from pytest_flagperf.cluster import link
-from pytest_flagperf.round import muster
+from pytest_flagperf.round import muster, watching
 
 if {impatient}:
     link.PING_S, link.SILENCE_S, link.CONNECT_S, muster._SILENCE_S = 0.2, 1.0, 1.0, 1.5
 
-take = round._take
+take = watching._take
 
 def noted(agent, message, *rest):
     with open("told.jsonl", "a") as file:
         file.write(json.dumps([agent.name, message]) + "\\n")
     return take(agent, message, *rest)
 
-round._take = noted
+watching._take = noted
 {more}
 """
 

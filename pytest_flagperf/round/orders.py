@@ -1,0 +1,222 @@
+"""What each host of a round is told to do, and what of it is written down before it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_flagperf.cluster.deploy import module_argv
+from pytest_flagperf.launch import RankProcess, Site, World, launchers, threads_per_rank
+from pytest_flagperf.runtime import Interpreter, Mount
+
+from .crew import GRACE_S, Agent
+from .muster import MODULE
+
+# Not for the ranks: what a harness or a launcher above us set for itself.
+_NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+Show = Callable[[int, str], None]
+
+
+class Plan(Protocol):
+    """What a round asks of a plan."""
+
+    @property
+    def launcher(self) -> str: ...
+
+    @property
+    def visible_devices(self) -> str | None: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+    def case_json(self, round_number: int, seed: int, code_root: str, /) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user may want of a round beside the plan."""
+
+    monitors: Mapping[str, Any] | None = None  # the sampler's orders, but for the devices
+    clear_caches: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)  # on what is started for it
+    show: Show | None = None  # gets every line of the ranks' logs
+
+
+NO_WISHES = Wishes()
+
+
+def make_orders(
+    plan: Plan,
+    described: Mapping[str, Any],
+    round_number: int,
+    agents: Sequence[Agent],
+    interpreters: Mapping[str, Interpreter],
+    wishes: Wishes,
+) -> list[dict[str, Any]]:
+    """What each host's agent is told to do."""
+    # At once: where ranks live in containers, each host makes its own.
+    with ThreadPoolExecutor(max(1, len(agents))) as pool:
+        made = pool.map(lambda agent: _container(agent, interpreters[agent.name], described, wishes), agents)
+        containers = {agent.name: container for agent, container in zip(agents, made, strict=True)}
+    world = _world(plan, described, agents, containers)
+
+    def order(agent: Agent) -> dict[str, Any]:
+        interpreter = interpreters[agent.name]
+        site = Site(
+            python=interpreter.python,
+            program=f"{agent.code_root}/suites/{described['model']}/{described['framework']}/run_pretraining.py",
+            case_file=f"{agent.log_dir}/case.json",
+            log_dir=agent.log_dir,
+            code_root=agent.code_root,
+            cpus=_cpus(described, agent),
+        )
+        processes = launchers()[plan.launcher](world, agent.noderank, site)
+        case = plan.case_json(round_number, _seed(described, round_number), agent.code_root)
+        return {
+            "op": "start",
+            "log": f"start_{described['framework']}_task.log",
+            "files": {"case.json": json.dumps(case, indent=1) + "\n"},
+            "not_inherited": list(_NOT_INHERITED),
+            "ranks": [_entry(each, {**interpreter.env, **each.env}, site) for each in processes],
+            "follow": [rank for each in processes for rank in each.reports],
+            "container": containers[agent.name],
+            "monitors": _monitors(wishes, agent),
+            "clear_caches": wishes.clear_caches,
+            "show": wishes.show is not None,
+            **_deadlines(described["config"]),
+        }
+
+    return [order(agent) for agent in agents]
+
+
+def _container(
+    agent: Agent, interpreter: Interpreter, described: Mapping[str, Any], wishes: Wishes
+) -> Mapping[str, Any] | None:
+    """The container of this round's ranks, made and not yet started; its main process is an agent of its own."""
+    if interpreter.container is None:
+        return None
+    mounts = [Mount(agent.code_root, agent.code_root), Mount(agent.log_dir, agent.log_dir, read_only=False)]
+    if described["data_dir"]:
+        mounts.append(Mount(described["data_dir"], described["data_dir"]))
+    argv = [*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir]
+    labels = {**wishes.labels, "flagperf.log_dir": agent.log_dir}
+    name = f"flagperf-{agent.log_dir.strip('/').replace('/', '-')}"[-120:].lstrip("-_.")
+    return interpreter.container.create(
+        agent.host, name, argv=argv, mounts=mounts, devices=agent.devices, labels=labels
+    )
+
+
+def _world(
+    plan: Plan,
+    described: Mapping[str, Any],
+    agents: Sequence[Agent],
+    containers: Mapping[str, Mapping[str, Any] | None],
+) -> World:
+    cores = min(len(agent.cpus) for agent in agents)
+    nproc = described["nproc"]
+    return World(
+        addresses=tuple(agent.host.address for agent in agents),
+        nproc=nproc,
+        master_addr=agents[0].host.address,
+        master_port=agents[0].port,
+        # A container may have numbers of its own for the devices that it was given.
+        devices=tuple(tuple((containers[agent.name] or {}).get("devices", agent.devices)) for agent in agents),
+        visible_devices_env=plan.visible_devices,
+        threads_per_rank=threads_per_rank(cores, nproc, card_is_core=_card_is_core(described)),
+    )
+
+
+def _card_is_core(described: Mapping[str, Any]) -> bool:
+    return bool(described["device"] == "cpu")
+
+
+def _monitors(wishes: Wishes, agent: Agent) -> dict[str, Any] | None:
+    """The sampler's orders; a core that no tool knows is no device to it."""
+    if wishes.monitors is None:
+        return None
+    probe = wishes.monitors.get("probe")
+    devices = list(agent.devices) if probe or wishes.monitors.get("nvml") else []
+    own = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
+    return {**wishes.monitors, **own, "folder": agent.log_dir, "devices": devices}
+
+
+def _cpus(described: Mapping[str, Any], agent: Agent) -> tuple[int, ...]:
+    """The core of each rank where a card is a core and there are as many cores as that."""
+    if not _card_is_core(described) or any(device >= len(agent.cpus) for device in agent.devices):
+        return ()
+    return tuple(agent.cpus[device] for device in agent.devices)
+
+
+def _entry(process: RankProcess, env: Mapping[str, str], site: Site) -> dict[str, Any]:
+    return {
+        "rank": process.rank,
+        "local_rank": process.local_rank,
+        "argv": list(process.argv),
+        "env": dict(env),
+        "cwd": site.log_dir,
+        "cpus": list(process.cpus),
+        # A launcher of several ranks is none of them: they have their logs, it has its own.
+        "log": f"rank{process.rank}.out.log" if process.reports == (process.rank,) else "launcher.log",
+    }
+
+
+def _deadlines(config: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("init_timeout_s", "hang_timeout_s", "round_timeout_s")
+    return {**{name: config.get(name) for name in names}, "grace_s": GRACE_S}
+
+
+def _seed(described: Mapping[str, Any], round_number: int) -> int:
+    return int(described["config"].get("seed", 0)) + round_number - 1
+
+
+def write_inputs(
+    plan: Plan,
+    described: Mapping[str, Any],
+    round_number: int,
+    directory: Path,
+    agents: Sequence[Agent],
+    orders: Sequence[Mapping[str, Any]],
+    interpreters: Mapping[str, Interpreter],
+) -> None:
+    """What reports read, and what another controller needs to go on with it. No environment: it may be secret."""
+    first = interpreters[agents[0].name]
+    facts = {
+        "round": round_number,
+        "seed": _seed(described, round_number),
+        "hosts": [_placed(agent, interpreters[agent.name]) for agent in agents],
+        "python": first.python,
+        "interpreter": {"label": first.label, **first.details},
+        "code_root": agents[0].code_root,
+        "argv": {
+            agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
+        },
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    case = plan.case_json(round_number, _seed(described, round_number), agents[0].code_root)
+    write_json(directory / "case.json", case)
+    write_json(directory / "plan.json", {**described, **facts})
+
+
+def _placed(agent: Agent, interpreter: Interpreter) -> dict[str, Any]:
+    return {
+        "name": agent.name,
+        "address": agent.host.address,
+        "noderank": agent.noderank,
+        "devices": list(agent.devices),
+        "log_dir": agent.log_dir,
+        "code_root": agent.code_root,
+        "clock_offset_s": round(agent.clock_offset_s, 6),
+        "python": interpreter.python,
+    }
+
+
+def write_json(path: Path, body: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+    temporary.replace(path)
