@@ -18,7 +18,7 @@ def console_table(cases: Sequence[CaseResult], width: int = 80) -> list[str]:
     if not cases:
         return ["no case left a result"]
     rows = [_row(case) for case in cases]
-    wide = _lines([_HEAD, *rows])
+    wide = aligned([_HEAD, *rows])
     if max(map(len, wide)) <= width:
         return wide
     return _narrow(cases, rows)
@@ -44,7 +44,7 @@ def _narrow(cases: Sequence[CaseResult], rows: Sequence[tuple[str, ...]]) -> lis
         ("", row[2], _metric(case, name=""), *row[4:6], _rate(case, "p_core"), *row[7:])
         for case, row in zip(cases, rows, strict=True)
     ]
-    head_line, *lines = _lines([head, *figures])
+    head_line, *lines = aligned([head, *figures])
     found = ["case (rounds that finished, metric, unit of the throughputs)", head_line]
     for case, row, line in zip(cases, rows, lines, strict=True):
         first = case.outcomes[0] if case.outcomes else None
@@ -53,7 +53,8 @@ def _narrow(cases: Sequence[CaseResult], rows: Sequence[tuple[str, ...]]) -> lis
     return found
 
 
-def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell: the first to the left, all others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         _GAP.join(

@@ -139,8 +139,19 @@ def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tupl
     """results.json and results.csv."""
     body = {"schema": SCHEMA, "run": info, "cases": [_case_json(case) for case in cases]}
     jsons.write(run_dir / "results.json", body)
-    jsons.write_text(run_dir / "results.csv", _csv(run_dir.name, cases))
+    write_csv(run_dir / "results.csv", [(run_dir.name, cases)])
     return run_dir / "results.json", run_dir / "results.csv"
+
+
+def write_csv(path: Path, runs: Iterable[tuple[str, Iterable[CaseResult]]]) -> None:
+    """One row per round, of each run by its name."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for run, cases in runs:
+        for outcome in (outcome for case in cases for outcome in case.outcomes):
+            writer.writerow({name: _cell(value) for name, value in row(run, outcome).items()})
+    jsons.write_text(path, stream.getvalue())
 
 
 def load_run(run_dir: Path) -> Run:
@@ -276,20 +287,11 @@ def _round_json(outcome: Outcome) -> dict[str, Any]:
     return body
 
 
-def _csv(run: str, cases: Iterable[CaseResult]) -> str:
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for case in cases:
-        for outcome in case.outcomes:
-            writer.writerow({name: _cell(value) for name, value in _row(run, outcome).items()})
-    return stream.getvalue()
-
-
-def _row(run: str, outcome: Outcome) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(outcome, name, None) for name in COLUMNS}
-    row.update({name: getattr(outcome.work, name) for name in COLUMNS if hasattr(outcome.work, name)})
-    row.update(
+def row(run: str, outcome: Outcome) -> dict[str, Any]:
+    """By the names of the columns."""
+    found: dict[str, Any] = {name: getattr(outcome, name, None) for name in COLUMNS}
+    found.update({name: getattr(outcome.work, name) for name in COLUMNS if hasattr(outcome.work, name)})
+    found.update(
         schema=SCHEMA,
         run=run,
         precision=outcome.environment.get("precision"),
@@ -304,8 +306,8 @@ def _row(run: str, outcome: Outcome) -> dict[str, Any]:
         framework_version=outcome.environment.get("framework"),
         fingerprint=outcome.fingerprint.get("key"),
     )
-    row.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in FIGURES})
-    return row
+    found.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in FIGURES})
+    return found
 
 
 def _cell(value: object) -> object:

@@ -1,0 +1,8 @@
+"""``python -m pytest_flagperf``: the same as ``flagperf``."""
+
+import sys
+
+from pytest_flagperf.commands import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""What there is to run: suites, vendors, chips, scales, and the shapes that have a config."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_flagperf.case import Shape
+from pytest_flagperf.catalog import Catalog, CatalogError, Chip, Suite, Vendor
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.table import aligned
+from pytest_flagperf.results.units import quantity
+from pytest_flagperf.settings import read_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "root", metavar="ROOT", type=Path, nargs="?", default=Path(), help="where suites/ and vendors/ are (default: .)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    root: Path = arguments.root
+    if not root.is_dir():
+        raise Problems([f"{root}: no such directory"])
+    catalog = Catalog.scan([root / each for each in read_settings({}, root, Path.cwd()).roots])
+    if not catalog.suites:
+        raise Problems([f"{root}: no suites: there is no suites/<model>/<framework>/suite.toml"])
+    entries: list[Suite | Vendor] = [*_suites_of(catalog), *_vendors_of(catalog)]
+    problems = [problem for entry in entries for problem in _wrong(entry)]
+    if problems:
+        raise Problems(problems)
+    print("\n".join(_lines(catalog)))
+    return 0
+
+
+def _lines(catalog: Catalog) -> Iterator[str]:
+    yield from _told([("suite", "metric", "scales"), *(_suite(suite) for suite in _suites_of(catalog))])
+    yield ""
+    yield from _told([("vendor", "name", "chips", "default scale"), *map(_vendor, _vendors_of(catalog))])
+    yield ""
+    rows = [
+        row
+        for suite in _suites_of(catalog)
+        for vendor in _vendors_of(catalog)
+        for row in _configs(catalog, suite, vendor)
+    ]
+    yield from _told([("config for", "vendor", "chip", "shapes"), *rows])
+    yield ""
+    yield "The small scale needs no config: it runs on any chip and shape."
+
+
+def _suite(suite: Suite) -> tuple[str, ...]:
+    sign = "<=" if suite.metric.direction == "lower" else ">="
+    scales = ", ".join(
+        f"{scale.name} {sign} {quantity(scale.target, suite.metric.unit)}" for scale in suite.scales.values()
+    )
+    return suite.name, suite.metric.name, scales
+
+
+def _vendor(vendor: Vendor) -> tuple[str, ...]:
+    return vendor.name, vendor.title, ", ".join(_chip(*item) for item in vendor.chips.items()), vendor.scale
+
+
+def _chip(name: str, chip: Chip) -> str:
+    return f"{name} (up to {chip.devices_per_host} a host)" if chip.devices_per_host else name
+
+
+def _configs(catalog: Catalog, suite: Suite, vendor: Vendor) -> Iterator[tuple[str, ...]]:
+    shapes: dict[str, list[Shape]] = {}
+    for hardware, shape in catalog.configs(suite, vendor):
+        shapes.setdefault(hardware, []).append(shape)
+    for hardware, held in sorted(shapes.items()):
+        yield suite.name, vendor.name, hardware, ", ".join(map(str, sorted(held)))
+
+
+def _told(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of text, all to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return aligned(padded)
+
+
+def _suites_of(catalog: Catalog) -> list[Suite]:
+    return sorted(catalog.suites.values(), key=lambda suite: suite.name)
+
+
+def _vendors_of(catalog: Catalog) -> list[Vendor]:
+    return sorted(catalog.vendors.values(), key=lambda vendor: vendor.name)
+
+
+def _wrong(entry: Suite | Vendor) -> list[str]:
+    """What its file says wrongly."""
+    try:
+        _ = entry.scales if isinstance(entry, Suite) else entry.chips
+    except CatalogError as error:
+        return error.problems
+    return []

@@ -1,0 +1,192 @@
+"""The performance tables of the original's model READMEs: one row per shape, the same columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.results import jsons, monitors, sampled
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.statistics import summarize
+from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.units import plain, quantity
+
+LANGUAGES = ("en", "zh")
+PUBLISHED = ((1, 1), (1, 8), (2, 8))
+"""The shapes that the original publishes."""
+NONE = "/"
+"""The original's sign for a figure that was not measured or is not told."""
+_GIB = 2**30
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    "en": {
+        "configuration": "configuration",
+        "unit": "Throughputs in {unit} over all cards, e2e_time in s, mem in GiB.",
+        "rounds": "Of several rounds the median counts: {rounds}.",
+        "round": "{shape} {number}",
+        "target": "Target: {name} {sign} {target}.",
+        "missing": "Not measured: {shapes}.",
+        "small": "At the {scale} scale: these are not the figures of the real model.",
+        "synthetic": "With synthetic data.",
+        "and": ", ",
+    },
+    "zh": {
+        "configuration": "配置",
+        "unit": "吞吐量为所有卡之和，单位 {unit}；e2e_time 单位为秒；mem 单位为 GiB。",
+        "rounds": "多轮取中位数：{rounds}。",
+        "round": "{shape} 共 {number} 轮",
+        "target": "目标：{name} {sign} {target}。",
+        "missing": "未测：{shapes}。",
+        "small": "{scale} 规模：并非真实模型的数据。",
+        "synthetic": "使用合成数据。",
+        "and": "，",
+    },
+}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    run: Run
+    case: CaseResult
+
+    @property
+    def first(self) -> Outcome:
+        return self.case.outcomes[0]
+
+    @property
+    def about(self) -> tuple[str, str, str, str, str, bool]:
+        one = self.first
+        return one.model, one.framework, one.vendor, one.hardware, one.scale, one.synthetic
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.first.nnodes, self.first.nproc
+
+    @property
+    def ended(self) -> list[Outcome]:
+        return [outcome for outcome in self.case.outcomes if outcome.ok]
+
+
+def performance_tables(runs: Sequence[Run], language: str = "en") -> list[str]:
+    """Per model, framework and chip a heading, the table, and what must be known of its figures."""
+    words = _WORDS[language]
+    entries = sorted(
+        (_Entry(run, case) for run in runs for case in run.cases), key=lambda entry: (*entry.about, entry.shape)
+    )
+    lines: list[str] = []
+    for _, group in groupby(entries, key=lambda entry: entry.about):
+        lines += [*([""] if lines else []), *_section(list(group), words)]
+    return lines
+
+
+def _section(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]:
+    first = entries[0].first
+    heading = f"{first.model}-{first.framework}, {first.vendor} {first.hardware}"
+    has_mfu = any(entry.case.median("mfu") is not None for entry in entries)
+    head = [
+        words["configuration"], "precision", "fix_hp", "e2e_time", "p_whole", "p_train", "p_core",
+        first.target.name or "acc", "mem", *(["MFU"] if has_mfu else []),
+    ]  # fmt: skip
+    yield f"### {heading}"
+    yield ""
+    yield _line(head)
+    yield _line(["---"] * len(head))
+    for entry in entries:
+        cells = _cells(entry, words is _WORDS["zh"])
+        yield _line([*cells, _mfu(entry)] if has_mfu else cells)
+    yield ""
+    yield " ".join(_notes(entries, words))
+
+
+def _cells(entry: _Entry, chinese: bool) -> list[str]:
+    outcomes, first = entry.ended, entry.first
+    quality = None if first.throughput_only else summarize(one.quality.last for one in outcomes).median
+    plan = _plan(entry)
+    return [
+        _configuration(first, chinese),
+        (outcomes or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
+        _deviations(plan),
+        NONE if first.throughput_only else _number(entry.case.median("e2e_time"), 4),
+        *(_number(entry.case.median(name), 4) for name in ("p_whole", "p_train", "p_core")),
+        NONE if quality is None else quantity(quality, first.target.unit).replace(" ", ""),
+        _memory(entry),
+    ]
+
+
+def _configuration(one: Outcome, chinese: bool) -> str:
+    shape = f"{one.nnodes}x{one.nproc}"
+    if chinese:
+        hosts = {1: "单机", 2: "两机"}.get(one.nnodes, f"{one.nnodes}机")
+        return f"{one.hardware}{hosts}{'单卡' if one.nproc == 1 else f'{one.nproc}卡'}（{shape}）"
+    hosts = "1 host" if one.nnodes == 1 else f"{one.nnodes} hosts"
+    return f"{one.hardware} {hosts} x {one.nproc} ({shape})"
+
+
+def _plan(entry: _Entry) -> Mapping[str, Any]:
+    try:
+        return jsons.read(entry.run.directory / entry.first.directory / "plan.json")
+    except jsons.FormatError:
+        return {}
+
+
+def _deviations(plan: Mapping[str, Any]) -> str:
+    """Which values are not the suite's own; where it is not told, as in a redacted run, that is no "none"."""
+    told = plan.get("deviations")
+    found = [item for item in told if isinstance(item, dict)] if isinstance(told, list) else []
+    texts = [f"{item.get('key')}={item.get('value')}" for item in found if item.get("key") != "data_dir"]
+    return " ".join(texts).replace("|", "\\|") or NONE
+
+
+def _memory(entry: _Entry) -> str:
+    """What a device had in use at most, of how much; where no device was sampled, what tensors held."""
+    used, whole = [], []
+    for outcome in entry.ended:
+        directory: Path = entry.run.directory / outcome.directory
+        figures = {metric.name: metric.value for metric in sampled.figures(monitors.read(directory))}
+        used.append(figures.get("device_memory"))
+        whole.append(figures.get("device_memory_total"))
+    most, size = summarize(used).median, summarize(whole).median
+    most = entry.case.median("peak_memory") if most is None else most
+    if most is None:
+        return NONE
+    return f"{most / _GIB:.1f}" + (f"/{size / _GIB:.1f}" if size else "")
+
+
+def _mfu(entry: _Entry) -> str:
+    value = entry.case.median("mfu")
+    return NONE if value is None else quantity(value, "share").replace(" ", "")
+
+
+def _number(value: float | None, digits: int) -> str:
+    """Without thousands apart, as in the original's tables."""
+    return NONE if value is None else plain(value, digits).replace(",", "")
+
+
+def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]:
+    first = entries[0].first
+    yield words["unit"].format(unit=first.rate_unit)
+    if first.target.value is not None:
+        sign = "<=" if first.target.direction == "lower" else ">="
+        target = quantity(first.target.value, first.target.unit)
+        yield words["target"].format(name=first.target.name, sign=sign, target=target)
+    if any(len(entry.ended) > 1 for entry in entries):
+        rounds = [words["round"].format(shape=_shape(entry.shape), number=len(entry.ended)) for entry in entries]
+        yield words["rounds"].format(rounds=words["and"].join(rounds))
+    measured = {entry.shape for entry in entries if entry.ended}
+    missing = [_shape(shape) for shape in PUBLISHED if shape not in measured]
+    if missing:
+        yield words["missing"].format(shapes=words["and"].join(missing))
+    if first.scale != "reference":
+        yield words["small"].format(scale=first.scale)
+    if first.synthetic:
+        yield words["synthetic"]
+
+
+def _shape(shape: tuple[int, int]) -> str:
+    return f"{shape[0]}x{shape[1]}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

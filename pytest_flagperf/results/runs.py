@@ -1,0 +1,43 @@
+"""Which run directories are meant by paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+from pytest_flagperf.results.jsons import FormatError
+
+
+def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Run directories, and those in folders of runs, each once; an error that names every path that is neither."""
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    found: dict[Path, Path] = {}
+    problems = [] if given else ["no run was named"]
+    for path in map(Path, given):
+        runs = [path] if is_run(path) else _below(path)
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+        if not runs:
+            problems.append(_why_not(path))
+    if problems:
+        raise FormatError("\n".join(problems))
+    return list(found.values())
+
+
+def is_run(path: Path) -> bool:
+    return any(path.glob("*/round*/plan.json"))
+
+
+def _below(path: Path) -> list[Path]:
+    return sorted(each for each in path.iterdir() if is_run(each)) if path.is_dir() else []
+
+
+def _why_not(path: Path) -> str:
+    if path.is_dir():
+        return f"{path}: is no run and holds none: a run directory has <case>/round<i>/plan.json"
+    if path.exists():
+        return f"{path}: is a file; a run directory is wanted"
+    names = [each.name for each in path.parent.iterdir() if each.is_dir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, names, n=3)
+    return f"{path}: no such directory" + (f"; did you mean {' or '.join(near)}?" if near else "")

@@ -1,0 +1,95 @@
+"""Run directories as runs leave them, made of replays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.store import CaseResult, RunInfo
+from tests.results_help import REPLAYS, edit_json, with_metric
+
+INFO = RunInfo(("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1_700_000_000_000, 1_700_000_100_000, 0)
+Change = Callable[[Outcome], Outcome]
+
+
+def faster(*factors: float) -> list[Change]:
+    """A round for each factor, with its throughputs that many times what was recorded."""
+
+    def change(factor: float) -> Change:
+        def changed(outcome: Outcome) -> Outcome:
+            for name in ("p_whole", "p_train", "p_core"):
+                outcome = with_metric(outcome, name, (outcome.value(name) or 0) * factor)
+            return outcome
+
+        return changed
+
+    return [change(factor) for factor in factors]
+
+
+def add_case(run_dir: Path, replay: str, rounds: list[Change] | None = None, **plan: Any) -> Path:
+    """A case of rounds that are all this replay; what is given of the plan stands in it instead of the replay's."""
+    told = {**json.loads((REPLAYS / replay / "plan.json").read_text(encoding="utf-8")), **plan}
+    names = ("model", "framework", "hardware", "nnodes", "nproc")
+    case = ":".join(str(told[name]) for name in names) + f":{len(rounds or [None])}"
+    case_dir = run_dir / case.replace(":", "_")
+    outcomes = []
+    for number, change in enumerate(rounds or faster(1.0), 1):
+        round_dir = case_dir / f"round{number}"
+        shutil.copytree(REPLAYS / replay, round_dir)
+        (round_dir / "expected.json").unlink()
+        edit_json(round_dir / "plan.json", **plan, case=case, round=number, seed=41 + number)
+        outcomes.append(change(measure(round_dir)))
+        store.save_outcome(round_dir, outcomes[-1])
+        if not outcomes[-1].throughput_only:
+            store.save_verdicts(case_dir, f"test_converges[{case}-round{number}]", verdicts.converges(outcomes[-1]))
+    store.save_verdicts(case_dir, f"test_throughput[{case}]", verdicts.throughput(outcomes))
+    return case_dir
+
+
+def finish(run_dir: Path, info: RunInfo = INFO) -> Path:
+    """Write the run's own files, as at a run's end."""
+    store.write_run(run_dir, info, store.load_run(run_dir).cases)
+    return run_dir
+
+
+def run_of(run_dir: Path, replay: str = "converged_1x1", rounds: list[Change] | None = None, **plan: Any) -> Path:
+    """A finished run of one case."""
+    add_case(run_dir, replay, rounds, **plan)
+    return finish(run_dir)
+
+
+def submission(root: Path) -> list[Path]:
+    """Runs of 1x1, 1x8 and 2x8 at the reference scale, all well."""
+    same = {"suite_code": "s1", "driver_code": "d1", "precision": "fp32"}
+    runs = []
+    for shape, replay in (((1, 1), "converged_1x1"), ((1, 8), "converged_1x1"), ((2, 8), "throughput_only")):
+        nnodes, nproc = shape
+        cards = nnodes * nproc
+        run_dir = root / f"run-{nnodes}x{nproc}"
+
+        def many(outcome: Outcome, nnodes: int = nnodes, nproc: int = nproc) -> Outcome:
+            # One rank was recorded; that it stands for all is enough for what is tested.
+            logs = outcome.logs * (nnodes * nproc)
+            return replace(outcome, nnodes=nnodes, nproc=nproc, logs=logs)
+
+        fingerprint = {**same, "nnodes": nnodes, "nproc": nproc, "key": f"key-{cards}", "one_card_key": "key-1"}
+        case_dir = add_case(run_dir, replay, scale="reference", hardware="X9", vendor="acme", fingerprint=fingerprint)
+        wanted = run_dir / f"toy_pytorch_X9_{nnodes}_{nproc}_1"
+        if case_dir != wanted:
+            case_dir.rename(wanted)
+        name = wanted.name.replace("_", ":")
+        round_dir = wanted / "round1"
+        edit_json(round_dir / "plan.json", case=name, nnodes=nnodes, nproc=nproc)
+        store.save_outcome(round_dir, replace(many(store.load_outcome(round_dir)), case=name))
+        runs.append(finish(run_dir))
+    return runs
+
+
+def cases_of(run_dir: Path) -> tuple[CaseResult, ...]:
+    return store.load_run(run_dir).cases
