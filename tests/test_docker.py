@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flagperf_driver.node import engine
+from flagperf_driver.node import engine, leftovers
 from flagperf_driver.node.engine import Engine, EngineError, NoSuchContainerError
 from pytest_flagperf.cluster import Completed, HostError
 from pytest_flagperf.cluster.local import LocalHost
@@ -505,6 +505,17 @@ def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: E
     assert not far.remove(container)
     with pytest.raises(NoSuchContainerError):
         far.state(container)
+
+
+def test_a_look_that_was_killed_leaves_nothing_for_long(
+    near: Near, far: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near.lab.run(["docker", "run", "--detach", f"--label={leftovers.LOOK_LABEL}=1", BASE, "sleep", "60"])
+    assert leftovers.remove(near.forward(engine.SOCKET)) == []  # it may still be looking
+    monkeypatch.setattr(leftovers, "_LOOK_S", -1.0)
+    (told,) = leftovers.remove(near.forward(engine.SOCKET))
+    assert told.endswith(f" of {BASE}")
+    assert far.labelled(leftovers.LOOK_LABEL) == []
 
 
 def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wanted: Wanted, cache: Path) -> None:

@@ -392,7 +392,6 @@ def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: p
     assert sorted(path.name for path in default_folder("x").parent.iterdir()) == ["held", "young"]
 
 
-
 def test_a_leased_device_is_seen_without_touching_the_lease(tmp_path: Path) -> None:
     folder = tmp_path / "leases"
     folder.mkdir()

@@ -66,6 +66,7 @@ class Listed:
     image: str
     running: bool
     labels: Mapping[str, str]
+    created: float  # since the epoch
 
 
 class Engine:
@@ -129,6 +130,7 @@ class Engine:
                 image=entry["Image"],
                 running=entry["State"] == "running",
                 labels=entry.get("Labels") or {},
+                created=float(entry["Created"]),
             )
             for entry in json.loads(self._call("GET", "/containers/json", query))
         ]

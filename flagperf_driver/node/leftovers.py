@@ -17,14 +17,17 @@ from flagperf_driver.node import engine
 from flagperf_driver.node.folder import is_orphaned, scratch
 
 LABEL = "flagperf.log_dir"
+LOOK_LABEL = "flagperf.look"  # a container in which a runtime looks what is in its image
 MARK = b"FLAGPERF_LOG_DIR="
 _ANSWER_S = 5.0
+_LOOK_S = 600.0  # longer than any look takes
 _KEPT_S = 7 * 24 * 3600.0
 
 
 def remove(docker: str | None = None) -> list[str]:
     """End and remove it all; what it was, each with its round's folder."""
-    return [*_containers(docker or engine.SOCKET), *_processes(), *_old_folders()]
+    socket = docker or engine.SOCKET
+    return [*_containers(socket), *_containers(socket, LOOK_LABEL, _is_old), *_processes(), *_old_folders()]
 
 
 def _old_folders() -> Iterator[str]:
@@ -67,23 +70,27 @@ def _end(pid: int, log_dir: str) -> Iterator[str]:
 
 def remove_containers_of(log_dir: Path) -> None:
     """Those of one round, by its own agent."""
-    for _ in _containers(engine.SOCKET, lambda named: named == str(log_dir)):
+    for _ in _containers(engine.SOCKET, LABEL, lambda one: one.labels[LABEL] == str(log_dir)):
         pass
 
 
-def _is_left(log_dir: str) -> bool:
+def _is_left(container: engine.Listed) -> bool:
     # One that outlived its folder could not be removed with it. A process may have its folder in a file system of its
     # own; a container of this host has it here.
-    return is_orphaned(Path(log_dir), if_gone=True)
+    return is_orphaned(Path(container.labels[LABEL]), if_gone=True)
 
 
-def _containers(socket: str, is_left: Callable[[str], bool] = _is_left) -> Iterator[str]:
+def _is_old(container: engine.Listed) -> bool:
+    return container.created < time.time() - _LOOK_S
+
+
+def _containers(socket: str, label: str = LABEL, is_left: Callable[[engine.Listed], bool] = _is_left) -> Iterator[str]:
     if not os.access(socket, os.R_OK | os.W_OK):
         return
     docker = engine.Engine(socket, _ANSWER_S)
     try:
-        for container in docker.labelled(LABEL):
-            if is_left(container.labels[LABEL]) and docker.remove(container.id):
-                yield f"container {container.name} of {container.labels[LABEL]}"
+        for container in docker.labelled(label):
+            if is_left(container) and docker.remove(container.id):
+                yield f"container {container.name} of {container.labels.get(LABEL, container.image)}"
     except engine.EngineError:
         return  # the engine's own finding says so

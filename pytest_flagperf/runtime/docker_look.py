@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node import leftovers
 from pytest_flagperf.cluster import Completed, Host
 from pytest_flagperf.cluster.deploy import cache_root
 
@@ -19,8 +20,6 @@ from . import Progress, RuntimeSetupError, Wanted
 from .sourced import sourced
 
 _LOOK_S = 120.0
-_STRAY_S = 600
-_LOOKING = "flagperf.look"
 _LOOK = """
 import importlib.metadata as metadata, json, platform, sys
 found = {each.metadata["Name"]: each.version for each in metadata.distributions()}
@@ -68,11 +67,10 @@ def _runner(client: Any, image: str, arguments: Mapping[str, Any]) -> _Run:
     """
 
     def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
-        _remove_strays(client)
         container = client.containers.create(
             image,
             ["sh", "-c", 'exec "$@" < /.flagperf.in > /.flagperf.out 2> /.flagperf.err', "sh", *argv],
-            labels={_LOOKING: "1"},
+            labels={leftovers.LOOK_LABEL: "1"},
             **merged(arguments, {"environment": dict(env)}),
         )
         try:
@@ -86,13 +84,6 @@ def _runner(client: Any, image: str, arguments: Mapping[str, Any]) -> _Run:
         return Completed(tuple(argv), code, out, err.decode("utf-8", "replace"))
 
     return run
-
-
-def _remove_strays(client: Any) -> None:
-    """Those of runs that were killed while they looked."""
-    for entry in client.api.containers(all=True, filters={"label": _LOOKING}):
-        if entry["Created"] < time.time() - _STRAY_S:
-            client.api.remove_container(entry["Id"], force=True, v=True)
 
 
 def _keep(path: Path, known: Mapping[str, Any]) -> None:

@@ -160,7 +160,8 @@ def test_the_originals_test_conf_is_taken_as_it_is(toy: Toy) -> None:
     data = toy.root / "data"
     data.mkdir()
     (toy.root / "test_conf.py").write_text(
-        "VENDOR = 'acme'\nACCE_CONTAINER_OPT = ' --gpus all'\nSHM_SIZE = '32G'\nCLEAR_CACHES = False\nFLAGPERF_PATH = '/opt'\n"
+        "VENDOR = 'acme'\nACCE_CONTAINER_OPT = ' --gpus all'\nSHM_SIZE = '32G'\n"
+        "CLEAR_CACHES = False\nFLAGPERF_PATH = '/opt'\n"
         f"CASES = {{'alpha:plain:X1:1:2:1': '{data}'}}\n"
     )
     result = toy.run("suites", "--test-conf=test_conf.py", "-k", "converges")
