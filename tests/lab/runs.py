@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import listens_to_ctrl_c
 from tests.lab.lab import PYTHON, Lab, LabHost, until
 from tests.plugin.conftest import Toy
@@ -97,6 +99,26 @@ class ClusterToy:
         """The exit code and what the user saw."""
         going = self.start(*arguments, env=env)
         return going.wait(timeout_s), going.text
+
+    def passed(self, *arguments: str) -> str:
+        """What the user saw of rounds that ended well; nothing is left."""
+        return self._ended(0, *arguments)
+
+    def failed(self, *arguments: str) -> str:
+        """What the user saw of rounds that failed; nothing is left."""
+        return self._ended(1, *arguments)
+
+    def refused(self, *arguments: str) -> str:
+        """What the user saw of a run that did not start."""
+        said = self._ended(int(pytest.ExitCode.USAGE_ERROR), *arguments)
+        assert not list(self.root.glob("reports/run*/*/round*"))
+        return said
+
+    def _ended(self, wanted: int, *arguments: str) -> str:
+        code, said = self.run("-k", "converges", *arguments)
+        assert code == wanted, said
+        assert_nothing_left(self.hosts)
+        return said
 
     def end(self) -> None:
         for going in self.going:

@@ -20,23 +20,6 @@ _SLOW = "--set=step_s=0.3"
 _HANGS = "--set=hang_timeout_s=1.0"
 
 
-def failed(cluster: ClusterToy, *arguments: str) -> str:
-    """What the user saw of a run that failed; the same is in JUnit, and nothing is left."""
-    code, said = cluster.run("-k", "converges", *arguments)
-    assert code == 1, said
-    assert_nothing_left(cluster.hosts)
-    return said
-
-
-def refused(cluster: ClusterToy, *arguments: str) -> str:
-    """What the user saw of a run that did not start."""
-    code, said = cluster.run("-k", "converges", *arguments)
-    assert code == pytest.ExitCode.USAGE_ERROR, said
-    assert not list(cluster.root.glob("reports/run*/*/round*"))
-    assert_nothing_left(cluster.hosts)
-    return said
-
-
 def in_junit(cluster: ClusterToy) -> str:
     tree = ET.parse(cluster.toy.runs[-1] / "junit.xml")
     return "\n".join(f"{failure.get('message')}\n{failure.text}" for failure in tree.iter("failure"))
@@ -66,7 +49,7 @@ def only_container(host: LabHost) -> dict[str, str]:
     ],
 )
 def test_a_rank_that_fails_is_named_with_its_host(cluster: ClusterToy, fault: str, kind: str, sentence: str) -> None:
-    said = failed(cluster, f"--set=fault={fault}", _HANGS)
+    said = cluster.failed(f"--set=fault={fault}", _HANGS)
     assert f"round 1: {sentence}" in said
     assert sentence in in_junit(cluster)
     told = cluster.round_json()["fault"]
@@ -74,7 +57,7 @@ def test_a_rank_that_fails_is_named_with_its_host(cluster: ClusterToy, fault: st
 
 
 def test_a_loss_that_is_no_number_is_a_failure_of_a_round_that_ended_well(cluster: ClusterToy) -> None:
-    said = failed(cluster, "--set=fault=nan")
+    said = cluster.failed("--set=fault=nan")
     assert "round 1: the loss was NaN at step 1" in said
     assert "the loss was NaN" in in_junit(cluster)
     assert cluster.round_json()["state"] == "finished"
@@ -86,14 +69,14 @@ def test_a_loss_that_is_no_number_is_a_failure_of_a_round_that_ended_well(cluste
 def test_a_rank_that_fails_in_its_container_is_named(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
     sentence = "rank 1 on h2 ended with exit code 7"
-    assert f"round 1: {sentence}" in failed(cluster, "--set=fault=exit")
+    assert f"round 1: {sentence}" in cluster.failed("--set=fault=exit")
     assert sentence in in_junit(cluster)
 
 
 def test_a_rank_beyond_its_containers_memory_is_told_so(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
     shown = " ".join(cluster.lab.container_options(PYTHON))
-    said = failed(cluster, f"--container-opt={shown}", "--container-opt=--memory 64m", "--set=fault=oom")
+    said = cluster.failed(f"--container-opt={shown}", "--container-opt=--memory 64m", "--set=fault=oom")
     assert "round 1: rank 1 on h2 was killed by SIGKILL (the container's memory limit, 64 MiB)" in said
     assert "the container's memory limit, 64 MiB" in in_junit(cluster)
 
@@ -166,20 +149,20 @@ def dockerfile(cluster: ClusterToy, text: str) -> Path:
 def test_who_may_not_use_docker_is_told_how_to(lone: ClusterToy) -> None:
     host = lone.hosts[0]
     host.add_user("bench")
-    said = refused(lone, f"--hosts=bench@{host.address}", "--image=flagperf-lab:base")
+    said = lone.refused(f"--hosts=bench@{host.address}", "--image=flagperf-lab:base")
     assert "docker: user bench may not use /var/run/docker.sock, which is for root and the group docker" in said
     assert "sudo usermod -aG docker bench" in said
 
 
 def test_without_an_engine_a_host_is_refused(lone: ClusterToy) -> None:
     lone.hosts[0].kill_dockerd()
-    said = refused(lone, "--image=flagperf-lab:base")
+    said = lone.refused("--image=flagperf-lab:base")
     assert "h1: docker: nobody listens on /var/run/docker.sock: Docker is not running" in said
 
 
 def test_a_build_that_fails_shows_its_last_lines(lone: ClusterToy) -> None:
     file = dockerfile(lone, "FROM flagperf-lab:base\nRUN echo no compiler here; exit 3\n")
-    said = failed(lone)
+    said = lone.failed()
     assert "h1: the image flagperf-cpu-plain:" in said
     assert "  no compiler here" in said
     assert "returned a non-zero code: 3" in said
@@ -188,7 +171,7 @@ def test_a_build_that_fails_shows_its_last_lines(lone: ClusterToy) -> None:
 
 
 def test_an_image_that_is_nowhere_is_named(lone: ClusterToy) -> None:
-    said = failed(lone, "--image=127.0.0.1:9/nobody/nothing:1")
+    said = lone.failed("--image=127.0.0.1:9/nobody/nothing:1")
     assert "h1: the image 127.0.0.1:9/nobody/nothing:1 is not there and cannot be pulled" in said
     assert "docker load" in said
 
@@ -197,12 +180,12 @@ def test_an_image_that_is_nowhere_is_named(lone: ClusterToy) -> None:
 def test_a_vendor_without_a_dockerfile_is_told_before_anything_starts(lone: ClusterToy, folder: bool) -> None:
     if folder:
         dockerfile(lone, "").unlink()
-    said = refused(lone)
+    said = lone.refused()
     assert "no container image: vendors/cpu/images/plain/Dockerfile is not there; write it, or name one" in said
 
 
 def test_an_option_that_docker_run_does_not_have_is_told_before_anything_starts(lone: ClusterToy) -> None:
-    said = refused(lone, "--image=any:1", "--container-opt=--memroy 64m", "--container-opt=--cpus none")
+    said = lone.refused("--image=any:1", "--container-opt=--memroy 64m", "--container-opt=--cpus none")
     assert "--memroy" in said
     assert "did you mean --memory" in said
     assert "--cpus" in said

@@ -32,23 +32,6 @@ devices_per_host = 8
 MIB = 1 << 20
 
 
-def passed(cluster: ClusterToy, *arguments: str) -> str:
-    """What the user saw of a run that ended well; nothing is left."""
-    code, said = cluster.run("-k", "converges", *arguments)
-    assert code == 0, said
-    assert_nothing_left(cluster.hosts)
-    return said
-
-
-def refused(cluster: ClusterToy, *arguments: str) -> str:
-    """What the user saw of a run that did not start."""
-    code, said = cluster.run("-k", "converges", *arguments)
-    assert code == pytest.ExitCode.USAGE_ERROR, said
-    assert not list(cluster.root.glob("reports/run*/*/round*"))
-    assert_nothing_left(cluster.hosts)
-    return said
-
-
 def placed(run: Path) -> list[tuple[str, list[int]]]:
     """Where the only round of a run was: each host and its devices."""
     (plan,) = run.glob("*/round1/plan.json")
@@ -73,19 +56,19 @@ def data(cluster: ClusterToy) -> ClusterToy:
 
 
 def test_a_host_without_the_data_is_named_and_left_out(data: ClusterToy) -> None:
-    said = passed(data, "--vendor=acme", "--nodes=1x1", "--data-dir=/toydata")
+    said = data.passed("--vendor=acme", "--nodes=1x1", "--data-dir=/toydata")
     assert "left out: h1: data: /toydata/train.bin: 3 bytes found, 4 expected" in said
     assert placed(data.toy.runs[-1]) == [("h2", [0])]
 
 
 def test_with_too_few_hosts_that_have_the_data_nothing_starts(data: ClusterToy) -> None:
-    said = refused(data, "--vendor=acme", "--nodes=2x1", "--data-dir=/toydata")
+    said = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/toydata")
     assert "h1: data: /toydata/train.bin: 3 bytes found, 4 expected - put the data there, or name where" in said
     assert "h2: data" not in said
 
 
 def test_all_hosts_without_the_data_are_named_at_once(data: ClusterToy) -> None:
-    said = refused(data, "--vendor=acme", "--nodes=2x1", "--data-dir=/elsewhere")
+    said = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/elsewhere")
     assert "h1, h2: data: /elsewhere: there is no such data directory" in said
 
 
@@ -143,7 +126,7 @@ def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: Clus
     nvml[2].set(ecc_uncorrected=3)
     nvml[3].set(rows_pending=1)
     nvml[4].set(clock_reasons=0x48)
-    said = passed(gpus)
+    said = gpus.passed()
     for sentence in (
         "device 0 could not replace failing memory rows",
         "device 1 cannot be read:",
@@ -157,7 +140,7 @@ def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: Clus
 
 def test_another_chip_than_was_asked_for_is_refused(gpus: ClusterToy) -> None:
     gpus.hosts[0].nvml.on(8, name="NVIDIA H200")
-    said = refused(gpus, "--hw=A100")
+    said = gpus.refused("--hw=A100")
     assert "h1: model: devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100 - say --hw=H200" in said
 
 
@@ -184,7 +167,7 @@ def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: Cluster
 def test_caches_that_a_user_may_not_clear_are_a_warning_in_the_report(cluster: ClusterToy) -> None:
     host = cluster.hosts[0]
     host.add_user("bench")
-    said = passed(cluster, f"--hosts=bench@{host.address}", "--nodes=1x1", "--clear-caches")
+    said = cluster.passed(f"--hosts=bench@{host.address}", "--nodes=1x1", "--clear-caches")
     assert "caches: the file caches cannot be cleared as was asked for: only root may - log in as root" in said
     sentence = "the host's caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied"
     assert f"round 1: {host.address}: {sentence}" in said
