@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import bundle, compare, export, merge, redact, show, table
+from pytest_flagperf.commands import bundle, compare, export, merge, mllog, redact, show, table
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing
@@ -26,6 +26,7 @@ COMMANDS: dict[str, ModuleType] = {
     "table": table,
     "merge": merge,
     "export": export,
+    "mllog": mllog,
     "redact": redact,
     "bundle": bundle,
 }

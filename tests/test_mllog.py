@@ -1,0 +1,322 @@
+"""Rounds as MLPerf's result files, judged by the real mlperf-logging: what it accepts, and what must be refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import mlperf_logging
+import pytest
+from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
+from mlperf_logging.mllog import mllog as official
+
+from pytest_flagperf.commands import main
+from pytest_flagperf.report.mllog import Benchmark, Line, NotExportable
+from pytest_flagperf.report.mlperf import Export, benchmark_of, export, rules
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import Target, measure
+from pytest_flagperf.results.store import load_run
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
+from tests.results_help import NAMES, REPLAYS, edit_json
+
+SUITES = Path(__file__).resolve().parent.parent / "suites"
+OFFICIAL = Path(mlperf_logging.__file__).parent / "compliance_checker"
+SUCCESS = {"converged_1x1", "converged_1x2", "mangled_log", "samples_amiss", "faster_than_light", "p_core_missing"}
+LEFT_OUT = {
+    "crashed_rank": "its training never began",
+    "throughput_only": "it is for throughput only",
+    "too_few_steps": "it is for throughput only",
+}
+REFUSED = {"nan_metric"}
+"""Their evaluations are no numbers, and a result file says so."""
+Json = dict[str, Any]
+
+
+def run_of(at: Path, replays: Iterable[str], model: str = "toy") -> Path:
+    """A run directory whose rounds are recorded ones, as if of another model."""
+    case = f"{model}:pytorch:CPU:1:1:1"
+    for number, name in enumerate(replays, 1):
+        made = at / case.replace(":", "_") / f"round{number}"
+        shutil.copytree(REPLAYS / name, made)
+        edit_json(made / "plan.json", model=model, case=case, round=number, seed=41 + number)
+    return at
+
+
+def exported(at: Path, replays: Iterable[str], model: str = "toy") -> Export:
+    """The export lies in the folder ``to`` there."""
+    return export(load_run(run_of(at / "run", replays, model)), at / "to", suites=SUITES)
+
+
+def accepted(file: Path, ruleset: str = "6.1.0", config: Path | None = None) -> bool:
+    """What the package's compliance checker says; with our rules, or with MLPerf's own."""
+    mlp_compliance.enqueued_configs.clear()
+    checker = mlp_compliance.make_checker("training", ruleset, quiet=False, werror=True)
+    chosen = str(config.resolve()) if config else f"training_{ruleset}/common.yaml"
+    try:
+        valid: bool = mlp_compliance.main(str(file), chosen, checker)[0]
+    except (TypeError, FileNotFoundError):
+        return False  # its way of refusing a value that its rules cannot compare, and a name it does not know
+    return valid
+
+
+def told(file: Path) -> list[Json]:
+    return [json.loads(line.partition(":::MLLOG ")[2]) for line in file.read_text().splitlines()]
+
+
+def last(file: Path, key: str) -> Json:
+    return [line for line in told(file) if line["key"] == key][-1]
+
+
+# -- what is exported ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_is_exported_as_what_it_was(name: str, tmp_path: Path) -> None:
+    found = exported(tmp_path, [name])
+    if name in LEFT_OUT:
+        assert found.left_out == (f"toy:pytorch:CPU:1:1:1 round 1: {LEFT_OUT[name]}",)
+        assert not (tmp_path / "to").exists()
+        return
+    (case,) = found.cases
+    (file,) = (tmp_path / "to" / each for each in case.files)
+    status = last(file, "run_stop")["metadata"]["status"]
+    assert status == ("success" if name in SUCCESS else "aborted")
+    assert accepted(file, config=tmp_path / "to" / case.rules) == (name not in REFUSED)
+
+
+@pytest.mark.parametrize(("model", "ruleset"), [("bert", "5.0.0"), ("resnet50", "4.0.0")])
+def test_mlperf_accepts_what_it_has_rules_for(model: str, ruleset: str, tmp_path: Path) -> None:
+    found = exported(tmp_path, ["converged_1x1", "missed_target", "killed_rank"], model)
+    (case,) = found.cases
+    assert case.ruleset == ruleset
+    for file in case.files:
+        assert accepted(tmp_path / "to" / file, ruleset)
+        assert accepted(tmp_path / "to" / file, ruleset, tmp_path / "to" / case.rules)
+
+
+@pytest.mark.parametrize("model", sorted(path.parent.name for path in SUITES.glob("*/mlperf.toml")))
+def test_a_suites_ruleset_is_the_newest_that_knows_its_benchmark(model: str) -> None:
+    benchmark = benchmark_of(model, SUITES)
+    known = []
+    for folder in OFFICIAL.glob("training_?.?.0"):
+        common = folder / "open_common.yaml"
+        if common.exists() and (folder / f"open_{benchmark.name}.yaml").exists():
+            names = re.search(r" in \[(.*?)\]", common.read_text())
+            known += [folder.name.partition("_")[2]] if names and f"'{benchmark.name}'" in names[1] else []
+    assert benchmark.ruleset == max(known)
+
+
+def test_the_package_checker_finds_no_errors_in_an_export_and_some_in_a_tampered_one(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", ["converged_1x1"] * 10, "bert")
+    run_of(tmp_path / "run", ["converged_1x1"] * 5, "resnet50")
+    assert len(export(load_run(tmp_path / "run"), tmp_path / "to", suites=SUITES).cases) == 2
+
+    def check() -> str:
+        command = [sys.executable, "-m", "mlperf_logging.package_checker", "to", "training", "4.0.0"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    assert "PACKAGE CHECKER FOUND NO ERRORS" in check()
+    for file in list((tmp_path / "to").glob("results/*/resnet/*.txt"))[:2]:  # one bad file of five is forgiven
+        file.write_text(re.sub(r".*run_stop.*\n", "", file.read_text()))
+    assert "PACKAGE CHECKER FOUND ERRORS" in check()
+
+
+def test_every_line_is_as_mlperfs_own_logger_writes_it(tmp_path: Path) -> None:
+    found = exported(tmp_path, ["converged_1x1", "nan_metric"])
+    for file in (tmp_path / "to" / each for each in found.cases[0].files):
+        for ruleset in ("4.0.0", "5.0.0", "6.1.0"):
+            parsed, errors = mlp_parser.parse_file(file, ruleset)
+            assert not errors
+            assert len(parsed) == len(file.read_text().splitlines()) > 30
+    text = str(Line("eval_accuracy", 1700000000123, 0.5, {"file": "loop.py", "lineno": 3, "epoch_num": 1}))
+    values = ("", 1700000000123, "POINT_IN_TIME", "eval_accuracy", 0.5)
+    assert text == official._encode_log(*values, {"file": "loop.py", "lineno": 3, "epoch_num": 1})
+
+
+def test_the_times_are_the_trainings(tmp_path: Path) -> None:
+    found = exported(tmp_path, ["converged_1x2"])
+    lines = told(tmp_path / "to" / found.cases[0].files[0])
+    at = {line["key"]: line["time_ms"] for line in lines}
+    outcome = measure(REPLAYS / "converged_1x2")
+    assert at["run_stop"] - at["run_start"] == pytest.approx(1000 * (outcome.value("raw_train_time") or 0), abs=2)
+    evaluations = [line["time_ms"] for line in lines if line["key"] in ("eval_start", "eval_stop")]
+    took = sum(evaluations[1::2]) - sum(evaluations[::2])
+    assert took == pytest.approx(1000 * (outcome.value("eval_time") or 0), abs=2 * len(evaluations))
+    blocks = [line["time_ms"] for line in lines if line["key"] in ("block_start", "block_stop")]
+    trained = sum(blocks[1::2]) - sum(blocks[::2])
+    assert trained == pytest.approx(1000 * (outcome.value("train_no_eval_time") or 0), abs=2 * len(blocks))
+    values = [line["value"] for line in lines if line["key"] == "eval_accuracy"]
+    assert values == [evaluation.metrics["top1"] for evaluation in outcome.evaluations]
+
+
+def test_a_training_that_broke_off_stops_when_it_was_last_heard_of(tmp_path: Path) -> None:
+    found = exported(tmp_path, ["killed_rank"])
+    lines = told(tmp_path / "to" / found.cases[0].files[0])
+    at = {line["key"]: line["time_ms"] for line in lines}
+    outcome = measure(REPLAYS / "killed_rank")
+    assert at["run_stop"] - at["run_start"] == pytest.approx(1000 * outcome.steps[-1].time, abs=2)
+    assert at["block_stop"] == at["run_stop"]
+
+
+def test_options_stand_beside_the_lines_that_said_them(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", ["converged_1x2"], "bert")
+    edit_json(next(run.glob("*/round1/plan.json")), nproc=2, config={
+        "train_batch_size": 32, "gradient_accumulation_steps": 4, "optimizer": "lamb", "learning_rate": 0.001,
+        "beta1": 0.9, "weight_decay": 0.01, "max_steps": 7,
+    })  # fmt: skip
+    found = export(load_run(run), tmp_path / "to", suites=SUITES)
+    lines = told(tmp_path / "to" / found.cases[0].files[0])
+    value = {line["key"]: line["value"] for line in lines}
+    assert value["global_batch_size"] == 32 * 4 * 2
+    assert (value["opt_name"], value["opt_lamb_beta_1"], value["opt_lamb_weight_decay_rate"]) == ("lamb", 0.9, 0.01)
+    assert (value["gradient_accumulation_steps"], value["opt_learning_rate_training_steps"]) == (4, 7)
+    assert (value["train_samples"], value["eval_samples"], value["seed"]) == (200 * 64, 2048, 42)
+    rate = next(line for line in lines if line["key"] == "opt_base_learning_rate")
+    assert rate["metadata"] == {"file": "suites/toy/pytorch/config/_base.py", "lineno": 3}
+    assert re.search(r"bert.*\n.*rules/.*bert.yaml", (tmp_path / "to" / "README.md").read_text())
+
+
+@pytest.mark.slow
+def test_a_run_that_has_just_been_made_is_accepted(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha")
+    found = export(load_run(toy.runs[0]), toy.root / "to")
+    assert [case.case for case in found.cases] == ["alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"]
+    for case in found.cases:
+        (file,) = (toy.root / "to" / each for each in case.files)
+        assert last(file, "run_stop")["metadata"]["status"] == "success"
+        assert accepted(file, config=toy.root / "to" / case.rules)
+
+
+def test_the_command_writes_the_folder_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = run_of(tmp_path / "run", ["converged_1x1", "crashed_rank"]), run_of(tmp_path / "bad", ["crashed_rank"])
+    to = tmp_path / "to"
+    assert main(["mllog", str(good), "--to", str(to)]) == 0
+    said = capsys.readouterr().out
+    assert "results/CPU_1x1_pytorch/toy: 1 round of toy:pytorch:CPU:1:1:1" in said
+    assert "left out: toy:pytorch:CPU:1:1:1 round 2: its training never began" in said
+    assert accepted(to / "results/CPU_1x1_pytorch/toy/result_0.txt", config=to / "rules/CPU_1x1_pytorch/toy.yaml")
+    assert main(["mllog", str(good), "--to", str(to)]) == 2
+    assert main(["mllog", str(bad), "--to", str(tmp_path / "other")]) == 2
+    assert "its training never began" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+# -- what must be refused ------------------------------------------------------------------------------
+
+
+def without(key: str) -> Callable[[list[Json]], list[Json]]:
+    return lambda lines: [line for line in lines if line["key"] != key]
+
+
+def changed(key: str, **changes: object) -> Callable[[list[Json]], list[Json]]:
+    return lambda lines: [{**line, **changes} if line["key"] == key else line for line in lines]
+
+
+def moved(key: str, seconds: int) -> Callable[[list[Json]], list[Json]]:
+    def move(lines: list[Json]) -> list[Json]:
+        return [{**each, "time_ms": each["time_ms"] + 1000 * seconds} if each["key"] == key else each for each in lines]
+
+    return move
+
+
+TAMPERED: dict[str, Callable[[list[Json]], list[Json]]] = {
+    **{f"no {key}": without(key) for key in (
+        "submission_benchmark", "submission_division", "seed", "global_batch_size", "train_samples", "init_start",
+        "init_stop", "run_start", "run_stop", "block_start", "block_stop", "eval_start", "eval_stop", "eval_accuracy",
+    )},
+    "target not reached, yet success": changed("eval_accuracy", value=0.899),
+    "NaN": changed("eval_accuracy", value=float("nan"), metadata={"epoch_num": 1, "samples_count": 9999}),
+    "evaluated as text": changed("eval_accuracy", value="0.95"),
+    "no status": changed("run_stop", metadata={}),
+    "unknown status": changed("run_stop", metadata={"status": "well"}),
+    "no epoch": changed("eval_accuracy", metadata={}),
+    "fewer samples than before": changed("eval_accuracy", metadata={"epoch_num": 1, "samples_count": -1}),
+    "stopped before its time": moved("run_stop", -5),
+    "began after the first evaluation": moved("run_start", 5),
+    "evaluations from before": moved("eval_stop", -3600),
+    "another benchmark": changed("submission_benchmark", value="other"),
+    "two runs": lambda lines: [*lines, *lines],
+    "cut": lambda lines: lines[: len(lines) // 2],
+    "empty": lambda lines: [],
+}  # fmt: skip
+BY_MLPERF = {
+    "no submission_benchmark", "no submission_division", "no train_samples", "no init_start", "no init_stop",
+    "no run_start", "no run_stop", "no eval_accuracy", "no status", "no epoch", "NaN", "another benchmark", "two runs",
+    "cut", "empty", "no block_start", "no block_stop", "evaluated as text",
+}  # fmt: skip
+"""What MLPerf's own open rules refuse too; they have no target and let times run backwards."""
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_tampered_file_is_refused(name: str, tmp_path: Path) -> None:
+    (case,) = exported(tmp_path, ["converged_1x1"], "resnet50").cases
+    file, ours = tmp_path / "to" / case.files[0], tmp_path / "to" / case.rules
+    assert accepted(file, "4.0.0", ours)
+    file.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in TAMPERED[name](told(file))))
+    assert not accepted(file, "4.0.0", ours)
+    assert accepted(file, "4.0.0") == (name not in BY_MLPERF)
+
+
+def test_a_line_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    (case,) = exported(tmp_path, ["converged_1x1"]).cases
+    file = tmp_path / "to" / case.files[0]
+    file.write_text(file.read_text() + ":::MLLOG {half a line\n")
+    assert not accepted(file, config=tmp_path / "to" / case.rules)
+
+
+# -- rules and names -----------------------------------------------------------------------------------
+
+
+def test_where_lower_is_better_the_rules_say_so(tmp_path: Path) -> None:
+    text = rules(Benchmark("any"), Target("loss", "lower", "", 3.29))
+    assert "v['value'] <= 3.29" in text
+    assert "$" not in text.partition("- BEGIN")[2]
+
+
+@pytest.mark.parametrize("target", [None, float("nan")])
+def test_without_a_target_there_is_no_export(target: float | None) -> None:
+    with pytest.raises(NotExportable, match="no target"):
+        rules(Benchmark("any"), Target("loss", "lower", "", target))
+
+
+def test_a_name_is_not_run_as_code() -> None:
+    with pytest.raises(NotExportable, match="no name of a benchmark"):
+        rules(Benchmark("x' or exit() or '"), Target("loss", "lower", "", 1.0))
+
+
+def test_a_model_without_a_file_goes_by_its_own_name(tmp_path: Path) -> None:
+    assert benchmark_of("toy", tmp_path) == Benchmark("toy")
+    (tmp_path / "toy").mkdir()
+    for text in (
+        "ruleset = '4.0.0'\n",
+        "benchmark = ",
+        "benchmark = 'x'\nrules = 1\n",
+        "benchmark = 'x'\ntrain_samples = 1\n",
+    ):
+        (tmp_path / "toy" / "mlperf.toml").write_text(text)
+        with pytest.raises(FormatError, match="does not say what MLPerf calls the model"):
+            benchmark_of("toy", tmp_path)
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    exported(tmp_path, ["converged_1x1"])
+    with pytest.raises(FormatError, match="is not empty"):
+        export(load_run(tmp_path / "run"), tmp_path / "to")
+
+
+def test_cases_that_differ_in_their_rounds_only_do_not_mix(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", ["converged_1x1"])
+    (tmp_path / "run" / "toy_pytorch_CPU_1_1_1").rename(tmp_path / "run" / "toy_pytorch_CPU_1_1_2")
+    edit_json(tmp_path / "run" / "toy_pytorch_CPU_1_1_2" / "round1" / "plan.json", case="toy:pytorch:CPU:1:1:2")
+    run_of(tmp_path / "run", ["converged_1x1"])
+    found = export(load_run(tmp_path / "run"), tmp_path / "to")
+    folders = [case.files[0].parent.as_posix() for case in found.cases]
+    assert folders == ["results/CPU_1x1_pytorch/toy", "results/CPU_1x1_pytorch_2/toy"]
