@@ -262,7 +262,7 @@ MINE = "https://packages.test/simple"
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
     """A user's environment, without what the machine's own pip is told."""
-    return {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")}
+    return {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none"), "SSL_CERT_FILE": "/told"}
 
 
 def write_pip(home: dict[str, str], text: str, name: str = ".config/pip/pip.conf") -> None:
@@ -275,6 +275,17 @@ def test_pips_index_is_passed_on(home: dict[str, str]) -> None:
     write_pip(home, f"[global]\nindex-url = {MINE}\nfind-links = /elsewhere\n")
     assert index_settings(home) == {"UV_DEFAULT_INDEX": MINE}
     assert index_settings({**home, "PIP_INDEX_URL": "https://other.test"}) == {"UV_DEFAULT_INDEX": "https://other.test"}
+
+
+def test_pips_certificates_are_trusted_where_no_others_are_told(home: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "ours.pem").touch()
+    write_pip(home, f"[global]\ncert = {tmp_path / 'ours.pem'}\n")
+    assert index_settings(home) == {}
+    del home["SSL_CERT_FILE"]
+    assert index_settings(home) == {"SSL_CERT_FILE": str(tmp_path / "ours.pem")}
+    assert index_settings(home, MINE) == {"SSL_CERT_FILE": str(tmp_path / "ours.pem"), "UV_DEFAULT_INDEX": MINE}
+    (tmp_path / "ours.pem").unlink()
+    assert index_settings(home) == {}
 
 
 def test_further_indexes_count_as_they_do_for_pip(home: dict[str, str]) -> None:

@@ -34,6 +34,7 @@ _WHO_S = 30.0
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 _UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin")  # where its installers put it
+_CERTIFICATES = "SSL_CERT_FILE"
 # uv's own settings that change what gets installed; the rest (caches, concurrency, ...) only change how.
 RESULT_SETTINGS = (
     "UV_CONSTRAINT",
@@ -116,6 +117,8 @@ def describe(request: Request) -> Environment:
     lines = tuple(sorted(map(str, request["requirements"])))
     python, version = base_python(request.get("python"))
     settings = {str(name): str(value) for name, value in request.get("settings", {}).items()}
+    if not Path(settings.get(_CERTIFICATES, "/")).exists():
+        del settings[_CERTIFICATES]  # a file of the harness's machine; this host has its own
     effective = {**os.environ, **settings}
     content = {
         "requirements": lines,

@@ -1,7 +1,8 @@
 """A person whose pip finds packages expects ours to be found: pip's index, said in uv's words.
 
 uv does not read pip's configuration. Where nothing tells uv which index to use, ``index-url`` and
-``extra-index-url`` of pip's environment variables and files are passed on; nothing else of pip's is.
+``extra-index-url`` of pip's environment variables and files are passed on, and so is ``cert``; nothing else of
+pip's is.
 """
 
 from __future__ import annotations
@@ -12,11 +13,23 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+_CERTIFICATES = "SSL_CERT_FILE"
 _UV_INDEX = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX")
 
 
 def index_settings(environ: Mapping[str, str], pip_source: str | None = None) -> dict[str, str]:
     """Environment variables for uv; ``pip_source`` wins over everything."""
+    return {**_index(environ, pip_source), **_certificates(environ)}
+
+
+def _certificates(environ: Mapping[str, str]) -> dict[str, str]:
+    """The certificates that pip trusts, where uv was not told of any."""
+    cert = _pip(environ, "cert")
+    told = environ.get("SSL_CERT_FILE") or environ.get("SSL_CERT_DIR")
+    return {_CERTIFICATES: cert} if cert and not told and Path(cert).is_file() else {}
+
+
+def _index(environ: Mapping[str, str], pip_source: str | None) -> dict[str, str]:
     if pip_source:
         return {"UV_DEFAULT_INDEX": pip_source}
     if any(environ.get(name) for name in _UV_INDEX) or _uv_file_names_index(environ):
