@@ -6,7 +6,8 @@ A training of one second without any framework, run on hosts of the lab. Its own
 the last one's end, as the hosts' agents have it; everything else is overhead. Twice it is measured: of a round (agents
 and code there, devices leased, container, monitors, collection, its outcome stored), each after a first one that is not
 counted; and of all of pytest, from the shell and back, with connections, what is looked at before a run, and reports.
-The hosts share this machine's cores, so that more of them are slower here than machines of their own would be.
+The hosts share this machine's cores, so that more of them are slower here than machines of their own would be: how
+much of a round is work of this process, which would be the same there, is told beside it in CPU time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,7 @@ class Bench:
         self.root = root
         self.lab = lab
         self.hosts = lab.hosts(most)
+        self.own_s: list[float] = []  # CPU time of this process for each of the last rounds
         made: Any = SimpleNamespace(path=root)  # all that a tree needs of pytest's own fixture
         Toy(made).suite("alpha")
         (root / "pytest.ini").write_text("[pytest]\n")
@@ -79,14 +81,16 @@ class Bench:
         assert run is not None
         (one,) = run.selection.cases
         run.prepare([one])
-        found = []
+        found, own = [], []
         for k in range(1, number + 2):
-            began = time.perf_counter()
+            began, own_before = time.perf_counter(), time.process_time()
             outcome = run.outcome(one, k)
             wall = time.perf_counter() - began
             assert outcome.ok, outcome.failures
+            own.append(time.process_time() - own_before)
             found.append(wall - trained_s(run.round_directory(outcome)))
         run.venue.close()
+        self.own_s = own[1:]
         return found[1:]
 
     def whole(self, place: str, count: int, number: int) -> list[float]:
@@ -135,18 +139,15 @@ def preflight_s(lab: Lab, count: int) -> list[float]:
 
 
 def compare(made: Bench, places: Sequence[str], counts: Sequence[int], number: int) -> None:
-    print(f"{'where':24}{'hosts':>6}{'a round':>24}{'all of pytest':>24}   goal")
+    print(f"{'where':24}{'hosts':>6}{'a round':>24}{'our CPU':>9}{'all of pytest':>24}   goal")
     for place in places:
         first: dict[str, float] = {}
         for count in counts if place != "here" else [1]:
-            found = {kind: measured(place, count, number) for kind, measured in made_kinds(made).items()}
+            found = {"round": made.rounds(place, count, number), "pytest": made.whole(place, count, number)}
             first = first or {kind: statistics.median(costs) for kind, costs in found.items()}
-            goal = _judged(found, first, count)
-            print(f"{TITLES[place]:24}{count:6}{''.join(map(_said, found.values()))}   {goal}", flush=True)
-
-
-def made_kinds(made: Bench) -> dict[str, Callable[[str, int, int], list[float]]]:
-    return {"a round": made.rounds, "all of pytest": made.whole}
+            own = f"{statistics.median(made.own_s) * 1000:6.0f} ms"
+            line = f"{TITLES[place]:24}{count:6}{_said(found['round'])}{own}{_said(found['pytest'])}"
+            print(f"{line}   {_judged(found, first, count)}", flush=True)
 
 
 def _said(costs: Sequence[float]) -> str:
