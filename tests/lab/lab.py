@@ -369,7 +369,9 @@ class LabHost:
             ["install", "-o", name, "-m", "600", "/root/.ssh/authorized_keys", f"/home/{name}/.ssh/authorized_keys"]
         )
         for folder in (PYTHON.parent, CACHE):  # Python may lie in root's home, which others may not enter
-            self.run(["chmod", "o+x", *(str(one) for one in [folder, *folder.parents][:-1] if one.is_dir())])
+            there = [one for one in [folder, *folder.parents][:-1] if (self.root / one.relative_to("/")).is_dir()]
+            if there:
+                self.run(["chmod", "o+x", *map(str, there)])
 
     def wear(self) -> None:
         """Say that the host is no longer as it was installed: the next test that asks for it gets it as new."""
