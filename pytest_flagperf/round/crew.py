@@ -56,6 +56,7 @@ class Agent:
     slow: dict[str, float] = field(default_factory=dict)  # ranks that fell behind the host's others, and how far
     over: bool = False  # its ranks have ended, its devices are free
     gone: str | None = None  # why nothing more will come
+    heard_out: bool = False  # and all that came, that word too, is among the crew's messages
     parted: bool = False  # it was not wanted after all; what it says does not matter
     lost: str | None = None  # why it cannot be reached at the moment
     losses: int = 0  # how often that was so: what was asked before is not answered after
@@ -69,7 +70,7 @@ class Agent:
     @property
     def done(self) -> bool:
         """Whether there is nothing to wait for."""
-        return self.over or self.gone is not None or not self.started
+        return self.over or self.heard_out or not self.started
 
     @property
     def folder(self) -> Path:
@@ -112,6 +113,7 @@ class Crew:
         self._said: queue.SimpleQueue[tuple[Agent, Message]] = queue.SimpleQueue()
         self._pumps: list[threading.Thread] = []
         self._stopped_at: float | None = None
+        self._stop_reason: str | None = None
         self._closing = False
 
     def __enter__(self) -> Self:
@@ -142,7 +144,8 @@ class Crew:
 
     def messages(self) -> Iterator[tuple[Agent, Message]]:
         """What they say, until each is over or gone; TimeoutError where one does not stop though it was told to."""
-        while not self._said.empty() or not all(agent.done for agent in self.agents):
+        # In this order: who is done has said it all, and only then an empty queue stays so.
+        while not all(agent.done for agent in self.agents) or not self._said.empty():
             try:
                 agent, message = self._said.get(timeout=0.5)
                 if not agent.parted:
@@ -156,7 +159,7 @@ class Crew:
         """Ask all to end their ranks; one that cannot be asked ends them when its lease is over."""
         if self._stopped_at is not None:
             return
-        self._stopped_at = time.monotonic()
+        self._stopped_at, self._stop_reason = time.monotonic(), reason
         for agent in self.agents:
             if agent.started and not (agent.over or agent.gone):
                 with suppress(HostError):
@@ -182,6 +185,7 @@ class Crew:
             agent.gone = agent.gone or str(error)
         agent.gone = agent.gone or "it ended"
         self._said.put((agent, {"type": "gone", "why": agent.gone}))
+        agent.heard_out = True
 
     def _listen(self, agent: Agent) -> bool:
         """Take what it says until the connection ends; whether there is another one to listen to."""
@@ -203,7 +207,7 @@ class Crew:
                     raise HostError(f"its agent has said nothing for {SILENCE_S:g} s")
                 if now - acked >= _ACK_S:
                     acked = now
-                    agent.send({"op": "ack", "seq": agent.seq})
+                    _confirm(agent)
         except HostLost as error:
             return self._take_up_again(agent, str(error))
 
@@ -218,9 +222,9 @@ class Crew:
         if seq and seq <= agent.seq:
             return  # sent again, and here already
         agent.seq = max(agent.seq, seq)
+        self._said.put((agent, message))
         if message["type"] == "over":
             agent.over = True
-        self._said.put((agent, message))
 
     def _take_up_again(self, agent: Agent, why: str) -> bool:
         """Reach a lost host's agent again, until its lease must be over."""
@@ -248,9 +252,18 @@ class Crew:
             else:
                 agent.lost = None
                 self._say(agent, "back", f"{agent.name} is back")
+                self._tell_what_it_missed(agent)
                 return True
         agent.gone = why
         return False
+
+    def _tell_what_it_missed(self, agent: Agent) -> None:
+        """What all were told went nowhere where a link was cut."""
+        if self._closing:
+            _leave(agent, remove=False)
+        elif self._stop_reason is not None:
+            with suppress(HostError):
+                agent.send({"op": "stop", "reason": self._stop_reason})
 
     def _patience(self, deadline: float) -> float:
         """With a fault at hand nobody waits for a lost host as long as its lease."""
@@ -294,6 +307,16 @@ def take_up(host: Host, noderank: int, directory: Path, placed: Mapping[str, Any
         devices=tuple(placed["devices"]),
         started=True,
     )
+
+
+def _confirm(agent: Agent) -> None:
+    """What it said need not be kept there. One that has ended cannot hear it; what it said before is still to come."""
+    try:
+        agent.send({"op": "ack", "seq": agent.seq})
+    except HostLost:
+        raise
+    except HostError:
+        return
 
 
 def _leave(agent: Agent, *, remove: bool) -> None:

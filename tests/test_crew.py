@@ -1,0 +1,112 @@
+"""What a crew makes of what its agents say, at the moments that are hard to meet with real ones."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.cluster import HostError, HostLost, Message
+from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.round import crew as crews
+from pytest_flagperf.round.crew import Agent, Crew
+
+
+class Line:
+    """A conversation whose other end is the test."""
+
+    def __init__(self, *said: Message | Exception | None) -> None:
+        self.said: queue.SimpleQueue[Message | Exception | None] = queue.SimpleQueue()
+        self.heard: list[Message] = []
+        self.refuses: Exception | None = None
+        for each in said:
+            self.said.put(each)
+
+    def send(self, message: Message) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self.heard.append(message)
+
+    def receive(self, timeout_s: float) -> Message | None:
+        try:
+            word = self.said.get(timeout=timeout_s)
+        except queue.Empty:
+            raise TimeoutError from None
+        if isinstance(word, Exception):
+            raise word
+        return word
+
+    def close(self, timeout_s: float = 5.0) -> int | None:
+        self.said.put(None)
+        return 0
+
+    def complaint(self) -> str:
+        return "Traceback: it broke"
+
+
+def agent_on(line: Line, tmp_path: Path) -> Agent:
+    return Agent(LocalHost("h1"), 0, tmp_path, line, 5.0, log_dir="/there", started=True)
+
+
+def test_what_was_said_before_an_end_is_heard_whenever_one_looks(tmp_path: Path) -> None:
+    crew = Crew()
+    agent = agent_on(Line(), tmp_path)
+    crew.agents.append(agent)
+
+    class Late(queue.SimpleQueue):  # type: ignore[type-arg]
+        """All of it comes just when the queue was found to be empty."""
+
+        def empty(self) -> bool:
+            found = super().empty()
+            for kind in () if agent.over else ("fault", "over"):
+                crew._take(agent, {"type": kind})
+            return found
+
+    crew._said = Late()
+    threading.Timer(0.1, crew._said.empty).start()
+    assert [message["type"] for _, message in crew.messages()] == ["fault", "over"]
+
+
+def test_the_last_words_of_an_agent_that_ended_are_heard_though_it_hears_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crews, "_ACK_S", 0.0)
+    line = Line({"type": "beat", "seq": 1}, {"type": "fault", "seq": 2}, None)
+    line.refuses = HostError("h1: the program there does not listen any more: Broken pipe")
+    crew = Crew()
+    crew.join(agent_on(line, tmp_path))
+    told = [message for _, message in crew.messages()]
+    assert [message["type"] for message in told] == ["beat", "fault", "gone"]
+    assert told[-1]["why"] == "Traceback: it broke"
+
+
+@pytest.mark.parametrize(
+    ("tell", "missed"),
+    [
+        (lambda crew: crew.stop("a fault"), {"op": "stop", "reason": "a fault"}),
+        (lambda crew: setattr(crew, "_closing", True), {"op": "leave", "remove": False}),
+    ],
+)
+def test_an_agent_that_comes_back_is_told_what_it_missed(
+    tell: Callable[[Crew], None], missed: Message, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Line(HostLost("cut")), Line()
+    first.refuses = HostLost("cut")
+    crew = Crew()
+
+    def attached(*_: Any) -> Line:
+        tell(crew)
+        return second
+
+    monkeypatch.setattr(crews, "_attached", attached)
+    crew.join(agent_on(first, tmp_path))
+    second.said.put({"type": "over", "seq": 1})
+    kinds = [message["type"] for _, message in crew.messages()]
+    heard = list(second.heard)
+    crew.dismiss()
+    assert kinds == ["lost", "back", "over"]
+    assert missed in heard
