@@ -31,6 +31,7 @@ class Companion:
     def __init__(self, orders: Mapping[str, Any], warn: Callable[[str], None], module: str = _MODULE) -> None:
         self._warn = warn
         self._kill_at: float | None = None
+        self._killed = False
         self._words, words = os.pipe()
         parent = os.getpid()
         argv = [sys.executable, "-I", "-S", "-c", _RUN_MODULE, str(CODE_ROOT), module]
@@ -60,9 +61,7 @@ class Companion:
         if processes.has_ended(self._child.pid):
             self._bury(self._child)
         elif self._kill_at is not None and time.monotonic() > self._kill_at:
-            self._kill_at += _PATIENCE_S
-            self._warn(f"the sampler did not end within {_PATIENCE_S:g} s and was killed")
-            processes.kill_session(self._child.pid)
+            self._kill_or_give_up(self._child)
 
     def end(self) -> None:
         """Have it write its last figures and go."""
@@ -75,6 +74,18 @@ class Companion:
     def abandon(self) -> None:
         if self._child is not None:
             processes.kill_session(self._child.pid)
+
+    def _kill_or_give_up(self, child: subprocess.Popen[bytes]) -> None:
+        """A driver that hangs keeps who asks it in the kernel; the round's devices must be free all the same."""
+        if self._killed:
+            self._warn("the sampler cannot be killed: it is stuck in the kernel")
+            self._child = None
+            os.close(self._words)
+            return
+        self._killed = True
+        self._kill_at = time.monotonic() + _PATIENCE_S
+        self._warn(f"the sampler did not end within {_PATIENCE_S:g} s and was killed")
+        processes.kill_session(child.pid)
 
     def _bury(self, child: subprocess.Popen[bytes]) -> None:
         processes.kill_session(child.pid)

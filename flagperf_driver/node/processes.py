@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -77,15 +78,18 @@ def kill_session(session: int) -> None:
             return
 
 
-def kill_children(besides: int) -> None:
-    """End whatever else this process has come to be the parent of."""
-    for _ in range(20):
+def kill_children(besides: int, patience_s: float = 5.0) -> None:
+    """End whatever else this process has come to be the parent of; what is stuck in the kernel is not waited for."""
+    deadline = time.monotonic() + patience_s
+    while True:
         orphans = [pid for pid, parent, _, _ in _processes() if parent == os.getpid() and pid != besides]
-        if not orphans:
+        if not orphans or time.monotonic() > deadline:
             return
         for pid in orphans:
             _kill(pid, signal.SIGKILL)
-            _reap(pid)
+        time.sleep(0.002)
+        for pid in orphans:
+            _reap(pid, os.WNOHANG)
 
 
 def session_members(session: int) -> list[int]:
@@ -118,9 +122,9 @@ def _kill(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _reap(pid: int) -> None:
+def _reap(pid: int, how: int = 0) -> None:
     with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+        os.waitpid(pid, how)
 
 
 class Errand:

@@ -1,0 +1,53 @@
+"""What no signal ends, for the kernel holds it, is not waited for: a round's devices are free all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver.node import companion, processes
+
+CHILDREN = """
+import subprocess, sys, time
+from flagperf_driver.node import processes
+child = subprocess.Popen(["sleep", "60"])
+if sys.argv[1] == "stuck":
+    processes._kill = lambda pid, number: None
+began = time.monotonic()
+processes.kill_children(besides=0, patience_s=0.3)
+print(time.monotonic() - began < 2, child.poll() is None)
+subprocess.run(["kill", "-9", str(child.pid)], stderr=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.parametrize(("how", "said"), [("stuck", "True True"), ("well", "True False")])
+def test_a_child_that_cannot_be_killed_is_not_waited_for(repo: Path, how: str, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILDREN, how], capture_output=True, text=True, cwd=repo, timeout=20, check=True
+    )
+    assert done.stdout.strip() == said
+
+
+def test_a_sampler_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    sampler = companion.Companion({}, told.append, module="this")
+    child = sampler._child
+    assert child is not None
+    monkeypatch.setattr(companion, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(processes, "has_ended", lambda _: False)
+    monkeypatch.setattr(processes, "kill_session", lambda _: None)
+    sampler.end()
+    deadline = time.monotonic() + 5
+    while not sampler.ended and time.monotonic() < deadline:
+        sampler.turn()
+        time.sleep(0.01)
+    child.kill()
+    child.wait()
+    assert told == [
+        "the sampler did not end within 0.05 s and was killed",
+        "the sampler cannot be killed: it is stuck in the kernel",
+    ]
