@@ -63,7 +63,7 @@ def _collect_one(agent: Agent) -> Missing | None:
             with _archive(lambda offset: agent.ask({"op": "collect", "offset": offset}, "chunk")) as archive:
                 _unpack(archive, agent.folder)
             return None
-        except (HostError, OSError, tarfile.TarError) as error:
+        except (HostError, OSError) as error:
             why = str(error)
         if agent.gone:
             break
@@ -161,16 +161,26 @@ def _archive(ask: Any) -> IO[bytes]:
 
 
 def _unpack(archive: IO[bytes], folder: Path) -> None:
-    """Whole or not at all."""
+    """Whole or not at all; HostError where it is no archive."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         with tarfile.open(fileobj=archive, mode="r:gz") as tar:
-            tar.extractall(temporary, filter="data")
+            tar.extractall(temporary, filter=_without_strays)  # noqa: S202 - data only, by our filter
         temporary.chmod(0o755)
         if folder.is_dir():
             shutil.copytree(temporary, folder, dirs_exist_ok=True)
         else:
             temporary.rename(folder)
+    except tarfile.TarError as error:
+        raise HostError(f"the logs cannot be unpacked: {error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _without_strays(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """A rank may have made a link that leads out of its folder; it is left out, and does not hold up the logs."""
+    try:
+        return tarfile.data_filter(member, folder)
+    except tarfile.FilterError:
+        return None
