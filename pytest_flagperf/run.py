@@ -313,7 +313,7 @@ class Run:
             return False
         if (directory / "round.json").is_file() or self.venue.go_on(directory, self.watch):
             return True
-        self.venue.salvage(directory)
+        self.venue.salvage(directory, self.watch)
         move_aside(directory)
         return False
 
@@ -378,7 +378,7 @@ class Run:
             if directory.name.startswith("failed") or (directory / "round.json").is_file():
                 continue
             if not self.venue.go_on(directory, self.watch, "the worker of pytest-xdist that ran this round died"):
-                self.venue.salvage(directory)
+                self.venue.salvage(directory, self.watch)
             store.save_outcome(directory, measure(directory))
 
     def _fetch_missing(self) -> None:

@@ -282,8 +282,12 @@ class Venue:
         lease_s = self._settings.lease_time
         try:
             with Crew(watch.note) as crew:
-                for each in placed:
-                    crew.join(take_up(by_name[each["name"]], each["noderank"], directory, each, lease_s))
+                try:
+                    for each in placed:
+                        crew.join(take_up(by_name[each["name"]], each["noderank"], directory, each, lease_s))
+                except HostError:
+                    crew.dismiss(keep=[agent.name for agent in crew.agents])  # their logs are still to be fetched
+                    raise
                 what = "ending it" if end_because else "going on with it"
                 watch.note(f"{directory.parent.name} {directory.name} still runs: {what}")
                 show = watch.log if watch.follow else None
@@ -294,12 +298,16 @@ class Venue:
             watch.clear()
         return True
 
-    def salvage(self, directory: Path) -> None:
-        """Fetch what hosts still have of a round that nobody will go on with, as far as they can be reached."""
+    def salvage(self, directory: Path, watch: Live) -> None:
+        """Fetch what hosts still have of a round that nobody will go on with; a host that has nothing is named."""
         for placed in json.loads((directory / "plan.json").read_text("utf-8"))["hosts"]:
             host = next((host for host in self.hosts if host.name == placed["name"]), None)
             if host is not None and not host.here and placed.get("log_dir"):
-                self._fetch(directory, {**placed, "host": placed["name"]})
+                try:
+                    self._fetch(directory, {**placed, "host": placed["name"]})
+                except (HostError, OSError) as error:
+                    where = f"{directory.parent.name} {directory.name}"
+                    watch.note(f"{where}: the logs of {host.name} are missing here: {error}")
 
     def fetch_missing(self, directories: Sequence[Path]) -> list[str]:
         """Try again for the logs that hosts kept; a sentence for each that came, or still did not."""
