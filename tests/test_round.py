@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pytest_flagperf.cluster import Host, HostError
 from pytest_flagperf.cluster.deploy import module_argv
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.round import MODULE, Progress
+from pytest_flagperf.round.orders import _container_name
 from pytest_flagperf.round.progress import Bounds, Tracker, time_left
 from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, TinyPlan, processes_of, run_tiny
@@ -367,3 +369,8 @@ def test_torchrun_is_as_good_a_launcher(tmp_path: Path, torch_python: str, fault
     if end.fault:
         assert words in end.fault.sentence
         assert end.fault.rank == (1 if "OSError" in words else 0)  # without a word it is the launcher's
+
+
+@pytest.mark.parametrize("log_dir", ["/tmp/pytest-flagperf-0/rounds/x-h1", "/home/a b/runs (1)/round1/h1", "/é"])
+def test_a_container_has_a_name_that_docker_takes_whatever_the_folder(log_dir: str) -> None:
+    assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]+", _container_name(log_dir))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -105,10 +106,14 @@ def _container(
         mounts.append(Mount(described["data_dir"], described["data_dir"]))
     argv = [*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir]
     labels = {**wishes.labels, "flagperf.log_dir": agent.log_dir}
-    name = f"flagperf-{agent.log_dir.strip('/').replace('/', '-')}"[-120:].lstrip("-_.")
     return interpreter.container.create(
-        agent.host, name, argv=argv, mounts=mounts, devices=agent.devices, labels=labels
+        agent.host, _container_name(agent.log_dir), argv=argv, mounts=mounts, devices=agent.devices, labels=labels
     )
+
+
+def _container_name(log_dir: str) -> str:
+    """Docker takes few signs; a folder may have any."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", f"flagperf{log_dir}")[-120:].lstrip("-_.")
 
 
 def _world(
