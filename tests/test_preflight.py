@@ -377,6 +377,17 @@ def test_what_a_dead_run_left_is_ended_and_told_and_nothing_else(tmp_path: Path)
     assert of(inspect([LocalHost("h")], WANTS), "leftovers") == []
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_host_is_found_at_addresses_of_both_kinds() -> None:
+    meeting = checkup.Meeting()
+    places = [
+        {"name": address, "address": address, "port": meeting.port, "token": meeting.token}
+        for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+    ]
+    failed = checkup.connect(places, 5.0)
+    assert {name: why for name, why in failed.items() if "assign" not in why} == {}
+
+
 def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     week_ago = time.time() - 8 * 86400
@@ -386,9 +397,12 @@ def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: p
         (folder / "agent.lock").touch()
         for path in (folder / "agent.lock", folder):
             os.utime(path, (when, when))
+    left = default_folder("left")  # its agent left in order, and left them
+    left.mkdir()
+    os.utime(left, (week_ago, week_ago))
     with (default_folder("held") / "agent.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert [line.partition(" in ")[0] for line in leftovers.remove("/no/docker")] == ["logs of 8 days ago"]
+        assert [line.partition(" in ")[0] for line in leftovers.remove("/no/docker")] == ["logs of 8 days ago"] * 2
     assert sorted(path.name for path in default_folder("x").parent.iterdir()) == ["held", "young"]
 
 

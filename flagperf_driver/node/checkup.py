@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import leftovers, manifest
+from flagperf_driver.node import lease, leftovers, manifest
 from flagperf_driver.node.environment import cache_root
 
 # Below the range from which Linux serves outgoing connections; where the ranks will meet, too.
@@ -141,7 +141,7 @@ def _devices(wants: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_leased(index: int) -> bool:
     """Whether a round of anybody's holds the device; asked without touching the lock."""
-    folder = Path(os.environ.get("FLAGPERF_LEASES") or "/tmp/pytest-flagperf-leases")  # noqa: S108 - see lease
+    folder = lease.default_directory()
     held = _locked_inodes()
     for name in (f"device{index}.lock", "host.lock"):
         try:
@@ -208,23 +208,12 @@ class Meeting:
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
-        self._socket = socket.socket()
-        self._bind()
+        self._socket = _listener()
         threading.Thread(target=self._welcome, daemon=True).start()
 
     @property
     def port(self) -> int:
         return int(self._socket.getsockname()[1])
-
-    def _bind(self) -> None:
-        """Where the ranks will meet, so that a firewall says the same to both."""
-        for port in random.sample(PORTS, 100):
-            try:
-                self._socket.bind(("", port))
-                break
-            except OSError:
-                continue
-        self._socket.listen(256)
 
     def _welcome(self) -> None:
         while True:
@@ -235,6 +224,18 @@ class Meeting:
                     guest.sendall(self.token.encode())
             except OSError:
                 continue
+
+
+def _listener() -> socket.socket:
+    """Where the ranks will meet, so that a firewall says the same to both; for addresses of both kinds."""
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    for port in random.sample(PORTS, 100):
+        try:
+            return socket.create_server(("", port), family=family, backlog=256, dualstack_ipv6=both)
+        except OSError:
+            continue
+    return socket.create_server(("", 0), backlog=256)
 
 
 class Visit:
