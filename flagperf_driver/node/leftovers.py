@@ -37,7 +37,8 @@ def _old_folders() -> Iterator[str]:
             age_s = time.time() - max(entry.stat().st_mtime for entry in [folder, *folder.iterdir()])
         except OSError:
             continue
-        if age_s > _KEPT_S and is_orphaned(folder):
+        # An agent that left in order, and left its logs for later, took its lock away.
+        if age_s > _KEPT_S and is_orphaned(folder, if_gone=True):
             shutil.rmtree(str(folder), ignore_errors=True)
             yield f"logs of {age_s / 86400:.0f} days ago in {folder}"
 
