@@ -61,9 +61,12 @@ class LogFolder:
             raise FolderError(f"{self.path} cannot be the log folder: {error.strerror}") from error
         try:
             _lock(handle)
-        except OSError as error:
+        except BlockingIOError as error:
             os.close(handle)
             raise FolderError(f"{self.path}: another agent logs there (it holds {LOCK}): {_said(Path())}") from error
+        except OSError as error:  # a file system of many hosts may have no locks
+            os.close(handle)
+            raise FolderError(f"{self.path}: {LOCK} cannot be locked: {error.strerror}") from error
         return handle
 
     def note(self, text: str) -> None:
