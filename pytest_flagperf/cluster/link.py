@@ -54,7 +54,8 @@ class _Wire:
             data: bytes = self._sock.recv(size)
         except OSError as error:
             if isinstance(error, TimeoutError):
-                late = self.asked is not None and time.monotonic() - max(self.asked, self._heard) > SILENCE_S
+                asked = self.asked  # taken once: another thread takes it back
+                late = asked is not None and time.monotonic() - max(asked, self._heard) > SILENCE_S
                 # The kernel's own giving up is a TimeoutError too, which paramiko would take for a pause.
                 if not late and error.errno is None:
                     raise
