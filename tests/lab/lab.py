@@ -513,6 +513,11 @@ def _keygen(file: Path) -> None:
 
 
 def _elsewhere(folders: Iterable[Path]) -> list[Path]:
-    """Those that the overlay of / does not show, because another file system is mounted there."""
+    """Those that the overlay of / does not show: another file system is mounted there, here or on the host."""
     root = os.stat("/").st_dev  # noqa: PTH116
-    return [folder for folder in folders if folder.is_dir() and folder.stat().st_dev != root]
+    own = (Path("/tmp"), Path("/run"), Path("/dev"))
+    return [
+        folder
+        for folder in folders
+        if folder.is_dir() and (folder.stat().st_dev != root or any(folder.is_relative_to(one) for one in own))
+    ]
