@@ -200,8 +200,7 @@ class Nest:
     def _beat(self) -> None:
         """Say that we are there for as long as nobody in the container does."""
         if self._peer is None and not self.over:
-            if self._news.heard:
-                self._news.tell({"type": "beat", "ranks": {}, "slow": {}}, expendable=True)
+            self._news.alive()
             self._agenda.after(_BEAT_S, self._beat)
 
     def _explain(self, errand: processes.Errand) -> None:

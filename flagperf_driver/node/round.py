@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from flagperf_driver.node import lease, processes
+from flagperf_driver.node.agenda import Agenda
 from flagperf_driver.node.archive import Archive
 from flagperf_driver.node.companion import Companion
 from flagperf_driver.node.folder import LogFolder
@@ -13,6 +14,8 @@ from flagperf_driver.node.nest import Nest
 from flagperf_driver.node.news import News, now_ms
 from flagperf_driver.node.supervise import Ranks, StartError, read_orders
 from flagperf_driver.node.wire import Message, Wire
+
+_BEAT_S = 1.0
 
 
 class Refused(Exception):
@@ -51,6 +54,8 @@ class Round:
         self._companion: Companion | None = None
         self._work: Work | None = None
         self._archive: Archive | None = None
+        self._agenda = Agenda()
+        self._agenda.every(_BEAT_S, lambda _: self._news.alive())
         folder.state()
 
     @property
@@ -166,7 +171,8 @@ class Round:
             self._end()
 
     def _start_when_cleared(self, work: Work, caches: processes.Errand) -> None:
-        if not caches.ended():
+        if not caches.ended():  # a terabyte of them takes minutes
+            self._agenda.do_what_is_due()
             return
         self._caches = None
         try:

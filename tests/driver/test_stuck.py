@@ -6,10 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flagperf_driver.node import companion, processes
+from flagperf_driver.node import round as rounds
+from flagperf_driver.node.folder import LogFolder
 
 CHILDREN = """
 import subprocess, sys, time
@@ -51,3 +54,25 @@ def test_a_sampler_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyP
         "the sampler did not end within 0.05 s and was killed",
         "the sampler cannot be killed: it is stuck in the kernel",
     ]
+
+
+def test_while_caches_are_cleared_the_controller_hears_that_the_agent_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    class Wire:
+        def gone_s(self) -> None:
+            return None
+
+        def tell(self, message: dict[str, Any], expendable: bool) -> None:
+            told.append(message["type"])
+
+    class Caches:
+        def ended(self) -> bool:
+            return False
+
+    monkeypatch.setattr(rounds, "_BEAT_S", 0.0)
+    one = rounds.Round(LogFolder(tmp_path), Wire(), None)  # type: ignore[arg-type]
+    one._start_when_cleared(None, Caches())  # type: ignore[arg-type]
+    assert told == ["beat"]
