@@ -299,3 +299,14 @@ def test_the_folder_is_one_for_all_unless_told(monkeypatch: pytest.MonkeyPatch, 
     assert tmp_path not in default_directory().parents
     monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "l"))
     assert default_directory() == tmp_path / "l"
+
+
+def test_a_lock_that_is_held_looks_young_to_who_tidies_up(directory: Path) -> None:
+    with take(directory, 1):
+        pass
+    for path in directory.iterdir():
+        os.utime(path, (0, 0))
+    with take(directory, 1):
+        pass
+    used = directory / "host.lock", directory / "device0.lock"
+    assert all(time.time() - path.stat().st_mtime < 60 for path in used)
