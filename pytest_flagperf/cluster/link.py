@@ -212,17 +212,22 @@ class Gateway:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._users: set[object] = set()
+        self._refused_at, self._refusal = 0.0, ""
 
     def enter(self, user: object) -> fabric.Connection:
+        since = time.monotonic()
         with self._lock:
             if self._link is not None and self._link.lost:
                 self._link.close()
                 self._link = None
             if self._link is None:
+                if self._refused_at > since:  # while we waited: all wait for one try, not each for one after the other
+                    raise HostError(self._refusal)
                 try:
                     self._link = Link(self._address, self._conf)
                 except HostError as error:
-                    raise HostError(f"gateway {error}") from error
+                    self._refused_at, self._refusal = time.monotonic(), f"gateway {error}"
+                    raise HostError(self._refusal) from error
             self._users.add(user)
             return self._link.connection
 

@@ -1,0 +1,39 @@
+"""A connection's small decisions, without a host."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pytest_flagperf.cluster import HostError, link
+from pytest_flagperf.cluster.conf import Address, ClusterConf
+
+
+def test_all_hosts_wait_for_one_try_at_a_gateway_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[float] = []
+
+    def away(*_: object) -> None:
+        tries.append(time.monotonic())
+        time.sleep(0.2)
+        raise HostError("port 22: no answer within 10 s")
+
+    monkeypatch.setattr(link, "Link", away)
+    gateway = link.Gateway(Address("login", "login", None, None), ClusterConf())
+    together = threading.Barrier(8)
+
+    def enter(number: int) -> str:
+        together.wait()
+        with pytest.raises(HostError) as refused:
+            gateway.enter(number)
+        return str(refused.value)
+
+    with ThreadPoolExecutor(8) as pool:
+        said = set(pool.map(enter, range(8)))
+    assert said == {"gateway port 22: no answer within 10 s"}
+    assert len(tries) == 1
+    with pytest.raises(HostError):
+        gateway.enter("later")
+    assert len(tries) == 2
