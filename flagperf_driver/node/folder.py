@@ -13,7 +13,7 @@ import stat
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterator
 
 LOCK, SOCKET, STATE = "agent.lock", "agent.sock", "agent.json"
 INNER_SOCKET = "inner.sock"
@@ -174,15 +174,6 @@ def walk(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 # -- from outside ------------------------------------------------------------------------------------------
-
-
-def facts_of(folder: Path) -> Mapping[str, Any]:
-    """What a folder's agent left of itself; empty where there is nothing."""
-    try:
-        found = json.loads((folder / STATE).read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def is_orphaned(folder: Path, if_gone: bool = False) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -124,7 +124,3 @@ def cluster_fleet(conf: ClusterConf) -> Fleet:
     from .ssh import ssh_hosts  # a local run does not pay for it
 
     return Fleet(ssh_hosts(conf))
-
-
-def fleet(hosts: Sequence[Host]) -> Fleet:
-    return Fleet(tuple(hosts))
