@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import bundle, compare, export, merge, mllog, redact, show, table
+from pytest_flagperf.commands import bundle, compare, export, history, merge, mllog, redact, show, table
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing
@@ -23,6 +23,7 @@ COMMANDS: dict[str, ModuleType] = {
     "list": list_,
     "show": show,
     "compare": compare,
+    "history": history,
     "table": table,
     "merge": merge,
     "export": export,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import Summary, summarize
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
@@ -84,7 +85,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        return self.old.case if _plain(self.old) == _plain(self.new) else f"{self.old.case} -> {self.new.case}"
+        return self.old.case if plain_name(self.old) == plain_name(self.new) else f"{self.old.case} -> {self.new.case}"
 
     def changes(self, judged: Sequence[str] = JUDGED, *, every: bool = False) -> list[Change]:
         """The suite's own metric first, then those that are shown, or every one."""
@@ -126,17 +127,17 @@ class Matched:
 
 def match(old: Sequence[CaseResult], new: Sequence[CaseResult], *, across_hardware: bool = False) -> Matched:
     """By model, framework, hardware and shape; else, when asked, by all but the hardware where that is one case."""
-    rest = {_plain(case): case for case in new}
+    rest = {plain_name(case): case for case in new}
     pairs, lost = [], []
     for case in old:
-        partner = rest.pop(_plain(case), None)
+        partner = rest.pop(plain_name(case), None)
         pairs += [] if partner is None else [_pair(case, partner)]
         lost += [case] if partner is None else []
     if across_hardware:
         for case in list(lost):
             near = [other for other in rest.values() if _shape(other) == _shape(case)]
             if len(near) == 1 and sum(_shape(other) == _shape(case) for other in lost) == 1:
-                pairs.append(_pair(case, rest.pop(_plain(near[0]))))
+                pairs.append(_pair(case, rest.pop(plain_name(near[0]))))
                 lost.remove(case)
     return Matched(tuple(pairs), tuple(case.case for case in lost), tuple(case.case for case in rest.values()))
 
@@ -151,22 +152,27 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[st
     return [f"{name}: {_said(old.get(name))} -> {_said(new.get(name))}" for name in names or ["key"]]
 
 
-def _pair(old: CaseResult, new: CaseResult) -> Pair:
-    first, second = old.outcomes[0], new.outcomes[0]
-    unlike = differences(first.fingerprint, second.fingerprint)
+def unlike(first: Outcome, second: Outcome) -> list[str]:
+    """What makes two rounds' figures unlike: of their fingerprints, and what older ones do not hold."""
+    found = differences(first.fingerprint, second.fingerprint)
     for name in ("vendor", "hardware", "scale", "synthetic", "throughput_only"):
         then, now = getattr(first, name), getattr(second, name)
-        if then != now and not any(text.startswith(f"{name}:") for text in unlike):
-            unlike.append(f"{name}: {_said(then)} -> {_said(now)}")
+        if then != now and not any(text.startswith(f"{name}:") for text in found):
+            found.append(f"{name}: {_said(then)} -> {_said(now)}")
+    return found
+
+
+def _pair(old: CaseResult, new: CaseResult) -> Pair:
+    first, second = old.outcomes[0], new.outcomes[0]
     notes = []
     for name in _TOLD:
         told = first.environment.get(name), second.environment.get(name)
         if told[0] != told[1] and None not in told:
             notes.append(f"{name}: {told[0]} -> {told[1]}")
-    return Pair(old, new, tuple(unlike), tuple(notes))
+    return Pair(old, new, tuple(unlike(first, second)), tuple(notes))
 
 
-def _plain(case: CaseResult) -> str:
+def plain_name(case: CaseResult) -> str:
     """The case without its number of rounds."""
     return case.case.rpartition(":")[0]
 
