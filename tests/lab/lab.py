@@ -44,6 +44,8 @@ PrintMotd no
 PrintLastLog no
 Subsystem sftp internal-sftp
 SetEnv PATH={PYTHON.parent}:{SYSTEM_PATH}
+Match User root
+SetEnv PATH={PYTHON.parent}:{SYSTEM_PATH} FLAGPERF_CACHE={CACHE}
 """
 SSHD = "/usr/sbin/sshd"
 
