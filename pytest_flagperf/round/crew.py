@@ -259,8 +259,8 @@ class Crew:
 
     def _tell_what_it_missed(self, agent: Agent) -> None:
         """What all were told went nowhere where a link was cut."""
-        if self._closing:
-            _leave(agent, remove=False)
+        if self._closing or agent.parted:
+            _leave(agent, remove=agent.parted)
         elif self._stop_reason is not None:
             with suppress(HostError):
                 agent.send({"op": "stop", "reason": self._stop_reason})
