@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.cluster import HostError, HostLost, Message
+from pytest_flagperf.cluster.fleet import Fleet
 from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.round import Needs
 from pytest_flagperf.round import crew as crews
 from pytest_flagperf.round.crew import Agent, Crew
+from pytest_flagperf.round.muster import _lease_all
 
 
 class Line:
@@ -111,3 +114,25 @@ def test_an_agent_that_comes_back_is_told_what_it_missed(
     crew.dismiss()
     assert crew.agents[0].parted or kinds == ["lost", "back", "over"]
     assert missed in heard
+
+
+class Away(LocalHost):
+    """A host elsewhere that cannot be reached again."""
+
+    here = False
+
+    def reconnect(self) -> None:
+        raise HostLost(f"{self.name}: no answer")
+
+
+def test_a_host_that_is_lost_while_a_case_waits_is_left_out_and_the_others_are_not(tmp_path: Path) -> None:
+    hosts = (Away("h1"), Away("h2"))
+    fleet, crew = Fleet(hosts), Crew()
+    words: tuple[Message | Exception, ...] = (HostLost("h1: cut"), {"type": "busy", "holders": ["host is held by eve"]})
+    for host, word in zip(hosts, words, strict=True):
+        crew.join(Agent(host, 0, tmp_path, Line(word), 5.0, log_dir="/there", cpus=(0,)))
+    needs = Needs(2, 1, None, False, {}, "name", tmp_path, 5.0)
+    assert _lease_all(fleet, list(crew.agents), needs, crew) == ["h2: host is held by eve"]
+    assert (fleet.usable, list(fleet.lost_hosts)) == (hosts[1:], ["h1"])
+    assert [agent.name for agent in crew.agents] == ["h2"]
+    crew.dismiss()

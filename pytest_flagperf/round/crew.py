@@ -101,7 +101,7 @@ class Agent:
                 return answer
             if answer["type"] == "error":
                 raise HostError(f"{self.name}: its agent refuses: {answer['sentence']}")
-        raise HostError(f"{self.name}: {self.gone}")
+        raise HostLost(f"{self.name}: {self.gone}")
 
 
 class Crew:

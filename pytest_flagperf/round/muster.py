@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import lease
-from pytest_flagperf.cluster import Channel, Host, HostError, HostLost
+from pytest_flagperf.cluster import Channel, Host, HostError, HostLost, Message
 from pytest_flagperf.cluster.deploy import Code, open_module
 from pytest_flagperf.cluster.fleet import Fleet, each
 
@@ -73,12 +73,12 @@ def _attempt(fleet: Fleet, code: Code, needs: Needs, crew: Crew) -> list[str]:
     left, busy = list(fleet.usable), list[str]()
     while left and (missing := needs.nnodes - sum(bool(agent.devices) for agent in crew.agents)):
         chosen, left = left[:missing], left[missing:]
-        busy += _lease_all(_agents_on(fleet, chosen, code, needs, crew), needs)
+        busy += _lease_all(fleet, _agents_on(fleet, chosen, code, needs, crew), needs, crew)
     holding = [agent for agent in crew.agents if agent.devices]
     if len(holding) == needs.nnodes:
         return []
+    _ask_all(fleet, holding, lambda _: {"op": "release"}, ("released",), crew)
     for agent in holding:
-        agent.ask({"op": "release"}, "released")
         agent.devices = ()
     return busy or ["others were faster"]
 
@@ -146,16 +146,34 @@ def clock_offset(agent: Agent) -> float:
     return min(ping() for _ in range(_PINGS))[1]
 
 
-def _lease_all(agents: Sequence[Agent], needs: Needs) -> list[str]:
+def _lease_all(fleet: Fleet, agents: Sequence[Agent], needs: Needs, crew: Crew) -> list[str]:
     """One attempt on each at the same time; who is in the way where it did not come off."""
     busy: list[str] = []
-    for agent in agents:
-        agent.send(_wish(agent, needs))
-    for agent in agents:
-        answer = agent.expect("leased", "busy")
+    for agent, answer in _ask_all(fleet, agents, lambda agent: _wish(agent, needs), ("leased", "busy"), crew):
         agent.devices = tuple(answer.get("devices", ()))
         busy += [line if agent.host.here else f"{agent.name}: {line}" for line in answer.get("holders", ())]
     return busy
+
+
+def _ask_all(
+    fleet: Fleet,
+    agents: Sequence[Agent],
+    order: Callable[[Agent], Message],
+    answers: tuple[str, ...],
+    crew: Crew,
+) -> list[tuple[Agent, Message]]:
+    """What each answers; a host that is lost while a case waits, for hours maybe, is left out from now on."""
+    on = {agent.host: agent for agent in agents}
+    said = []
+    for host, answer in each(on, lambda host: on[host].ask(order(on[host]), *answers)).items():
+        if isinstance(answer, HostLost) and not host.here:
+            fleet.lost(host, str(answer))
+            crew.part_with(on[host])
+        elif isinstance(answer, HostError):
+            raise answer
+        else:
+            said.append((on[host], answer))
+    return said
 
 
 def _wish(agent: Agent, needs: Needs) -> dict[str, Any]:
