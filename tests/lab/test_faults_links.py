@@ -19,6 +19,7 @@ from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 # Loaded by the run itself. A loss is noticed after two seconds where it takes ten; what agents tell is written down.
 CONFTEST = """
 import json
+from pytest_flagperf import round
 from pytest_flagperf.cluster import link
 from pytest_flagperf.round import muster, watching
 
