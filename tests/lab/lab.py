@@ -136,7 +136,9 @@ class LabHost:
             (f"{self.disk.folder}/state", "/run/lab", True),
             (str(self._place.folder / "shared"), "/shared", False),
         ]
-        binds += [(str(path), str(path), True) for path in _elsewhere([PYTHON.parents[1], CACHE / "venv"])]
+        # One by one: beside them a host may build others.
+        shown = _elsewhere([PYTHON.parents[1], *(CACHE / "venv").glob("*")])
+        binds += [(str(path), str(path), True) for path in shown]
         settings = {
             "name": self.name,
             "address": self.address,
