@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.agent import PORTS, free_port
+from flagperf_driver.node.ports import PORTS, free_port
 from pytest_flagperf import cluster
 from pytest_flagperf.cluster import Host, HostError
 from pytest_flagperf.cluster.far import cache_root

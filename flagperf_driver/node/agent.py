@@ -8,7 +8,6 @@ One thread does everything: ranks are tied to its life.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from contextlib import suppress
@@ -16,14 +15,12 @@ from pathlib import Path
 from typing import Callable
 
 from flagperf_driver.node import processes
-from flagperf_driver.node.companion import CODE_ROOT
 from flagperf_driver.node.folder import INNER_SOCKET, SOCKET, FolderError, LogFolder, default_folder
 from flagperf_driver.node.lease import LeaseError
+from flagperf_driver.node.ports import free_port
 from flagperf_driver.node.round import Refused, Round
+from flagperf_driver.node.staged import CODE_ROOT
 from flagperf_driver.node.wire import Connection, Message, Wire, dial, error
-
-# Below the range from which Linux serves outgoing connections: none of those takes the port meanwhile.
-PORTS = range(20000, 32000)
 
 _TICK_S = 0.1
 _GREETING_S = 60.0  # a controller has so long for its first order
@@ -178,19 +175,6 @@ class Agent:
     def _note(self, text: str) -> None:
         if self._round is not None:
             self._round.folder.note(text)
-
-
-def free_port(tries: int = 100) -> int:
-    """A port that nobody listens on now; who comes first to it later is told so by its own framework."""
-    for _ in range(tries):
-        port = PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)]
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise OSError(f"no free port among {tries} tried in {PORTS[0]}-{PORTS[-1]}")
 
 
 def main(words: list[str]) -> int:

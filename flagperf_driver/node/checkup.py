@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import pwd
-import random
 import secrets
 import selectors
 import shutil
@@ -23,11 +22,10 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import lease, leftovers, manifest
+from flagperf_driver.node import lease, leftovers, manifest, ports
 from flagperf_driver.node.environment import cache_root
+from flagperf_driver.node.folder import scratch
 
-# Below the range from which Linux serves outgoing connections; where the ranks will meet, too.
-PORTS = range(20000, 32000)
 _PROBE_BYTES = 1 << 16
 _LISTEN_S = 60.0
 _SUDO = ("sudo", "-n", "-l", "/sbin/sysctl", "vm.drop_caches=3")
@@ -38,7 +36,7 @@ def look(wants: Mapping[str, Any]) -> Mapping[str, Any]:
     """All facts; one that cannot be had says why in its place."""
     left = leftovers.remove(wants.get("docker"))
     docker = _docker(wants["docker"], wants.get("image")) if wants.get("docker") else None
-    folders = {"cache": cache_root(), "scratch": Path(tempfile.gettempdir())}
+    folders = {"cache": cache_root(), "scratch": scratch().parent}
     if wants.get("folder"):
         folders["results"] = Path(wants["folder"])
     if docker and docker.get("root"):
@@ -113,9 +111,8 @@ def _docker(path: str, image: str | None) -> dict[str, Any]:
 
     engine = Engine(path)
     try:
-        info = json.loads(engine._call("GET", "/info"))
         there = engine.image(image) is not None if image else None
-        return {"version": engine.version(), "root": info.get("DockerRootDir"), "image": there, "error": None}
+        return {"version": engine.version(), "root": engine.data_root(), "image": there, "error": None}
     except EngineError as error:
         return {"version": None, "root": None, "image": None, "error": str(error)}
 
@@ -192,15 +189,11 @@ def _may_clear_caches() -> bool:
     return done.returncode == 0
 
 
-def _free_port(tries: int = 100) -> int | None:
-    for port in random.sample(PORTS, tries):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    return None
+def _free_port() -> int | None:
+    try:
+        return ports.free_port()
+    except OSError:
+        return None
 
 
 class Meeting:
@@ -230,7 +223,7 @@ def _listener() -> socket.socket:
     """Where the ranks will meet, so that a firewall says the same to both; for addresses of both kinds."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
-    for port in random.sample(PORTS, 100):
+    for port in ports.candidates():
         try:
             return socket.create_server(("", port), family=family, backlog=256, dualstack_ipv6=both)
         except OSError:

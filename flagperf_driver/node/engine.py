@@ -85,6 +85,10 @@ class Engine:
         """The newest version of its interface; the quickest thing it can be asked."""
         return self._exchange("GET", "/_ping", self._answer_s)[1].get("Api-Version", "1.41")
 
+    def data_root(self) -> str | None:
+        """Where it keeps images and containers."""
+        return json.loads(self._call("GET", "/info")).get("DockerRootDir")  # type: ignore[no-any-return]
+
     def start(self, container: str) -> None:
         """Start a container that was made; one that runs is left to run."""
         self._call("POST", f"/containers/{quote(container)}/start", timeout_s=_START_S)
