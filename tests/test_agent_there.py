@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.cluster import Channel, HostError, Message
 from pytest_flagperf.cluster.conf import ClusterConf
-from pytest_flagperf.cluster.deploy import Code, attach, module_argv, open_module, pack
+from pytest_flagperf.cluster.deploy import Code, attach, open_module, pack
 from pytest_flagperf.cluster.ssh import SSHHost, ssh_hosts
 from tests.driver.lab import BEATING
 

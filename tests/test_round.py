@@ -18,8 +18,8 @@ import pytest
 
 from flagperf_driver import events
 from flagperf_driver.node.lease import holders
+from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.cluster import Host, HostError
-from pytest_flagperf.cluster.deploy import module_argv
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.round import MODULE, Progress
 from pytest_flagperf.round.orders import _container_name

@@ -9,18 +9,12 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from flagperf_driver.node import processes
-
-CODE_ROOT = Path(__file__).resolve().parents[2]
+from flagperf_driver.node.staged import CODE_ROOT, module_argv
 
 _MODULE = "flagperf_driver.node.sampler"
-_RUN_MODULE = (
-    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-)
 _PATIENCE_S = 3.0
 _WORDS = 400  # of what it said on stderr
 
@@ -34,9 +28,8 @@ class Companion:
         self._killed = False
         self._words, words = os.pipe()
         parent = os.getpid()
-        argv = [sys.executable, "-I", "-S", "-c", _RUN_MODULE, str(CODE_ROOT), module]
         self._child: subprocess.Popen[bytes] | None = subprocess.Popen(
-            argv,
+            module_argv(sys.executable, str(CODE_ROOT), module),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=words,

@@ -7,7 +7,6 @@ with what ``Environment.answer`` says; a build says ``progress`` lines meanwhile
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import hashlib
 import json
@@ -26,13 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, Sequence
 
+from flagperf_driver.node import processes
 from flagperf_driver.node.call import Answer, Refusal, Request, hung_up, say, serve
 
 _LAST_LINES = 15
 _LOCK_POLL_S = 0.2
 _WHO_S = 30.0
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 _UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin")  # where its installers put it
 _CERTIFICATES = "SSL_CERT_FILE"
 # uv's own settings that change what gets installed; the rest (caches, concurrency, ...) only change how.
@@ -247,11 +245,6 @@ class _Build:
 def _start(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     parent = os.getpid()
 
-    def die_with_us() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the call
-            os._exit(1)
-
     return subprocess.Popen(
         list(argv),
         cwd="/",  # not in a project, whose settings uv would take for ours
@@ -260,7 +253,7 @@ def _start(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byte
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=die_with_us,  # safe: this process has one thread
+        preexec_fn=lambda: processes.die_with(parent),  # safe: this process has one thread
     )
 
 

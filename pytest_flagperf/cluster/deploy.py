@@ -81,17 +81,6 @@ def call_module(
     return {name: value for name, value in message.items() if name != "type"}
 
 
-_RUN_MODULE = (
-    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-)
-
-
-def module_argv(python: str, code_root: str, module: str) -> list[str]:
-    """A staged module's argv: isolated, so that neither the current folder nor site-packages is on its path."""
-    return [python, "-I", "-S", "-c", _RUN_MODULE, code_root, module]
-
-
 def sweep(host: Host, log_dir: str) -> list[str]:
     """End what still runs for the round that logged there, and name it; there should be nothing."""
     with _conversation(host, "sweep", log_dir) as channel:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_flagperf.cluster.deploy import module_argv
+from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.launch import RankProcess, Site, World, launchers, threads_per_rank
 from pytest_flagperf.runtime import Interpreter, Mount
 
