@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from . import Completed, HostError, Message
+from .lines import Listening
 
 _COMPLAINT_BYTES = 8192
 _LOOK_UP_S = 0.2  # how soon a reader sees that the line was hung up
@@ -99,15 +99,15 @@ class LocalHost:
             raise HostError(f"{self.name}: cannot start {argv[0]}: {error.strerror or error}") from error
 
 
-class LocalChannel:
+class LocalChannel(Listening):
     """A conversation over pipes."""
 
     def __init__(self, host: str, process: subprocess.Popen[bytes], complaint: IO[bytes]) -> None:
+        super().__init__()
         self._host = host
         self._process = process
         self._complaint = complaint
         self._buffer = bytearray()
-        self._reading = threading.Lock()
         self._hung_up = False
         self._said = ""
         self.pid = process.pid
@@ -119,16 +119,6 @@ class LocalChannel:
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise HostError(f"{self._host}: the program there does not listen any more: {error}") from error
-
-    def receive(self, timeout_s: float) -> Message | None:
-        deadline = time.monotonic() + timeout_s
-        with self._reading:
-            while (line := self._line(deadline)) is not None:
-                with suppress(ValueError):
-                    message = json.loads(line)
-                    if isinstance(message, dict):
-                        return message
-        return None
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         assert self._process.stdin is not None

@@ -25,6 +25,7 @@ import paramiko
 
 from . import Completed, HostError, Message
 from .conf import Address, ClusterConf, parse_host
+from .lines import Listening
 from .link import Gateway, Link, connection
 from .local import readable, whole_file
 from .tunnel import Tunnel
@@ -332,14 +333,14 @@ class _Session:
 _WANTED = "a Python >= 3.8 is wanted on each host: install one, or name it as `python` in [cluster]"
 
 
-class SSHChannel:
+class SSHChannel(Listening):
     """A conversation over a session."""
 
     def __init__(self, host: SSHHost, session: _Session, pid: int) -> None:
+        super().__init__()
         self.pid = pid
         self._host = host
         self._session = session
-        self._reading = threading.Lock()
         self._writing = threading.Lock()
         self._lines: deque[bytes] = deque()
         self._rest = bytearray()
@@ -353,16 +354,6 @@ class SSHChannel:
         except (OSError, EOFError, paramiko.SSHException) as error:
             self._session.check()
             raise HostError(f"{self._host.name}: the program there does not listen any more: {error}") from error
-
-    def receive(self, timeout_s: float) -> Message | None:
-        deadline = time.monotonic() + timeout_s
-        with self._reading:
-            while (line := self._line(deadline)) is not None:
-                with suppress(ValueError):
-                    message = json.loads(line)
-                    if isinstance(message, dict):
-                        return message
-        return None
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         self._hung_up = True
