@@ -67,6 +67,10 @@ class Venue:
     def hosts(self) -> tuple[Host, ...]:
         return self.fleet.hosts
 
+    @property
+    def _by_name(self) -> dict[str, Host]:
+        return {host.name: host for host in self.hosts}
+
     def close(self) -> None:
         if "fleet" in self.__dict__:
             self.fleet.close()
@@ -276,15 +280,15 @@ class Venue:
     def go_on(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
         """Take up a round that a controller left running, or end it; False where nothing of it runs any more."""
         placed = json.loads((directory / "plan.json").read_text("utf-8"))["hosts"]
-        by_name = {host.name: host for host in self.hosts}
-        if not all(each["name"] in by_name and "log_dir" in each for each in placed):
+        by_name = self._by_name
+        if not all(place["name"] in by_name and "log_dir" in place for place in placed):
             return False
         lease_s = self._settings.lease_time
         try:
             with Crew(watch.note) as crew:
                 try:
-                    for each in placed:
-                        crew.join(take_up(by_name[each["name"]], each["noderank"], directory, each, lease_s))
+                    for place in placed:
+                        crew.join(take_up(by_name[place["name"]], place["noderank"], directory, place, lease_s))
                 except HostError:
                     crew.dismiss(keep=[agent.name for agent in crew.agents])  # their logs are still to be fetched
                     raise
@@ -301,7 +305,7 @@ class Venue:
     def salvage(self, directory: Path, watch: Live) -> None:
         """Fetch what hosts still have of a round that nobody will go on with; a host that has nothing is named."""
         for placed in json.loads((directory / "plan.json").read_text("utf-8"))["hosts"]:
-            host = next((host for host in self.hosts if host.name == placed["name"]), None)
+            host = self._by_name.get(placed["name"])
             if host is not None and not host.here and placed.get("log_dir"):
                 try:
                     self._fetch(directory, {**placed, "host": placed["name"]})
@@ -338,7 +342,7 @@ class Venue:
 
     def _fetch(self, directory: Path, missing: Mapping[str, Any]) -> None:
         """Bring them here; a host that does not answer is not asked to run anything."""
-        host = next((host for host in self.hosts if host.name == missing["host"]), None)
+        host = self._by_name.get(missing["host"])
         if host is None:
             raise HostError("it is none of the hosts of this run")
         try:

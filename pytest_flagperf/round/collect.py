@@ -18,6 +18,7 @@ from pytest_flagperf.cluster import Channel, Host, HostError, Message
 from pytest_flagperf.cluster.deploy import Code, attach, open_module
 
 from .crew import ANSWER_S, GRACE_S, MARGIN_S, Agent
+from .muster import MODULE
 
 _IN_MEMORY = 1 << 26
 _AGAIN_S = 0.3
@@ -102,7 +103,7 @@ def _somebody(host: Host, code: Code, log_dir: str) -> Channel:
         return channel
     except HostError:
         channel.close(0.0)
-    channel = open_module(host, code, "flagperf_driver.node.agent")
+    channel = open_module(host, code, MODULE)
     try:
         channel.send({"op": "hello", "log_dir": log_dir, "name": "", "lease_s": 0, "silence_s": None})
         _next(channel, host, "hello")
