@@ -6,6 +6,8 @@ STAMP := $(VENV)/.complete
 BENCH ?=
 TESTS ?= tests
 LAB ?=
+# The quick tests run beside each other, the slow ones one by one; TESTS may name files that have only one kind.
+or_none = || [ $$? = 5 ]
 
 .PHONY: help setup bench test check unit lint format types lab clean
 
@@ -25,12 +27,13 @@ bench: setup ## the main job: every suite at its small scale on the CPU, with a 
 	$(BIN)/python -m pytest suites $(BENCH)
 
 test: setup ## all tests, the trainings among them
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest $(TESTS) -m 'not slow' -n logical $(or_none)
+	$(BIN)/python -m pytest $(TESTS) -m slow $(or_none)
 
 check: lint unit ## the quick inner loop: lint, types, unit tests
 
 unit: setup
-	$(BIN)/python -m pytest tests -m 'not slow' -q -n auto
+	$(BIN)/python -m pytest tests -m 'not slow' -q -n logical
 
 lint: setup types ## ruff and mypy
 	$(BIN)/ruff check

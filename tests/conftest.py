@@ -35,6 +35,13 @@ def torch_python(repo: Path) -> str:
     return runtimes()["venv"](LocalHost(), wanted, lambda line: print(line, file=sys.stderr), pack({})).python
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs the lab is slow, and not run beside others: one lab removes what another's killed owner left."""
+    for item in items:
+        if "lab_or_skip" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 def listens_to_ctrl_c() -> None:
     """For a child that is to be interrupted: what runs in a shell's background has been told to ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
