@@ -27,13 +27,13 @@ bench: setup ## the main job: every suite at its small scale on the CPU, with a 
 	$(BIN)/python -m pytest suites $(BENCH)
 
 test: setup ## all tests, the trainings among them
-	$(BIN)/python -m pytest $(TESTS) -m 'not slow' -n logical $(or_none)
+	$(BIN)/python -m pytest $(TESTS) -m 'not slow' -n auto $(or_none)
 	$(BIN)/python -m pytest $(TESTS) -m slow $(or_none)
 
 check: lint unit ## the quick inner loop: lint, types, unit tests
 
 unit: setup
-	$(BIN)/python -m pytest tests -m 'not slow' -q -n logical
+	$(BIN)/python -m pytest tests -m 'not slow' -q -n auto
 
 lint: setup types ## ruff and mypy
 	$(BIN)/ruff check

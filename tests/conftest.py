@@ -35,6 +35,11 @@ def torch_python(repo: Path) -> str:
     return runtimes()["venv"](LocalHost(), wanted, lambda line: print(line, file=sys.stderr), pack({})).python
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """The quick tests wait more than they work."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs the lab is slow, and not run beside others: one lab removes what another's killed owner left."""
     for item in items:
