@@ -1,0 +1,65 @@
+"""The plugin: translates between pytest and the rest; no logic of its own."""
+
+from .fixtures import (
+    case,
+    cluster,
+    container,
+    flagperf_run,
+    judge,
+    monitors,
+    plan,
+    round_number,
+    scaling,
+    selected,
+    training,
+    trainings,
+)
+from .items import (
+    pytest_collection,
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_generate_tests,
+    pytest_pycollect_makeitem,
+    pytest_runtestloop,
+)
+from .opening import pytest_addoption, pytest_configure, pytest_unconfigure
+from .parallel import pytest_configure_node, pytest_xdist_make_scheduler, pytest_xdist_node_collection_finished
+from .shown import (
+    pytest_report_header,
+    pytest_runtest_makereport,
+    pytest_sessionfinish,
+    pytest_sessionstart,
+    pytest_terminal_summary,
+)
+
+__all__ = [
+    "case",
+    "cluster",
+    "container",
+    "flagperf_run",
+    "judge",
+    "monitors",
+    "plan",
+    "pytest_addoption",
+    "pytest_collection",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_configure_node",
+    "pytest_generate_tests",
+    "pytest_pycollect_makeitem",
+    "pytest_report_header",
+    "pytest_runtest_makereport",
+    "pytest_runtestloop",
+    "pytest_sessionfinish",
+    "pytest_sessionstart",
+    "pytest_terminal_summary",
+    "pytest_unconfigure",
+    "pytest_xdist_make_scheduler",
+    "pytest_xdist_node_collection_finished",
+    "round_number",
+    "scaling",
+    "selected",
+    "training",
+    "trainings",
+]

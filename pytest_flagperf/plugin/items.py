@@ -1,0 +1,123 @@
+"""Cases become tests."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .keys import BEGUN, RUN
+from .opening import begin, is_worker
+
+if TYPE_CHECKING:
+    from pytest_flagperf.selection import Selected
+
+NO_CASE = pytest.param(None, id="no-case")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Generator[None, None, None]:
+    """Collect without looking for garbage: items are made to stay, and the looks took a tenth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give every test that takes a case its cases, and its rounds where it takes one."""
+    run = metafunc.config.stash.get(RUN, None)
+    if "selected" not in metafunc.fixturenames or run is None:
+        return
+    chosen = run.cases_of(metafunc.definition.path.parent)
+    if "round_number" in metafunc.fixturenames:
+        rounds = [_param(one, number) for one in chosen if not one.throughput_only for number in one.rounds]
+        metafunc.parametrize(("selected", "round_number"), rounds or [pytest.param(None, 0, id="no-case")])
+        return
+    if "scaling" in metafunc.fixturenames:
+        chosen = [one for one in chosen if one.case.shape.cards > 1 and not one.unsupported]
+    elif metafunc.cls is not None:
+        # A case that cannot run is one skipped test, not three.
+        chosen = [one for one in chosen if not one.unsupported]
+    metafunc.parametrize("selected", [_param(one) for one in chosen] or [NO_CASE])
+
+
+def _param(one: Selected, number: int | None = None) -> Any:
+    marks = [pytest.mark.skip(reason=one.unsupported)] if one.unsupported else []
+    if number is None:
+        return pytest.param(one, id=str(one.case), marks=marks)
+    return pytest.param(one, number, id=f"{one.case}-round{number}", marks=marks)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, None]:
+    """Drop what takes a case and has none: pytest would show an empty parametrization as skipped."""
+    made = yield
+    items = made.get_result()
+    if isinstance(items, list):
+        made.force_result([item for item in items if not (takes_case(item) and selected_of(item) is None)])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Within a file one card comes first, and a case's tests stay together."""
+    run = config.stash.get(RUN, None)
+    if run is None:
+        return
+    files: dict[Path, int] = {}
+    order = {id(one): number for number, one in enumerate(run.selection.cases)}
+
+    def key(item: pytest.Item) -> tuple[int, int]:
+        one = selected_of(item)
+        return files.setdefault(item.path, len(files)), order[id(one)] if one is not None else -1
+
+    items.sort(key=key)
+
+
+def takes_case(item: pytest.Item | pytest.Collector) -> bool:
+    return "selected" in getattr(getattr(item, "callspec", None), "params", ())
+
+
+def selected_of(item: pytest.Item | pytest.Collector) -> Selected | None:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("selected") if callspec is not None else None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Resolve every selected case before the first one starts, so that all problems are told at once."""
+    if RUN in session.config.stash and not session.config.option.collectonly and not is_worker(session.config):
+        session.config.stash[BEGUN] = any(map(takes_case, session.items))
+        begin(session, distinct_cases(session.items))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """With --plan or --preflight, print what would run or what the hosts are like, instead of running."""
+    run = session.config.stash.get(RUN, None)
+    if run is None or not (run.settings.plan or run.settings.preflight):
+        return None
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    write: Callable[[str], None] = print if reporter is None else reporter.write_line
+    chosen = distinct_cases(session.items)
+    if run.settings.plan:
+        for one in chosen:
+            write(run.describe(one))
+    if run.settings.preflight:
+        from pytest_flagperf.preflight import lines
+
+        findings = run.preflight(chosen)
+        for line in lines(findings):
+            write(line)
+        session.testsfailed += sum(finding.fatal for finding in findings)
+    return True
+
+
+def distinct_cases(items: Sequence[pytest.Item]) -> list[Selected]:
+    chosen = {id(one): one for item in items if (one := selected_of(item)) is not None and not one.unsupported}
+    return list(chosen.values())

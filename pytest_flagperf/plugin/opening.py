@@ -1,0 +1,142 @@
+"""The options, and the run that they open, begin and close."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .keys import RUN
+from .page import Page
+
+if TYPE_CHECKING:
+    from pytest_flagperf.run import Run
+    from pytest_flagperf.selection import Selected
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add one group; its table is in settings.py."""
+    from pytest_flagperf.settings import OPTIONS
+
+    group = parser.getgroup("flagperf", "flagperf: a benchmark of AI accelerators")
+    for option in OPTIONS:
+        keywords: dict[str, Any] = {"dest": f"flagperf_{option.key}", "help": option.help}
+        if option.flag:
+            keywords |= {"action": "store_true"}
+        else:
+            keywords |= {"action": "append" if option.many else "store", "metavar": option.metavar, "default": None}
+            keywords |= {"type": type(option.default)} if isinstance(option.default, (int, float)) else {}
+            keywords |= {"choices": option.choices, "metavar": None} if option.choices else {}
+        group.addoption(f"--{option.name}", **keywords)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Open the run where there are suites."""
+    from pytest_flagperf.problems import Problems
+    from pytest_flagperf.settings import tree_root
+
+    try:
+        root = tree_root(config.rootpath, _command_line(config))
+        if root is None:
+            return
+        from pytest_flagperf.run import Run
+
+        run = Run.open(root, config.invocation_params.dir, _command_line(config), _given_directory(config))
+    except Problems as problems:
+        raise pytest.UsageError(str(problems)) from problems
+    if run is None:
+        return
+    config.stash[RUN] = run
+    _end_in_order_when_terminated(config)
+    config.pluginmanager.register(Page(run), "flagperf-page")
+    if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
+        # There is nothing to do in parallel, and workers have no terminal to print on.
+        config.option.dist, config.option.tx = "no", []
+
+
+def _end_in_order_when_terminated(config: pytest.Config) -> None:
+    """Take SIGTERM, a batch system's polite word, for a Ctrl-C: Python would end at once, and the ranks go on."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+        def as_before() -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        config.add_cleanup(as_before)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave each report in the run directory, and no directory of a run that never was."""
+    run = config.stash.get(RUN, None)
+    if run is None:
+        return
+    run.venue.close()
+    if not is_worker(config):
+        run.close(_reports_elsewhere(config, run))
+
+
+def _command_line(config: pytest.Config) -> dict[str, Any]:
+    prefix = "flagperf_"
+    return {name.removeprefix(prefix): value for name, value in vars(config.option).items() if name.startswith(prefix)}
+
+
+def _given_directory(config: pytest.Config) -> Path | None:
+    """The run directory that the controller of a parallel run made."""
+    given = getattr(config, "workerinput", {}).get("flagperf_directory")
+    return Path(given) if given else None
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
+    """Check all cases before the first one starts, then switch on the reports that nobody has to ask for."""
+    from pytest_flagperf.problems import Problems
+
+    config = session.config
+    run = config.stash[RUN]
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    try:
+        run.check(chosen)
+        if not chosen or run.settings.plan or run.settings.preflight:
+            return
+        told = run.prepare(chosen)
+        run.reserve()
+        for line in [*told, *run.remember(chosen)]:
+            (print if reporter is None else reporter.write_line)(f"flagperf: {line}")
+    except Problems as problems:
+        raise pytest.UsageError(str(problems)) from problems
+    option = config.option
+    if not config.getoption("htmlpath", None) and config.pluginmanager.has_plugin("metadata"):
+        option.htmlpath, option.self_contained_html = str(run.directory / "report.html"), True
+        _configure_again(session, "html")
+    if not config.getoption("xmlpath", None):
+        option.xmlpath = str(run.directory / "junit.xml")
+        _configure_again(session, "junitxml")
+
+
+def _configure_again(session: pytest.Session, name: str) -> None:
+    """Let a plugin see an option that was set after its own configuration, and catch up with the session."""
+    manager = session.config.pluginmanager
+    plugin = manager.get_plugin(name)
+    if plugin is None:
+        return
+    before = manager.get_plugins()
+    plugin.pytest_configure(config=session.config)
+    for reporter in manager.get_plugins() - before:
+        reporter.pytest_sessionstart(**({"session": session} if name == "html" else {}))
+        if hasattr(reporter, "pytest_collection_finish"):
+            reporter.pytest_collection_finish(session=session)
+
+
+def _reports_elsewhere(config: pytest.Config, run: Run) -> dict[str, Path]:
+    """The reports that the user put in a place of their own, by the name they have in the run directory."""
+    asked = {"report.html": config.getoption("htmlpath", None), "junit.xml": config.getoption("xmlpath", None)}
+    paths = {name: (config.invocation_params.dir / path).resolve() for name, path in asked.items() if path}
+    return {name: path for name, path in paths.items() if path != (run.directory / name).resolve()}

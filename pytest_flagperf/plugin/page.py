@@ -1,0 +1,43 @@
+"""What the HTML page shows of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_flagperf.run import Run
+
+
+class Page:
+    """Registered only where there is a run: other pages stay as they are."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_report_title(self, report: Any) -> None:
+        """Name the page after what it shows; a file's name says little in a browser's tab."""
+        report.title = f"flagperf {self._run.directory.name}"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_summary(self, prefix: list[str]) -> None:
+        """Bring the style of what the rows hold."""
+        from pytest_flagperf.report import html
+
+        prefix.append(html.style())
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_header(self, cells: list[str]) -> None:
+        """Add the main figures' columns."""
+        from pytest_flagperf.report import html
+
+        cells[2:2] = html.header_cells()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
+        """Fill the main figures' columns."""
+        from pytest_flagperf.report import html
+
+        cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])

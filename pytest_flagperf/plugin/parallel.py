@@ -1,0 +1,54 @@
+"""Runs that pytest-xdist spreads over workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .keys import BEGUN, RUN, SESSION
+from .opening import begin
+
+if TYPE_CHECKING:
+    pass
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where the run is."""
+    run = node.config.stash.get(RUN, None)
+    if run is not None:
+        run.reserve()
+        node.workerinput["flagperf_directory"] = str(run.directory)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    """Begin when the first worker says what there is to run; the controller itself collects nothing."""
+    run = node.config.stash.get(RUN, None)
+    if run is None or BEGUN in node.config.stash:
+        return
+    chosen = run.chosen(ids)
+    node.config.stash[BEGUN] = bool(chosen)
+    try:
+        begin(node.config.stash[SESSION], [one for one in chosen if not one.unsupported])
+    except pytest.UsageError as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker run all cases of a suite and hardware, in their order, unless the user chose otherwise."""
+    run = config.stash.get(RUN, None)
+    if run is None or config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    lane = run.lane
+
+    class Lanes(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return lane(nodeid)
+
+    return Lanes(config, log)

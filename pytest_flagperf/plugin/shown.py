@@ -1,0 +1,138 @@
+"""What people see of a run: the header, the progress, the reports, the summary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .items import selected_of
+from .keys import BEGUN, OUTCOMES, RUN, SESSION, VERDICTS
+from .opening import is_worker
+
+if TYPE_CHECKING:
+    from pytest_flagperf.selection import Selected
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what was asked for, and what cannot run and why."""
+    run = config.stash.get(RUN, None)
+    return [] if run is None or is_worker(config) else run.header()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Give the run a way to show life, past pytest's capture."""
+    from pytest_flagperf.report import plots
+    from pytest_flagperf.report.live import Live
+
+    config = session.config
+    config.stash[SESSION] = session
+    run, reporter = config.stash.get(RUN, None), config.pluginmanager.get_plugin("terminalreporter")
+    if run is None or reporter is None:
+        return
+    if is_worker(config):
+        # It writes to nobody.
+        reporter = None
+    # A worker has no terminal of its own; its stderr is the controller's.
+    terminal = os.fdopen(os.dup(2 if reporter is None else 1), "w", encoding="utf-8", errors="replace")
+    config.add_cleanup(terminal.close)
+
+    def write(text: str) -> None:
+        if reporter is not None and reporter.currentfspath:
+            # What pytest says next of the test begins a line again.
+            reporter.currentfspath = None
+            text = f"\n{text}"
+        terminal.write(text)
+        terminal.flush()
+
+    if config.pluginmanager.get_plugin("html") is not None:
+        run.meanwhile = plots.load
+    verbosity = config.get_verbosity()
+    run.watch = Live(
+        write,
+        width=reporter._tw.fullwidth if reporter is not None else 80,
+        live=terminal.isatty(),
+        quiet=verbosity < 0 or (reporter is None and not terminal.isatty()),
+        follow=reporter is not None and (verbosity > 0 or config.getoption("capture", "no") == "no"),
+        name=getattr(config, "workerinput", {}).get("workerid"),
+    )
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    """Attach to the report what the tables and the HTML page show of the item."""
+    result = yield
+    one = selected_of(item)
+    if one is None:
+        return
+    report: pytest.TestReport = result.get_result()
+    if report.skipped and item.config.getini("strict") and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+        report.outcome = "failed"
+        report.longrepr = f"--strict makes this skip an error: {reason.removeprefix('Skipped: ')}"
+    if call.when == "call" or report.failed:
+        _judge_by_outcome(item, report, one)
+        _attach(item, report)
+
+
+def _judge_by_outcome(item: pytest.Item, report: pytest.TestReport, one: Selected) -> None:
+    """Keep what was judged of the case; a test that gave no verdicts, a user's own, is one by how it ended."""
+    from pytest_flagperf.results.verdicts import Verdict
+
+    verdicts = item.stash.setdefault(VERDICTS, [])
+    if all(verdict.ok for verdict in verdicts) and (report.failed or not verdicts):
+        last = (report.longreprtext.strip().splitlines() or ["it passed"])[-1]
+        verdicts.append(Verdict(item.name, not report.failed, report.outcome, "passed", f"{item.name}: {last}"))
+    if OUTCOMES in item.stash or report.failed:
+        item.config.stash[RUN].record(one, item.name, verdicts)
+
+
+def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Put on the report what the HTML page shows; reports of parallel workers travel, so it is plain text."""
+    from pytest_flagperf.report import html
+
+    outcomes = item.stash.get(OUTCOMES, [])
+    verdicts = item.stash.get(VERDICTS, [])
+    report.flagperf = html.row_cells(outcomes, verdicts)  # type: ignore[attr-defined]
+    if item.config.pluginmanager.get_plugin("html") is None or not outcomes:
+        return
+    import pytest_html.extras
+
+    run = item.config.stash[RUN]
+    parts = [html.details(run.round_directory(one), one, run.directory, verdicts) for one in outcomes]
+    report.extras = [*getattr(report, "extras", []), *map(pytest_html.extras.html, parts)]  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Write the run's results when the last worker is gone; a run that ran nothing is not green."""
+    run = session.config.stash.get(RUN, None)
+    if run is None or is_worker(session.config):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    try:
+        had_workers = session.config.pluginmanager.has_plugin("dsession")
+        run.finish(session.config.invocation_params.args, int(exitstatus), had_workers)
+    except OSError as error:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        (print if reporter is None else reporter.write_line)(f"flagperf: the results cannot be written: {error}")
+    took_cases = session.config.stash.get(BEGUN, False)
+    if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def _only_skipped(stats: Mapping[str, Any]) -> bool:
+    ran = any(stats.get(word) for word in ("passed", "failed", "error", "xfailed", "xpassed"))
+    return bool(stats.get("skipped")) and not ran
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Close with the table and the paths of the reports."""
+    run = config.stash.get(RUN, None)
+    if run is not None and run.results is not None:
+        terminalreporter.section("flagperf")
+        for line in run.summary(terminalreporter._tw.fullwidth):
+            terminalreporter.write_line(line)
