@@ -360,6 +360,7 @@ def test_a_process_says_which_round_it_is_of(tmp_path: Path) -> None:
     assert leftovers.log_dir_of(ours.pid) is None
 
 
+@pytest.mark.slow  # beside others, whose own looks remove it first
 def test_what_a_dead_run_left_is_ended_and_told_and_nothing_else(tmp_path: Path) -> None:
     dead, alive, unknown = tmp_path / "dead", tmp_path / "alive", tmp_path / "unknown"
     for folder in (dead, alive, unknown):

@@ -30,6 +30,10 @@ class Metric:
     unit: str
     direction: str | None
     how: str
+    samples: int | None = None
+    """How many measurements the value is made of, where it is made of several."""
+    warmup: int | None = None
+    """How many steps of warm-up were left out, where it is about steps."""
 
 
 def of_round(plan: Mapping[str, Any], logs: Iterable[RankLog], target: Target) -> tuple[Metric, ...]:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import faults, jsons, metrics, monitors, stragglers
+from pytest_flagperf.results import faults, jsons, machine, metrics, monitors, stragglers, validity
+from pytest_flagperf.results import phases as phases_of
 from pytest_flagperf.results.faults import Exit, Failure, Place
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
+from pytest_flagperf.results.phases import Phase
 from pytest_flagperf.results.ranklog import Evaluation, RankLog, Step, Target, read_rank, whole
+from pytest_flagperf.results.validity import Mark
 
 __all__ = ["SCHEMA", "Evaluation", "Failure", "Metric", "Outcome", "Step", "Target", "measure"]
 
@@ -97,6 +100,11 @@ class Outcome:
     logs: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """What a reader of the figures should know, though it broke nothing."""
+    marks: tuple[Mark, ...] = ()
+    """What bends the figures: under --strict a marked round fails."""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """What it ran on, as the hosts said when it ran."""
+    phases: tuple[Phase, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -194,7 +202,18 @@ def _outcome(
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
         warnings=warnings,
+        marks=validity.marks(round_dir, plan),
+        machine=machine.facts(round_dir, plan),
+        phases=phases_of.of_round(logs, _clock_offset(plan)),
     )
+
+
+def _clock_offset(plan: Mapping[str, Any]) -> float:
+    """How far the first host's clock was ahead of ours."""
+    hosts = plan.get("hosts")
+    first = hosts[0] if isinstance(hosts, list) and hosts and isinstance(hosts[0], dict) else {}
+    offset = first.get("clock_offset_s")
+    return float(offset) if isinstance(offset, int | float) else 0.0
 
 
 def _end(round_dir: Path) -> Mapping[str, Any] | None:
@@ -350,6 +369,8 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
     plain["quality"] = Quality(**{**quality, **floats, "reached": _optional_evaluation(quality.get("reached"))})
     plain["logs"] = tuple(body.get("logs", ()))
     plain["warnings"] = tuple(body.get("warnings", ()))
+    plain["marks"] = tuple(Mark(**item) for item in body.get("marks", ()))
+    plain["phases"] = tuple(Phase(**item) for item in body.get("phases", ()))
     return cls(**plain)
 
 
