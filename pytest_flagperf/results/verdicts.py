@@ -27,6 +27,8 @@ class Verdict:
     got: str
     wanted: str
     sentence: str
+    expected: str | None = None
+    """Why this failure is one that was told of beforehand; None for all others."""
 
     def to_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
