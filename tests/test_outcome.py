@@ -48,7 +48,7 @@ def test_an_outcome_survives_json(name: str) -> None:
 def test_the_replays_are_what_their_maker_makes(tmp_path: Path) -> None:
     made = tmp_path / "made"
     script = f"import sys; sys.argv=['make']; sys.path.insert(0, {str(REPLAYS)!r})\nimport make, pathlib\n"
-    script += f"for training in make.TRAININGS: make.write(training, pathlib.Path({str(made)!r}))"
+    script += f"for replay in make.REPLAYS: make.make(replay, pathlib.Path({str(made)!r}))"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
     names = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
     assert [str(name) for name in names if (made / name).read_bytes() != (REPLAYS / name).read_bytes()] == []
