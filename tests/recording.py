@@ -62,6 +62,8 @@ class Training:
     accuracy_at: Callable[[int], float] | None = None
     nnodes: int = 1
     model: str = "toy"
+    metric: str = "top1"
+    sample_unit: str = "images"
     vendor: str = "cpu"
     hardware: str = "CPU"
     scale: str = "small"
@@ -114,7 +116,7 @@ def entries(training: Training) -> Iterator[Entry]:
     now = init_s
     if not training.throughput_only:
         now += eval_s
-        untrained = {"step": 0, "samples": 0, "time": eval_s, "top1": 0.1}
+        untrained = {"step": 0, "samples": 0, "time": eval_s, training.metric: 0.1}
         yield now, events.INIT_EVALUATION, untrained
     yield now, events.TRAIN_START, {}
     start = now
@@ -130,7 +132,7 @@ def entries(training: Training) -> Iterator[Entry]:
             yield (
                 now,
                 events.EVALUATE,
-                {"step": step, "samples": step * training.per_step, "time": eval_s, "top1": accuracy},
+                {"step": step, "samples": step * training.per_step, "time": eval_s, training.metric: accuracy},
             )
     yield now, events.TRAIN_END, {"reason": _reason(training)}
     yield now + 0.1, events.FINISHED, training.finished(_finished(training, now + 0.1, now - start, accuracy))
@@ -182,7 +184,7 @@ def _finished(training: Training, now: float, train: float, accuracy: float) -> 
         "converged": converged,
         "stop_reason": _reason(training),
         "final_loss": round(training.loss_at(training.steps), 5),
-        "final_metrics": {} if training.throughput_only else {"top1": accuracy},
+        "final_metrics": {} if training.throughput_only else {training.metric: accuracy},
         "samples": samples,
         "steps": training.steps,
         "epochs": 2,
@@ -226,9 +228,9 @@ def plan(training: Training) -> Json:
         "nnodes": training.nnodes, "nproc": training.nproc, "round": training.round, "seed": 41 + training.round,
         "scale": training.scale, "synthetic": training.synthetic, "throughput_only": training.throughput_only,
         "metric": {
-            "name": "top1", "direction": training.direction, "unit": "fraction", "target": training.target,
+            "name": training.metric, "direction": training.direction, "unit": "fraction", "target": training.target,
         },
-        "sample_unit": "images", "device": "cpu", "backend": "gloo", "torch_plugin": None, "data_dir": None,
+        "sample_unit": training.sample_unit, "device": "cpu", "backend": "gloo", "torch_plugin": None, "data_dir": None,
         "extern": None,
         "config": {"train_batch_size": BATCH, "gradient_accumulation_steps": 1, "learning_rate": 0.001},
         "values": {
