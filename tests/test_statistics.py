@@ -1,0 +1,90 @@
+"""Over rounds: what a few values say of their middle and spread, and what they are too few for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pytest_flagperf.results.statistics import few, outliers, student_limit, student_tail, summarize
+
+
+def test_statistics_are_of_numbers_only() -> None:
+    assert summarize([1.0, None, float("nan"), 3.0, float("inf")]) == summarize([1.0, 3.0])
+    assert summarize([1.0, 3.0]).stdev == pytest.approx(2**0.5)
+    assert (summarize([]).median, summarize([5.0]).stdev, summarize([5.0]).mean) == (None, None, 5.0)
+
+
+def test_of_one_round_nothing_is_said_of_its_spread() -> None:
+    one = summarize([5.0])
+    assert (one.lowest, one.highest, one.variation, one.interval, one.olympic) == (5.0, 5.0, None, None, None)
+    assert one.outliers == ()
+
+
+def test_the_spread_is_a_share_of_the_mean_whatever_its_sign() -> None:
+    assert summarize([90.0, 110.0]).variation == pytest.approx(200**0.5 / 100)
+    assert summarize([-90.0, -110.0]).variation == pytest.approx(200**0.5 / 100)
+    assert summarize([-1.0, 1.0]).variation is None
+
+
+def test_the_interval_is_by_students_distribution() -> None:
+    found = summarize([9.0, 10.0, 11.0]).interval
+    assert found == pytest.approx((10 - 4.30265 / 3**0.5, 10 + 4.30265 / 3**0.5), abs=1e-4)
+
+
+def test_nineteen_intervals_of_twenty_hold_the_mean() -> None:
+    chance = random.Random(1)
+    held = 0
+    for _ in range(1000):
+        interval = summarize([chance.gauss(100, 2) for _ in range(4)]).interval
+        assert interval is not None
+        held += interval[0] <= 100 <= interval[1]
+    assert 930 <= held <= 970
+
+
+def test_the_olympic_mean_is_without_the_best_and_the_worst() -> None:
+    assert summarize([7.0, 1.0, 3.0, 5.0]).olympic == 4.0
+    assert summarize([1.0, 5.0, 9.0]).olympic == 5.0
+    assert summarize([1.0, 5.0]).olympic is None
+
+
+@pytest.mark.parametrize(
+    ("chance", "freedom", "limit"),
+    [(0.025, 1, 12.70620), (0.025, 2, 4.30265), (0.025, 9, 2.26216), (0.005, 30, 2.75000), (0.025, 1000, 1.96234)],
+)
+def test_students_limits_are_those_of_the_tables(chance: float, freedom: float, limit: float) -> None:
+    assert student_limit(chance, freedom) == pytest.approx(limit, abs=2e-5)
+    assert student_tail(limit, freedom) == pytest.approx(chance, rel=1e-4)
+
+
+def test_half_degrees_lie_between_whole_ones_and_far_tails_stay_exact() -> None:
+    assert student_limit(0.01, 4) > student_limit(0.01, 4.5) > student_limit(0.01, 5)
+    assert student_tail(24.771, 5) == pytest.approx(1e-6, rel=1e-3)
+
+
+def test_the_round_that_lies_apart_is_named_by_its_place() -> None:
+    assert summarize([100, 101, None, 99, 150, 100, 102]).outliers == (4,)
+    assert summarize([100, 101, 99, 102, 98, 100]).outliers == ()
+
+
+def test_two_outliers_do_not_hide_each_other() -> None:
+    assert outliers([100, 101, 99, 150, 100, 102, 99.5, 149, 100.4, 101.2]) == [3, 7]
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 9.0], [5.0] * 8, [6400.0] * 3, [0.1 + 0.2, 0.3, 0.3]])
+def test_where_nothing_varies_or_all_do_none_lies_apart(values: list[float]) -> None:
+    assert outliers(values) == []
+
+
+@pytest.mark.parametrize("rounds", [3, 5, 10])
+def test_noise_alone_seldom_has_an_outlier(rounds: int) -> None:
+    chance = random.Random(rounds)
+    found = sum(bool(outliers([chance.gauss(100, 2) for _ in range(rounds)])) for _ in range(1000))
+    assert found < 30
+
+
+def test_too_few_rounds_are_said_to_be_too_few() -> None:
+    assert few(3) is None
+    assert "1 round with a value" in str(few(1))
+    assert "0 rounds" in str(few(0))
+    assert "9 times their spread" in str(few(2))
