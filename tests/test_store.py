@@ -13,7 +13,6 @@ import pytest
 from pytest_flagperf.results import jsons, store, verdicts
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome, measure
-from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.verdicts import OneCard
 from tests.results_help import REPLAYS, edit_json, recorded, with_metric
@@ -182,10 +181,21 @@ def test_without_a_matching_key_there_is_no_one_card(tmp_path: Path) -> None:
     assert store.find_one_card(tmp_path, "key-1") is not None
 
 
-def test_statistics_are_of_numbers_only() -> None:
-    assert summarize([1.0, None, float("nan"), 3.0, float("inf")]) == summarize([1.0, 3.0])
-    assert summarize([1.0, 3.0]).stdev == pytest.approx(2**0.5)
-    assert (summarize([]).median, summarize([5.0]).stdev, summarize([5.0]).mean) == (None, None, 5.0)
+def test_the_runs_file_says_what_the_rounds_say_together(tmp_path: Path) -> None:
+    outcome = recorded("converged_1x1")
+    cores = (1000.0, 1010.0, 990.0, 1005.0, 500.0, 995.0)
+    many = [replace(with_metric(outcome, "p_core", value), round=number) for number, value in enumerate(cores, 1)]
+    lost = replace(with_metric(outcome, "p_core", 1.0), round=7, state="failed")
+    store.write_run(tmp_path, INFO, [CaseResult(outcome.case, (*many, lost))])
+    found = jsons.read(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
+    assert (found["count"], found["lowest"], found["highest"]) == (6, 500.0, 1010.0)
+    assert (found["outliers"], found["rounds"], found["few"]) == ([5], [1, 2, 3, 4, 5, 6], None)
+    assert found["olympic"] == pytest.approx(997.5)
+    assert found["interval"][0] < found["mean"] < found["interval"][1]
+    store.write_run(tmp_path, INFO, [CaseResult(outcome.case, (outcome,))])
+    alone = jsons.read(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
+    assert (alone["interval"], alone["olympic"], alone["variation"]) == (None, None, None)
+    assert "repeat the case 3 times" in alone["few"]
 
 
 def test_the_speed_up_is_of_medians_and_there_only_where_both_figures_are() -> None:

@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import NormalDist
 
+from pytest_flagperf.results.statistics import student_limit, student_tail
 from pytest_flagperf.results.units import compared, count, quantity
 
 WINDOW = 10
@@ -161,8 +161,8 @@ def judge(
         few = f"{count(len(earlier), 'earlier run')} like this one; the noise is known from {FEWEST} on"
         return Judgement(TOO_FEW, few, level, change)
     error, freedom = _error(earlier, len(new), len(medians))
-    needed = max(least, error * _limit(freedom))
-    chance = _tail(abs(change) / error, freedom) if error else 0.0
+    needed = max(least, error * student_limit(CHANCE, freedom))
+    chance = student_tail(abs(change) / error, freedom) if error else 0.0
     word = _word(change, needed, direction)
     sentence = _sentence(value, level, needed, chance, word, unit, len(medians))
     return Judgement(word, sentence, level, change, needed, chance)
@@ -195,23 +195,6 @@ def _odds(chance: float) -> str:
     if chance < 1e-6:
         return "less than once in a million runs"
     return f"once in about {float(f'{1 / chance:.1g}'):,.0f} runs"
-
-
-def _limit(freedom: float) -> float:
-    """How many standard errors chance exceeds as seldom as CHANCE, where the error is itself an estimate.
-
-    Student's distribution, as Wallace (1959) brings it to the normal one: within 2 % of it from two degrees on.
-    """
-    wanted = NormalDist().inv_cdf(1 - CHANCE) / _wallace(freedom)
-    return math.sqrt(freedom * math.expm1(wanted**2 / freedom))
-
-
-def _tail(errors: float, freedom: float) -> float:
-    return NormalDist().cdf(-_wallace(freedom) * math.sqrt(freedom * math.log1p(errors**2 / freedom)))
-
-
-def _wallace(freedom: float) -> float:
-    return (8 * freedom + 1) / (8 * freedom + 3)
 
 
 # -- changes of the level ------------------------------------------------------------------------------------

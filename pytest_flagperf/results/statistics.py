@@ -1,11 +1,22 @@
-"""Over rounds: the middle, the mean and the spread of those values that are numbers."""
+"""Over rounds: the middle, the mean, the spread and how far both can be trusted, of those values that are numbers."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+
+from pytest_flagperf.results.units import count
+
+SURE = 0.95
+"""How often the interval holds the mean that endless rounds would have."""
+ENOUGH = 3
+"""From so many rounds on there is an olympic mean, and one round can be told to lie apart."""
+APART = 0.01
+"""How often rounds of nothing but normal noise have an outlier."""
+_PANELS = 256
 
 
 @dataclass(frozen=True)
@@ -16,6 +27,16 @@ class Summary:
     median: float | None
     mean: float | None
     stdev: float | None
+    lowest: float | None = None
+    highest: float | None = None
+    variation: float | None = None
+    """The coefficient of variation: stdev as a share of the mean."""
+    interval: tuple[float, float] | None = None
+    """What holds the mean with SURE, by Student's distribution."""
+    olympic: float | None = None
+    """MLPerf's mean: without the best and the worst."""
+    outliers: tuple[int, ...] = ()
+    """Which of the values, by their place among all that were given, counted from 0."""
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
@@ -24,12 +45,92 @@ def finite(values: Iterable[float | None]) -> list[float]:
 
 
 def summarize(values: Iterable[float | None]) -> Summary:
+    values = list(values)
     numbers = finite(values)
     if not numbers:
         return Summary(0, None, None, None)
+    mean = statistics.fmean(numbers)
+    stdev = statistics.stdev(numbers) if len(numbers) > 1 else None
+    places = [place for place, value in enumerate(values) if value is not None and math.isfinite(value)]
     return Summary(
         count=len(numbers),
         median=statistics.median(numbers),
-        mean=statistics.fmean(numbers),
-        stdev=statistics.stdev(numbers) if len(numbers) > 1 else None,
+        mean=mean,
+        stdev=stdev,
+        lowest=min(numbers),
+        highest=max(numbers),
+        variation=stdev / abs(mean) if stdev is not None and mean else None,
+        interval=_interval(mean, stdev, len(numbers)),
+        olympic=statistics.fmean(sorted(numbers)[1:-1]) if len(numbers) >= ENOUGH else None,
+        outliers=tuple(places[number] for number in outliers(numbers)),
     )
+
+
+def few(rounds: int) -> str | None:
+    """What so many rounds are too few for, as a sentence; None where they are enough."""
+    if rounds >= ENOUGH:
+        return None
+    if rounds < 2:
+        said = f"{count(rounds, 'round')} with a value: how much it varies is not known"
+    else:
+        said = "2 rounds with a value: the mean is sure to within 9 times their spread only, and neither stands out"
+    return f"{said}; repeat the case {ENOUGH} times or more"
+
+
+def _interval(mean: float, stdev: float | None, values: int) -> tuple[float, float] | None:
+    if stdev is None:
+        return None
+    reach = student_limit((1 - SURE) / 2, values - 1) * stdev / math.sqrt(values)
+    return mean - reach, mean + reach
+
+
+def outliers(values: Sequence[float]) -> list[int]:
+    """The places of those that lie apart from the rest, by Rosner's test: up to a third of the values.
+
+    Taking the farthest away again and again before judging keeps two outliers from hiding each other.
+    """
+    left, certain = dict(enumerate(values)), 0
+    apart: list[int] = []
+    for _ in range(len(values) // 3):
+        mean, stdev = statistics.fmean(left.values()), statistics.stdev(left.values())
+        if stdev <= 1e-12 * abs(mean):
+            break
+        place = max(left, key=lambda place: abs(left[place] - mean))
+        if abs(left[place] - mean) / stdev > _farthest(len(left)):
+            certain = len(apart) + 1
+        apart.append(place)
+        del left[place]
+    return sorted(apart[:certain])
+
+
+def _farthest(values: int) -> float:
+    """How many standard deviations off the mean the farthest of so many values lies as seldom as APART (Grubbs)."""
+    limit = student_limit(APART / (2 * values), values - 2) ** 2
+    return (values - 1) / math.sqrt(values) * math.sqrt(limit / (values - 2 + limit))
+
+
+# -- Student's distribution ------------------------------------------------------------------------------------
+
+
+def student_tail(errors: float, freedom: float) -> float:
+    """How often a mean lies above by more than so many of its estimated standard errors.
+
+    With errors = sqrt(freedom) tan(angle) the density is a power of the cosine: Simpson's rule does the rest.
+    """
+    start = math.atan(errors / math.sqrt(freedom))
+    step = (math.pi / 2 - start) / _PANELS
+    angles = (start + number * step for number in range(_PANELS + 1))
+    heights = [math.pow(max(0.0, math.cos(angle)), freedom - 1) for angle in angles]
+    area = step / 3 * (heights[0] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]) + heights[-1])
+    return area * math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+
+
+@cache
+def student_limit(chance: float, freedom: float) -> float:
+    """How many estimated standard errors are exceeded, upwards, as seldom as that: what ``student_tail`` undoes."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(50):
+        middle = (low + high) / 2
+        above = student_tail(math.sqrt(freedom) * math.tan(middle), freedom) > chance
+        low, high = (middle, high) if above else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)

@@ -13,6 +13,7 @@ from typing import Any
 from flagperf_driver.perflog import number
 from pytest_flagperf.results import jsons, statistics
 from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
 
@@ -261,21 +262,27 @@ def _case_json(case: CaseResult) -> dict[str, Any]:
 
 def _metrics_json(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     """Per metric its record and, over the rounds that ended well, the middle and the spread."""
-    values: dict[str, list[float]] = {}
-    records: dict[str, Any] = {}
+    found: dict[str, list[tuple[int, Metric]]] = {}
     for outcome in outcomes:
         for metric in outcome.metrics if outcome.ok else ():
-            records.setdefault(metric.name, metric)
-            values.setdefault(metric.name, []).append(metric.value)
+            found.setdefault(metric.name, []).append((outcome.round, metric))
+    return {name: _over_rounds(*zip(*rounds, strict=True)) for name, rounds in found.items()}
+
+
+def _over_rounds(rounds: Sequence[int], metrics: Sequence[Metric]) -> dict[str, Any]:
+    record, values = metrics[0], [metric.value for metric in metrics]
+    summary = statistics.summarize(values)
     return {
-        name: {
-            "unit": record.unit,
-            "direction": record.direction,
-            "how": record.how,
-            **jsons.sayable(statistics.summarize(values[name])),
-            "values": values[name],
-        }
-        for name, record in records.items()
+        "unit": record.unit,
+        "direction": record.direction,
+        "how": record.how,
+        **jsons.sayable(summary),
+        "outliers": [rounds[place] for place in summary.outliers],
+        "few": statistics.few(summary.count),
+        "rounds": list(rounds),
+        "values": values,
+        "samples": [metric.samples for metric in metrics],
+        "warmup": record.warmup,
     }
 
 
