@@ -29,6 +29,8 @@ class Verdict:
     sentence: str
     expected: str | None = None
     """Why this failure is one that was told of beforehand; None for all others."""
+    warning: bool = False
+    """It is ok, and people should read its sentence all the same."""
 
     def to_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)
