@@ -19,6 +19,7 @@ from flagperf_driver.node import host as hosts
 
 START_MS = 1_700_000_000_000
 BATCH = 32
+WARMUP = 5
 Json = dict[str, Any]
 Entry = tuple[float, str, Json]
 
@@ -167,7 +168,7 @@ def _step_end(training: Training, step: int) -> Json:
 
 
 def _finished(training: Training, now: float, train: float, accuracy: float) -> Json:
-    per_step, measured, step_s = training.per_step, training.steps - 5, training.step_s
+    per_step, measured, step_s = training.per_step, training.steps - WARMUP, training.step_s
     samples = training.steps * per_step
     evals = 0.0 if training.throughput_only else training.eval_s * (training.steps // training.eval_every)
     waited = 0.001 * training.steps
@@ -177,7 +178,7 @@ def _finished(training: Training, now: float, train: float, accuracy: float) -> 
         converged = not training.throughput_only and training.target is not None and accuracy >= training.target
     return {
         "e2e_time": round(now, 4),
-        "init_time": training.init_s,
+        "init_time": round(now - 0.1 - train, 4),
         "raw_train_time": round(train, 4),
         "train_no_eval_time": round(no_eval, 4),
         "pure_training_computing_time": round(no_eval - waited, 4),
@@ -192,10 +193,11 @@ def _finished(training: Training, now: float, train: float, accuracy: float) -> 
         "p_train": samples / no_eval,
         "p_core": samples / (no_eval - waited),
         "timing": "host clock",
-        "warmup_steps": 5,
+        "warmup_steps": WARMUP,
         "measured_steps": measured,
         "measured_samples": measured * per_step,
         "step_time": {"mean": step_s, "p50": step_s, "p90": step_s * 1.1, "p99": step_s * 1.3},
+        "forward_time": step_s / 3,
         "input_wait_time": waited,
         "eval_time": evals,
         "compile_time": 0.0,
@@ -232,7 +234,8 @@ def plan(training: Training) -> Json:
         },
         "sample_unit": training.sample_unit, "device": "cpu", "backend": "gloo", "torch_plugin": None, "data_dir": None,
         "extern": None,
-        "config": {"train_batch_size": BATCH, "gradient_accumulation_steps": 1, "learning_rate": 0.001},
+        "config": {"train_batch_size": BATCH, "gradient_accumulation_steps": 1, "learning_rate": 0.001,
+                   "timing_warmup_steps": WARMUP},
         "values": {
             "learning_rate": {
                 "value": 0.001, "file": "suites/toy/pytorch/config/_base.py", "line": 3, "layer": "suite",

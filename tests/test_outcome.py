@@ -60,7 +60,9 @@ def _forward_times(round_dir: Path, seconds: dict[int, float], steps: int = 100)
     for rank, value in seconds.items():
         (path,) = round_dir.glob(f"*/rank{rank}.out.log")
         said = f'"event": "FINISHED", "value": {{"forward_time": {value}, "measured_steps": {steps}, '
-        path.write_text(re.sub('"measured_steps": [0-9]+, ', "", path.read_text()).replace(FINISHED, said))
+        path.write_text(
+            re.sub('"(measured_steps|forward_time)": [0-9.]+, ', "", path.read_text()).replace(FINISHED, said)
+        )
 
 
 FINISHED = '"event": "FINISHED", "value": {'

@@ -109,11 +109,14 @@ def _outcome(outcome: Outcome, gone: Counter[str]) -> Outcome:
         ended_ms=None,
         logs=(),
         warnings=(),
+        marks=(),
+        machine={},
+        phases=(),
     )
 
 
 def _timeless(evaluation: Evaluation) -> Evaluation:
-    return replace(evaluation, time=math.nan)
+    return replace(evaluation, time=math.nan, seconds=math.nan)
 
 
 def _is_kept(name: str) -> bool:

@@ -150,7 +150,8 @@ def measure(round_dir: Path) -> Outcome:
     end = _end(round_dir)
     target = _target(plan)
     places = _places(plan)
-    logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target) for place in places}
+    warmup = whole(_mapping(plan.get("config")).get("timing_warmup_steps"))
+    logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target, warmup) for place in places}
     exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
     failures = faults.find(number_, end, places, exits, logs)
@@ -384,7 +385,7 @@ def _step(item: Mapping[str, Any]) -> Step:
 
 def _evaluation(item: Mapping[str, Any]) -> Evaluation:
     values = {name: number(value) for name, value in item["metrics"].items()}
-    return Evaluation(item["step"], item["samples"], number(item["time"]), values)
+    return Evaluation(item["step"], item["samples"], number(item["time"]), values, number(item.get("seconds")))
 
 
 def _optional_evaluation(item: Mapping[str, Any] | None) -> Evaluation | None:

@@ -36,12 +36,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A logged evaluation; ``time`` is in seconds since TRAIN_START."""
+    """A logged evaluation; its end, ``time``, is in seconds since TRAIN_START, ``seconds`` is how long it took."""
 
     step: int
     samples: int
     time: float
     metrics: Mapping[str, float]
+    seconds: float = math.nan
 
 
 class Curve(Generic[T]):
@@ -86,7 +87,12 @@ class RankLog:
     init_end: Mapping[str, Any] = field(default_factory=dict)
     finished: Mapping[str, Any] | None = None
     failed: Mapping[str, Any] | None = None
+    init_start_ms: int | None = None
     train_start_ms: int | None = None
+    warm_ms: float | None = None
+    """When the last step of the warm-up ended; from the steps logged around it."""
+    train_end_ms: int | None = None
+    last_ms: int | None = None
     steps: tuple[Step, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     untrained: Evaluation | None = None
@@ -129,11 +135,11 @@ class Target:
         return value < than if self.direction == "lower" else value > than
 
 
-def read_rank(path: Path, rank: int, target: Target) -> RankLog:
-    """The rank's log; a missing file is a log without lines."""
+def read_rank(path: Path, rank: int, target: Target, warmup: int = 0) -> RankLog:
+    """The rank's log, of so many steps of warm-up; a missing file is a log without lines."""
     log = RankLog(rank, path)
     dropped = perflog.Dropped()
-    reader = _Reader(log, target)
+    reader = _Reader(log, target, warmup)
     try:
         with path.open("rb") as stream:
             for record in perflog.read(stream, dropped, loads=orjson.loads):
@@ -150,15 +156,19 @@ def read_rank(path: Path, rank: int, target: Target) -> RankLog:
 class _Reader:
     """Takes a log's records one after the other."""
 
-    def __init__(self, log: RankLog, target: Target) -> None:
-        self.log, self.target = log, target
+    def __init__(self, log: RankLog, target: Target, warmup: int) -> None:
+        self.log, self.target, self._warmup = log, target, warmup
+        self._first_step: int | None = None
         self.steps: Curve[Step] = Curve()
         self.evaluations: Curve[Evaluation] = Curve()
 
     def take(self, record: perflog.Record) -> None:
         log = self.log
+        log.last_ms = record.time_ms
         if record.event == events.STEP_END:
             self._step(record)
+        elif record.event == events.STEP_BEGIN:
+            self._first_step = self._first_step or whole(record.value.get("step"))
         elif record.event == events.EVALUATE:
             self._evaluation(record)
         elif record.event == events.INIT_EVALUATION:
@@ -166,8 +176,13 @@ class _Reader:
             log.untrained = replace(self._evaluated(record), time=0.0)
         elif record.event == events.INIT_END:
             log.init_end = record.value
+        elif record.event == events.INIT_START:
+            log.init_start_ms = record.time_ms
         elif record.event == events.TRAIN_START:
-            log.train_start_ms = record.time_ms
+            log.train_start_ms, log.train_end_ms = record.time_ms, None
+            log.warm_ms, self._first_step = None if self._warmup else record.time_ms, None
+        elif record.event == events.TRAIN_END:
+            log.train_end_ms = record.time_ms
         elif record.event == events.FAILED:
             log.failed = record.value
         elif record.event == events.FINISHED:
@@ -178,7 +193,16 @@ class _Reader:
         loss = number(value.get("loss"))
         if not math.isfinite(loss):
             self._bad_loss(value, loss)
+        if self.log.warm_ms is None:
+            self._warm(record)
         self.steps.add(partial(self._made, record, loss))
+
+    def _warm(self, record: perflog.Record) -> None:
+        """Steps are logged now and then: the warm-up's end lies as many mean steps before this one's as it is past."""
+        past = whole(record.value.get("step")) - (self._first_step or 1) + 1 - self._warmup
+        if past >= 0:
+            seconds = number(record.value.get("step_time"))
+            self.log.warm_ms = record.time_ms - (past * seconds * 1000 if math.isfinite(seconds) else 0)
 
     def _made(self, record: perflog.Record, loss: float) -> Step:
         value = record.value
@@ -217,6 +241,7 @@ class _Reader:
             samples=whole(value.get("samples")),
             time=self._since_start(record),
             metrics={str(name): number(value[name]) for name in value if name not in _NOT_METRICS},
+            seconds=number(value.get("time")),
         )
 
     def _since_start(self, record: perflog.Record) -> float:
