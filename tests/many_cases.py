@@ -135,7 +135,8 @@ def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
     found = Training(
         case.case,
         model=case.model, metric=metric, sample_unit=unit, vendor=vendor, hardware=case.chip,
-        nnodes=case.nnodes, nproc=case.nproc, round=number, rounds=case.rounds, scale="reference", target=target, last=last,
+        nnodes=case.nnodes, nproc=case.nproc, round=number, rounds=case.rounds, scale="reference",
+        target=target, last=last,
         started_ms=START_MS + 1000 * (case.number * 400 + number * 130),
         steps=steps, step_s=step_s, eval_s=3.0, init_s=12.0, log_every=10, eval_every=steps // 12,
         accuracy_at=lambda step: last * (1 - math.exp(-6 * step / steps)) + 0.003 * wave(step),
