@@ -41,3 +41,13 @@ def _why_not(path: Path) -> str:
     names = [each.name for each in path.parent.iterdir() if each.is_dir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, names, n=3)
     return f"{path}: no such directory" + (f"; did you mean {' or '.join(near)}?" if near else "")
+
+
+def newest_first(reports: Path) -> list[Path]:
+    """The runs of a folder by their names, ``run<timestamp>[-n]``: a copied folder's mtime says nothing."""
+    return sorted(reports.glob("run*"), key=_age, reverse=True)
+
+
+def _age(run_dir: Path) -> tuple[str, int]:
+    stamp, _, extra = run_dir.name.partition("-")
+    return stamp, int(extra) if extra.isdecimal() else 0

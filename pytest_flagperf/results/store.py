@@ -15,6 +15,7 @@ from pytest_flagperf.results import jsons, statistics
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
 
 SCHEMA = 1
@@ -68,9 +69,9 @@ class CaseResult:
 
     @property
     def ok(self) -> bool:
-        """Whether something was judged, and everything that was judged is well."""
+        """Whether something was judged, and everything that was judged is well, or known beforehand not to be."""
         found = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
-        return bool(found) and all(verdict.ok for verdict in found)
+        return bool(found) and all(verdict.ok or verdict.expected for verdict in found)
 
     @property
     def converged(self) -> int | None:
@@ -172,7 +173,7 @@ def find_one_card(reports_dir: Path, key: str | None) -> OneCard | None:
     """The newest stored round of one card, of this key, that ended well; unreadable ones don't count."""
     if not key:
         return None
-    for run_dir in sorted(reports_dir.glob("run*"), key=_age, reverse=True):
+    for run_dir in newest_first(reports_dir):
         for path in sorted(run_dir.glob("*/*/outcome.json")):
             found = _one_card(path, key)
             if found is not None:
@@ -193,12 +194,6 @@ def _one_card(path: Path, key: str) -> OneCard | None:
     return OneCard(
         values[0], f"stored in {where.parent.parent.name}/{where.parent.name}/{where.name}", outcome.rate_unit
     )
-
-
-def _age(run_dir: Path) -> tuple[str, int]:
-    """Runs by their names, ``run<timestamp>[-n]``: a copied folder's mtime says nothing."""
-    stamp, _, extra = run_dir.name.partition("-")
-    return stamp, int(extra) if extra.isdecimal() else 0
 
 
 def _info(run_dir: Path, problems: list[str]) -> RunInfo | None:
