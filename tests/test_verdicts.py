@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.outcome import Losses, Outcome, Quality, Target
+from pytest_flagperf.results.throughput import MIN_MEASURED_STEPS
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput
 from tests.results_help import NAMES, expected, recorded, with_metric
 
@@ -247,4 +247,4 @@ def test_got_and_wanted_never_look_the_same_where_they_differ() -> None:
     near = replace(outcome, quality=replace(outcome.quality, best=0.89999, last=0.89999, program_final=0.89999))
     sentence = failed(converges(near))[0].sentence
     assert "0.89999" in sentence
-    assert verdicts.MIN_MEASURED_STEPS == 10
+    assert MIN_MEASURED_STEPS == 10
