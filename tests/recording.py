@@ -20,6 +20,8 @@ from flagperf_driver.node import host as hosts
 START_MS = 1_700_000_000_000
 BATCH = 32
 WARMUP = 5
+CONFIG = {"train_batch_size": BATCH, "gradient_accumulation_steps": 1, "learning_rate": 0.001}
+LOCALHOST = {"name": "localhost", "address": "127.0.0.1"}
 Json = dict[str, Any]
 Entry = tuple[float, str, Json]
 
@@ -80,7 +82,7 @@ class Training:
     """A step's speed against the usual one; it shows in what is logged, and not in how long the training takes."""
     told: Mapping[str, Any] = field(default_factory=dict)
     """Of the plan."""
-    hosts: tuple[Json, ...] = ({"name": "localhost", "address": "127.0.0.1"},)
+    hosts: tuple[Json, ...] = (LOCALHOST,)
     sampling: Sampling | None = None
 
     @property

@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
 from flagperf_driver import events  # noqa: E402
-from tests.recording import Entry, Json, Training, write, write_json  # noqa: E402
+from tests.recording import CONFIG, LOCALHOST, Entry, Json, Sampling, Training, write, write_json  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,14 @@ TRACEBACK = [
 ]
 
 
+NO_DATA = [
+    "Traceback (most recent call last):",
+    '  File "run_pretraining.py", line 9, in <module>',
+    "    with (folder / name).open() as source:",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/toy/train.jsonl'",
+]
+
+
 def _fault(kind: str, rank: int, sentence: str, last_lines: Iterable[str] = ()) -> Json:
     return {
         "kind": kind,
@@ -92,12 +100,12 @@ def _fault(kind: str, rank: int, sentence: str, last_lines: Iterable[str] = ()) 
     }
 
 
+def _failed(kind: str, error: str) -> Entry:
+    return (2.6, events.FAILED, {"type": kind, "error": error})
+
+
 def _crashed() -> Replay:
-    failed = (
-        2.6,
-        events.FAILED,
-        {"type": "ModuleNotFoundError", "error": "No module named 'something_missing'"},
-    )
+    failed = _failed("ModuleNotFoundError", "No module named 'something_missing'")
     return Replay(
         "crashed_rank",
         unconverged=("finished",),
@@ -170,6 +178,45 @@ REPLAYS = [
         finished=lambda value: {**value, "samples": value["samples"] // 2},
     ),
     Replay("faster_than_light", unsound=("mfu",), finished=lambda value: {**value, "p_core": 2e9}),
+    Replay(
+        "did_not_learn",
+        unconverged=("target",),
+        last=0.1,
+        accuracy_at=lambda step: 0.1,
+        loss_at=lambda step: 2.3 + 0.01 * math.sin(step),
+        told={"config": {**CONFIG, "learning_rate": 0.0}},
+    ),
+    # Its clock is an hour ahead, which was known before it started.
+    Replay("clock_skew", hosts=({**LOCALHOST, "clock_offset_s": 3600.0},), sampling=Sampling(devices=1, every_s=1.0)),
+    Replay(
+        "no_data",
+        unconverged=("finished",),
+        unsound=("finished",),
+        state="failed",
+        fault=_fault("crash", 0, "rank 0 ended with exit code 1", NO_DATA),
+        exits=({"code": 1, "signal": None, "cause": "crash"},),
+        edit=lambda rank, found: [found[0], _failed("FileNotFoundError", NO_DATA[-1].partition(": ")[2])],
+        text=every(lambda found: [*found, *NO_DATA]),
+    ),
+    Replay(
+        "no_log",
+        unconverged=("finished",),
+        unsound=("finished",),
+        state="failed",
+        fault=_fault("crash", 0, "rank 0 ended with exit code 127"),
+        exits=({"code": 127, "signal": None, "cause": "crash"},),
+        text=every(lambda found: []),
+    ),
+    Replay(
+        "throttled",
+        sampling=Sampling(
+            devices=2,
+            every_s=0.5,
+            throttle=lambda device, share: "hw_thermal" if device == 0 and share > 0.5 else "none",
+            clock=lambda device, share: 1200 if device == 0 and share > 0.5 else 1980,
+        ),
+        nproc=2,
+    ),
     Replay("p_core_missing", unsound=("p_core",), finished=lambda value: {**value, "p_core": None}),
     Replay(
         "interrupted",
