@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import lease, leftovers, manifest, ports
+from flagperf_driver.node import lease, leftovers, manifest, ports, processes
 from flagperf_driver.node.environment import cache_root
 from flagperf_driver.node.folder import scratch
 
@@ -131,7 +131,7 @@ def _devices(wants: Mapping[str, Any]) -> dict[str, Any]:
         leased = _is_leased(device["index"])
         for process in device["processes"]:
             # A round's lease is waited for; whatever a dead round left has just been removed.
-            process["ours"] = leased or leftovers.log_dir_of(process["pid"]) is not None
+            process["ours"] = leased or processes.log_dir_of(process["pid"]) is not None
             process["user"] = _owner(process["pid"])
     return survey
 

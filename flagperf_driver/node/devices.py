@@ -24,6 +24,8 @@ COLUMNS = (
     "device",
     *(f"{name} [{unit}]" if unit else name for name, unit in zip(QUANTITIES, UNITS)),
 )
+NO_THROTTLING = frozenset(["none", "idle", "application_clocks", "sync_boost", "display_clocks"])
+"""With these reasons for low clocks nothing is wrong: nobody uses the device, or somebody set its clocks."""
 LOG_EVERY_S = 5.0
 HOST_LOGS = ("cpu", "mem", "pwr")
 """Names of the host's own logs, which a vendor's must not take."""
@@ -70,6 +72,7 @@ class Source:
     """Where the devices' figures come from."""
 
     means = ""
+    driver: str | None = None
     every_s = 1.0
 
     def open(self, wanted: Sequence[int] | None) -> str | None:
@@ -82,6 +85,10 @@ class Source:
 
     def look_after(self, tick: int) -> None:
         """What changes rarely."""
+
+    def processes(self) -> list[tuple[int, int]]:
+        """Who computes on the devices: the number of each device, and of a process on it."""
+        return []
 
     def facts(self) -> list[dict[str, Any]]:
         """What the devices are."""

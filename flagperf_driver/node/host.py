@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Mapping
 
 PROC = "/proc"
 SYS = "/sys"
@@ -184,24 +185,57 @@ def _names(folder: str) -> list[str]:
 # -- what the host is --------------------------------------------------------------------------------------------
 
 
-def system_info() -> str:
-    """OS, kernel, CPU, memory and Python of this host, one ``name: value`` a line."""
+def facts() -> dict[str, str]:
+    """OS, kernel, CPU, memory, network cards and Python of this host."""
     uname = os.uname()
     version = ".".join(map(str, sys.version_info[:3]))
-    facts = {
-        "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+    found = {
         "host": uname.nodename,
         "os": _field("/etc/os-release", "PRETTY_NAME", "=").strip('"') or uname.sysname,
         "kernel": uname.release,
         "machine": uname.machine,
         "hardware": _hardware() or "unknown",
         "cpu": _field("/proc/cpuinfo", "model name", ":") or uname.machine,
+        "sockets": str(_sockets() or ""),
         "cores": str(os.cpu_count()),
         "usable_cores": str(len(os.sched_getaffinity(0))),
         "memory_bytes": str(_kib(_content("/proc/meminfo").encode(), b"MemTotal:") * 1024),
+        "network": network(),
+        "rdma": rdma(),
         "python": f"{version} ({sys.executable})",
     }
-    return "".join("{}: {}\n".format(*fact) for fact in facts.items())
+    return {name: text for name, text in found.items() if text}
+
+
+def system_info(facts: Mapping[str, str]) -> str:
+    """The time and the facts, one ``name: value`` a line."""
+    told = {"time": time.strftime("%Y-%m-%d %H:%M:%S %z"), **facts}
+    return "".join("{}: {}\n".format(*fact) for fact in told.items())
+
+
+def _sockets() -> int:
+    lines = _content("/proc/cpuinfo").splitlines()
+    return len({line.partition(":")[2].strip() for line in lines if line.startswith("physical id")})
+
+
+def network(sys_root: str = SYS) -> str:
+    """How fast the real network cards that have a link are, the same ones together: ``2 x 25 Gb/s``."""
+    folder = sys_root + "/class/net"
+    real = [name for name in _names(folder) if os.path.exists(f"{folder}/{name}/device")]  # noqa: PTH110
+    speeds = [_content(f"{folder}/{name}/speed").strip() for name in real]
+    return _together([f"{int(speed) / 1000:g} Gb/s" for speed in speeds if speed.isdigit() and int(speed)])
+
+
+def rdma(sys_root: str = SYS) -> str:
+    """The ports of InfiniBand and RoCE cards that are up, the same ones together: ``8 x 400 Gb/sec (4X NDR)``."""
+    folder = sys_root + "/class/infiniband"
+    ports = [f"{folder}/{card}/ports/{port}" for card in _names(folder) for port in _names(f"{folder}/{card}/ports")]
+    up = [port for port in ports if "ACTIVE" in _content(port + "/state")]
+    return _together([_content(port + "/rate").strip() for port in up])
+
+
+def _together(texts: list[str]) -> str:
+    return ", ".join(f"{texts.count(text)} x {text}" for text in sorted({text for text in texts if text}))
 
 
 def _hardware() -> str:

@@ -15,10 +15,10 @@ from typing import Callable, Iterator
 
 from flagperf_driver.node import engine
 from flagperf_driver.node.folder import is_orphaned, scratch
+from flagperf_driver.node.processes import log_dir_of
 
 LABEL = "flagperf.log_dir"
 LOOK_LABEL = "flagperf.look"  # a container in which a runtime looks what is in its image
-MARK = b"FLAGPERF_LOG_DIR="
 _ANSWER_S = 5.0
 _LOOK_S = 600.0  # longer than any look takes
 _KEPT_S = 7 * 24 * 3600.0
@@ -41,15 +41,6 @@ def _old_folders() -> Iterator[str]:
         if age_s > _KEPT_S and is_orphaned(folder, if_gone=True):
             shutil.rmtree(str(folder), ignore_errors=True)
             yield f"logs of {age_s / 86400:.0f} days ago in {folder}"
-
-
-def log_dir_of(pid: int) -> str | None:
-    """The folder of the round that the process belongs to; None if to no round, or if it is not ours to see."""
-    try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    return next((os.fsdecode(text[len(MARK) :]) for text in variables if text.startswith(MARK)), None)
 
 
 def _processes() -> Iterator[str]:

@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 AT_MOST = 200
+CLOCK_SET, FOREIGN, CHANGED = "clock", "foreign", "changed"
+"""Kinds of events that bend a round's figures: its clock was set, somebody else computed there, a device changed."""
 
 
 class Notes:
@@ -14,6 +16,8 @@ class Notes:
 
     def __init__(self) -> None:
         self.means: dict[str, str] = {}
+        self.host: dict[str, Any] = {}
+        self.driver: str | None = None
         self.devices: list[dict[str, Any]] = []
         self._missing: dict[str, list[int]] = {}
         self._events: list[dict[str, Any]] = []
@@ -27,10 +31,11 @@ class Notes:
             if device is not None and device not in devices:
                 devices.append(device)
 
-    def event(self, sentence: str, device: int | None = None) -> None:
+    def event(self, sentence: str, device: int | None = None, kind: str | None = None, **more: float) -> None:
+        entry = {"time": round(time.time(), 3), "device": device, "kind": kind, "sentence": sentence, **more}
         with self._lock:
             if len(self._events) < AT_MOST:
-                self._events.append({"time": round(time.time(), 3), "device": device, "sentence": sentence})
+                self._events.append(entry)
 
     def error(self, what: str) -> None:
         """Something that may go better next time; counted."""
@@ -42,6 +47,8 @@ class Notes:
         with self._lock:
             return {
                 "means": dict(self.means),
+                "host": dict(self.host),
+                "driver": self.driver,
                 "devices": list(self.devices),
                 "missing": [what + _of(devices) for what, devices in self._missing.items()],
                 "events": list(self._events),

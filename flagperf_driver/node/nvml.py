@@ -13,8 +13,8 @@ import sys
 import time
 from typing import Any, Callable, Sequence
 
-from flagperf_driver.node.devices import QUANTITIES, Cell, DeviceFiles, Source
-from flagperf_driver.node.notes import Notes
+from flagperf_driver.node.devices import NO_THROTTLING, QUANTITIES, Cell, DeviceFiles, Source
+from flagperf_driver.node.notes import CHANGED, Notes
 
 REASONS = {
     0x1: "idle",
@@ -28,8 +28,7 @@ REASONS = {
     0x100: "display_clocks",
 }
 """Why the clocks are lower than they could be, as NVML's bits say it."""
-HARMLESS = 0x1 | 0x2 | 0x10 | 0x100
-"""Nothing is wrong with a device that gives these reasons: nobody uses it, or somebody set its clocks."""
+HARMLESS = sum(bit for bit, name in REASONS.items() if name in NO_THROTTLING)
 MIB = 1 << 20
 _LOST = (15, 16)  # fallen off the bus; needs a reset
 _NEVER = (2, 3, 4, 13, 25)  # argument, not supported, no permission, function or version unknown: also next time
@@ -178,6 +177,7 @@ class Device:
         self.last: list[Cell] = [None] * len(QUANTITIES)
         self.lost = False
         self.health: dict[str, Any] = {}
+        self.identity: dict[str, Any] = {}
 
 
 class Nvml(Source):
@@ -201,7 +201,8 @@ class Nvml(Source):
             return str(error)
         except self._nvml.NVMLError as error:
             return f"NVML: {error}"
-        self.means = f"NVML, driver {_asked(nvml, nvml.nvmlSystemGetDriverVersion) or 'unknown'}"
+        self.driver = _driver(nvml)
+        self.means = f"NVML, driver {self.driver or 'unknown'}"
         self._questions = _quantities(nvml)
         self._due = {question.every_s: 0 for question in self._questions}
         for index in range(count) if wanted is None else wanted:
@@ -252,7 +253,7 @@ class Nvml(Source):
         names = ", ".join(question.names)
         if error.value in _LOST:
             device.lost = True
-            self._notes.event(f"device {device.index} is lost: {error}", device.index)
+            self._notes.event(f"device {device.index} is lost: {error}", device.index, CHANGED)
         elif error.value in _NEVER:
             device.questions = [one for one in device.questions if one is not question]
             self._notes.missing(f"{names}: {error}", device.index)
@@ -261,17 +262,31 @@ class Nvml(Source):
                 device.last[column] = None
             self._notes.error(f"device {device.index}, {names}: {error}")
 
-    def look_after(self, tick: int) -> None:
-        """Errors of the memory, and who else computes here: what changes is an event."""
+    def look_after(self, _: int) -> None:
+        """The driver, what a device is, and errors of its memory: what changes is an event."""
+        driver = _driver(self._nvml)
+        if driver != self.driver and driver:
+            self._notes.event(f"the driver went from {self.driver} to {driver}", kind=CHANGED)
+            self.driver = driver
         for device in self._devices:
-            if device.lost:
-                continue
-            found = _health(self._nvml, device.handle)
-            for name, value in found.items():
-                before = device.health.get(name)
-                if tick and before is not None and value is not None and value != before:
-                    self._notes.event(f"device {device.index}: {name} went from {before} to {value}", device.index)
-            device.health = found
+            if not device.lost:
+                device.health = self._changed(device, device.health, _health(self._nvml, device.handle))
+                device.identity = self._changed(device, device.identity, _identity(self._nvml, device.handle), CHANGED)
+
+    def _changed(
+        self, device: Device, before: dict[str, Any], now: dict[str, Any], kind: str | None = None
+    ) -> dict[str, Any]:
+        """All that is known now; what could not be asked this time is as it was."""
+        known = {name: value for name, value in now.items() if value is not None}
+        for name, value in known.items():
+            if value != before.get(name, value):
+                sentence = f"device {device.index}: {name} went from {before[name]} to {value}"
+                self._notes.event(sentence, device.index, kind)
+        return {**before, **known}
+
+    def processes(self) -> list[tuple[int, int]]:
+        there = [device for device in self._devices if not device.lost]
+        return [(device.index, pid) for device in there for pid in _pids(self._nvml, device.handle)]
 
     def facts(self) -> list[dict[str, Any]]:
         return [_facts(self._nvml, device.index, device.handle) for device in self._devices if not device.lost]
@@ -293,7 +308,7 @@ def survey() -> dict[str, Any]:
     try:
         count = int(nvml.nvmlDeviceGetCount())
         devices = [_surveyed(nvml, index) for index in range(count)]
-        return {"driver": _asked(nvml, nvml.nvmlSystemGetDriverVersion), "devices": devices, "error": None}
+        return {"driver": _driver(nvml), "devices": devices, "error": None}
     except nvml.NVMLError as error:
         return {"driver": None, "devices": [], "error": f"NVML: {error}"}
     finally:
@@ -332,14 +347,15 @@ _UNREADABLE: dict[str, Any] = {
 def _facts(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
     memory = _asked(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     limit = _asked(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    usual = _asked(nvml, nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)
     pci = _asked(nvml, nvml.nvmlDeviceGetPciInfo, handle)
     mig = _asked(nvml, nvml.nvmlDeviceGetMigMode, handle)
     return {
         "index": index,
-        "name": _text(_asked(nvml, nvml.nvmlDeviceGetName, handle)),
-        "uuid": _text(_asked(nvml, nvml.nvmlDeviceGetUUID, handle)),
+        **_identity(nvml, handle),
         "memory_total": memory.total // MIB if memory else None,
         "power_limit": limit / 1000 if limit else None,
+        "usual_power_limit": usual / 1000 if usual else None,
         "pci": _text(pci.busId) if pci else None,
         "pcie": {
             "generation": _asked(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
@@ -347,8 +363,36 @@ def _facts(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
             "best_generation": _asked(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
             "best_width": _asked(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
         },
+        "links": _links(nvml, handle),
         "mig": bool(mig[0]) if mig else None,
     }
+
+
+def _identity(nvml: Any, handle: Any) -> dict[str, Any]:
+    """What stays the same as long as it is the same device with the same firmware."""
+    asked = {
+        "name": nvml.nvmlDeviceGetName,
+        "uuid": nvml.nvmlDeviceGetUUID,
+        "serial": nvml.nvmlDeviceGetSerial,
+        "firmware": nvml.nvmlDeviceGetVbiosVersion,
+    }
+    return {name: _text(_asked(nvml, call, handle)) for name, call in asked.items()}
+
+
+def _links(nvml: Any, handle: Any) -> int:
+    """How many links to other devices are up."""
+    states = (_asked(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(nvml.NVML_NVLINK_MAX_LINKS))
+    return sum(bool(state) for state in states)
+
+
+def _driver(nvml: Any) -> str | None:
+    return _text(_asked(nvml, nvml.nvmlSystemGetDriverVersion))
+
+
+def _pids(nvml: Any, handle: Any) -> set[int]:
+    """Also of those that share the device by a server."""
+    asked = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetMPSComputeRunningProcesses)
+    return {int(process.pid) for call in asked for process in _asked(nvml, call, handle) or []}
 
 
 def _health(nvml: Any, handle: Any) -> dict[str, Any]:

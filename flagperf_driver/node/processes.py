@@ -16,6 +16,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Where memory runs out the kernel takes a rank, whose end is told with its cause, and not the one who tells.
 _FIRST_TO_GO = "500"
+_LOG_DIR = b"FLAGPERF_LOG_DIR="
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -90,6 +91,15 @@ def kill_children(besides: int, patience_s: float = 5.0) -> None:
         time.sleep(0.002)
         for pid in orphans:
             _reap(pid, os.WNOHANG)
+
+
+def log_dir_of(pid: int, proc: str = "/proc") -> str | None:
+    """The folder of the round that the process belongs to; None if to no round, or if it is not ours to see."""
+    try:
+        variables = Path(proc, str(pid), "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return next((os.fsdecode(text[len(_LOG_DIR) :]) for text in variables if text.startswith(_LOG_DIR)), None)
 
 
 def session_members(session: int) -> list[int]:

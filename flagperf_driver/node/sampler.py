@@ -25,14 +25,16 @@ from typing import Any, Callable, Iterator, Mapping
 
 from flagperf_driver.node import command, host, power, schedule, series
 from flagperf_driver.node.devices import LOG_EVERY_S, DeviceFiles, Source
-from flagperf_driver.node.notes import Notes
+from flagperf_driver.node.notes import CLOCK_SET, FOREIGN, Notes
 from flagperf_driver.node.schedule import Stop, Task
+from flagperf_driver.node.strangers import Strangers
 
 LEAST_S = 0.001
 POWER_LOG_S = 120.0
 _FLUSH_S = 1.0
 _LOOK_S = 10.0
 _REPORT_S = 10.0
+_STRANGERS_S = 5.0
 _PATIENCE_S = 1.0
 _CLOCK_SET_S = 0.5
 """More than a clock that is only steered can go wrong between two samples."""
@@ -51,6 +53,7 @@ class Orders:
         self.device_every_s = _interval(body, "device_every_s")
         self.devices = None if body.get("devices") is None else [int(index) for index in body["devices"]]
         self.vendor = str(body.get("vendor") or "")
+        self.container = str(body.get("container") or "")
         self.nvml = bool(body.get("nvml"))
         self.probe = str(body["probe"]["module"]) if body.get("probe") else None
 
@@ -117,7 +120,8 @@ class HostSampler:
         """Rows keep the host's own time, as its ranks' logs do; that it was set is said."""
         epoch = time.time() - time.monotonic()
         if abs(epoch - self._epoch) > _CLOCK_SET_S:
-            self._notes.event(f"the host's clock was set by {epoch - self._epoch:+.1f} s")
+            step = epoch - self._epoch
+            self._notes.event(f"the host's clock was set by {step:+.1f} s", kind=CLOCK_SET, seconds=round(step, 3))
             self._epoch = epoch
 
     def _slow(self) -> list[str]:
@@ -190,6 +194,9 @@ class DeviceSampler:
         self._notes = notes
         self._files = DeviceFiles(orders.folder, orders.vendor)
         self._source: Source | None = None
+        self._strangers = Strangers(orders.folder, os.getppid(), orders.container)
+        self._told: set[tuple[int, int]] = set()
+        self._unclear = False
         self.tasks: list[Task] = []
 
     def run(self, stop: Stop) -> None:
@@ -224,6 +231,7 @@ class DeviceSampler:
 
     def _describe(self, source: Source) -> None:
         self._notes.means["devices"] = source.means
+        self._notes.driver = source.driver
         self._notes.devices = source.facts()
         lines = [
             "accelerator {index}: {name}, {memory_total} MiB, {uuid}\n".format(**one) for one in self._notes.devices
@@ -236,15 +244,34 @@ class DeviceSampler:
             Task("devices", source.every_s, source.sample),
             Task("device log", LOG_EVERY_S, lambda tick: self._files.write_log() if tick else None),
             Task("device health", _LOOK_S, source.look_after),
+            Task("strangers", _STRANGERS_S, lambda _: self._look_for_strangers(source)),
             Task("device files", _FLUSH_S, self._files.flush),
         ]
         schedule.run(self.tasks, stop)
         source.sample(0, everything=True)
         source.look_after(1)
+        self._look_for_strangers(source)
+        self._say_what_is_unclear()
         if self._files.log is not None and not self._files.log.written:
             self._files.write_log()
         self._files.flush()
         source.close()
+
+    def _look_for_strangers(self, source: Source) -> None:
+        """Whoever computes on the round's devices beside it is told once for each."""
+        found = source.processes()
+        strangers = {one.pid: one for one in self._strangers.among({pid for _, pid in found})}
+        self._unclear |= bool(found) and not self._strangers.numbers_are_ours
+        for device, pid in found:
+            if pid in strangers and (device, pid) not in self._told:
+                self._told.add((device, pid))
+                one = strangers[pid]
+                sentence = f"device {device} was in use by {one.name} of {one.user} (pid {pid}) too"
+                self._notes.event(sentence, device, FOREIGN)
+
+    def _say_what_is_unclear(self) -> None:
+        if self._unclear and not self._strangers.numbers_are_ours:
+            self._notes.missing("who else computes on the devices: the driver's process numbers mean nothing in here")
 
     def losses(self) -> list[str]:
         files = [self._files.series, *([self._files.log] if self._files.log else [])]
@@ -257,6 +284,7 @@ class Sampling:
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
         self._notes = Notes()
+        self._notes.host = host.facts()
         self._started = time.time()
         self._stop = Stop()
         self._power = power.NodePower(self._notes)
@@ -268,7 +296,7 @@ class Sampling:
     def run(self, stdin: int) -> None:
         signal.signal(signal.SIGTERM, self._stop.tell)
         with open(self._orders.folder + "/sys_info.log", "w") as out:  # noqa: PTH123
-            out.write(host.system_info())
+            out.write(host.system_info(self._notes.host))
         threads = [threading.Thread(target=call, args=(self._stop,), daemon=True) for call in self._beside()]
         for thread in [*threads, threading.Thread(target=self._listen, args=(stdin,), daemon=True)]:
             thread.start()

@@ -67,7 +67,7 @@ def run_round(
 
     def start() -> None:
         orders = make_orders(plan, described, round_number, crew.agents, interpreters, wishes)
-        write_inputs(plan, described, round_number, directory, crew.agents, orders, interpreters)
+        write_inputs(plan, described, round_number, directory, crew.agents, orders, interpreters, wishes)
         crew.start(orders)
 
     return _to_the_end(crew, directory, described, round_number, started_ms, Audience(listener, wishes.show), start)

@@ -46,6 +46,7 @@ class Wishes:
     clear_caches: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)  # on what is started for it
     show: Show | None = None  # gets every line of the ranks' logs
+    told: Mapping[str, Any] = field(default_factory=dict)  # what else plan.json is to tell
 
 
 NO_WISHES = Wishes()
@@ -86,7 +87,7 @@ def make_orders(
             "ranks": [_entry(each, {**interpreter.env, **each.env}, site) for each in processes],
             "follow": [rank for each in processes for rank in each.reports],
             "container": containers[agent.name],
-            "monitors": _monitors(wishes, agent),
+            "monitors": _monitors(wishes, agent, containers[agent.name]),
             "clear_caches": wishes.clear_caches,
             "show": wishes.show is not None,
             **_deadlines(described["config"]),
@@ -140,14 +141,15 @@ def _card_is_core(described: Mapping[str, Any]) -> bool:
     return bool(described["device"] == "cpu")
 
 
-def _monitors(wishes: Wishes, agent: Agent) -> dict[str, Any] | None:
+def _monitors(wishes: Wishes, agent: Agent, container: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The sampler's orders; a core that no tool knows is no device to it."""
     if wishes.monitors is None:
         return None
     probe = wishes.monitors.get("probe")
     devices = list(agent.devices) if probe or wishes.monitors.get("nvml") else []
     own = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
-    return {**wishes.monitors, **own, "folder": agent.log_dir, "devices": devices}
+    inside = {"container": container["id"]} if container else {}
+    return {**wishes.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 
 
 def _cpus(described: Mapping[str, Any], agent: Agent) -> tuple[int, ...]:
@@ -187,6 +189,7 @@ def write_inputs(
     agents: Sequence[Agent],
     orders: Sequence[Mapping[str, Any]],
     interpreters: Mapping[str, Interpreter],
+    wishes: Wishes = NO_WISHES,
 ) -> None:
     """What reports read, and what another controller needs to go on with it. No environment: it may be secret."""
     first = interpreters[agents[0].name]
@@ -197,6 +200,9 @@ def write_inputs(
         "python": first.python,
         "interpreter": {"label": first.label, **first.details},
         "code_root": agents[0].code_root,
+        # What was to be sampled; a host without it lacks something.
+        "monitors": dict(wishes.monitors) if wishes.monitors else None,
+        **wishes.told,
         "argv": {
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },

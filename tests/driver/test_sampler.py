@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -97,7 +98,9 @@ def test_a_clock_that_is_set_meanwhile_is_an_event(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(time, "time", lambda: real() + 3600)
     one.sample(1)
     one.sample(2)
-    assert [event["sentence"] for event in notes.report()["events"]] == ["the host's clock was set by +3600.0 s"]
+    (event,) = notes.report()["events"]
+    assert (event["kind"], event["sentence"]) == ("clock", "the host's clock was set by +3600.0 s")
+    assert event["seconds"] == pytest.approx(3600, abs=0.1)
 
 
 def test_sampling_stopped_for_a_while_is_a_gap_with_its_samples_counted(start: Start, tmp_path: Path) -> None:
@@ -463,6 +466,62 @@ def test_errors_of_memory_that_appear_meanwhile_are_events(start: Start, devices
     assert sentences == [
         "device 7: ecc_uncorrected went from 0 to 2",
         "device 7: row_remap_pending went from False to True",
+    ]
+
+
+@with_gpus
+def test_a_device_or_a_driver_that_is_another_one_meanwhile_is_an_event(
+    start: Start, devices: tuple[Nvml, dict[str, str]]
+) -> None:
+    nv, env = devices
+    running = start(env, nvml=True, device_every_s=0.1)
+    running.until(running.rows)
+    running.until(lambda: (running.folder / "monitors.json").exists())
+    nv[2].set({"uuid": "GPU-other", "vbios": "93.00"})
+    nv.driver("560.35.03")
+    running.end()
+    report = running.report()
+    assert {event["kind"] for event in report["events"]} == {"changed"}
+    said = [event["sentence"] for event in report["events"]]
+    assert said[0] == "the driver went from 550.54.15 to 560.35.03"
+    assert said[1].startswith("device 2: uuid went from GPU-")
+    assert said[1].endswith("to GPU-other")
+    assert said[2] == "device 2: firmware went from 92.00.45.00.05 to 93.00"
+    assert report["driver"] == "550.54.15"
+    assert (report["devices"][0]["firmware"], report["devices"][0]["usual_power_limit"]) == ("92.00.45.00.05", 400.0)
+    assert report["host"]["kernel"] == os.uname().release
+
+
+@with_gpus
+def test_who_else_computes_on_a_device_is_an_event_and_the_rounds_own_are_none(
+    start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
+) -> None:
+    """The rank is known by its environment; this process started the sampler, as an agent does."""
+    nv, env = devices
+    rank, detached, child = (
+        subprocess.Popen(["sleep", "60"], env={**os.environ, **more}, start_new_session=apart)
+        for more, apart in (({"FLAGPERF_LOG_DIR": str(tmp_path / "h1_noderank0")}, True), ({}, True), ({}, False))
+    )
+    orphan = subprocess.run(
+        ["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
+    )
+    somebody = int(orphan.stdout)  # its parent is gone, and whoever adopted it is no agent
+    try:
+        running = start(env, nvml=True, device_every_s=0.1)
+        running.until(running.rows)
+        nv[1].processes((rank.pid, 1 << 30), (child.pid, 1 << 30), (detached.pid, 1), (somebody, 1 << 30), (4194303, 1))
+        nv[2].processes((somebody, 1 << 30))
+        running.end()
+    finally:
+        for one in (rank, detached, child):
+            one.kill()
+            one.wait()
+        os.kill(somebody, 9)
+    events = running.report()["events"]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert [(event["kind"], event["device"], event["sentence"]) for event in events] == [
+        ("foreign", 1, f"device 1 was in use by sleep of {user} (pid {somebody}) too"),
+        ("foreign", 2, f"device 2 was in use by sleep of {user} (pid {somebody}) too"),
     ]
 
 

@@ -21,10 +21,10 @@ enum { SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, I
 typedef struct { int64_t pid, memory; } Process;
 
 typedef struct {
-    char name[96], uuid[96], serial[32], bus[32];
+    char name[96], uuid[96], serial[32], bus[32], vbios[32];
     int64_t error;
     int64_t temperature, utilization, memory_utilization;
-    int64_t power_mw, wave_mw, wave_ms, energy_uj, since_ns, power_limit_mw;
+    int64_t power_mw, wave_mw, wave_ms, energy_uj, since_ns, power_limit_mw, usual_power_limit_mw;
     int64_t memory_total, memory_used, memory_reserved;
     int64_t sm_clock, memory_clock, sm_clock_max, memory_clock_max, clock_reasons;
     int64_t ecc_enabled, ecc_corrected, ecc_uncorrected, ecc_corrected_total, ecc_uncorrected_total;
@@ -203,6 +203,7 @@ int nvmlDeviceGetHandleByPciBusId(const char *id, void **out) { return find(id, 
 TEXT(GetName, name)
 TEXT(GetUUID, uuid)
 TEXT(GetSerial, serial)
+TEXT(GetVbiosVersion, vbios)
 GET(GetIndex, unsigned, (int64_t)(uintptr_t)handle - 1)
 GET(GetMinorNumber, unsigned, (int64_t)(uintptr_t)handle - 1)
 PICK(GetTemperature, unsigned, which == 0 ? d.temperature : -1)
@@ -215,7 +216,7 @@ GET(GetPowerUsage, unsigned, d.power_mw < 0 ? -1 : (int64_t)llround(power_mw(&d)
 GET(GetTotalEnergyConsumption, unsigned long long, d.power_mw < 0 ? -1 : (int64_t)energy_mj(&d))
 GET(GetPowerManagementMode, unsigned, 1)
 GET(GetPowerManagementLimit, unsigned, d.power_limit_mw)
-GET(GetPowerManagementDefaultLimit, unsigned, d.power_limit_mw)
+GET(GetPowerManagementDefaultLimit, unsigned, d.usual_power_limit_mw)
 GET(GetEnforcedPowerLimit, unsigned, d.power_limit_mw)
 PICK(GetClockInfo, unsigned, which == 2 ? d.memory_clock : d.sm_clock)
 PICK(GetMaxClockInfo, unsigned, which == 2 ? d.memory_clock_max : d.sm_clock_max)

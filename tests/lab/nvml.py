@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FOLDERS = ("usr/lib", "usr/lib64")  # where a loader looks by itself
 MAX_DEVICES = MAX_PROCESSES = 16
+TEXTS = ("name", "uuid", "serial", "bus", "vbios")
 GIB = 1 << 30
 A100 = "NVIDIA A100-SXM4-80GB"
 GPU_IS_LOST = 15
@@ -26,6 +27,7 @@ NUMBERS = (
     "error",
     "temperature", "utilization", "memory_utilization",
     "power_mw", "wave_mw", "wave_ms", "energy_uj", "since_ns", "power_limit_mw",
+    "usual_power_limit_mw",
     "memory_total", "memory_used", "memory_reserved",
     "sm_clock", "memory_clock", "sm_clock_max", "memory_clock_max", "clock_reasons",
     "ecc_enabled", "ecc_corrected", "ecc_uncorrected", "ecc_corrected_total", "ecc_uncorrected_total",
@@ -35,7 +37,7 @@ NUMBERS = (
     "mig", "persistence", "fan", "performance_state", "major", "minor", "num_processes",
 )  # fmt: skip
 IDLE = {
-    "temperature": 31, "power_mw": 62_000, "power_limit_mw": 400_000,
+    "temperature": 31, "power_mw": 62_000, "power_limit_mw": 400_000, "usual_power_limit_mw": 400_000,
     "memory_total": 80 * GIB, "memory_reserved": GIB // 2,
     "sm_clock": 210, "memory_clock": 1593, "sm_clock_max": 1410, "memory_clock_max": 1593, "clock_reasons": 1,
     "ecc_enabled": 1, "pcie_generation": 4, "pcie_generation_max": 4, "pcie_width": 16, "pcie_width_max": 16,
@@ -51,10 +53,7 @@ class _Device(ctypes.Structure):
     """As in nvml.c."""
 
     _fields_ = [
-        ("name", ctypes.c_char * 96),
-        ("uuid", ctypes.c_char * 96),
-        ("serial", ctypes.c_char * 32),
-        ("bus", ctypes.c_char * 32),
+        *((name, ctypes.c_char * (96 if name in ("name", "uuid") else 32)) for name in TEXTS),
         *((name, ctypes.c_int64) for name in NUMBERS),
         ("processes", _Process * MAX_PROCESSES),
     ]
@@ -82,7 +81,7 @@ class Gpu:
         self._device: _Device = state.devices[index]
 
     def set(self, texts: Mapping[str, str] | None = None, **numbers: int) -> None:
-        """Any of NUMBERS, in NVML's units, where -1 is what this device cannot tell; texts: name, uuid, serial, bus.
+        """Any of NUMBERS, in NVML's units, where -1 is what this device cannot tell, and of TEXTS.
 
         `error=GPU_IS_LOST` breaks it; `wave_mw` and `wave_ms` let the power swing as a sine around `power_mw`.
         """
@@ -188,6 +187,12 @@ class Nvml:
         with _Writing(state):
             state.error = code
 
+    def driver(self, version: str) -> None:
+        """Another one from now on."""
+        state = self._on()
+        with _Writing(state):
+            state.driver = version.encode()
+
     @property
     def state_file(self) -> Path:
         """On the machine; the host sees it as /run/lab/state."""
@@ -217,4 +222,5 @@ class Nvml:
         device.since_ns = time.monotonic_ns()
         for key, value in IDLE.items():
             setattr(device, key, value)
-        Gpu(state, index).set({"name": name, "uuid": f"GPU-{who}", "serial": f"{who.int % 10**13:013d}"})
+        texts = {"uuid": f"GPU-{who}", "serial": f"{who.int % 10**13:013d}", "vbios": "92.00.45.00.05"}
+        Gpu(state, index).set({"name": name, **texts})
