@@ -15,6 +15,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from . import expected as expectations
+from .expected import Expected
 from .problems import Problems, near, without_credentials
 
 COMMAND_LINE = "command line"
@@ -89,6 +91,25 @@ OPTIONS = (
     Option("set", "another value for a mutable parameter; may be given again", "KEY=VALUE", (), many=True),
     Option("plan", "print what would run, where and with which values; start nothing", default=False, flag=True),
     Option("reports", "folder of the run directories", "DIR", "reports", path=True),
+    Option("baselines", "folder of the accepted baselines", "DIR", "reports/baselines", path=True),
+    Option(
+        "accept-baseline",
+        "write what this run measures as the baseline of each case that passes, and fail nothing for the old one",
+        default=False,
+        flag=True,
+    ),
+    Option(
+        "unlike",
+        "compare with a baseline of another machine, driver or config all the same, and say so",
+        default=False,
+        flag=True,
+    ),
+    Option(
+        "history",
+        "what a throughput does that is worse than the stored runs of like cases, by more than their noise",
+        default="warn",
+        choices=("fail", "warn", "off"),
+    ),
     Option(
         "lease",
         "what a case takes for itself: its devices or the whole host (default: what vendor.toml names)",
@@ -162,6 +183,10 @@ class Settings:
     set: tuple[str, ...]
     plan: bool
     reports: str
+    baselines: str
+    accept_baseline: bool
+    unlike: bool
+    history: str
     lease: str | None
     test_conf: str | None
     hosts: str | None
@@ -176,6 +201,9 @@ class Settings:
     resume: str | None
     roots: tuple[str, ...] = (".",)
     cluster: ClusterTable | None = None
+    expected: tuple[Expected, ...] = ()
+    expected_in: str = ""
+    """The file with the tables of ``expected``."""
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def given(self, key: str) -> bool:
@@ -242,15 +270,18 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     """The command line over the settings file over the defaults; paths come out absolute."""
     root = root.absolute()
     values: dict[str, Any] = {option.key: option.default for option in OPTIONS}
-    values["reports"] = located(values["reports"], root)
+    values |= {key: located(values[key], root) for key in ("reports", "baselines")}
     sources = dict.fromkeys(values, DEFAULT)
     problems: list[str] = []
     found = settings_file(root)
     roots: tuple[str, ...] = (".",)
     cluster = None
+    expected: tuple[Expected, ...] = ()
     if found is not None:
         path, table = found
         table = dict(table)
+        if "expected" in table:
+            expected = expectations.of_tables(table.pop("expected"), str(path), problems)
         if "cluster" in table:
             cluster = _cluster(table, path, problems)
         if "roots" in table:
@@ -265,7 +296,8 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     for option in OPTIONS:
         if option.many:
             values[option.key] = tuple(values[option.key])
-    return Settings(**values, roots=roots, cluster=cluster, sources=sources)
+    file = str(found[0]) if found is not None else ""
+    return Settings(**values, roots=roots, cluster=cluster, expected=expected, expected_in=file, sources=sources)
 
 
 def located(path: str, folder: Path) -> str:
@@ -354,7 +386,7 @@ def _checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[
     for name, value in table.items():
         option = options.get(name)
         if option is None:
-            known = [*(option.name for option in OPTIONS), "roots", "cluster"]
+            known = [*(option.name for option in OPTIONS), "roots", "cluster", "expected"]
             problems.append(f"{path}: unknown setting {name!r}{near(name, known)}")
         elif wrong := _wrong(option, value):
             problems.append(f"{path}: {name} = {value!r}: {wrong}")

@@ -16,6 +16,7 @@ FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "tran
 # Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
 FLOORS = [
     {"problems"},
+    {"expected"},
     {"case", "settings", "cluster", "launch"},
     {"runtime"},
     {"catalog"},
@@ -23,7 +24,7 @@ FLOORS = [
     {"original"},
     {"plan"},
     {"round", "preflight", "selection"},
-    {"venue", "resume"},
+    {"venue", "resume", "judging"},
     {"run", "commands"},
     {"benchmark", "__main__"},
     {"plugin"},
@@ -84,7 +85,8 @@ def upward(path: Path) -> list[str]:
     if floor is None:
         return [] if own == "__init__" else [f"{own} stands on no floor"]
     # The top floors put the two sides together; below them nobody knows of results and reports.
-    below = set().union(*FLOORS[:floor]) | (set(BESIDE) if floor >= FLOORS.index({"venue", "resume"}) else set())
+    knows_results = floor >= FLOORS.index({"venue", "resume", "judging"})
+    below = set().union(*FLOORS[:floor]) | (set(BESIDE) if knows_results else set())
     return sorted(parts - below)
 
 

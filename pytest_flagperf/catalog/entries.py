@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from .. import expected as expectations
 from ..case import CaseError, Shape
+from ..expected import Expected
 from ..problems import near
 from ..runtime import docker_options
 from .tables import CatalogError, read
@@ -97,6 +99,7 @@ class _VendorTable:
     min_efficiency: float = 0.8
     nvml: bool = False
     container: Container = Container()
+    expected: tuple[Expected, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,11 @@ class Vendor:
         chip = self.chips.get(hardware)
         return chip.peak_tflops.get(precision) if chip else None
 
+    @property
+    def expected(self) -> tuple[Expected, ...]:
+        """Failures of its cases that are known beforehand."""
+        return self._table.expected
+
     @cached_property
     def _table(self) -> _VendorTable:
         file = self.path / "vendor.toml"
@@ -230,6 +238,8 @@ class Vendor:
             allowed = f"more than 0, up to {BEST_EFFICIENCY}"
             problems.append(f"{file}: min_efficiency is {table.min_efficiency}; allowed: {allowed}")
         problems += _container(file, table.container)
+        for number, one in enumerate(table.expected, 1):
+            problems += [f"{file}: [[expected]] {number}: {problem}" for problem in expectations.problems(one)]
         for name, chip in table.chips.items():
             if chip.devices_per_host is not None and chip.devices_per_host < 1:
                 problems.append(

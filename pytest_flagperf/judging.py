@@ -1,0 +1,179 @@
+"""What a case is judged by beside its own rounds: one card, what was accepted, the runs before, what was expected."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from .expected import Source
+from .problems import Problems
+from .results import baselines, gates, store
+from .results.baselines import Accepted, Baseline
+from .results.earlier import Earlier
+from .results.jsons import FormatError
+from .results.outcome import Outcome
+from .results.verdicts import OneCard, Verdict
+from .settings import Settings
+
+FAIL, OFF = "fail", "off"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What the speed-up of a case is judged by."""
+
+    outcomes: Sequence[Outcome]
+    one_card: OneCard
+    cards: int
+    min_efficiency: float
+    kind: str
+
+
+class OneCards:
+    """What one card does, by the key of its fingerprint: of this run, else of a stored one, else measured now."""
+
+    def __init__(self, reports: Path) -> None:
+        self._reports = reports
+        self._known: dict[str, OneCard] = {}
+
+    def of(self, key: str, rounds: Iterable[Outcome], measure: Callable[[], Outcome]) -> OneCard:
+        if key not in self._known:
+            mine = [one for one in rounds if one.ok and one.fingerprint.get("key") == key]
+            stored = _of_this_run(mine) or store.find_one_card(self._reports, key)
+            self._known[key] = stored or _measured(measure())
+        return self._known[key]
+
+
+def _of_this_run(rounds: Sequence[Outcome]) -> OneCard | None:
+    values = [value for one in rounds if (value := one.value("p_core")) is not None]
+    return OneCard(statistics.median(values), "this run", rounds[0].rate_unit, len(values)) if values else None
+
+
+def _measured(outcome: Outcome) -> OneCard:
+    if outcome.failures:
+        raise Problems(f"the one-card round for the speed-up: {failure.sentence}" for failure in outcome.failures)
+    return OneCard(outcome.value("p_core"), "a short round of this run", outcome.rate_unit)
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What rounds must get past; ``strict``: what is otherwise a warning fails."""
+
+    settings: Settings
+    earlier: Earlier
+    strict: bool
+
+    def valid(self, outcome: Outcome) -> list[Verdict]:
+        """Nothing bent the figures of a round."""
+        return [gates.valid(outcome, strict=self.strict)]
+
+    def throughput(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
+        """The rounds are valid, as good as what was accepted, and no worse than the runs before."""
+        found = [verdict for outcome in outcomes for verdict in self.valid(outcome)]
+        if any(outcome.ok for outcome in outcomes):
+            found += [*self._baseline(outcomes), *self._history(outcomes)]
+        return found
+
+    def _baseline(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
+        path = baselines.path_of(Path(self.settings.baselines), outcomes[0].case.rpartition(":")[0])
+        if not path.exists():
+            return []
+        try:
+            baseline = baselines.read(path)
+        except FormatError as error:
+            return [baselines.unreadable(error)]
+        found = baselines.judge(outcomes, baseline, allow_unlike=self.settings.unlike)
+        # What is accepted next is judged by nothing that was accepted before.
+        return gates.as_warnings(found) if self.settings.accept_baseline else found
+
+    def _history(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
+        if self.settings.history == OFF:
+            return []
+        found = gates.history(outcomes, self.earlier.like(outcomes[0], across=baselines.TESTED))
+        return found if self.settings.history == FAIL else gates.as_warnings(found)
+
+
+# -- accepting -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Written:
+    """A baseline and what it replaced."""
+
+    path: Path
+    baseline: Baseline
+    old: Baseline | None
+
+
+def accept(
+    run: store.Run, folder: Path, *, note: str = "", keep_bounds: bool = True
+) -> tuple[list[Written], list[str]]:
+    """Write what the run measured of every case as its baseline; and which cases were refused, and why."""
+    directory = run.directory.resolve()
+    earlier = Earlier(directory.parent, directory.name)
+    accepted = Accepted(directory.name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), note)
+    written, refused = [], []
+    for case in run.cases:
+        path = baselines.path_of(folder, case.case.rpartition(":")[0])
+        try:
+            old = baselines.read(path) if path.exists() else None
+            why_not = baselines.why_not(case)
+        except FormatError as error:
+            old, why_not = None, f"the old one cannot be read: {error}; mend it, or remove it"
+        if why_not is not None:
+            refused.append(f"no baseline of {case.case}: {why_not}")
+            continue
+        like = earlier.like(case.outcomes[0], across=baselines.TESTED)
+        made = baselines.accept(case, like, accepted, old, keep_bounds=keep_bounds)
+        baselines.write(path, made)
+        written.append(Written(path, made, old))
+    return written, refused
+
+
+# -- expected failures -----------------------------------------------------------------------------------------
+
+
+def with_expected(verdicts: Sequence[Verdict], sources: Sequence[Source], *, strict: bool) -> list[Verdict]:
+    """Failures that were expected carry the reason; an expectation that did not come true is a verdict itself."""
+    found = [replace(one, expected=_reason(one, sources)) if not one.ok else one for one in verdicts]
+    for source in sources:
+        about = [one for one in found if source.expected.judges(one.name)]
+        if about and all(one.ok for one in about):
+            found.append(_untrue(source, about, strict=strict))
+    return found
+
+
+def _reason(verdict: Verdict, sources: Sequence[Source]) -> str | None:
+    return next((source.expected.reason for source in sources if source.expected.judges(verdict.name)), None)
+
+
+def _untrue(source: Source, about: Sequence[Verdict], *, strict: bool) -> Verdict:
+    names = ", ".join(dict.fromkeys(one.name for one in about))
+    sentence = (
+        f"expected to fail and did not: {names} ({source.expected.reason}); take the table [[expected]] for"
+        f" case {source.expected.case} out of {source.file}"
+    )
+    return Verdict("expected", not strict, "passed", "the failure that was expected", sentence, warning=not strict)
+
+
+def never_judged(sources: Iterable[Source], cases: Iterable[store.CaseResult]) -> list[str]:
+    """Expectations of verdicts that nobody gives, though a name is near: a slip of the pen expects nothing."""
+    cases = list(cases)
+    told = []
+    for source in sources:
+        names = {
+            verdict.name
+            for case in cases
+            if source.expected.is_about(case.case)
+            for verdicts in case.verdicts.values()
+            for verdict in verdicts
+        }
+        near = get_close_matches(source.expected.verdict, names, n=2)
+        if near and not any(source.expected.judges(name) for name in names):
+            meant = " or ".join(near)
+            told.append(f"{source.file}: [[expected]]: no verdict {source.expected.verdict!r}; did you mean {meant}?")
+    return told

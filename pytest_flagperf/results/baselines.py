@@ -1,0 +1,328 @@
+"""Accepted figures of a case, one file each that a review can read, and whether new rounds are as good.
+
+``lower`` and ``upper`` are shares of the value, as ReFrame's: -0.05 allows 5 % less, null allows anything.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.results import jsons, noise
+from pytest_flagperf.results.comparison import JUDGED, THRESHOLD, unlike
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.statistics import finite
+from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.units import compared, count, plain, quantity
+from pytest_flagperf.results.verdicts import Verdict
+
+SCHEMA = 1
+LEAST = THRESHOLD
+"""The narrowest bound that is made: a share of the value."""
+ERRORS = 3.0
+"""A bound that is made is so many standard errors of the difference of two runs, if that is more."""
+TESTED = ("suite_code", "vendor_code", "driver_code")
+"""What a baseline is there to test: in these fields of the fingerprint rounds may be unlike it."""
+PREFIX = "baseline"
+_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One metric: the median of the accepted rounds, and how far below and above it others may lie."""
+
+    value: float
+    lower: float | None
+    upper: float | None
+    unit: str
+    direction: str | None
+    rounds: int
+
+    def limit(self, bound: float | None) -> float | None:
+        return None if bound is None else self.value + bound * abs(self.value)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The run whose figures they are, when somebody accepted them (UTC), and why."""
+
+    run: str
+    when: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What was accepted of a case, whatever its number of rounds; ``file`` is where it was read."""
+
+    case: str
+    metrics: Mapping[str, Figure]
+    accepted: Accepted
+    throughput_only: bool = False
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    file: Path | None = None
+
+    def differing(self, outcome: Outcome) -> list[str]:
+        """In what a round is not like the accepted ones."""
+        about = {name: self.fingerprint[name] for name in _ABOUT if name in self.fingerprint}
+        then = replace(
+            outcome,
+            fingerprint=self.fingerprint,
+            machine=self.machine,
+            throughput_only=self.throughput_only,
+            **about,
+        )
+        return unlike(then, outcome)
+
+    @property
+    def said(self) -> str:
+        return f"{self.file or f'the baseline of {self.case}'}, accepted from {self.accepted.run}"
+
+
+_ABOUT = ("vendor", "hardware", "scale", "synthetic")
+
+
+# -- judging ---------------------------------------------------------------------------------------------------
+
+
+def judge(outcomes: Sequence[Outcome], baseline: Baseline, *, allow_unlike: bool = False) -> list[Verdict]:
+    """One verdict per metric of the baseline, over the rounds that ended well; one for all if they are unlike it."""
+    texts = list(dict.fromkeys(text for outcome in outcomes for text in baseline.differing(outcome)))
+    tested = [text for text in texts if _field(text) in TESTED]
+    others = [text for text in texts if text not in tested]
+    if others and not allow_unlike:
+        return [_refused(others, baseline)]
+    label = f"; unlike it: {', '.join(others)}" if others else ""
+    since = [_field(text) for text in tested]
+    return [_judged(name, figure, outcomes, baseline, label, since) for name, figure in baseline.metrics.items()]
+
+
+def unreadable(error: Exception) -> Verdict:
+    """A gate that cannot be read is shut."""
+    sentence = f"the baseline cannot be read: {error}; mend it, or remove it and accept a new one"
+    return Verdict(PREFIX, False, "an unreadable file", "a baseline", sentence)
+
+
+def _field(text: str) -> str:
+    return text.partition(":")[0]
+
+
+def _refused(texts: Sequence[str], baseline: Baseline) -> Verdict:
+    what = ", ".join(texts)
+    sentence = (
+        f"cannot be compared with the baseline ({baseline.said}): {what};"
+        " accept a new baseline (--accept-baseline), or compare all the same with --unlike"
+    )
+    return Verdict(PREFIX, False, what, "rounds like the accepted ones", sentence)
+
+
+def _judged(
+    name: str, figure: Figure, outcomes: Sequence[Outcome], baseline: Baseline, label: str, since: Sequence[str]
+) -> Verdict:
+    title = f"{PREFIX} {name}"
+    values = finite(outcome.value(name) for outcome in outcomes if outcome.ok)
+    wanted = _wanted(figure)
+    if not values:
+        near = get_close_matches(name, {metric.name for outcome in outcomes for metric in outcome.metrics}, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return Verdict(title, False, "missing", wanted, f"{name} is missing{hint}, wanted {wanted} ({baseline.said})")
+    value = statistics.median(values)
+    low, high = figure.limit(figure.lower), figure.limit(figure.upper)
+    below, above = low is not None and value < low, high is not None and value > high
+    worse = (below and figure.direction != "lower") or (above and figure.direction != "higher")
+    got = compared(value, low if below else high if above else figure.value, figure.unit)[0]
+    rounds = "1 round" if len(values) == 1 else f"the median of {count(len(values), 'round')}"
+    sentence = f"{name} is {got} ({rounds}), {_apart(value, figure)}; wanted {wanted} ({baseline.said}){label}"
+    if worse and since:
+        sentence += f"; since then changed: {', '.join(since)}"
+    if (below or above) and not worse:
+        sentence += "; it is better by more than its bound: accept a new baseline (--accept-baseline)"
+    return Verdict(title, not worse, got, wanted, sentence, warning=not worse and bool(below or above or label))
+
+
+def _wanted(figure: Figure) -> str:
+    """The bound whose other side is worse, or both where nobody said which way is."""
+    low, high = figure.limit(figure.lower), figure.limit(figure.upper)
+    said = []
+    if low is not None and figure.direction != "lower":
+        said.append(f"at least {compared(low, figure.value, figure.unit)[0]}")
+    if high is not None and figure.direction != "higher":
+        said.append(f"at most {compared(high, figure.value, figure.unit)[0]}")
+    return " and ".join(said) or "any value"
+
+
+def _apart(value: float, figure: Figure) -> str:
+    usual = quantity(figure.value, figure.unit)
+    if value == figure.value:
+        return f"the baseline's own {usual}"
+    way = "above" if value > figure.value else "below"
+    share = quantity(abs(value - figure.value) / abs(figure.value), "share") if figure.value else "all of it"
+    return f"{share} {way} the baseline's {usual}"
+
+
+# -- accepting -------------------------------------------------------------------------------------------------
+
+
+def why_not(case: CaseResult) -> str | None:
+    """Why a case's rounds cannot be accepted; None where all ended well, nothing bent them, and they passed.
+
+    What they were compared with does not count: an accepted change for the worse is what accepting is for.
+    """
+    for outcome in case.outcomes:
+        if not outcome.ok:
+            failure = outcome.failures[0].sentence if outcome.failures else f"its state is {outcome.state!r}"
+            return failure if failure.startswith("round") else f"round {outcome.round}: {failure}"
+        if outcome.marks:
+            return f"round {outcome.round}: {outcome.marks[0].sentence}"
+    judged = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if not is_comparison(verdict)]
+    failed = [verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected]
+    if failed:
+        return failed[0]
+    if not any(verdict.name == "p_core" for verdict in judged):
+        return "its throughput was not judged: run test_throughput too"
+    return None
+
+
+def is_comparison(verdict: Verdict) -> bool:
+    """Whether it is about other rounds, accepted or stored ones."""
+    return verdict.name.split()[0] in (PREFIX, "history")
+
+
+def accept(
+    case: CaseResult,
+    earlier: Sequence[Sequence[Outcome]],
+    accepted: Accepted,
+    old: Baseline | None = None,
+    *,
+    keep_bounds: bool = True,
+) -> Baseline:
+    """What the rounds say, of the old baseline's metrics where there is one, and in its bounds if they are kept.
+
+    ``earlier``: the rounds of like runs, from which, with these, it is known how much a figure varies by itself.
+    """
+    first = case.outcomes[0]
+    names = list(old.metrics) if old is not None else list(JUDGED)
+    kept = old.metrics if old is not None and keep_bounds else {}
+    figures = {name: _figure(name, case.outcomes, earlier, kept.get(name)) for name in names}
+    return Baseline(
+        case=case.case.rpartition(":")[0],
+        metrics={name: figure for name, figure in figures.items() if figure is not None},
+        accepted=accepted,
+        throughput_only=first.throughput_only,
+        fingerprint=first.fingerprint,
+        machine=first.machine,
+    )
+
+
+def _figure(
+    name: str, outcomes: Sequence[Outcome], earlier: Sequence[Sequence[Outcome]], kept: Figure | None
+) -> Figure | None:
+    records = [metric for outcome in outcomes if (metric := outcome.metric(name)) is not None]
+    values = finite(outcome.value(name) for outcome in outcomes)
+    if not values:
+        return None
+    runs = [finite(outcome.value(name) for outcome in rounds) for rounds in earlier]
+    made = width(runs, values)
+    lower, upper = (kept.lower, kept.upper) if kept is not None else (-made, made)
+    value = float(f"{statistics.median(values):.{_DIGITS}g}")
+    return Figure(value, lower, upper, records[0].unit, records[0].direction, len(values))
+
+
+def width(earlier: Sequence[Sequence[float]], values: Sequence[float]) -> float:
+    """How wide a bound the noise of a figure asks for, as a share of it and of whole thousandths."""
+    error = noise.measure([*earlier, values]).of(len(values)) * math.sqrt(2)
+    return max(LEAST, math.ceil(ERRORS * error * 1000) / 1000)
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def path_of(folder: Path, case: str) -> Path:
+    """Where the baseline of a case lies, by its name without the number of rounds."""
+    return folder / f"{case.replace(':', '_')}.json"
+
+
+def write(path: Path, baseline: Baseline) -> None:
+    body = {name: getattr(baseline, name) for name in _KEYS}
+    jsons.write(path, {"schema": SCHEMA, **body})
+
+
+def read(path: Path) -> Baseline:
+    """A FormatError says all that is wrong with the file."""
+    body = jsons.read(path, SCHEMA)
+    problems = [f"{path}: {problem}" for problem in _problems(body)]
+    if problems:
+        raise FormatError("\n".join(problems))
+    figures = {name: Figure(**item) for name, item in body["metrics"].items()}
+    rest = {name: body[name] for name in _KEYS if name in body}
+    return Baseline(**{**rest, "metrics": figures, "accepted": Accepted(**body["accepted"]), "file": path})
+
+
+_KEYS = tuple(each.name for each in fields(Baseline) if each.name != "file")
+
+
+def _problems(body: Mapping[str, Any]) -> Iterator[str]:
+    yield from _keys("the file", body, ("schema", *_KEYS), ("case", "metrics", "accepted"))
+    for name, kind, wanted in (
+        ("case", str, "a case"),
+        ("metrics", dict, "an object with a figure for each metric"),
+        ("accepted", dict, "an object"),
+        ("throughput_only", bool, "true or false"),
+        ("fingerprint", dict, "an object"),
+        ("machine", dict, "an object"),
+    ):
+        if name in body and not isinstance(body[name], kind):
+            yield f"{name} is {body[name]!r}, wanted is {wanted}"
+    accepted, metrics = body.get("accepted"), body.get("metrics")
+    if isinstance(accepted, dict):
+        yield from _keys("accepted", accepted, ("run", "when", "note"), ("run", "when"))
+    if isinstance(metrics, dict):
+        yield from () if metrics else ("metrics is empty: there would be nothing to judge; remove the file instead",)
+        for name, item in metrics.items():
+            yield from _figure_problems(f"metrics.{name}", item)
+
+
+def _figure_problems(where: str, item: object) -> Iterator[str]:
+    if not isinstance(item, dict):
+        yield f"{where} is {item!r}, wanted is an object with value, lower, upper, unit, direction, rounds"
+        return
+    names = tuple(each.name for each in fields(Figure))
+    yield from _keys(where, item, names, names)
+    for name, wanted, fine in (
+        ("value", "a number other than 0", lambda value: _is_number(value) and value != 0),
+        ("lower", "a share from -1 to 0, as -0.05, or null", lambda value: value is None or _within(value, -1, 0)),
+        ("upper", "a share from 0 on, as 0.05, or null", lambda value: value is None or _within(value, 0, math.inf)),
+        ("unit", "a string", lambda value: isinstance(value, str)),
+        ("direction", '"higher", "lower" or null', lambda value: value in ("higher", "lower", None)),
+        ("rounds", "a whole number from 1 on", lambda value: type(value) is int and value >= 1),
+    ):
+        if name in item and not fine(item[name]):
+            yield f"{where}.{name} is {jsons.sayable(item[name])!r}, allowed is {wanted}"
+
+
+def _keys(where: str, item: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
+    for name in sorted(item.keys() - set(known)):
+        near = get_close_matches(name, known, n=1)
+        yield f"{where}: no such key: {name!r}" + (f"; did you mean {near[0]}?" if near else f" ({', '.join(known)})")
+    yield from (f"{where}: {name} is missing" for name in needed if name not in item)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _within(value: object, low: float, high: float) -> bool:
+    return isinstance(value, (int, float)) and _is_number(value) and low <= value <= high
+
+
+def bounds(figure: Figure) -> str:
+    """``-5 % to +5 %``."""
+    sides = [("-", figure.lower), ("+", figure.upper)]
+    return " to ".join("any" if side is None else f"{sign}{plain(abs(side) * 100)} %" for sign, side in sides)

@@ -1,0 +1,69 @@
+"""The runs before, of like cases: found by the names of their folders, so that of many runs few files are read."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from pytest_flagperf.results import noise, store
+from pytest_flagperf.results.comparison import unlike
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.runs import newest_first
+
+Rounds = tuple[Outcome, ...]
+
+
+class Earlier:
+    """The runs of a folder of reports but for one, the present one; what was read of them is kept."""
+
+    def __init__(self, reports: Path, present: str) -> None:
+        self._reports = reports
+        self._present = present
+        self._read: dict[Path, Rounds] = {}
+
+    def like(self, outcome: Outcome, across: Collection[str] = ()) -> list[Rounds]:
+        """Each run's rounds that ended well and unbent, the newest run last; unlike only in fields of ``across``."""
+        found: list[Rounds] = []
+        seen: set[tuple[object, ...]] = set()
+        for rounds in self._runs(outcome.case.rpartition(":")[0]):
+            names = {(one.started_ms, one.ended_ms, one.seed) for one in rounds}
+            # A copied or merged run would make the noise look smaller than it is.
+            if not names <= seen and all(text.partition(":")[0] in across for text in unlike(rounds[0], outcome)):
+                found.append(rounds)
+                seen |= {name for name in names if name[0] is not None}
+            if len(found) == noise.MEMORY:
+                break
+        return found[::-1]
+
+    def _runs(self, case: str) -> Iterator[Rounds]:
+        """The newest first, each read when it is asked for."""
+        folder = glob.escape(case.replace(":", "_"))
+        for directory in self._directories:
+            rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]
+            # Underscores in a name may make another case's folder look like this one's.
+            mine = tuple(one for one in rounds if one.case.rpartition(":")[0] == case)
+            if mine:
+                yield mine
+
+    def _rounds(self, case_dir: Path) -> Rounds:
+        if case_dir not in self._read:
+            self._read[case_dir] = tuple(_well(case_dir))
+        return self._read[case_dir]
+
+    @cached_property
+    def _directories(self) -> list[Path]:
+        return [path for path in newest_first(self._reports) if path.name != self._present]
+
+
+def _well(case_dir: Path) -> Iterator[Outcome]:
+    """What cannot be read does not count."""
+    for path in sorted(case_dir.glob("round*/outcome.json")):
+        try:
+            outcome = store.load_outcome(path.parent)
+        except FormatError:
+            continue
+        if outcome.ok and not outcome.marks:
+            yield outcome
