@@ -27,6 +27,15 @@ FIGURES = (
     ("input_wait_share", ""), ("mfu", ""), ("peak_memory", "bytes"), ("final_loss", ""),
 )  # fmt: skip
 """The metrics of every suite, as columns of results.csv, with the unit that the column's name carries."""
+MEANWHILE = (
+    ("straggler_spread", ""), ("device_power", "W"), ("device_power_highest", "W"), ("device_temperature", "C"),
+    ("device_temperature_highest", "C"), ("device_utilization", ""), ("device_memory", "bytes"),
+    ("device_memory_mean", "bytes"), ("device_memory_total", "bytes"), ("device_throttled", ""), ("device_energy", "J"),
+    ("device_energy_covered", ""), ("device_energy_per_sample", "J"), ("host_cpu", ""), ("host_memory", ""),
+    ("host_power", "W"), ("host_energy", "J"), ("host_energy_covered", ""), ("host_energy_per_sample", "J"),
+    ("monitor_gaps", "s"),
+)  # fmt: skip
+"""What ranks, devices and hosts did while the round trained, likewise."""
 COLUMNS = (
     "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",
     "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",
@@ -34,6 +43,7 @@ COLUMNS = (
     "warmup_steps", "metric", "metric_value", "metric_unit", "metric_direction", "target", "sample_unit",
     *(f"{name}_{unit}" if unit else name for name, unit in FIGURES),
     "device", "framework_version", "started_ms", "ended_ms", "fingerprint",
+    *(f"{name}_{unit}" if unit else name for name, unit in MEANWHILE),
 )  # fmt: skip
 """One row of results.csv per case and round; new columns are added at the end, none is renamed."""
 
@@ -159,14 +169,17 @@ def write_csv(path: Path, runs: Iterable[tuple[str, Iterable[CaseResult]]]) -> N
 def load_run(run_dir: Path) -> Run:
     """What is there, is read: a run that was killed has rounds without outcome.json and no results.json."""
     problems: list[str] = []
-    info = _info(run_dir, problems)
-    cases = []
+    info = load_info(run_dir, problems)
+    return Run(run_dir, info, tuple(each_case(run_dir, problems)), tuple(problems))
+
+
+def each_case(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
+    """One after the other, for who needs no two at a time; ``problems`` gets what could not be read."""
     for case_dir in sorted({path.parent.parent for path in run_dir.glob("*/round*/plan.json")}):
         outcomes = tuple(_outcomes(case_dir, problems))
         if outcomes:
             judged, one_card = _verdicts(case_dir, problems), _stored_one_card(case_dir, problems)
-            cases.append(CaseResult(outcomes[0].case, outcomes, judged, one_card))
-    return Run(run_dir, info, tuple(cases), tuple(problems))
+            yield CaseResult(outcomes[0].case, outcomes, judged, one_card)
 
 
 def find_one_card(reports_dir: Path, key: str | None) -> OneCard | None:
@@ -196,7 +209,8 @@ def _one_card(path: Path, key: str) -> OneCard | None:
     )
 
 
-def _info(run_dir: Path, problems: list[str]) -> RunInfo | None:
+def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
+    """What the run says of itself; None where it did not come to its end."""
     path = run_dir / "results.json"
     try:
         run = dict(jsons.read(path, SCHEMA)["run"])
@@ -308,7 +322,7 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
         framework_version=outcome.environment.get("framework"),
         fingerprint=outcome.fingerprint.get("key"),
     )
-    found.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in FIGURES})
+    found.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in (*FIGURES, *MEANWHILE)})
     return found
 
 
