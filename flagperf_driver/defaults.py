@@ -23,6 +23,7 @@ gradient_accumulation_steps = 1  # micro-steps per optimizer step
 max_steps: int | None = None  # optimizer steps
 max_epochs: int | None = None
 max_samples: int | None = None  # over all cards
+parity_samples: int | None = None  # train only so many, to be judged by the reference's loss curve, not the target
 max_time_s: float | None = None  # the training ends in good order at this age
 seed = 42  # round i trains with seed + i - 1
 
@@ -82,7 +83,7 @@ MUTABLE = [
     "fused_optimizer", "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
     "learning_rate", "log_freq", "lr_decay_steps", "lr_gamma", "lr_step_steps", "lr_warmup_steps",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",
-    "parallel", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels", "throughput_only",
-    "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "weight_decay",
+    "parallel", "parity_samples", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels",
+    "throughput_only", "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "weight_decay",
 ]  # fmt: skip
 """What a vendor's file and ``--set`` may override in every suite."""

@@ -108,7 +108,7 @@ class Training:
         self._max_norm = self.config.max_grad_norm
         self._eval_steps: int = self.config.eval_steps or 0
         self._checkpoint_steps: int = 0 if self.for_throughput else self.config.checkpoint_steps or 0
-        self._max_samples = None if self.for_throughput else self.config.max_samples
+        self._max_samples, self._samples_reason = self._sample_limit()
         # One place for each step of a window, on the device.
         self._window = max(1, min(self.config.log_freq, LONGEST_WINDOW))
         self._losses = torch.zeros(self._window, device=ctx.device).unbind()
@@ -272,7 +272,7 @@ class Training:
             },
         )
         if self._max_samples and progress.samples >= self._max_samples:
-            return "max_samples"
+            return self._samples_reason
         return "deadline" if someone_late else None
 
     def _plan_next_log(self, samples_per_step: float) -> None:
@@ -328,6 +328,13 @@ class Training:
             return int(self.config.timing_warmup_steps + self.config.throughput_steps)
         limit: int | None = self.config.max_steps
         return limit
+
+    def _sample_limit(self) -> tuple[int | None, str]:
+        """After how many samples the training ends, and the reason that it gives then."""
+        if self.for_throughput:
+            return None, ""
+        limits = [(self.config.parity_samples, "parity"), (self.config.max_samples, "max_samples")]
+        return min((limit for limit in limits if limit[0]), default=(None, ""))
 
     def _limit_reason(self) -> str:
         return "throughput" if self.for_throughput else "max_steps"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from .. import expected as expectations
 from ..case import CaseError, Shape
@@ -127,6 +129,23 @@ class Suite:
     @property
     def sample_unit(self) -> str:
         return self._table.sample_unit
+
+    def reference_file(self, scale: str) -> Path:
+        """Where the reference curves of a scale lie, if there are any."""
+        return self.path / "reference" / f"{scale}.json"
+
+    def reference(self, scale: str) -> dict[str, Any] | None:
+        """The reference curves as they lie there: whoever judges by them reads them."""
+        file = self.reference_file(scale)
+        if not file.is_file():
+            return None
+        try:
+            body = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CatalogError([f"{file}: is not readable JSON: {error}; flagperf reference writes it"]) from None
+        if not isinstance(body, dict):
+            raise CatalogError([f"{file}: holds no object; flagperf reference writes it"])
+        return body
 
     @cached_property
     def scales(self) -> Mapping[str, Scale]:

@@ -39,8 +39,15 @@ def _facts(plan: Plan) -> Iterator[str]:
 
 
 def _labels(plan: Plan) -> list[str]:
-    labels = ["throughput only"] if plan.throughput_only else ["converges to its target"]
+    labels = ["throughput only"] if plan.throughput_only else [_goal(plan)]
     return [*labels, "synthetic data"] if plan.synthetic else labels
+
+
+def _goal(plan: Plan) -> str:
+    parity = plan.config["parity_samples"]
+    if parity is None:
+        return "converges to its target"
+    return f"parity: {parity:,} samples, judged by the reference's loss curve, not by the target"
 
 
 def _data(plan: Plan) -> str:

@@ -12,7 +12,7 @@ SCHEMA = 1
 # Where, how long and with what schedule one trains: different from shape to shape, no matter of speed.
 NOT_COMPARED = frozenset([
     "vendor", "data_dir", "seed", "train_batch_size", "precision", "scaling", "min_efficiency",
-    "shuffle_labels", "learning_rate", "max_steps", "max_epochs", "max_samples", "max_time_s",
+    "shuffle_labels", "learning_rate", "max_steps", "max_epochs", "max_samples", "max_time_s", "parity_samples",
     "throughput_only", "throughput_steps", "timing_warmup_steps", "log_freq", "eval_batch_size",
     "eval_steps", "eval_start_steps", "eval_at_start",
     "checkpoint_steps", "checkpoint_dir", "init_timeout_s", "hang_timeout_s", "round_timeout_s",
@@ -44,7 +44,7 @@ def one_card_batch(batch: object, cards: int, scaling: str) -> object:
 
 
 def code_hash(*trees: Path) -> str:
-    """Of every file below, by name and content; documents, compiled files and configs are no code."""
+    """Of every file below, by name and content; documents, compiled files, configs and reference curves are no code."""
     return _hash_files(tuple(_stamped(trees)))
 
 
@@ -59,7 +59,7 @@ def _stamped(trees: tuple[Path, ...]) -> Iterator[tuple[str, Path, int, int]]:
 
 
 def _is_code(name: Path) -> bool:
-    folders = {"__pycache__", "config"}
+    folders = {"__pycache__", "config", "reference"}
     return not folders.intersection(name.parts[:-1]) and name.suffix not in (".md", ".pyc")
 
 

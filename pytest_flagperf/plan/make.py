@@ -133,6 +133,7 @@ def _plan(
         min_efficiency=float(least) if isinstance(least, (int, float)) else vendor.min_efficiency,
         hosts=_hosts(hosts, case.shape),
         fingerprint=fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
+        reference=suite.reference(scale),
     )
 
 

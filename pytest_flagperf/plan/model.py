@@ -50,6 +50,8 @@ class Plan:
     min_efficiency: float
     hosts: tuple[PlannedHost, ...]
     fingerprint: Mapping[str, object]
+    reference: Mapping[str, object] | None = None
+    """The suite's reference curves at this scale, which the round is judged by."""
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -112,6 +114,7 @@ class Plan:
             "runtime": self.runtime,
             "launcher": self.launcher,
             "fingerprint": dict(self.fingerprint),
+            "reference": self.reference,
         }
 
     def _facts(self) -> dict[str, Any]:

@@ -105,6 +105,12 @@ class Outcome:
     machine: Mapping[str, Any] = field(default_factory=dict)
     """What it ran on, as the hosts said when it ran."""
     phases: tuple[Phase, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """How much the config allows to be trained: max_steps, max_epochs, max_samples, where it says so."""
+    parity_samples: int | None = None
+    """Only so much was to be trained, to be judged by the reference's loss curve and not by the target."""
+    reference: Mapping[str, Any] | None = None
+    """The suite's reference curves, as the plan has them."""
 
     @property
     def ok(self) -> bool:
@@ -205,6 +211,9 @@ def _outcome(
         warnings=warnings,
         marks=validity.marks(round_dir, plan),
         machine=machine.facts(round_dir, plan),
+        limits=_limits(plan),
+        parity_samples=_count(_mapping(plan.get("config")).get("parity_samples")),
+        reference=_mapping(plan.get("reference")) or None,
         phases=phases_of.of_round(logs, _clock_offset(plan)),
     )
 
@@ -298,6 +307,12 @@ def _work(plan: Mapping[str, Any], finished: Mapping[str, Any]) -> Work:
         accumulation=whole(config.get("gradient_accumulation_steps")) or 1,
         samples_per_item=whole(config.get("samples_per_item")) or 1,
     )
+
+
+def _limits(plan: Mapping[str, Any]) -> dict[str, float]:
+    config = _mapping(plan.get("config"))
+    named = {name: number(config.get(name)) for name in ("max_steps", "max_epochs", "max_samples")}
+    return {name: limit for name, limit in named.items() if limit > 0}
 
 
 def _losses(logs: Iterable[RankLog], finished: Mapping[str, Any]) -> Losses:

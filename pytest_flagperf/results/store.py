@@ -296,9 +296,9 @@ def _over_rounds(rounds: Sequence[int], metrics: Sequence[Metric]) -> dict[str, 
 
 
 def _round_json(outcome: Outcome) -> dict[str, Any]:
-    """The round without its curves, which are in its own outcome.json."""
+    """The round without curves, its own and the reference's, which are in its own outcome.json."""
     body = outcome.to_json()
-    for name in ("steps", "evaluations", "schema"):
+    for name in ("steps", "evaluations", "reference", "schema"):
         del body[name]
     return body
 
