@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
 from flagperf_driver import events  # noqa: E402
-from tests.recording import CONFIG, LOCALHOST, Entry, Json, Sampling, Training, write, write_json  # noqa: E402
+from tests.recording import CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write, write_json  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,31 @@ class Replay(Training):
     """The verdicts of ``converges`` that must fail."""
     unsound: tuple[str, ...] = ()
     """The same of ``throughput``."""
+    marks: tuple[str, ...] = ()
+    """The kinds of what bends its figures."""
 
 
 def make(replay: Replay, into: Path) -> Path:
     directory = write(replay, into / replay.name)
-    write_json(directory / "expected.json", {"converges": [*replay.unconverged], "throughput": [*replay.unsound]})
+    expected = {"converges": [*replay.unconverged], "throughput": [*replay.unsound]}
+    write_json(directory / "expected.json", {**expected, "marks": [*replay.marks]} if replay.marks else expected)
     return directory
+
+
+def event(kind: str, sentence: str, device: int | None = None, **more: float) -> Json:
+    """What a sampler says, in the middle of the training."""
+    return {"time": START_MS / 1000 + 6, "device": device, "kind": kind, "sentence": sentence, **more}
+
+
+def sampled(*events: Json, **more: Any) -> Sampling:
+    """A device or two, twice a second, and what the sampler says."""
+    means = {"cpu": "/proc/stat", "memory": "/proc/meminfo", "devices": "NVML"}
+    facts = [{"index": 0, "name": "X9", "uuid": "GPU-0", "power_limit": 700.0, "usual_power_limit": 700.0}]
+    report = {
+        "means": means, "host": {"kernel": "6.1.0"}, "driver": "570.1", "devices": facts, "missing": [],
+        "events": [*events], "errors": [],
+    }  # fmt: skip
+    return Sampling(**{"devices": 1, "every_s": 0.5, "report": report, **more})
 
 
 def until(step: int, *extra: Entry) -> Callable[[list[Entry]], list[Entry]]:
@@ -209,13 +228,38 @@ REPLAYS = [
     ),
     Replay(
         "throttled",
-        sampling=Sampling(
+        nproc=2,
+        sampling=sampled(
             devices=2,
-            every_s=0.5,
             throttle=lambda device, share: "hw_thermal" if device == 0 and share > 0.5 else "none",
             clock=lambda device, share: 1200 if device == 0 and share > 0.5 else 1980,
         ),
-        nproc=2,
+        marks=("throttled",),
+    ),
+    # What a chip does at its usual power limit, or while nothing is asked of it, is no throttling.
+    Replay(
+        "at_its_power_limit",
+        sampling=sampled(throttle=lambda device, share: "sw_power_cap" if share > 0.4 else "idle"),
+    ),
+    Replay(
+        "foreign_process",
+        sampling=sampled(event("foreign", "process 4242 (python, user eve) computed on device 0", 0)),
+        marks=("foreign",),
+    ),
+    Replay(
+        "clock_step",
+        sampling=sampled(event("clock", "the host's clock was set by +2.0 s", seconds=2.0)),
+        marks=("clock",),
+    ),
+    Replay(
+        "driver_changed",
+        sampling=sampled(event("changed", "the driver went from 570.1 to 580.2")),
+        marks=("changed",),
+    ),
+    Replay(
+        "monitor_gap",
+        sampling=sampled(left_out=lambda share: 0.4 < share < 0.8),
+        marks=("gap",),
     ),
     Replay("p_core_missing", unsound=("p_core",), finished=lambda value: {**value, "p_core": None}),
     Replay(
@@ -230,8 +274,10 @@ REPLAYS = [
 
 
 def main() -> None:
+    """Into this folder, or another one."""
+    into = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     for replay in REPLAYS:
-        print(make(replay, HERE))
+        print(make(replay, into))
 
 
 if __name__ == "__main__":
