@@ -12,6 +12,7 @@ import pytest
 from flagperf_driver.node import devices
 from pytest_flagperf.results import frames, load, load_long, store
 from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import measure
 from pytest_flagperf.results.verdicts import OneCard
 from tests.stored_runs import add_case, faster, finish, run_of
 
@@ -19,7 +20,7 @@ START = 1_700_000_000
 
 
 def sampled(round_dir: Path) -> None:
-    """Two devices of 100 and 300 W for ten seconds, one of them held back by its heat for half of the time."""
+    """Two devices of 100 and 300 W for ten seconds, of which six are the training, one held back by its heat."""
     lines = [",".join(devices.COLUMNS)]
     for second in range(11):
         heat = "heat" if second % 2 else "none"
@@ -28,6 +29,7 @@ def sampled(round_dir: Path) -> None:
             f"{START + second},1,60,300,2048,4096,40,,,none,",
         ]
     (round_dir / "localhost_noderank0" / "devices.series.csv").write_text("\n".join(lines) + "\n")
+    store.save_outcome(round_dir, measure(round_dir))
 
 
 def test_one_row_per_round_and_one_column_per_metric(tmp_path: Path) -> None:
@@ -90,14 +92,15 @@ def test_what_devices_did_meanwhile(tmp_path: Path) -> None:
     finish(tmp_path / "run")
     row = load(tmp_path / "run").iloc[0]
     assert (row["device_power"], row["device_power_highest"]) == (200.0, 300.0)
-    assert row["device_energy"] == pytest.approx(4000.0)
+    assert row["device_energy"] == pytest.approx(2400.0)
     assert row["device_energy_covered"] == pytest.approx(1.0)
     assert (row["device_temperature"], row["device_temperature_highest"]) == (55.0, 60.0)
     assert row["device_utilization"] == pytest.approx(0.6)
     assert (row["device_memory"], row["device_memory_total"]) == (2**31, 2**32)
-    assert row["device_throttled"] == pytest.approx(5 / 11)
+    assert row["device_throttled"] == pytest.approx(4 / 7)
     assert row["monitor_gaps"] == 0.0
-    assert not [name for name in load(tmp_path / "run", monitors=False).columns if name.startswith("device_")]
+    told = load_long(tmp_path / "run").set_index("metric")["samples"]
+    assert told["device_power"] == 14
 
 
 def test_energy_of_which_a_device_is_missing_is_none(tmp_path: Path) -> None:
@@ -105,6 +108,7 @@ def test_energy_of_which_a_device_is_missing_is_none(tmp_path: Path) -> None:
     sampled(case_dir / "round1")
     series = case_dir / "round1" / "localhost_noderank0" / "devices.series.csv"
     series.write_text(series.read_text().replace(",1,60,300,", ",1,60,,"))
+    store.save_outcome(series.parent.parent, measure(series.parent.parent))
     finish(tmp_path / "run")
     assert "device_energy" not in load(tmp_path / "run").columns
 

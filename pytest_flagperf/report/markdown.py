@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results import jsons, monitors, sampled
+from pytest_flagperf.results import jsons
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult, Run
@@ -141,13 +140,7 @@ def _deviations(plan: Mapping[str, Any]) -> str:
 
 def _memory(entry: _Entry) -> str:
     """What a device had in use at most, of how much; where no device was sampled, what tensors held."""
-    used, whole = [], []
-    for outcome in entry.ended:
-        directory: Path = entry.run.directory / outcome.directory
-        figures = {metric.name: metric.value for metric in sampled.figures(monitors.read(directory))}
-        used.append(figures.get("device_memory"))
-        whole.append(figures.get("device_memory_total"))
-    most, size = summarize(used).median, summarize(whole).median
+    most, size = entry.case.median("device_memory"), entry.case.median("device_memory_total")
     most = entry.case.median("peak_memory") if most is None else most
     if most is None:
         return NONE

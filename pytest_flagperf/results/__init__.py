@@ -16,19 +16,18 @@ if TYPE_CHECKING:
 __all__ = ["load", "load_long"]
 
 
-def load(paths: str | Path | Iterable[str | Path], *, monitors: bool = True) -> pandas.DataFrame:
+def load(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
     """Stored runs as a table: one row per round, one column per metric; docs/results.md tells the columns.
 
-    ``paths`` are run directories or folders of them. ``monitors=False`` leaves out what hosts and devices did
-    meanwhile, which saves reading their series.
+    ``paths`` are run directories or folders of them.
     """
     from pytest_flagperf.results import frames
 
-    return frames.load(paths, monitors=monitors)
+    return frames.load(paths)
 
 
-def load_long(paths: str | Path | Iterable[str | Path], *, monitors: bool = True) -> pandas.DataFrame:
+def load_long(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
     """The same figures with one row per round and metric: its value, unit, direction and how it was measured."""
     from pytest_flagperf.results import frames
 
-    return frames.load_long(paths, monitors=monitors)
+    return frames.load_long(paths)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flagperf.results import monitors as sampling
-from pytest_flagperf.results import sampled, store
+from pytest_flagperf.results import store
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.runs import find_runs
@@ -26,10 +25,10 @@ ABOUT = (
     "sample_unit", "metric", "metric_value", "metric_unit", "metric_direction", "target",
 )  # fmt: skip
 ORIGIN = ("device", "framework_version", "started", "ended", "fingerprint", "directory")
-LONG = (*CASE, "metric", "value", "unit", "direction", "how")
+LONG = (*CASE, "metric", "value", "unit", "direction", "how", "samples", "warmup")
 COUNTS = (
     "nnodes", "nproc", "cards", "round", "seed", "samples", "steps", "batch_per_card", "accumulation",
-    "measured_steps", "warmup_steps",
+    "measured_steps", "warmup_steps", "warmup",
 )  # fmt: skip
 FLAGS = ("synthetic", "throughput_only", "ok", "converged")
 NUMBERS = ("epochs", "metric_value", "target")
@@ -55,10 +54,10 @@ class _Row:
     metrics: Mapping[str, Metric]
 
 
-def load(paths: Paths, *, monitors: bool = True) -> pandas.DataFrame:
+def load(paths: Paths) -> pandas.DataFrame:
     """One row per round; ``attrs["units"]`` and ``attrs["directions"]`` tell of the metrics' columns."""
     need("pandas")
-    rows = list(_rows(paths, monitors))
+    rows = list(_rows(paths))
     metrics = _columns(rows)
     names = [*CASE, *ABOUT, *metrics, *ORIGIN]
     frame = _typed([_wide(row) for row in rows], names, (*NUMBERS, *metrics))
@@ -67,10 +66,10 @@ def load(paths: Paths, *, monitors: bool = True) -> pandas.DataFrame:
     return frame
 
 
-def load_long(paths: Paths, *, monitors: bool = True) -> pandas.DataFrame:
+def load_long(paths: Paths) -> pandas.DataFrame:
     """One row per round and metric."""
     need("pandas")
-    rows = [_long(row, metric) for row in _rows(paths, monitors) for metric in row.metrics.values()]
+    rows = [_long(row, metric) for row in _rows(paths) for metric in row.metrics.values()]
     return _typed(rows, LONG, ("value",))
 
 
@@ -84,20 +83,18 @@ def need(*packages: str) -> None:
         raise TablesMissing(f"tables need {names}, which is not installed: pip install 'pytest-flagperf[tables]'")
 
 
-def _rows(paths: Paths, monitors: bool) -> Iterator[_Row]:
+def _rows(paths: Paths) -> Iterator[_Row]:
     for directory in find_runs(paths):
         run = store.load_run(directory)
         for problem in run.problems:
             warnings.warn(problem, RunWarning, stacklevel=4)
         for case in run.cases:
             for outcome in case.outcomes:
-                metrics = _metrics(run, case, outcome, monitors)
+                metrics = _metrics(case, outcome)
                 yield _Row(run, case, outcome, {metric.name: metric for metric in metrics})
 
 
-def _metrics(run: Run, case: CaseResult, outcome: Outcome, monitors: bool) -> Iterator[Metric]:
-    if monitors:
-        yield from sampled.figures(sampling.read(run.directory / outcome.directory))
+def _metrics(case: CaseResult, outcome: Outcome) -> Iterator[Metric]:
     yield from outcome.metrics
     one, many = case.one_card.p_core if case.one_card else None, outcome.value("p_core")
     if case.one_card is not None and one and one > 0 and many is not None:
@@ -107,11 +104,10 @@ def _metrics(run: Run, case: CaseResult, outcome: Outcome, monitors: bool) -> It
 
 
 def _columns(rows: Iterable[_Row]) -> list[str]:
-    """The metrics of all suites first, in the order of results.csv; then each suite's own, then what was sampled."""
+    """The training's, each suite's own, and what was sampled meanwhile; otherwise in the order of results.csv."""
     found = {_column(name) for row in rows for name in row.metrics}
-    known = [name for name, _ in store.FIGURES if name in found]
-    last = {name for name in found if name.startswith(("device_", "host_", "monitor_"))}
-    return [*known, *sorted(found - set(known) - last), *sorted(last)]
+    first, last = ([name for name, _ in figures if name in found] for figures in (store.FIGURES, store.MEANWHILE))
+    return [*first, *sorted(found - {*first, *last}), *last]
 
 
 def _column(name: str) -> str:
@@ -132,7 +128,7 @@ def _wide(row: _Row) -> dict[str, Any]:
 def _long(row: _Row, metric: Metric) -> dict[str, Any]:
     found = {name: getattr(row.outcome, name, None) for name in CASE}
     found["run"] = row.run.directory.resolve().name
-    told = {"value": metric.value, "unit": metric.unit, "direction": metric.direction, "how": metric.how}
+    told = {name: getattr(metric, name) for name in ("value", "unit", "direction", "how", "samples", "warmup")}
     return {**found, "metric": metric.name, **told}
 
 

@@ -60,12 +60,12 @@ def _times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
 def _throughputs(plan: Mapping[str, Any], end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
     unit = f"{plan.get('sample_unit') or 'samples'}/s"
     clock = f"host clock of rank {rank}"
-    samples = f"{whole(end.get('samples')):,} samples of all cards"
-    yield from _metric("p_whole", end.get("p_whole"), unit, "higher", f"{samples} over raw_train_time, {clock}")
-    yield from _metric("p_train", end.get("p_train"), unit, "higher", f"{samples} over train_no_eval_time, {clock}")
-    yield from _metric(
-        "p_core", end.get("p_core"), unit, "higher", f"{_window(end)}, evaluation and input waiting left out"
-    )
+    samples, steps = f"{whole(end.get('samples')):,} samples of all cards", _count(end.get("steps"))
+    yield from _metric("p_whole", end.get("p_whole"), unit, "higher", f"{samples} over raw_train_time, {clock}", steps)
+    how = f"{samples} over train_no_eval_time, {clock}"
+    yield from _metric("p_train", end.get("p_train"), unit, "higher", how, steps)
+    how = f"{_window(end)}, evaluation and input waiting left out"
+    yield from _metric("p_core", end.get("p_core"), unit, "higher", how, *_measured(end))
 
 
 def _window(end: Mapping[str, Any]) -> str:
@@ -73,32 +73,36 @@ def _window(end: Mapping[str, Any]) -> str:
     return f"{end.get('timing') or 'unknown clock'} over {measured:,} steps after {warmup:,} of warm-up"
 
 
+def _measured(end: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """How many steps were measured, and after how many."""
+    return _count(end.get("measured_steps")), _count(end.get("warmup_steps"))
+
+
 def _step_times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
     times = end.get("step_time")
     for name in ("mean", "p50", "p90", "p99"):
         value = times.get(name) if isinstance(times, dict) else None
-        yield from _metric(f"step_time_{name}", value, "s", "lower", f"{_window(end)}, rank {rank}")
+        yield from _metric(f"step_time_{name}", value, "s", "lower", f"{_window(end)}, rank {rank}", *_measured(end))
 
 
 def _shares(plan: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Metric]:
     waited, training = number(end.get("input_wait_time")), number(end.get("train_no_eval_time"))
     if end.get("input_wait_time") is not None and training > 0:
         how = "time the loop waited for input over train_no_eval_time, host clock"
-        yield Metric("input_wait_share", waited / training, "share", "lower", how)
+        yield Metric("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
     flops, peak = number(plan.get("flops_per_sample")), number(plan.get("peak_tflops"))
     if end.get("p_core") is not None and flops > 0 and peak > 0:
         how = f"{flops:.4g} FLOPs per sample x p_core over {cards(plan)} x {peak:g} TFLOPS of dense peak"
         value = flops * number(end.get("p_core")) / (cards(plan) * peak * 1e12)
-        yield Metric("mfu", value, "share", "higher", how)
+        yield Metric("mfu", value, "share", "higher", how, *_measured(end))
 
 
 def _memory(logs: Iterable[RankLog]) -> Iterator[Metric]:
     peaks = [number((log.finished or {}).get("peak_memory_bytes")) for log in logs]
     peaks = [peak for peak in peaks if math.isfinite(peak)]
     if peaks:
-        yield Metric(
-            "peak_memory", max(peaks), "bytes", "lower", "the most that tensors held at once, the largest rank's"
-        )
+        how = f"the most that tensors held at once, the largest of {len(peaks):,} ranks"
+        yield Metric("peak_memory", max(peaks), "bytes", "lower", how, len(peaks))
 
 
 def _final(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
@@ -121,9 +125,21 @@ def _quality(logs: list[RankLog], target: Target) -> Iterator[Metric]:
         yield Metric(target.name, value, target.unit, target.direction, f"EVALUATE at step {last.step:,}, the last one")
 
 
-def _metric(name: str, value: object, unit: str, direction: str, how: str) -> Iterator[Metric]:
+def _metric(
+    name: str,
+    value: object,
+    unit: str,
+    direction: str,
+    how: str,
+    samples: int | None = None,
+    warmup: int | None = None,
+) -> Iterator[Metric]:
     if value is not None:
-        yield Metric(name, number(value), unit, direction, how)
+        yield Metric(name, number(value), unit, direction, how, samples, warmup)
+
+
+def _count(value: object) -> int | None:
+    return whole(value) if math.isfinite(number(value)) else None
 
 
 def cards(plan: Mapping[str, Any]) -> int:

@@ -10,15 +10,19 @@ import re
 import statistics
 import time
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import inf, isfinite
+from math import inf, isfinite, isinf
 from pathlib import Path
 from typing import Any
 
-from . import jsons
+from flagperf_driver.node.notes import KINDS
+from flagperf_driver.perflog import number
+
+from . import jsons, skim
 
 HOST_SERIES, DEVICE_SERIES, REPORT = "host.series.csv", "devices.series.csv", "monitors.json"
 LOGS = {"cpu": ("cpu_monitor.log", "1"), "memory": ("mem_monitor.log", "1"), "power": ("pwr_monitor.log", "W")}
@@ -59,6 +63,27 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Reasons:
+    """Why a device's clocks were held back, sample by sample; ``codes`` are places in ``names``."""
+
+    times: Sequence[float]
+    codes: Sequence[int]
+    names: Sequence[str]
+    """Each of one reason, of several joined by "+", or "none"."""
+
+    def shares(self) -> dict[str, float]:
+        """By reason: in which share of the samples it held."""
+        found: Counter[str] = Counter()
+        for code, times in Counter(self.codes).items():
+            found.update(dict.fromkeys(self.names[code].split("+"), times))
+        return {reason: times / len(self.codes) for reason, times in sorted(found.items()) if reason != "none"}
+
+    def between(self, start: float, end: float) -> Reasons:
+        kept = [(when, code) for when, code in zip(self.times, self.codes, strict=True) if start <= when <= end]
+        return Reasons([when for when, _ in kept], [code for _, code in kept], self.names)
+
+
+@dataclass(frozen=True)
 class Gap:
     """A time in which nothing was sampled."""
 
@@ -73,6 +98,10 @@ class Event:
     time: float
     device: int | None
     sentence: str
+    kind: str | None = None
+    """One of ``notes.KINDS`` where it bends the figures of the round."""
+    seconds: float = 0.0
+    """By how much a clock was set."""
 
 
 @dataclass(frozen=True)
@@ -90,23 +119,52 @@ class Samples:
 
     host: Mapping[str, Series]
     devices: Mapping[int, Mapping[str, Series]] = field(default_factory=dict)
-    throttle: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """By device and reason: the share of its samples in which the clocks were held back."""
+    held: Mapping[int, Reasons] = field(default_factory=dict)
+    """By device, of those that tell."""
     gaps: tuple[Gap, ...] = ()
     events: tuple[Event, ...] = ()
     missing: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     means: Mapping[str, str] = field(default_factory=dict)
     """By quantity: what it was read with."""
+    skimmed: bool = False
+    """Whether there is more than was read: a hole between samples is no gap then."""
 
     def read_from(self, name: str) -> str:
         """Where a quantity's figures are from, as far as is known."""
         return self.means.get(_MEANS.get(name.partition("_")[0], name), "")
 
-    def energy(self, device: int) -> Energy | None:
-        """From its counter where it has one, else from its power."""
+    @property
+    def throttle(self) -> dict[int, dict[str, float]]:
+        """By device and reason: the share of its samples in which the clocks were held back."""
+        return {device: held.shares() for device, held in self.held.items()}
+
+    def energy(self, device: int, start: float = -inf, end: float = inf) -> Energy | None:
+        """Of that time: from its counter where it has one, else from its power."""
         found = self.devices.get(device, {})
-        return _counted(found.get("energy")) or _integral(found.get("power"))
+        return _counted(found.get("energy"), start, end) or _integral(found.get("power"), start, end)
+
+    def host_energy(self, start: float = -inf, end: float = inf) -> Energy | None:
+        """Of the whole host in that time."""
+        return _integral(self.host.get("power"), start, end)
+
+    def between(self, start: float, end: float) -> Samples:
+        """What was sampled in that time; nothing before the first sample or after the last is a gap too."""
+        devices = {device: _within(series, start, end) for device, series in self.devices.items()}
+        return replace(
+            self,
+            host=_within(self.host, start, end),
+            devices={device: series for device, series in devices.items() if series},
+            held={device: found for device, held in self.held.items() if (found := held.between(start, end)).codes},
+            gaps=tuple(_gaps(_edged(times, start, end) for times in self._ticks())),
+            events=tuple(event for event in self.events if start <= event.time <= end),
+        )
+
+    def _ticks(self) -> Iterator[Sequence[float]]:
+        """When the host and each device were looked at: the times of what is sampled most often."""
+        for found in (self.host, *self.devices.values()):
+            if found:
+                yield max((series.times for series in found.values()), key=len)
 
     @property
     def notes(self) -> list[str]:
@@ -116,24 +174,45 @@ class Samples:
         return [*(event.sentence for event in self.events), *gaps, *self.errors, *self.missing]
 
 
+def _within(found: Mapping[str, Series], start: float, end: float) -> dict[str, Series]:
+    cut = {name: series.between(start, end) for name, series in found.items()}
+    return {name: series for name, series in cut.items() if series.values}
+
+
+def _edged(times: Sequence[float], start: float, end: float) -> list[float]:
+    return [start, *(when for when in times if start < when < end), end]
+
+
 def warnings(round_dir: Path) -> list[str]:
-    """What happened to hosts and devices while they were sampled; without reading a figure."""
+    """What happened to hosts and devices while they were sampled, but for what marks the round; reads no figure."""
     return [
-        f"{folder.name.rpartition('_noderank')[0]}: {event.sentence}"
+        f"{host_of(folder.name)}: {event.sentence}"
         for folder in _folders(round_dir)
         for event in _events(_report(folder), 0.0)
+        if event.kind not in KINDS
     ]
+
+
+def host_of(folder: str) -> str:
+    return folder.rpartition("_noderank")[0]
+
+
+def reports(round_dir: Path) -> dict[str, Mapping[str, Any]]:
+    """By host folder, what its sampler said of itself, the host and the devices."""
+    return {folder.name: _report(folder) for folder in _folders(round_dir)}
 
 
 def _folders(round_dir: Path) -> list[Path]:
     return sorted(path for path in round_dir.glob("*_noderank*") if path.is_dir())
 
 
-def read(round_dir: Path) -> dict[str, Samples]:
-    """By host folder."""
-    folders = _folders(round_dir)
+def read(round_dir: Path, at_most: float = inf) -> dict[str, Samples]:
+    """By host folder; of a series of more than ``at_most`` bytes parts that show its course."""
     offsets = _offsets(round_dir)
-    return {folder.name: _host(folder, offsets.get(folder.name.rpartition("_noderank")[2], 0.0)) for folder in folders}
+    return {
+        folder.name: _host(folder, offsets.get(folder.name.rpartition("_noderank")[2], 0.0), at_most)
+        for folder in _folders(round_dir)
+    }
 
 
 def _offsets(round_dir: Path) -> dict[str, float]:
@@ -147,20 +226,22 @@ def _offsets(round_dir: Path) -> dict[str, float]:
     return {rank: float(offset) for rank, offset in found.items() if isinstance(offset, int | float)}
 
 
-def _host(folder: Path, offset: float) -> Samples:
+def _host(folder: Path, offset: float, at_most: float) -> Samples:
     report = _report(folder)
-    host = _read_series(folder / HOST_SERIES, offset)
-    devices = _read_series(folder / DEVICE_SERIES, offset)
+    paths = folder / HOST_SERIES, folder / DEVICE_SERIES
+    host, devices = (_read_series(path, offset, at_most) for path in paths)
+    skimmed = any(path.is_file() and path.stat().st_size > at_most for path in paths)
     figures = {index: found.series() for index, found in devices.items() if index is not None}
     return Samples(
         host=host[None].series() if None in host else _old_host(folder, offset),
         devices=figures or _old_devices(folder, offset),
-        throttle={index: found.throttled() for index, found in devices.items() if index is not None},
-        gaps=tuple(_gaps(table.times for table in [*host.values(), *devices.values()])),
+        held={index: found.reasons() for index, found in devices.items() if index is not None},
+        gaps=() if skimmed else tuple(_gaps(table.times for table in [*host.values(), *devices.values()])),
         events=tuple(_events(report, offset)),
         missing=tuple(map(str, _list(report, "missing"))),
         errors=tuple(_errors(report)),
         means={str(name): str(means) for name, means in _dict(report, "means").items()},
+        skimmed=skimmed,
     )
 
 
@@ -172,7 +253,8 @@ class _Table:
 
     def __init__(self, columns: Sequence[tuple[str, str]], first: int) -> None:
         self.times = array("d")
-        self._reasons: Counter[str] = Counter()
+        self._reasons: dict[str, int] = {}
+        self._held_times, self._held_codes = array("d"), array("H")
         self._columns = [(place, name, unit, array("d"), array("d")) for place, (name, unit) in enumerate(columns)]
         self._numbers = [column for column in self._columns[first:] if column[1] != "throttle"]
         self._throttle = next((place for place, name, *_ in self._columns if name == "throttle"), None)
@@ -185,40 +267,40 @@ class _Table:
                 values.append(value)
                 times.append(when)
         if self._throttle is not None and cells[self._throttle]:
-            self._reasons[cells[self._throttle]] += 1
+            self._hold(when, cells[self._throttle])
+
+    def _hold(self, when: float, reasons: str) -> None:
+        self._held_times.append(when)
+        self._held_codes.append(self._reasons.setdefault(reasons, len(self._reasons)))
 
     def series(self) -> dict[str, Series]:
         return {name: Series(name, unit, times, values) for _, name, unit, times, values in self._columns if values}
 
-    def throttled(self) -> dict[str, float]:
-        whole = sum(self._reasons.values())
-        shares: Counter[str] = Counter()
-        for reasons, times in self._reasons.items():
-            shares.update(dict.fromkeys(reasons.split("+"), times))
-        return {reason: times / whole for reason, times in sorted(shares.items()) if reason != "none"}
+    def reasons(self) -> Reasons:
+        return Reasons(self._held_times, self._held_codes, tuple(self._reasons))
 
 
-def _read_series(path: Path, offset: float) -> dict[int | None, _Table]:
+def _read_series(path: Path, offset: float, at_most: float) -> dict[int | None, _Table]:
     """By device, None for the host itself; a row cut short by a kill or a full disk is passed over."""
     found: dict[int | None, _Table] = {}
     if not path.is_file():
         return found
-    with path.open(encoding="utf-8", errors="replace") as source:
-        columns = [_column(text) for text in source.readline().rstrip("\n").split(",")]
-        of_devices = columns[1:2] == [("device", "")]
-        for line in source:
-            cells = line[:-1].split(",")
-            if len(cells) != len(columns) or line[-1] != "\n" or line[-2:-1] == _CUT:
+    source = (line.decode("utf-8", "replace") for line in skim.lines(path, at_most))
+    columns = [_column(text) for text in next(source, "").rstrip("\n").split(",")]
+    of_devices = columns[1:2] == [("device", "")]
+    for line in source:
+        cells = line[:-1].split(",")
+        if len(cells) != len(columns) or line[-1] != "\n" or line[-2:-1] == _CUT:
+            continue
+        try:
+            when, device = float(cells[0]) - offset, int(cells[1]) if of_devices else None
+            if not isfinite(when):
                 continue
-            try:
-                when, device = float(cells[0]) - offset, int(cells[1]) if of_devices else None
-                if not isfinite(when):
-                    continue
-                if device not in found:
-                    found[device] = _Table(columns, 2 if of_devices else 1)
-                found[device].add(when, cells)
-            except ValueError:
-                continue
+            if device not in found:
+                found[device] = _Table(columns, 2 if of_devices else 1)
+            found[device].add(when, cells)
+        except ValueError:
+            continue
     return found
 
 
@@ -252,30 +334,45 @@ def _gaps_of(times: Sequence[float]) -> Iterator[Gap]:
 # -- energy --------------------------------------------------------------------------------------------------
 
 
-def _counted(counter: Series | None) -> Energy | None:
-    """Its counter's growth; a counter that was set back has lost count."""
-    if (
-        counter is None
-        or len(counter.values) < 2
-        or any(later < earlier for earlier, later in pairwise(counter.values))
-    ):
+def _counted(counter: Series | None, start: float = -inf, end: float = inf) -> Energy | None:
+    """Its counter's growth; between two samples it grew evenly. A counter that was set back has lost count."""
+    if counter is None or len(counter.values) < 2:
         return None
-    return Energy(counter.values[-1] - counter.values[0], "the device's own counter", 1.0)
+    begin, finish = max(start, counter.times[0]), min(end, counter.times[-1])
+    first = max(bisect_right(counter.times, begin) - 1, 0)
+    last = min(bisect_left(counter.times, finish), len(counter.times) - 1)
+    if finish <= begin or any(later < earlier for earlier, later in pairwise(counter.values[first : last + 1])):
+        return None
+    joules = _at(counter, last - 1, finish) - _at(counter, first, begin)
+    return Energy(joules, "the device's own counter", _share(finish - begin, start, end, counter.times))
 
 
-def _integral(power: Series | None) -> Energy | None:
+def _integral(power: Series | None, start: float = -inf, end: float = inf) -> Energy | None:
     """Trapezoids under its power, none over a gap."""
     if power is None or len(power.times) < 2:
         return None
-    steps = [later - earlier for earlier, later in pairwise(power.times)]
-    usual = statistics.median(steps)
+    usual = statistics.median(later - earlier for earlier, later in pairwise(power.times))
     joules = covered = 0.0
-    for step, (before, after) in zip(steps, pairwise(power.values), strict=True):
-        if 0 < step <= _HOLE * usual:
-            joules += step * (before + after) / 2
-            covered += step
-    whole = power.times[-1] - power.times[0]
-    return Energy(joules, "the integral of its power", covered / whole) if whole > 0 else None
+    for place, (before, after) in enumerate(pairwise(power.times)):
+        begin, finish = max(start, before), min(end, after)
+        if begin < finish and after - before <= _HOLE * usual:
+            joules += (finish - begin) * (_at(power, place, begin) + _at(power, place, finish)) / 2
+            covered += finish - begin
+    if not covered:
+        return None
+    return Energy(joules, "the integral of its power", _share(covered, start, end, power.times))
+
+
+def _at(series: Series, place: int, when: float) -> float:
+    """On the straight line from the sample at that place to the next."""
+    (start, end), (before, after) = series.times[place : place + 2], series.values[place : place + 2]
+    return before + (after - before) * ((when - start) / (end - start)) if end > start else after
+
+
+def _share(seconds: float, start: float, end: float, times: Sequence[float]) -> float:
+    """Of the time that was asked for, or of all that was sampled."""
+    whole = (times[-1] if isinf(end) else end) - (times[0] if isinf(start) else start)
+    return min(1.0, seconds / whole)
 
 
 # -- the sampler's own word ----------------------------------------------------------------------------------
@@ -303,7 +400,13 @@ def _events(report: Mapping[str, Any], offset: float) -> Iterator[Event]:
     for entry in _list(report, "events"):
         if isinstance(entry, dict) and isinstance(entry.get("time"), int | float):
             device = entry.get("device")
-            yield Event(entry["time"] - offset, device if isinstance(device, int) else None, str(entry.get("sentence")))
+            yield Event(
+                entry["time"] - offset,
+                device if isinstance(device, int) else None,
+                str(entry.get("sentence")),
+                entry.get("kind"),
+                number(entry.get("seconds", 0.0)),
+            )
 
 
 def _errors(report: Mapping[str, Any]) -> Iterator[str]:

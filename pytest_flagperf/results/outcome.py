@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import faults, jsons, machine, metrics, monitors, stragglers, validity
+from pytest_flagperf.results import faults, jsons, machine, metrics, monitors, sampled, stragglers, validity
 from pytest_flagperf.results import phases as phases_of
 from pytest_flagperf.results.faults import Exit, Failure, Place
 from pytest_flagperf.results.jsons import FormatError
@@ -162,7 +162,15 @@ def measure(round_dir: Path) -> Outcome:
     number_ = whole(plan.get("round")) or 1
     failures = faults.find(number_, end, places, exits, logs)
     warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *monitors.warnings(round_dir))
-    return _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()))
+    phases = phases_of.of_round(logs.values(), _clock_offset(plan))
+    own = metrics.of_round(plan, logs.values(), target)
+    found = (*own, *stragglers.spread(logs), *_sampled(round_dir, phases, own))
+    return _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases)
+
+
+def _sampled(round_dir: Path, phases: tuple[Phase, ...], own: Iterable[Metric]) -> tuple[Metric, ...]:
+    p_whole = next((metric.value for metric in own if metric.name == "p_whole"), None)
+    return sampled.figures(monitors.read(round_dir), phases_of.training(phases), p_whole)
 
 
 def _outcome(
@@ -173,6 +181,8 @@ def _outcome(
     failures: tuple[Failure, ...],
     warnings: tuple[str, ...],
     logs: list[RankLog],
+    found: tuple[Metric, ...],
+    phases: tuple[Phase, ...],
 ) -> Outcome:
     first = logs[0]
     finished = first.finished or {}
@@ -194,7 +204,7 @@ def _outcome(
         target=target,
         failures=failures,
         stop_reason=_text(finished.get("stop_reason")),
-        metrics=metrics.of_round(plan, logs, target),
+        metrics=found,
         steps=first.steps,
         evaluations=first.evaluations,
         untrained=first.untrained,
@@ -214,7 +224,7 @@ def _outcome(
         limits=_limits(plan),
         parity_samples=_count(_mapping(plan.get("config")).get("parity_samples")),
         reference=_mapping(plan.get("reference")) or None,
-        phases=phases_of.of_round(logs, _clock_offset(plan)),
+        phases=phases,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.faults import Place
+from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.ranklog import RankLog, whole
 from pytest_flagperf.results.units import quantity
 
@@ -29,6 +30,18 @@ def find(places: Sequence[Place], logs: Mapping[int, RankLog]) -> Iterator[str]:
             f"{whose} held up the others: a forward pass takes {slow[worst]:.2g} times as long as the other ranks' "
             f"({quantity(times[worst], 's')} against {quantity(other, 's')})"
         )
+
+
+def spread(logs: Mapping[int, RankLog]) -> Iterator[Metric]:
+    """The slowest rank against the middle one, also where nobody held up anyone; not there for a rank alone."""
+    times = [time for log in logs.values() if (time := _forward(log)) is not None]
+    if len(times) < 2:
+        return
+    finished = next(log.finished for log in logs.values() if _forward(log) is not None) or {}
+    warmup, steps = whole(finished.get("warmup_steps")), whole(finished.get("measured_steps"))
+    how = f"the slowest rank's mean forward pass over {steps:,} steps, over the median of {len(times):,} ranks"
+    value = max(times) / statistics.median(times)
+    yield Metric("straggler_spread", value, "x", "lower", how, samples=len(times), warmup=warmup)
 
 
 def _forward(log: RankLog) -> float | None:

@@ -1,0 +1,155 @@
+"""What hosts and devices did while a round trained: nothing of before and after, and how much of it is known."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver.node import devices, host
+from pytest_flagperf.results.metrics import Metric
+from pytest_flagperf.results.outcome import Outcome, measure
+from tests.results_help import REPLAYS, edit_json
+
+START = 1_700_000_000
+"""The replay trains from 3 to 9 s after it, 1066.7 images a second."""
+SAMPLES = 200 * 32
+
+
+@pytest.fixture
+def round_dir(tmp_path: Path) -> Path:
+    shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1")
+    return tmp_path / "round1"
+
+
+def sampled(round_dir: Path, *rows: tuple[float, float, object], device: int = 0) -> None:
+    """Time after the start, power and energy of a device."""
+    path = round_dir / "localhost_noderank0" / "devices.series.csv"
+    lines = [] if path.exists() else [",".join(devices.COLUMNS)]
+    lines += [f"{START + when},{device},50,{watts},1024,4096,80,,,none,{joules}" for when, watts, joules in rows]
+    with path.open("a") as out:
+        out.write("\n".join(lines) + "\n")
+
+
+def ticks(step: float = 1.0, end: float = 12.0) -> list[float]:
+    return [number * step for number in range(int(end / step) + 1)]
+
+
+def at_work(when: float) -> float:
+    return 300.0 if 3 <= when <= 9 else 50.0
+
+
+def metric(outcome: Outcome, name: str) -> Metric:
+    found = outcome.metric(name)
+    assert found is not None, name
+    return found
+
+
+def test_what_is_before_and_after_the_training_does_not_count(round_dir: Path) -> None:
+    sampled(round_dir, *((when, at_work(when), "") for when in ticks()))
+    outcome = measure(round_dir)
+    power = metric(outcome, "device_power")
+    assert (power.value, power.samples) == (300.0, 7)
+    assert "from TRAIN_START to TRAIN_END" in power.how
+    assert outcome.value("device_energy") == pytest.approx(1800.0)
+    assert outcome.value("device_energy_covered") == pytest.approx(1.0)
+    assert outcome.value("device_energy_per_sample") == pytest.approx(1800 / SAMPLES)
+    assert metric(outcome, "device_energy_per_sample").unit == "J/sample"
+
+
+def test_the_counter_is_read_between_its_samples(round_dir: Path) -> None:
+    """Every 4 s: 100 W up to 4 s, then 200 W; of the training's 6 s these are one and five."""
+    sampled(round_dir, (0, 1, 5000), (4, 1, 5400), (8, 1, 6200), (12, 1, 7000))
+    outcome = measure(round_dir)
+    energy = metric(outcome, "device_energy")
+    assert energy.value == pytest.approx(100 + 5 * 200)
+    assert "the device's own counter" in energy.how
+    assert outcome.value("device_energy_covered") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["counter", "power"])
+def test_a_sampler_that_ended_early_leaves_a_share_uncovered(round_dir: Path, counted: bool) -> None:
+    sampled(round_dir, *((when, 300, 300 * when if counted else "") for when in ticks(0.5, end=6.0)))
+    outcome = measure(round_dir)
+    assert outcome.value("device_energy") == pytest.approx(900.0)
+    assert outcome.value("device_energy_covered") == pytest.approx(0.5)
+    assert outcome.value("device_energy_per_sample") == pytest.approx(1800 / SAMPLES)
+    assert outcome.value("monitor_gaps") == pytest.approx(3.0)
+
+
+def test_a_gap_is_not_covered_by_power_and_is_by_a_counter(round_dir: Path) -> None:
+    rows = [(when, 300.0) for when in ticks(0.5) if not 4 < when < 7]
+    sampled(round_dir, *((when, watts, "") for when, watts in rows))
+    outcome = measure(round_dir)
+    assert outcome.value("device_energy") == pytest.approx(900.0)
+    assert outcome.value("device_energy_covered") == pytest.approx(0.5)
+    (round_dir / "localhost_noderank0" / "devices.series.csv").unlink()
+    sampled(round_dir, *((when, watts, watts * when) for when, watts in rows))
+    outcome = measure(round_dir)
+    assert outcome.value("device_energy") == pytest.approx(1800.0)
+    assert outcome.value("device_energy_covered") == pytest.approx(1.0)
+
+
+def test_energy_is_of_all_devices_or_of_none(round_dir: Path) -> None:
+    sampled(round_dir, *((when, 300, "") for when in ticks()))
+    sampled(round_dir, *((when, 100, "") for when in ticks()), device=1)
+    assert measure(round_dir).value("device_energy") == pytest.approx(2400.0)
+    sampled(round_dir, (0.0, 100, ""), device=2)
+    outcome = measure(round_dir)
+    assert outcome.metric("device_energy") is None
+    assert outcome.metric("device_energy_per_sample") is None
+
+
+def test_the_offset_of_the_hosts_clock_is_taken_off_both(round_dir: Path) -> None:
+    sampled(round_dir, *((when, at_work(when), "") for when in ticks()))
+    edit_json(round_dir / "plan.json", hosts=[{"name": "localhost", "clock_offset_s": 86_400}])
+    outcome = measure(round_dir)
+    assert outcome.phases[0].start == pytest.approx(START - 86_400, abs=1e-3)
+    assert outcome.value("device_energy") == pytest.approx(1800.0)
+
+
+def host_sampled(round_dir: Path, rows: Iterable[tuple[float, float, float]]) -> None:
+    lines = [",".join(host.COLUMNS)]
+    lines += [f"{START + when},{cpu},0.5,,,,,,,{watts}" for when, cpu, watts in rows]
+    (round_dir / "localhost_noderank0" / "host.series.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_the_hosts_cpu_memory_power_and_energy(round_dir: Path) -> None:
+    host_sampled(round_dir, ((when, at_work(when) / 400, 2 * at_work(when)) for when in ticks()))
+    outcome = measure(round_dir)
+    assert (outcome.value("host_cpu"), outcome.value("host_memory")) == (0.75, 0.5)
+    assert (outcome.value("host_power"), outcome.value("host_energy")) == (600.0, pytest.approx(3600.0))
+    assert outcome.value("host_energy_per_sample") == pytest.approx(3600 / SAMPLES)
+    assert outcome.metric("device_power") is None
+
+
+def test_a_round_that_did_not_train_has_no_such_figures(round_dir: Path) -> None:
+    shutil.copytree(REPLAYS / "crashed_rank", round_dir, dirs_exist_ok=True)
+    sampled(round_dir, *((when, 300, "") for when in ticks()))
+    assert not [one.name for one in measure(round_dir).metrics if one.name.startswith(("device_", "host_", "monitor"))]
+
+
+def test_a_round_without_its_last_word_has_energy_and_none_a_sample(round_dir: Path) -> None:
+    shutil.copytree(REPLAYS / "interrupted", round_dir, dirs_exist_ok=True)
+    sampled(round_dir, *((when, 300, "") for when in ticks()))
+    outcome = measure(round_dir)
+    assert outcome.value("device_energy") == pytest.approx(300 * 1.9, rel=0.01)
+    assert outcome.metric("device_energy_per_sample") is None
+
+
+def test_the_spread_of_the_ranks_is_there_also_where_all_are_alike() -> None:
+    alike = measure(REPLAYS / "converged_1x2")
+    spread = metric(alike, "straggler_spread")
+    assert (spread.value, spread.unit, spread.direction, spread.samples, spread.warmup) == (1.0, "x", "lower", 2, 5)
+    assert measure(REPLAYS / "converged_1x1").metric("straggler_spread") is None
+
+
+def test_the_spread_is_the_slowest_ranks_forward_pass_over_the_middle_one(tmp_path: Path) -> None:
+    shutil.copytree(REPLAYS / "converged_1x2", tmp_path / "round1")
+    path = tmp_path / "round1" / "localhost_noderank0" / "rank1.out.log"
+    text = path.read_text()
+    assert '"forward_time": 0.006666666666666667' in text
+    path.write_text(text.replace('"forward_time": 0.006666666666666667', '"forward_time": 0.0133333333333'))
+    assert measure(tmp_path / "round1").value("straggler_spread") == pytest.approx(2 / 1.5)
