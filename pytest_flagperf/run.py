@@ -25,7 +25,7 @@ from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan
 from .preflight import Finding
 from .problems import Problems, without_credentials
-from .report import table
+from .report.closing import Closing, closing
 from .report.live import silent
 from .results import jsons, monitors, store
 from .results.outcome import Outcome, measure
@@ -77,6 +77,7 @@ class Run:
         self.results: store.Run | None = None
         self.notes: list[str] = []
         self._reserved = directory_is_made
+        self._begun: tuple[Selected, ...] = ()
         self.started_ms = _now_ms()
         self._by_folder: dict[Path, Sequence[Selected]] = {}
         self._plans: dict[Selected, Plan] = {}
@@ -389,27 +390,22 @@ class Run:
             for directory in lacking:
                 store.save_outcome(directory, measure(directory))
 
-    def summary(self, width: int) -> list[str]:
-        """The table and the paths of the reports."""
-        if self.results is None:
-            return []
-        reports = [self.directory / name for name in ("report.html", "junit.xml", "results.json", "results.csv")]
-        return [
-            *table.console_table(self.results.cases, width),
-            "",
-            *(f"warning: {line}" for line in self._warnings()),
-            *self.notes,
-            *(str(_relative(path)) for path in reports if path.is_file()),
-        ]
-
-    def _warnings(self) -> Iterator[str]:
-        """What broke nothing but should be known, with the round that it is about."""
-        for case in self.results.cases if self.results else ():
-            for outcome in case.outcomes:
-                yield from (f"{outcome.case} round {outcome.round}: {line}" for line in outcome.warnings)
+    def closing(self, nodeids: Iterable[str]) -> Closing:
+        """What is told at the end, of what was begun and of the tests that were reported."""
+        results = self.results or store.Run(self.directory, None, ())
+        left = {case.case for case in results.cases}
+        asked = [*self._begun, *(one for one in self.chosen(nodeids) if one.unsupported)]
+        not_run = [f"{one.case}: {one.unsupported or 'it was not begun'}" for one in asked if str(one.case) not in left]
+        names = ("report.html", "junit.xml", "results.json", "results.csv")
+        reports = [str(_relative(self.directory / name)) for name in names if (self.directory / name).is_file()]
+        end = closing(results, not_run, self.notes, reports if self.results else ())
+        if end.interrupted:
+            end = replace(end, notes=(*end.notes, f"--resume={_relative(self.directory)} goes on with this run"))
+        return end
 
     def remember(self, chosen: Sequence[Selected]) -> list[str]:
         """Keep what was asked, so that another run can go on with this one; make room for what is to run again."""
+        self._begun = tuple(chosen)
         told = set_aside(self.directory) if self.settings.resume else []
         (self.directory / _LEFT_OUT).write_text(json.dumps(self.venue.left_out), "utf-8")
         remember(self.directory, self.settings, ((str(one.case), one.data_dir) for one in chosen))

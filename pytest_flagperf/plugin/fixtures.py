@@ -118,8 +118,7 @@ def _remember(item: pytest.Item, outcomes: list[Outcome]) -> None:
     from pytest_flagperf.report.junit import properties
 
     item.stash[OUTCOMES] = outcomes
-    for outcome in outcomes:
-        item.user_properties.extend(properties(outcome))
+    item.user_properties.extend(properties(outcomes))
 
 
 def _or_fail(work: Callable[[], T]) -> T:

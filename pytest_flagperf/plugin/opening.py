@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .failures import Attachments
 from .keys import RUN
 from .page import Page
 
@@ -54,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = run
     _end_in_order_when_terminated(config)
     config.pluginmanager.register(Page(run), "flagperf-page")
+    config.pluginmanager.register(Attachments(config), "flagperf-attachments")
     if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
         # There is nothing to do in parallel, and workers have no terminal to print on.
         config.option.dist, config.option.tx = "no", []

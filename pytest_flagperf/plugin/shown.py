@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from . import github
+from .failures import stand_alone
 from .items import selected_of
 from .keys import BEGUN, OUTCOMES, RUN, SESSION, VERDICTS
 from .opening import is_worker
@@ -61,14 +63,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     )
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attach to the report what the tables and the HTML page show of the item."""
-    result = yield
+    report = yield
     one = selected_of(item)
-    if one is None:
-        return
-    report: pytest.TestReport = result.get_result()
+    if one is not None:
+        _complete(item, call, report, one)
+    return report
+
+
+def _complete(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, one: Selected) -> None:
     if report.skipped and item.config.getini("strict") and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
         report.outcome = "failed"
@@ -76,6 +83,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call" or report.failed:
         _judge_by_outcome(item, report, one)
         _attach(item, report)
+    if report.failed:
+        stand_alone(item, report, str(one.case))
 
 
 def _judge_by_outcome(item: pytest.Item, report: pytest.TestReport, one: Selected) -> None:
@@ -130,9 +139,21 @@ def _only_skipped(stats: Mapping[str, Any]) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Close with the table and the paths of the reports."""
+    """Close with the table, what failed and why, the paths of the reports, and the verdict in one line."""
+    from pytest_flagperf.report.closing import EVERYTHING
+
     run = config.stash.get(RUN, None)
-    if run is not None and run.results is not None:
-        terminalreporter.section("flagperf")
-        for line in run.summary(terminalreporter._tw.fullwidth):
-            terminalreporter.write_line(line)
+    if run is None or not config.stash.get(BEGUN, False) or run.settings.plan or run.settings.preflight:
+        return
+    nodeids = [report.nodeid for found in terminalreporter.stats.values() for report in found if _is_report(report)]
+    end = run.closing(nodeids)
+    terminalreporter.section("flagperf")
+    github.tell(end, run, config.rootpath, nodeids, terminalreporter.write_line, os.environ)
+    # Where a program reads, a line may be long.
+    width = EVERYTHING if "CI" in os.environ else terminalreporter._tw.fullwidth
+    for line in end.lines(width):
+        terminalreporter.write_line(line)
+
+
+def _is_report(found: object) -> bool:
+    return isinstance(found, pytest.TestReport)

@@ -1,29 +1,78 @@
-"""A round's figures as JUnit properties."""
+"""What JUnit's readers show of a case: properties for its figures, and its logs by their paths."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.units import quantity
 
+LOGS = 8
+"""Of how many ranks at most, those that failed first: of a thousand nobody opens more."""
 
-def properties(outcome: Outcome) -> list[tuple[str, str]]:
-    """Name and value; a name carries its round and unit, so that several rounds' differ."""
-    place = f"round{outcome.round}"
-    found = [
-        (f"{place}.case", outcome.case),
-        (f"{place}.state", outcome.state if outcome.ok or outcome.state != "finished" else "failed"),
-        (f"{place}.seed", str(outcome.seed)),
-        (f"{place}.scale", outcome.scale),
-        (f"{place}.synthetic", str(outcome.synthetic).lower()),
-    ]
-    for metric in outcome.metrics:
-        unit = f"[{metric.unit}]" if metric.unit else ""
-        found.append((f"{place}.{metric.name}{unit}", repr(metric.value)))
+
+def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """Name and value, each name once: what holds for the case, then each round's own; a name carries its unit."""
+    found: dict[str, str] = {}
+    for outcome in outcomes:
+        for name, value in _of_case(outcome):
+            found.setdefault(name, value)
+        found.update((f"round{outcome.round}.{name}", value) for name, value in _of_round(outcome))
+    return [(name, _xml_safe(value)) for name, value in found.items()]
+
+
+def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    yield "case", outcome.case
+    yield "scale", outcome.scale
+    yield "synthetic", str(outcome.synthetic).lower()
     if outcome.target.value is not None:
-        found.append((f"{place}.target", quantity(outcome.target.value, outcome.target.unit)))
-    found += [(f"{place}.warning", warning) for warning in outcome.warnings]
-    found += [(f"{place}.environment.{name}", value) for name, value in outcome.environment.items()]
-    return [(name, _xml_safe(value)) for name, value in found]
+        yield f"target.{outcome.target.name}", quantity(outcome.target.value, outcome.target.unit)
+    yield from ((f"environment.{name}", value) for name, value in outcome.environment.items())
+
+
+def _of_round(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    yield "state", outcome.state if outcome.ok or outcome.state != "finished" else "failed"
+    yield "seed", str(outcome.seed)
+    for metric in outcome.metrics:
+        yield f"{metric.name}[{metric.unit}]" if metric.unit else metric.name, _number(metric.value)
+    yield from _numbered("mark", (mark.sentence for mark in outcome.marks))
+    yield from _numbered("warning", outcome.warnings)
+
+
+def _number(value: float) -> str:
+    """For programs: in the unit itself, no thousands apart, no more digits than a clock has."""
+    if not math.isfinite(value) or abs(value) >= 1e6:
+        return f"{value:.0f}"
+    return f"{value:.6g}"
+
+
+def _numbered(name: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """A reader that keeps properties by their names keeps all of them."""
+    yield from ((f"{name}{number}", value) for number, value in enumerate(values, 1))
+
+
+def logs(run_dir: Path, outcomes: Iterable[Outcome]) -> list[Path]:
+    """The ranks' logs of the rounds, those of rounds and ranks that failed first."""
+    found = []
+    for outcome in sorted(outcomes, key=lambda one: one.ok):
+        failed = {f"rank{failure.rank}.out.log" for failure in outcome.failures}
+        names = sorted(outcome.logs, key=lambda name: Path(name).name not in failed)
+        found += [run_dir / outcome.directory / name for name in names]
+    return found[:LOGS]
+
+
+def attachments(paths: Iterable[Path], environ: Mapping[str, str]) -> str:
+    """A line for each file, as Jenkins and GitLab look for them in a test's output.
+
+    Jenkins takes any path on its machine; GitLab those below the project's folder, relative to it.
+    """
+    project = environ.get("CI_PROJECT_DIR") if environ.get("GITLAB_CI") else None
+    if project:
+        root = Path(project).resolve()
+        paths = [path.resolve().relative_to(root) for path in paths if path.resolve().is_relative_to(root)]
+    return "".join(f"[[ATTACHMENT|{path}]]\n" for path in paths)
 
 
 def _xml_safe(text: str) -> str:

@@ -9,7 +9,8 @@ from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, plain, quantity
 
 NOTHING = "-"
-_HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "speedup", "e2e")
+_HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "MFU", "speedup", "e2e")
+_MFU = _HEAD.index("MFU")
 _GAP = "  "
 
 
@@ -17,11 +18,18 @@ def console_table(cases: Sequence[CaseResult], width: int = 80) -> list[str]:
     """One line per case where it fits; else two, the second with the figures."""
     if not cases:
         return ["no case left a result"]
-    rows = [_row(case) for case in cases]
-    wide = aligned([_HEAD, *rows])
+    wide = aligned(rows(cases))
     if max(map(len, wide)) <= width:
         return wide
-    return _narrow(cases, rows)
+    return _narrow(cases, width)
+
+
+def rows(cases: Sequence[CaseResult]) -> list[tuple[str, ...]]:
+    """The table's cells, its head first; a column that no case has anything for is left out."""
+    found = [_HEAD, *(_row(case) for case in cases)]
+    if all(row[_MFU] == NOTHING for row in found[1:]):
+        return [(*row[:_MFU], *row[_MFU + 1 :]) for row in found]
+    return found
 
 
 def _row(case: CaseResult) -> tuple[str, ...]:
@@ -32,25 +40,30 @@ def _row(case: CaseResult) -> tuple[str, ...]:
         _metric(case),
         *(_rate(case, name) for name in ("p_whole", "p_train")),
         _rate(case, "p_core", with_unit=True),
+        _share(case, "mfu"),
         NOTHING if case.speedup is None else quantity(case.speedup, "x"),
         _time(case),
     )
 
 
-def _narrow(cases: Sequence[CaseResult], rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _narrow(cases: Sequence[CaseResult], width: int) -> list[str]:
     """The case and what its figures are on a line of their own, of any length; the figures stand below."""
-    head = ("", *_HEAD[2:])
-    figures = [
-        ("", row[2], _metric(case, name=""), *row[4:6], _rate(case, "p_core"), *row[7:])
-        for case, row in zip(cases, rows, strict=True)
-    ]
-    head_line, *lines = aligned([head, *figures])
+    figures = [("", *_HEAD[2:]), *(("", *_narrow_row(case)) for case in cases)]
+    if all(row[_MFU - 1] == NOTHING for row in figures[1:]) or max(map(len, aligned(figures))) > width:
+        figures = [(*row[: _MFU - 1], *row[_MFU:]) for row in figures]
+    head_line, *lines = aligned(figures)
     found = ["case (rounds that finished, metric, unit of the throughputs)", head_line]
-    for case, row, line in zip(cases, rows, lines, strict=True):
-        first = case.outcomes[0] if case.outcomes else None
-        about = [row[1], first.target.name, first.rate_unit] if first else [row[1]]
-        found += [f"{row[0]} ({', '.join(filter(None, about))})", line]
+    for case, line in zip(cases, lines, strict=True):
+        finished, first = _row(case)[1], case.outcomes[0] if case.outcomes else None
+        about = [finished, first.target.name, first.rate_unit] if first else [finished]
+        found += [f"{case.case} ({', '.join(filter(None, about))})", line]
     return found
+
+
+def _narrow_row(case: CaseResult) -> tuple[str, ...]:
+    """Without what the line above it says."""
+    row = _row(case)
+    return (row[2], _metric(case, name=""), *row[4:6], _rate(case, "p_core"), *row[7:])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -88,6 +101,11 @@ def _rate(case: CaseResult, name: str, *, with_unit: bool = False) -> str:
     if value is None:
         return NOTHING
     return quantity(value, case.outcomes[0].rate_unit) if with_unit else plain(value)
+
+
+def _share(case: CaseResult, name: str) -> str:
+    value = case.median(name)
+    return NOTHING if value is None else quantity(value, "share")
 
 
 def _time(case: CaseResult) -> str:
