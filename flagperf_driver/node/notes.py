@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 AT_MOST = 200
-CLOCK_SET, FOREIGN, CHANGED = "clock", "foreign", "changed"
-"""Kinds of events that bend a round's figures: its clock was set, somebody else computed there, a device changed."""
+KINDS = CLOCK_SET, FOREIGN, CHANGED = "clock", "foreign", "changed"
+"""Of events that bend a round's figures: a clock was set, somebody else computed there, a device changed."""
 
 
 class Notes:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+
+from ..catalog import DataItem
 
 SCHEMA = 1
 # Where, how long and with what schedule one trains: different from shape to shape, no matter of speed.
@@ -46,6 +49,11 @@ def one_card_batch(batch: object, cards: int, scaling: str) -> object:
 def code_hash(*trees: Path) -> str:
     """Of every file below, by name and content; documents, compiled files, configs and reference curves are no code."""
     return _hash_files(tuple(_stamped(trees)))
+
+
+def digest_of(manifest: Sequence[DataItem]) -> str | None:
+    """Of what the data must hold, which was looked for before the start; None where none are read."""
+    return _digest(json.dumps([asdict(item) for item in manifest], sort_keys=True).encode()) if manifest else None
 
 
 def _stamped(trees: tuple[Path, ...]) -> Iterator[tuple[str, Path, int, int]]:

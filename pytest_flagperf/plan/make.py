@@ -16,10 +16,11 @@ from ..launch import DEFAULT as DEFAULT_LAUNCHER
 from ..launch import launchers
 from ..problems import Problems, near
 from ..settings import COMMAND_LINE
-from .fingerprint import code_hash, fingerprint, one_card_batch
+from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
 from .model import Plan, PlannedHost
 
 _DRIVER = Path(flagperf_driver.__file__).parent
+_PLACES = ("data_dir", "checkpoint_dir")
 
 
 class PlanError(Problems):
@@ -107,7 +108,8 @@ def _plan(
 ) -> Plan:
     config = resolved.config
     declared, own = suite.scales[scale], catalog.case_folder(suite, vendor)
-    facts = _facts(case, vendor, scale, synthetic, runtime) | _code(suite, own)
+    manifest = _manifest(declared.data, resolved)
+    facts = _facts(case, vendor, scale, synthetic, runtime) | _code(suite, own) | {"data": digest_of(manifest)}
     least = config["min_efficiency"]
     return Plan(
         case=case,
@@ -127,12 +129,18 @@ def _plan(
         extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
         values=resolved.values,
         deviations=resolved.deviations,
-        manifest=_manifest(declared.data, resolved),
+        manifest=manifest,
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
         min_efficiency=float(least) if isinstance(least, (int, float)) else vendor.min_efficiency,
         hosts=_hosts(hosts, case.shape),
-        fingerprint=fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
+        fingerprint={
+            **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
+            # What of the config is not the suite's own; its hash is in the key.
+            "deviations": {
+                one.key: [one.value, one.reference] for one in resolved.deviations if one.key not in _PLACES
+            },
+        },
         reference=suite.reference(scale),
     )
 
@@ -192,7 +200,7 @@ def _code(suite: Suite, own: Path) -> dict[str, object]:
 
 
 def _told_facts(told: Mapping[str, object]) -> dict[str, object]:
-    made = ("schema", "precision", "batch_per_card", "config", "key", "one_card_key")
+    made = ("schema", "precision", "batch_per_card", "config", "key", "one_card_key", "deviations")
     return {name: value for name, value in told.items() if name not in made}
 
 

@@ -2,11 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from . import monitors
+from .ranklog import whole
+from .units import quantity
 
-def facts(round_dir: Path, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Each fact a text or a number, by a name that people read; what no host said is not there."""
-    return {}
+TOLD = frozenset(["os", "memory", "hardware", "image_id", "environment", "commit"])
+"""Facts that bend no figure by themselves: where they differ it is told, and the figures are compared all the same."""
+_SYS_INFO = "sys_info.log"
+_UNKNOWN = "unknown"
+Facts = Mapping[str, Any]
+
+
+def facts(round_dir: Path, plan: Mapping[str, Any], init_end: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Each fact a text or a number, by a name that people read; what no host said is not there.
+
+    ``init_end`` is what a rank said of itself when it was ready.
+    """
+    reports = monitors.reports(round_dir)
+    several = whole(plan.get("nnodes")) > 1
+    hosts = {
+        monitors.host_of(folder): dict(_of_host(_host(round_dir / folder, report), report, several=several))
+        for folder, report in sorted(reports.items(), key=lambda item: _noderank(item[0]))
+    }
+    return {**_merged(hosts), **dict(_software(plan, init_end or {}))}
+
+
+def differences(old: Facts, new: Facts) -> list[str]:
+    """What makes figures unlike, fact by fact; what is not known of both is no difference."""
+    return list(_differing(old, new, (name for name in {**old, **new} if name not in TOLD)))
+
+
+def notes(old: Facts, new: Facts) -> list[str]:
+    """What else is to be known of two machines: facts that weigh little, and those that are not known of both."""
+    found = list(_differing(old, new, (name for name in {**old, **new} if name in TOLD)))
+    for mine, others, which in ((old, new, "old"), (new, old, "new")):
+        if others and not mine:
+            found.append(f"what the {which} one ran on is not known")
+        elif lacking := [name for name in others if name not in mine and name not in TOLD]:
+            found.append(f"not known of the {which} one: {', '.join(lacking)}")
+    return found
+
+
+def _differing(old: Facts, new: Facts, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        if name in old and name in new and old[name] != new[name]:
+            yield f"{name}: {old[name]} -> {new[name]}"
+
+
+# -- hosts ---------------------------------------------------------------------------------------------------
+
+
+def _noderank(folder: str) -> int:
+    number = folder.rpartition("_noderank")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def _host(folder: Path, report: Mapping[str, Any]) -> Mapping[str, str]:
+    """What it is; of older rounds from the log that has the same lines."""
+    found = report.get("host")
+    if isinstance(found, dict) and found:
+        return found
+    path = folder / _SYS_INFO
+    lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
+    return {name: text for line in lines for name, colon, text in [line.partition(": ")] if colon}
+
+
+def _of_host(host: Mapping[str, str], report: Mapping[str, Any], *, several: bool) -> Iterator[tuple[str, Any]]:
+    yield from _of_devices(report)
+    for name in ("cpu", "sockets", "cores", "usable_cores"):
+        if host.get(name):
+            yield name, host[name]
+    if host.get("memory_bytes", "").isdecimal():
+        yield "memory", quantity(int(host["memory_bytes"]), "bytes")
+    for name in ("kernel", "os", "hardware"):
+        if host.get(name) not in (None, "", _UNKNOWN):
+            yield name, host[name]
+    # A round on one host has no use for the network.
+    for name in ("rdma", "network") if several else ():
+        if host.get(name):
+            yield name, host[name]
+
+
+def _of_devices(report: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    devices = [one for one in report.get("devices") or () if isinstance(one, dict)]
+    told: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+        "chip": lambda one: one.get("name"),
+        "chip_memory": lambda one: one.get("memory_total") and f"{one['memory_total']} MiB",
+        "firmware": lambda one: one.get("firmware"),
+        "power_limit": lambda one: one.get("power_limit") and f"{one['power_limit']:g} W",
+        "interconnect": _interconnect,
+        "partitioned": lambda one: "yes" if one.get("mig") else None,
+    }
+    if report.get("driver"):
+        yield "driver", report["driver"]
+    for name, of in told.items():
+        if values := list(dict.fromkeys(value for one in devices if (value := of(one)))):
+            yield name, ", ".join(values)
+
+
+def _interconnect(device: Mapping[str, Any]) -> str | None:
+    """Its links to its like, and the bus; a device at rest has slowed its bus down, so what it can do counts."""
+    links, bus = device.get("links"), device.get("pcie") or {}
+    found = [f"{links} links"] if links else []
+    if bus.get("best_generation") and bus.get("width"):
+        found.append(f"PCIe {bus['best_generation']} x{bus['width']}")
+    return ", ".join(found) or None
+
+
+def _merged(hosts: Mapping[str, Facts]) -> dict[str, Any]:
+    """What all hosts agree on once; else what each one says."""
+    found = {}
+    for name in dict.fromkeys(name for host in hosts.values() for name in host):
+        values = {host: its.get(name, _UNKNOWN) for host, its in hosts.items()}
+        same = len(set(values.values())) == 1
+        found[name] = next(iter(values.values())) if same else ", ".join(f"{h}: {v}" for h, v in values.items())
+    return found
+
+
+# -- what ran on them ----------------------------------------------------------------------------------------
+
+
+def _software(plan: Mapping[str, Any], init_end: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    used = _mapping(plan.get("interpreter"))
+    if used.get("image"):
+        yield "image", used.get("digest") or used["image"]
+        yield "image_id", used.get("image_id") or _UNKNOWN
+    elif used.get("label"):
+        yield "environment", used["label"]
+    if used.get("python"):
+        yield "python", used["python"]
+    yield from ((str(name), str(version)) for name, version in sorted(_mapping(init_end.get("libraries")).items()))
+    checkout = _mapping(plan.get("checkout"))
+    if checkout.get("commit"):
+        yield "commit", f"{checkout['commit']}{' with changes' if checkout.get('changed') else ''}"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -164,13 +164,16 @@ def measure(round_dir: Path) -> Outcome:
     warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *monitors.warnings(round_dir))
     phases = phases_of.of_round(logs.values(), _clock_offset(plan))
     own = metrics.of_round(plan, logs.values(), target)
-    found = (*own, *stragglers.spread(logs), *_sampled(round_dir, phases, own))
-    return _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases)
-
-
-def _sampled(round_dir: Path, phases: tuple[Phase, ...], own: Iterable[Metric]) -> tuple[Metric, ...]:
+    samples, training = monitors.read(round_dir), phases_of.training(phases)
     p_whole = next((metric.value for metric in own if metric.name == "p_whole"), None)
-    return sampled.figures(monitors.read(round_dir), phases_of.training(phases), p_whole)
+    found = (*own, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole))
+    marks = validity.marks(round_dir, plan, samples, training)
+    ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
+    return replace(
+        _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases),
+        marks=marks,
+        machine=ran_on,
+    )
 
 
 def _outcome(
@@ -219,8 +222,6 @@ def _outcome(
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
         warnings=warnings,
-        marks=validity.marks(round_dir, plan),
-        machine=machine.facts(round_dir, plan),
         limits=_limits(plan),
         parity_samples=_count(_mapping(plan.get("config")).get("parity_samples")),
         reference=_mapping(plan.get("reference")) or None,
