@@ -8,15 +8,14 @@ median of the last ones, by the noise that they show from run to run and from ro
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from pytest_flagperf.commands import stored
+from pytest_flagperf.commands.stored import is_rate, short, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.table import NOTHING, aligned
 from pytest_flagperf.results import history, noise, store
@@ -29,7 +28,7 @@ from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.settings import read_settings
 
 METRICS = ("p_core", "p_train", "p_whole")
-_ROWS, _POINTS, _NAME = 20, 40, 17
+_ROWS, _POINTS = 20, 40
 _BARS, _PLAIN_BARS, _GAP = "▁▂▃▄▅▆▇█", "_.-=+*%#", "x"
 
 
@@ -94,7 +93,7 @@ def _newest(group: Group, metrics: Sequence[str]) -> tuple[bool, str]:
     judged = {metric: history.trend(group, metric).judged[-1] for metric in metrics}
     bad = [f"{name} ({_how(one)})" for name, one in judged.items() if one.word in (noise.WORSE, noise.MISSING)]
     if bad:
-        return True, "\n".join(_wrapped(f"worse: {newest.run}: {', '.join(bad)}"))
+        return True, "\n".join(wrapped(f"worse: {newest.run}: {', '.join(bad)}"))
     few = any(one.word == noise.TOO_FEW for one in judged.values())
     return False, "too few runs to say whether the newest is worse" if few else "the newest run is not worse"
 
@@ -115,7 +114,7 @@ def _group(group: Group, metrics: Sequence[str], *, every: bool) -> Iterator[str
     yield ""
     yield from _table(group, trends[0], every=every)
     for entry, texts in group.changed():
-        yield from _wrapped(f"  from {entry.run} on: {', '.join(texts)}")
+        yield from wrapped(f"  from {entry.run} on: {', '.join(texts)}")
     for trend in trends:
         yield ""
         yield from _trend(group, trend)
@@ -134,7 +133,7 @@ def _row(entry: Entry, trend: Trend, number: int) -> tuple[str, ...]:
     values, judged = trend.runs[number], trend.judged[number]
     spread = statistics.stdev(values) / abs(statistics.mean(values)) if len(values) > 1 and any(values) else None
     return (
-        f"  {_short(entry.run)}",
+        f"  {short(entry.run)}",
         _date(entry),
         str(len(values)),
         _value(statistics.median(values), trend.unit) if values else NOTHING,
@@ -146,14 +145,14 @@ def _row(entry: Entry, trend: Trend, number: int) -> tuple[str, ...]:
 
 def _trend(group: Group, trend: Trend) -> Iterator[str]:
     measured, last = trend.noise, trend.judged[-1]
-    unit = f" in {trend.unit}" if _is_rate(trend.unit) else ""
+    unit = f" in {trend.unit}" if is_rate(trend.unit) else ""
     yield f"  {trend.metric}{unit}  {sparkline(trend.medians[-_POINTS:], _bars())}"
     shares = (("of a round", measured.within), ("from run to run", measured.between))
     known = [f"{quantity(value, 'share')} {what}" for what, value in shares if value is not None]
     yield f"    noise: {', '.join(known) or 'not known yet'}"
     for shift in trend.shifts:
-        yield from _wrapped(f"    {_shift(group, trend, shift)}", "      ")
-    yield from _wrapped(f"    newest: {last.word}: {last.sentence}", "      ")
+        yield from wrapped(f"    {_shift(group, trend, shift)}", "      ")
+    yield from wrapped(f"    newest: {last.word}: {last.sentence}", "      ")
 
 
 def _shift(group: Group, trend: Trend, shift: Shift) -> str:
@@ -186,15 +185,6 @@ def _bars() -> str:
     return _BARS
 
 
-def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    width = max(shutil.get_terminal_size().columns, 40)
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[: _NAME - 12]}...{name[-9:]}"
-
-
 def _date(entry: Entry) -> str:
     if entry.started_ms is None:
         return "date not known"
@@ -203,11 +193,7 @@ def _date(entry: Entry) -> str:
 
 def _value(value: float, unit: str) -> str:
     """Rates without their unit, which is said below the table."""
-    return plain(value) if _is_rate(unit) else quantity(value, unit)
-
-
-def _is_rate(unit: str) -> bool:
-    return unit.endswith("/s") and unit != "B/s"
+    return plain(value) if is_rate(unit) else quantity(value, unit)
 
 
 def _signed(share: float) -> str:

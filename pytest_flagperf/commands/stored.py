@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
@@ -15,6 +17,7 @@ from pytest_flagperf.results.runs import find_runs
 from pytest_flagperf.results.store import Run
 
 RUN = "a run directory"
+_NAME, _END = 17, 6
 RUNS = "run directories, or folders of them"
 
 
@@ -52,6 +55,30 @@ def names_of(runs: Sequence[Run]) -> list[str]:
             name, number = f"{name_of(run)}-{number}", number + 1
         names.append(name)
     return names
+
+
+def short(name: str) -> str:
+    """A run's name for the head of a column: its end tells runs apart."""
+    return name if len(name) <= _NAME else f"{name[: _NAME - 12]}...{name[-9:]}"
+
+
+def heads(names: Sequence[str]) -> list[str]:
+    """Names for columns side by side: without what long ones begin with alike."""
+    columns = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    alike = min(sum(1 for _ in columns), min(map(len, names)) - _END)
+    return [f"..{name[alike:]}" for name in names] if alike > _END else [short(name) for name in names]
+
+
+def is_rate(unit: str) -> bool:
+    return unit.endswith("/s") and unit != "B/s"
+
+
+def width() -> int:
+    return max(shutil.get_terminal_size().columns, 40)
+
+
+def wrapped(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(text, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager

@@ -1,13 +1,16 @@
-"""Two runs side by side: which cases are the same, what makes them unlike, and which figures are worse than noise."""
+"""Runs side by side: which cases are the same, what makes them unlike, and which figures are worse than noise."""
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_flagperf.results import noise
+from pytest_flagperf.results.likeness import notes, unlike
+from pytest_flagperf.results.noise import Judgement
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.statistics import Summary, summarize
+from pytest_flagperf.results.statistics import finite
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 
@@ -15,63 +18,49 @@ JUDGED = ("p_whole", "p_train", "p_core")
 """What a regression is looked for in, where nobody says otherwise: of these the noise is small."""
 SHOWN = (*JUDGED, "mfu", "step_time_p50", "time_to_target", "e2e_time", "peak_memory")
 THRESHOLD = 0.05
-_KEYS = ("key", "one_card_key")
-_TOLD = ("device", "framework")
 
 
 @dataclass(frozen=True)
 class Change:
-    """One metric over the rounds that ended well, then and now."""
+    """One metric over the rounds that ended well, then and now; ``judged``: whether being worse is a regression."""
 
     name: str
     unit: str
     direction: str | None
-    old: Summary
-    new: Summary
+    old: tuple[float, ...]
+    new: tuple[float, ...]
     judged: bool
+    judgement: Judgement
 
     @property
-    def relative(self) -> float | None:
-        """By how much of the old median the new one is above it."""
-        if self.old.median is None or self.new.median is None or not self.old.median:
-            return None
-        return (self.new.median - self.old.median) / abs(self.old.median)
+    def medians(self) -> tuple[float | None, float | None]:
+        old, new = (statistics.median(side) if side else None for side in (self.old, self.new))
+        return old, new
 
     @property
-    def spread(self) -> float | None:
-        """The larger standard deviation of one round, over its mean; None where no side has two rounds."""
-        known = [side.stdev / abs(side.mean) for side in (self.old, self.new) if side.stdev is not None and side.mean]
-        return max(known, default=None)
-
-    @property
-    def noise(self) -> float | None:
-        """Twice the standard error of the difference: what chance alone may do."""
-        if self.spread is None:
-            return None
-        return 2 * self.spread * math.sqrt(1 / self.old.count + 1 / self.new.count)
-
-    def allowed(self, threshold: float) -> float:
-        return max(threshold, self.noise or 0.0)
-
-    def worse_by(self) -> float | None:
-        if self.relative is None or self.direction not in ("higher", "lower"):
-            return None
-        return -self.relative if self.direction == "higher" else self.relative
+    def word(self) -> str:
+        """How it changed, where it is judged and did."""
+        told = self.judged and self.judgement.word in (noise.WORSE, noise.BETTER, noise.CHANGED)
+        return self.judgement.word if told else ""
 
     def regression(self, threshold: float) -> str | None:
         """What is wrong, as a sentence; None where the figure is as it was, or better, or not judged."""
-        if not self.judged or self.old.median is None:
+        old, new = self.medians
+        if not self.judged or old is None:
             return None
-        worse = self.worse_by()
-        if worse is None:
-            return f"{self.name} was {quantity(self.old.median, self.unit)} and is missing now"
-        allowed = self.allowed(threshold)
-        if worse <= allowed:
+        if new is None:
+            return f"{self.name} was {quantity(old, self.unit)} and is missing now"
+        found = self.judgement
+        if found.word != noise.WORSE or found.change is None or found.needed is None:
             return None
-        old, new = compared(self.old.median, self.new.median, self.unit)
-        why = "the threshold" if allowed == threshold else "its noise over the rounds"
+        then, now = compared(old, new, self.unit)
         how = "worse" if self.direction == "lower" else "lower"
-        return f"{self.name} went from {old} to {new}: {_percent(worse)} {how}, allowed are {_percent(allowed)} ({why})"
+        why = "the threshold" if found.needed <= threshold else f"its noise {found.error.source}" if found.error else ""
+        sure = f"; noise goes this far {noise.odds(found.chance)}" if found.chance is not None else ""
+        return (
+            f"{self.name} went from {then} to {now}: {_percent(abs(found.change))} {how}, "
+            f"a change counts from {_percent(found.needed)} on ({why}){sure}"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,11 +76,18 @@ class Pair:
     def name(self) -> str:
         return self.old.case if plain_name(self.old) == plain_name(self.new) else f"{self.old.case} -> {self.new.case}"
 
-    def changes(self, judged: Sequence[str] = JUDGED, *, every: bool = False) -> list[Change]:
-        """The suite's own metric first, then those that are shown, or every one."""
+    def changes(
+        self,
+        judged: Sequence[str] = JUDGED,
+        threshold: float = THRESHOLD,
+        like: Sequence[Sequence[Outcome]] = (),
+        *,
+        every: bool = False,
+    ) -> tuple[Change, ...]:
+        """The suite's own metric first, then those that are shown, or every one; ``like``: runs like the old one."""
         names = self._names(every)
         names += [name for name in judged if name not in names]
-        return [self._change(name, name in judged) for name in names]
+        return tuple(self._change(name, name in judged, threshold, like) for name in names)
 
     def regressions(self, changes: Iterable[Change], threshold: float) -> Iterator[str]:
         ended = sum(outcome.ok for outcome in self.new.outcomes)
@@ -109,11 +105,57 @@ class Pair:
         wanted = [*targets, *SHOWN, *(there if every else ())]
         return [name for name in dict.fromkeys(wanted) if name in there]
 
-    def _change(self, name: str, judged: bool) -> Change:
+    def _change(self, name: str, judged: bool, threshold: float, like: Sequence[Sequence[Outcome]]) -> Change:
         known = (one.metric(name) for case in (self.old, self.new) for one in case.outcomes)
         record = next((metric for metric in known if metric is not None), None)
-        old, new = (summarize(one.value(name) for one in case.outcomes if one.ok) for case in (self.old, self.new))
-        return Change(name, record.unit if record else "", record.direction if record else None, old, new, judged)
+        unit, direction = (record.unit, record.direction) if record else ("", None)
+        old, new = (_values(name, case.outcomes) for case in (self.old, self.new))
+        runs = [_values(name, rounds) for rounds in like]
+        found = noise.compare(old, new, runs, direction=direction, unit=unit, least=threshold)
+        return Change(name, unit, direction, old, new, judged, found)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A new run's part in a comparison, by the run's name."""
+
+    run: str
+    pair: Pair
+    changes: tuple[Change, ...]
+
+    def change(self, name: str) -> Change | None:
+        return next((change for change in self.changes if change.name == name), None)
+
+
+@dataclass(frozen=True)
+class Together:
+    """A case of the old run beside the same case of each new run that has it."""
+
+    old: CaseResult
+    sides: tuple[Side, ...]
+
+    @property
+    def metrics(self) -> list[str]:
+        return list(dict.fromkeys(change.name for side in self.sides for change in side.changes))
+
+
+def certainty(side: Side, threshold: float) -> str:
+    """By which noise the judged figures were judged and how sure that makes it, as a sentence."""
+    judged = [change for change in side.changes if change.judged and change.judgement.change is not None]
+    if not judged:
+        return ""
+    errors = [change.judgement.error for change in judged]
+    known = [error for error in errors if error is not None]
+    if len(known) < len(errors):
+        return f"noise: not known of one round on each side, judged by the threshold of {_percent(threshold)} alone"
+    often = f"noise: chance exceeds it once in {1 / noise.CHANCE:.0f} runs"
+    if all(error.source == noise.FROM_RUNS for error in known):
+        return f"{often}; measured on {count(min(error.runs for error in known), 'run')} like the old one"
+    sides = " and ".join(str(len(side)) for side in (judged[0].old, judged[0].new))
+    return (
+        f"{often}; measured on the {sides} rounds alone, without what rounds of one run share: "
+        f"{noise.FEWEST} stored runs like the old one would tell"
+    )
 
 
 @dataclass(frozen=True)
@@ -142,39 +184,26 @@ def match(old: Sequence[CaseResult], new: Sequence[CaseResult], *, across_hardwa
     return Matched(tuple(pairs), tuple(case.case for case in lost), tuple(case.case for case in rest.values()))
 
 
-def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """Field by field; the keys are told only where nothing else is known to differ."""
-    if not old or not new:
-        return [] if old == new else [f"fingerprint: {'known' if old else 'none'} -> {'known' if new else 'none'}"]
-    if old.get("key") == new.get("key"):
-        return []
-    names = [name for name in dict.fromkeys([*old, *new]) if name not in _KEYS and old.get(name) != new.get(name)]
-    return [f"{name}: {_said(old.get(name))} -> {_said(new.get(name))}" for name in names or ["key"]]
-
-
-def unlike(first: Outcome, second: Outcome) -> list[str]:
-    """What makes two rounds' figures unlike: of their fingerprints, and what older ones do not hold."""
-    found = differences(first.fingerprint, second.fingerprint)
-    for name in ("vendor", "hardware", "scale", "synthetic", "throughput_only"):
-        then, now = getattr(first, name), getattr(second, name)
-        if then != now and not any(text.startswith(f"{name}:") for text in found):
-            found.append(f"{name}: {_said(then)} -> {_said(now)}")
-    return found
+def together(sides: Iterable[Side]) -> list[Together]:
+    """By the old run's cases, in their order."""
+    found: dict[str, list[Side]] = {}
+    for side in sides:
+        found.setdefault(side.pair.old.case, []).append(side)
+    return [Together(each[0].pair.old, tuple(each)) for each in found.values()]
 
 
 def _pair(old: CaseResult, new: CaseResult) -> Pair:
     first, second = old.outcomes[0], new.outcomes[0]
-    notes = []
-    for name in _TOLD:
-        told = first.environment.get(name), second.environment.get(name)
-        if told[0] != told[1] and None not in told:
-            notes.append(f"{name}: {told[0]} -> {told[1]}")
-    return Pair(old, new, tuple(unlike(first, second)), tuple(notes))
+    return Pair(old, new, tuple(unlike(first, second)), tuple(notes(first, second)))
 
 
 def plain_name(case: CaseResult) -> str:
     """The case without its number of rounds."""
     return case.case.rpartition(":")[0]
+
+
+def _values(name: str, outcomes: Iterable[Outcome]) -> tuple[float, ...]:
+    return tuple(finite(one.value(name) for one in outcomes if one.ok))
 
 
 def _shape(case: CaseResult) -> tuple[object, ...]:
@@ -185,10 +214,6 @@ def _shape(case: CaseResult) -> tuple[object, ...]:
 def _converged(case: CaseResult) -> tuple[int, int] | None:
     meant = sum(not outcome.throughput_only for outcome in case.outcomes)
     return None if case.converged is None else (case.converged, meant)
-
-
-def _said(value: object) -> str:
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _percent(share: float) -> str:

@@ -82,6 +82,8 @@ class Error:
     share: float
     freedom: float
     source: str
+    runs: int = 0
+    """On how many runs it was measured."""
 
     @property
     def limit(self) -> float:
@@ -232,7 +234,7 @@ def judge(
         return Judgement(TOO_FEW, few, level, (value - level) / abs(level) if level else None)
     measured = _measure(earlier, medians, found)
     of_level = (_MEDIAN * (measured.between or 0.0)) ** 2 / len(window)
-    error = Error(math.sqrt(measured.of(len(new)) ** 2 + of_level), measured.freedom, FROM_RUNS)
+    error = Error(math.sqrt(measured.of(len(new)) ** 2 + of_level), measured.freedom, FROM_RUNS, measured.runs)
     return _judgement(value, level, f"the median of the {len(window)} runs before", error, direction, unit, least)
 
 
@@ -259,7 +261,7 @@ def _of_two(old: Run, new: Run, like: Sequence[Run]) -> Error | None:
     if len(like) >= FEWEST:
         measured = measure(like)
         share = math.sqrt(measured.of(len(old)) ** 2 + measured.of(len(new)) ** 2)
-        return Error(share, measured.freedom, FROM_RUNS)
+        return Error(share, measured.freedom, FROM_RUNS, measured.runs)
     free = len(old) + len(new) - 2
     middles = [statistics.fmean(run) for run in (old, new)]
     if free < 1 or not all(middles):

@@ -1,0 +1,178 @@
+"""flagperf compare over stored runs: tables, the noise that changes are judged by, the page, and the exit code."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.results.comparison import differences
+from tests.results_help import with_metric
+from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of
+from tests.test_commands import SAME, Capture, flagperf, refused, said
+
+
+def dated(day: int, *factors: float) -> list[Change]:
+    """Rounds of a day: what the same rounds did at another time is a copy."""
+    return [
+        lambda one, change=change, number=number: replace(change(one), started_ms=1000 * day + number)  # type: ignore[misc]
+        for number, change in enumerate(faster(*factors))
+    ]
+
+
+def test_like_runs_are_compared_and_nothing_regressed(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
+    new = run_of(tmp_path / "new", rounds=faster(0.98, 0.97, 0.99))
+    out = said(capsys, "compare", old, new)
+    assert out.splitlines()[-1] == "no regression"
+    assert "-2.0 %" in out
+    assert max(map(len, out.splitlines()[1:])) <= 80
+
+
+def test_a_regression_beyond_the_threshold_is_exit_code_1(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
+    new = run_of(tmp_path / "new", rounds=faster(0.92, 0.91, 0.93))
+    out = said(capsys, "compare", old, new, code=1)
+    regressions = [line for line in out.splitlines() if line.startswith("regression: ")]
+    assert [line.split(": ")[3].split()[0] for line in regressions] == ["p_whole", "p_train", "p_core"]
+    assert "8.0 % lower, a change counts from 5.0 % on (the threshold); noise goes this far once in" in regressions[2]
+    assert "no regression" in said(capsys, "compare", old, new, "--threshold", "10%")
+    assert "better" in said(capsys, "compare", new, old)
+    assert "no regression" in said(capsys, "compare", old, new, "--metric", "e2e_time")
+
+
+def test_a_regression_within_the_noise_is_none(tmp_path: Path, capsys: Capture) -> None:
+    """8 % slower, of rounds that differ by 10 % themselves."""
+    old = run_of(tmp_path / "old", rounds=faster(0.9, 1.0, 1.1))
+    new = run_of(tmp_path / "new", rounds=faster(0.82, 0.92, 1.02))
+    assert "no regression" in said(capsys, "compare", old, new)
+    worse = run_of(tmp_path / "worse", rounds=faster(0.44, 0.5, 0.56))
+    assert "(its noise of the rounds alone)" in said(capsys, "compare", old, worse, code=1)
+
+
+def test_of_one_round_each_it_is_said_that_the_noise_is_not_known(tmp_path: Path, capsys: Capture) -> None:
+    old, new = run_of(tmp_path / "old"), run_of(tmp_path / "new")
+    out = said(capsys, "compare", old, new)
+    assert "noise: not known of one round on each side, judged by the threshold of 5.0 %" in out
+    assert {line.split()[-1] for line in out.splitlines() if line.startswith("  p_")} == {"?"}
+
+
+def test_runs_like_the_old_one_tell_the_noise_from_run_to_run(tmp_path: Path, capsys: Capture) -> None:
+    """Rounds that agree in runs that do not: 8 % lower is nothing, 30 % is. Runs that are unlike do not count."""
+    reports = tmp_path / "reports"
+    for number, factor in enumerate((1.0, 1.06, 0.95, 1.04, 0.97, 1.05, 0.94)):
+        run_of(reports / f"run{number}", rounds=dated(number, factor, factor * 1.001), fingerprint={"key": "k"})
+    other = run_of(reports / "run7", rounds=dated(7, 5.0, 0.1), fingerprint={"key": "other"})
+    new = run_of(reports / "run8", rounds=dated(8, 0.92, 0.921), fingerprint={"key": "k"})
+    out = said(capsys, "compare", reports / "run0", new)
+    assert "noise: chance exceeds it once in 100 runs; measured on 7 runs like the old one" in out
+    assert said(capsys, "compare", reports / "run0", new, "--noise", other, code=1).count("regression: ") == 3
+    slow = run_of(tmp_path / "slow", rounds=dated(9, 0.7, 0.7), fingerprint={"key": "k"})
+    assert "(its noise from run to run); noise goes" in said(capsys, "compare", reports / "run0", slow, code=1)
+    moved = shutil.copytree(reports / "run0", tmp_path / "moved")
+    lone = shutil.copytree(new, tmp_path / "lone" / "new")
+    out = said(capsys, "compare", moved, lone, "--noise", lone.parent, code=1)
+    assert "on the 2 and 2 rounds alone" in " ".join(out.split())
+    assert "on 7 runs like the old one" in said(capsys, "compare", moved, new, "--noise", reports)
+    assert "is no folder of runs" in refused(capsys, "compare", moved, new, "--noise", tmp_path / "none")[0]
+
+
+def test_lower_is_better_where_it_is(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    slow = with_metric(cases_of(old)[0].outcomes[0], "e2e_time", 100.0)
+    new = run_of(tmp_path / "new", rounds=[lambda _: slow])
+    assert "no regression" in said(capsys, "compare", old, new)
+    assert "e2e_time went from" in said(capsys, "compare", old, new, "--metric=e2e_time", code=1)
+    assert "no regression" in said(capsys, "compare", new, old, "--metric=e2e_time")
+
+
+def test_unlike_fingerprints_are_named_field_by_field_and_refused(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", fingerprint={**SAME, "precision": "fp32", "key": "a"})
+    new = run_of(tmp_path / "new", fingerprint={**SAME, "precision": "bf16", "key": "b"})
+    lines = refused(capsys, "compare", old, new)
+    assert lines[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16"
+    assert "--unlike" in lines[1]
+    assert len(lines) == 2
+    assert "unlike: precision: fp32 -> bf16" in said(capsys, "compare", old, new, "--unlike")
+
+
+def test_other_hardware_is_compared_only_when_asked(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    new = run_of(tmp_path / "new", hardware="X9", vendor="acme", fingerprint={"key": "x", "hardware": "X9"})
+    assert "no case in common" in refused(capsys, "compare", old, new)[0]
+    out = said(capsys, "compare", old, new, "--unlike")
+    assert "toy:pytorch:CPU:1:1:1 -> toy:pytorch:X9:1:1:1" in out
+    assert "vendor: cpu -> acme" in out
+
+
+def test_a_case_that_is_gone_or_failed_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for name in ("converged_1x1", "converged_1x2"):
+        add_case(old, name)
+    add_case(new, "converged_1x1")
+    finish(old)
+    finish(new)
+    assert "toy:pytorch:CPU:1:2:1 is not in" in said(capsys, "compare", old, new, code=1)
+    assert "note: toy:pytorch:CPU:1:2:1 is not in" in said(capsys, "compare", old, new, "--common")
+    assert "is only in" in said(capsys, "compare", new, old)
+    add_case(new, "crashed_rank", fingerprint={"key": "key-2", "one_card_key": "key-1"})
+    assert "none of 1 round ended well" in said(capsys, "compare", old, finish(new), code=1)
+
+
+def test_a_target_that_is_no_longer_reached_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    new = run_of(tmp_path / "new", "missed_target", fingerprint={"key": "key-1", "one_card_key": "key-1"})
+    assert "0 of 1 round reached the target, 1 of 1 did before" in said(capsys, "compare", old, new, code=1)
+
+
+def test_a_figure_that_is_missing_now_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    new = run_of(tmp_path / "new", rounds=[lambda one: with_metric(one, "p_core", None)])
+    assert "p_core was" in said(capsys, "compare", old, new, code=1)
+
+
+def test_each_new_run_is_compared_with_the_old_one_in_one_table(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    runs = [run_of(tmp_path / name, rounds=faster(factor)) for name, factor in (("a", 1.0), ("b", 1.2), ("c", 0.5))]
+    out = said(capsys, "compare", *runs, code=1)
+    lines = out.splitlines()
+    assert lines[2] == "toy:pytorch:CPU:1:1:1 (rounds: 1 -> 1, 1)"
+    heads = [line.split() for line in lines if line.startswith("  metric")]
+    assert heads == [["metric", "a", "b", "change", "c", "change", "noise"]]
+    row = next(line for line in lines if line.startswith("  p_core"))
+    assert "  throughputs in images/s" in lines
+    assert row.index("+20.0 %  better") < row.index("-50.0 %  worse")
+    assert all(line.startswith("regression: c: toy:") for line in lines if "regression: " in line)
+
+
+def test_more_runs_than_fit_side_by_side_stand_below_each_other(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    runs = [run_of(tmp_path / f"run2026112106112{name}", rounds=faster(1.0)) for name in range(5)]
+    out = said(capsys, "compare", *runs)
+    heads = [line for line in out.splitlines() if line.startswith("  metric")]
+    assert [head.split()[1:3] for head in heads] == [["..061120", "..061121"], ["..061120", "..061123"]]
+    assert sum(head.count("change") for head in heads) == 4
+    assert max(map(len, out.splitlines()[1:])) <= 80
+
+
+def test_options_that_make_no_sense_are_told(tmp_path: Path, capsys: Capture) -> None:
+    run = run_of(tmp_path / "run")
+    assert "did you mean p_core" in refused(capsys, "compare", run, run, "--metric=p_cor")[0]
+    with pytest.raises(SystemExit) as ended:
+        flagperf("compare", run, run, "--threshold=much")
+    assert ended.value.code == 2
+    assert "per cent is wanted" in capsys.readouterr().err
+
+
+def test_differences_of_fingerprints() -> None:
+    assert differences({}, {}) == []
+    assert differences({"key": "a"}, {}) == ["fingerprint: known -> none"]
+    assert differences({"key": "a", "x": 1}, {"key": "a", "x": 1}) == []
+    assert differences({"key": "a", "x": None}, {"key": "b", "x": True}) == ["x: none -> true"]
+    assert differences({"key": "a"}, {"key": "b"}) == ["key: a -> b"]
