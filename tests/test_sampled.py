@@ -120,7 +120,8 @@ def test_the_hosts_cpu_memory_power_and_energy(round_dir: Path) -> None:
     host_sampled(round_dir, ((when, at_work(when) / 400, 2 * at_work(when)) for when in ticks()))
     outcome = measure(round_dir)
     assert (outcome.value("host_cpu"), outcome.value("host_memory")) == (0.75, 0.5)
-    assert (outcome.value("host_power"), outcome.value("host_energy")) == (600.0, pytest.approx(3600.0))
+    assert outcome.value("host_power") == 600.0
+    assert outcome.value("host_energy") == pytest.approx(3600.0)
     assert outcome.value("host_energy_per_sample") == pytest.approx(3600 / SAMPLES)
     assert outcome.metric("device_power") is None
 
