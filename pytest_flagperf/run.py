@@ -9,7 +9,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -73,7 +73,6 @@ class Run:
         self.selection = selection
         self.directory = directory
         self.watch = silent()
-        self.meanwhile: Callable[[], None] = lambda: None  # what this machine may do while others train
         self.results: store.Run | None = None
         self.notes: list[str] = []
         self._reserved = directory_is_made
@@ -300,7 +299,7 @@ class Run:
             if not self._gone_on(directory):
                 if (self.directory / _LEFT_OUT).is_file():
                     self.venue.leave_out(jsons.read(self.directory / _LEFT_OUT))
-                self.venue.run(plan, vendor, number, directory, self.watch, self.meanwhile)
+                self.venue.run(plan, vendor, number, directory, self.watch)
         finally:
             outcome = measure(directory) if (directory / "plan.json").is_file() else None
             if outcome is not None:

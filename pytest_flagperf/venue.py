@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from .plan import Plan
 from .preflight import Data, Finding, Wants
 from .problems import Problems
 from .report.live import Live
-from .round import Crew, Gone, Needs, Progress, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
+from .round import Crew, Gone, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
 from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_options, runtimes
 from .settings import Settings
 
@@ -241,20 +241,10 @@ class Venue:
         number: int,
         directory: Path,
         watch: Live,
-        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """A round on hosts and devices that are free; its directory says how it ended.
-
-        ``meanwhile`` is done when the ranks were told to start, unless this machine's cores are theirs.
-        """
+        """A round on hosts and devices that are free; its directory says how it ended."""
         needs = self._needs(plan, vendor, directory)
         self._settle_with_the_lost(watch)
-        waits = iter([] if any(host.here for host in self.hosts) else [meanwhile])
-
-        def listen(progress: Progress) -> None:
-            watch.progress(progress)
-            next(waits, lambda: None)()
-
         end = None
         try:
             with Crew(watch.note) as crew:
@@ -266,7 +256,7 @@ class Venue:
                     directory,
                     crew=crew,
                     interpreters=self.interpreters(plan, vendor, hosts, watch),
-                    listener=listen,
+                    listener=watch.progress,
                     wishes=self._wishes(plan, vendor, directory, watch),
                 )
             self._owed += [directory] if end.missing else []

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 
 from flagperf_driver.node import devices, host
-from pytest_flagperf.report import html, plots
 from pytest_flagperf.results import monitors
 from pytest_flagperf.results.monitors import Samples
-from tests.results_help import recorded
 
 START = 1_700_000_000.0
 
@@ -202,45 +199,3 @@ def test_a_line_cut_short_is_passed_over(tmp_path: Path) -> None:
 
 def test_no_hosts_no_samples(tmp_path: Path) -> None:
     assert monitors.read(tmp_path) == {}
-
-
-# -- in the report -------------------------------------------------------------------------------------------
-
-
-def busy(round_dir: Path, hosts: int, cards: int, seconds: int) -> dict[str, Samples]:
-    for rank in range(hosts):
-        place = folder(round_dir, f"h{rank}_noderank{rank}")
-        host_rows(place, *((when, 0.5, 0.25 + 0.001 * rank, 1e6, 1e6) for when in range(seconds)))
-        waves = [(when, card, 300 + 50 * math.sin(when / 9 + card)) for when in range(seconds) for card in range(cards)]
-        device_rows(place, *((when, card, f"{watts:.1f}", "idle", when * 300) for when, card, watts in waves))
-    return monitors.read(round_dir)
-
-
-def test_hosts_and_devices_are_drawn_small_however_many_there_are(tmp_path: Path) -> None:
-    found = busy(tmp_path, 4, 8, 600)
-    hosts, cards = plots.hosts(found), plots.devices(found)
-    assert hosts is not None
-    assert cards is not None
-    assert len(hosts) < 80_000
-    assert len(cards) < 40_000
-    for text in ("CPU (%)", "Network, in and out (MB/s)", "seconds", "h3"):
-        assert text in hosts
-    assert "lowest of 32" in cards
-    assert plots.devices({}) is None
-    assert plots.hosts({"h_noderank0": Samples({})}) is None
-
-
-def test_a_few_devices_have_a_line_each(tmp_path: Path) -> None:
-    cards = plots.devices(busy(tmp_path, 2, 2, 20))
-    assert cards is not None
-    assert all(f"h{rank} device {card}" in cards for rank in (0, 1) for card in (0, 1))
-
-
-def test_a_rounds_details_have_its_hosts_figures_and_what_is_to_be_known_of_them(tmp_path: Path) -> None:
-    busy(tmp_path, 1, 2, 30)
-    said = {"missing": ["power: <none>"], "means": {"devices": "NVML, driver 1"}}
-    (tmp_path / "h0_noderank0/monitors.json").write_text(json.dumps(said))
-    page = html.details(tmp_path, recorded("converged_1x1"), tmp_path)
-    for text in ("Hosts and devices meanwhile", "50.0 %", "8,700 J", "NVML, driver 1", "power: &lt;none&gt;", "<svg"):
-        assert text in page
-    assert "Hosts and devices" not in html.details(tmp_path / "none", recorded("converged_1x1"), tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,11 +24,12 @@ class Page:
         report.title = f"flagperf {self._run.directory.name}"
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_html_results_summary(self, prefix: list[str]) -> None:
-        """Bring the style of what the rows hold."""
-        from pytest_flagperf.report import html
+    def pytest_html_results_summary(self, postfix: list[str], session: pytest.Session) -> None:
+        """Add what the run's directory tells; by now the results are written, those of all workers."""
+        from pytest_flagperf.report import page
 
-        prefix.append(html.style())
+        place = Path(os.path.expandvars(session.config.getoption("htmlpath"))).expanduser()
+        postfix.append(page.extension(self._run.directory, place))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:

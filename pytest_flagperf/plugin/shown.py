@@ -27,7 +27,6 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Give the run a way to show life, past pytest's capture."""
-    from pytest_flagperf.report import plots
     from pytest_flagperf.report.live import Live
 
     config = session.config
@@ -50,8 +49,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         terminal.write(text)
         terminal.flush()
 
-    if config.pluginmanager.get_plugin("html") is not None:
-        run.meanwhile = plots.load
     verbosity = config.get_verbosity()
     run.watch = Live(
         write,
@@ -103,16 +100,8 @@ def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
     """Put on the report what the HTML page shows; reports of parallel workers travel, so it is plain text."""
     from pytest_flagperf.report import html
 
-    outcomes = item.stash.get(OUTCOMES, [])
-    verdicts = item.stash.get(VERDICTS, [])
-    report.flagperf = html.row_cells(outcomes, verdicts)  # type: ignore[attr-defined]
-    if item.config.pluginmanager.get_plugin("html") is None or not outcomes:
-        return
-    import pytest_html.extras
-
-    run = item.config.stash[RUN]
-    parts = [html.details(run.round_directory(one), one, run.directory, verdicts) for one in outcomes]
-    report.extras = [*getattr(report, "extras", []), *map(pytest_html.extras.html, parts)]  # type: ignore[attr-defined]
+    cells = html.row_cells(item.stash.get(OUTCOMES, []), item.stash.get(VERDICTS, []))
+    report.flagperf = cells  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(trylast=True)

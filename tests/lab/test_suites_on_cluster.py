@@ -77,7 +77,7 @@ def assert_both_took_part(run: Path, case: str, runtime: str) -> None:
     }
     assert (said["hosts"], said["runtime"], said["world size"]) == ("h1, h2", runtime, "2")
     page = (run / "report.html").read_text()
-    for shown in ("h1_noderank0/rank0.out.log", "h2_noderank1/rank1.out.log", "Hosts and devices meanwhile"):
+    for shown in ("h1_noderank0/rank0.out.log", "h2_noderank1/rank1.out.log", "devices, hosts, ranks and logs"):
         assert shown in page
 
 

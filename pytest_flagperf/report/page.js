@@ -1,0 +1,261 @@
+// Draws the charts of the page, opens what a link points to, sorts and filters the overview. No library but uPlot.
+"use strict";
+(() => {
+  const STEPS_OF_TIME = [0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
+    14400, 43200, 86400];
+  const HEIGHT = 190;
+  const drawn = new Map(); // figure -> uPlot
+  const hidden = new WeakMap(); // figure -> names of the lines that a click hid
+  const data = new WeakMap(); // group -> its parsed data
+  let groups = 0;
+  let printing = false;
+
+  // -- what a chart is made of ------------------------------------------------------------------------------
+
+  const ink = (name) => getComputedStyle(document.querySelector(".flagperf")).getPropertyValue(`--${name}`).trim();
+  const colours = () => Array.from({ length: 8 }, (_, number) => ink(`line-${number}`));
+
+  function time(seconds) {
+    const whole = Math.abs(seconds);
+    if (whole < 60) return `${+seconds.toFixed(2)} s`;
+    const text = (number) => String(Math.floor(number)).padStart(2, "0");
+    const rest = whole < 3600 ? "" : `${Math.floor(whole / 3600)}:`;
+    return `${seconds < 0 ? "-" : ""}${rest}${rest ? text(whole % 3600 / 60) : Math.floor(whole / 60)}:${text(whole % 60)}`;
+  }
+
+  function plain(value) {
+    if (value == null) return "–";
+    const short = Number(value.toPrecision(4));
+    return Math.abs(short) >= 1e15 || (short !== 0 && Math.abs(short) < 1e-4) ? short.toExponential()
+      : short.toLocaleString("en", { maximumFractionDigits: 8 });
+  }
+
+  function tick(value) {
+    for (const [size, word] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
+      if (Math.abs(value) >= size) return `${+(value / (word === "k" ? 1e3 : size)).toPrecision(4)}${word}`;
+    return plain(value);
+  }
+
+  function ends(numbers) { // of all values, those that are numbers
+    let [low, high] = [Infinity, -Infinity];
+    for (const value of numbers) if (value != null) { low = Math.min(low, value); high = Math.max(high, value); }
+    return [low, high];
+  }
+
+  function table(chart, xs) { // lines that share an axis come together, then all axes become one
+    const [low, high] = ends(chart.lines.flatMap((line) => [xs[line.x][0], xs[line.x][xs[line.x].length - 1]]));
+    const lines = chart.lines.map((line) => [xs[line.x], line.y]);
+    const levels = (chart.levels || []).map((level) => [low === high ? [low] : [low, high],
+      low === high ? [level.value] : [level.value, level.value]]);
+    return uPlot.join([...lines, ...levels]);
+  }
+
+  function shades(chart) { // the bands lie under the grid
+    return (plot) => {
+      const { left, top, width, height } = plot.bbox;
+      const context = plot.ctx;
+      context.save();
+      context.beginPath();
+      context.rect(left, top, width, height);
+      context.clip();
+      for (const [name, start, end] of chart.bands || []) {
+        const from = plot.valToPos(start, "x", true);
+        context.fillStyle = ink(`band-${name}`) || ink("band-other");
+        context.fillRect(from, top, Math.max(plot.valToPos(end, "x", true) - from, 1), height);
+      }
+      context.restore();
+    };
+  }
+
+  function lines(chart, figure) {
+    const palette = colours();
+    const off = hidden.get(figure) || new Set();
+    const few = Math.max(...chart.lines.map((line) => line.y.length)) < 40;
+    let number = 0;
+    const found = chart.lines.map((line) => {
+      const place = line.dashed ? number - 1 : number++;
+      return {
+        label: line.name, stroke: palette[place % palette.length], width: line.dashed ? 1 : 1.6, show: !off.has(line.name),
+        dash: line.dashed ? [2, 4] : [undefined, [8, 3], [3, 3]][Math.floor(place / palette.length) % 3],
+        points: { show: !line.dashed && (chart.dots || few), size: 5 },
+        value: (_, value) => said(value, chart.y),
+      };
+    });
+    for (const level of chart.levels || [])
+      found.push({ label: level.name, stroke: ink("text"), width: 1, dash: [6, 4], points: { show: false },
+        show: !off.has(level.name), value: () => "" });
+    return found;
+  }
+
+  const said = (value, unit) => value == null ? "–" : `${plain(value)}${unit && unit.length < 14 ? ` ${unit}` : ""}`;
+
+  function bounds(chart) {
+    return (_, low, high) => {
+      if (low == null || !isFinite(low)) return [0, 1];
+      const room = (high - low || Math.abs(high) || 1) * 0.08;
+      if (chart.y === "%" && low >= 0 && high <= 100) return [0, 102];
+      return chart.floor === 0 && low >= 0 ? [0, high + room] : [low - room, high + room];
+    };
+  }
+
+  function options(chart, figure, group, width) {
+    const text = ink("soft-text");
+    const axis = { stroke: text, font: "11px system-ui, sans-serif", labelFont: "11px system-ui, sans-serif",
+      grid: { stroke: ink("grid"), width: 1 }, ticks: { stroke: ink("grid"), width: 1, size: 4 } };
+    const count = chart.kind !== "time";
+    return {
+      width, height: HEIGHT,
+      cursor: { sync: { key: `${group}-${chart.x}`, setSeries: false }, drag: { x: true, y: false }, points: { size: 6 },
+        focus: { prox: -1 } },
+      legend: { live: true },
+      scales: {
+        x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] },
+        y: { range: bounds(chart) },
+      },
+      axes: [
+        { ...axis, label: chart.x, labelSize: 16, labelGap: 0, size: 26, space: 60,
+          ...(count ? { values: (_, places) => places.map(tick), incrs: whole() }
+            : { values: (_, places) => places.map(time), incrs: STEPS_OF_TIME }) },
+        { ...axis, size: 48, gap: 3, values: (_, places) => places.map(tick) },
+      ],
+      series: [{ label: chart.x.startsWith("time") ? "time" : chart.x, value: (_, x) =>
+        x == null ? "–" : count ? plain(x) : time(x) }, ...lines(chart, figure)],
+      hooks: { drawClear: [shades(chart)], setSeries: [(plot, number, set) => {
+        if (set && "show" in set) hidden.set(figure, new Set(plot.series.filter((one) => !one.show).map((one) => one.label)));
+      }] },
+    };
+  }
+
+  const whole = () => Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
+
+  // -- drawing ----------------------------------------------------------------------------------------------
+
+  function dataOf(group) {
+    if (!data.has(group))
+      data.set(group, { ...JSON.parse(group.querySelector("script").textContent), number: groups++ });
+    return data.get(group);
+  }
+
+  function draw(figure) {
+    const place = figure.querySelector(".plot");
+    const width = printing ? 330 : place.clientWidth;
+    if (!width) return; // in a part that is closed
+    const { xs, charts, number } = dataOf(figure.parentElement);
+    const chart = charts[figure.dataset.chart];
+    drawn.get(figure)?.destroy();
+    drawn.set(figure, new uPlot(options(chart, figure, number, width), table(chart, xs), place));
+  }
+
+  const again = () => [...drawn.keys()].forEach(draw);
+
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries)
+      if (isIntersecting && !drawn.has(target)) draw(target);
+  }, { rootMargin: "200px" });
+
+  const resized = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const plot = drawn.get(target);
+      const width = target.querySelector(".plot").clientWidth;
+      if (plot && width && !printing && Math.abs(plot.width - width) > 1) plot.setSize({ width, height: HEIGHT });
+    }
+  });
+
+  // On paper everything is open, drawn, and black on white.
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = [...document.querySelectorAll(".flagperf details:not([open])")];
+    closed.forEach((each) => { each.open = true; });
+    printing = true;
+    document.documentElement.classList.add("flagperf-printing");
+    document.querySelectorAll("figure.chart").forEach(draw);
+  });
+  addEventListener("afterprint", () => {
+    closed.forEach((each) => { each.open = false; });
+    printing = false;
+    document.documentElement.classList.remove("flagperf-printing");
+    again();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+
+  // -- links ------------------------------------------------------------------------------------------------
+
+  function open() { // what the address names, and everything around it
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target || !target.closest(".flagperf")) return;
+    for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+    target.scrollIntoView();
+  }
+
+  // In the rows of tests a click opens the row's details; on a link it is the link that is meant.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (!link) return;
+    event.stopPropagation();
+    if (link.getAttribute("href") === location.hash) open();
+  }, true);
+  addEventListener("hashchange", open);
+
+  // -- the overview -----------------------------------------------------------------------------------------
+
+  function sort(head) {
+    const rows = [...head.closest("table").tBodies[0].rows];
+    const down = head.getAttribute("aria-sort") === "ascending";
+    head.parentElement.querySelectorAll("[aria-sort]").forEach((each) => each.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const value = (row) => row.cells[head.cellIndex].dataset.value ?? row.cells[head.cellIndex].textContent;
+    const order = (one, other) => {
+      const [left, right] = [value(one), value(other)];
+      if (!left || !right) return left ? -1 : right ? 1 : 0; // what is not known stands last
+      const sign = down ? -1 : 1;
+      return sign * (isNaN(left) || isNaN(right) ? left.localeCompare(right, "en", { numeric: true }) : left - right);
+    };
+    rows.sort(order).forEach((row) => row.parentElement.append(row));
+  }
+
+  function filter(box) {
+    const words = box.querySelector("input").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const state = box.querySelector("[aria-pressed=true]")?.dataset.state || "";
+    for (const row of document.querySelectorAll("#flagperf-cases tbody tr, .flagperf details.case")) {
+      const text = row.dataset.about.toLowerCase();
+      row.hidden = (state && row.dataset.state !== state) || !words.every((word) => text.includes(word));
+    }
+  }
+
+  function begin() {
+    const page = document.querySelector("main.flagperf");
+    const tests = document.getElementById("results-table");
+    if (page && tests) around(page, tests);
+    document.querySelectorAll("figure.chart").forEach((figure) => { seen.observe(figure); resized.observe(figure); });
+    document.querySelectorAll(".flagperf th[data-sort] button").forEach((button) =>
+      button.addEventListener("click", () => sort(button.closest("th"))));
+    document.querySelectorAll(".flagperf .filter-cases").forEach((box) => {
+      box.addEventListener("input", () => filter(box));
+      box.addEventListener("click", ({ target }) => {
+        const button = target.closest("button");
+        if (!button) return;
+        box.querySelectorAll("button").forEach((each) => each.setAttribute("aria-pressed", each === button));
+        filter(box);
+      });
+    });
+    document.querySelectorAll(".flagperf [data-all]").forEach((button) => button.addEventListener("click", () =>
+      document.querySelectorAll(".flagperf details.case:not([hidden])").forEach((each) => {
+        each.open = button.dataset.all === "open";
+      })));
+    open();
+  }
+
+  // What the page says of the run stands first; the table of tests, and what pytest says besides, follow it.
+  function around(page, tests) {
+    const environment = document.getElementById("environment-header");
+    environment.before(page);
+    const heading = document.createElement("h2");
+    heading.id = "flagperf-tests";
+    heading.textContent = "Tests";
+    page.after(heading);
+    tests.after(environment, document.getElementById("environment"));
+  }
+
+  if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin);
+  else begin();
+})();

@@ -1,0 +1,391 @@
+"""The page of a run, made from its directory alone: what came out, every case in one table, and a section a case.
+
+``body`` is the part that pytest-html's report is extended by; ``alone`` makes a page of it that stands by itself.
+Cases are read one after the other, and of long logs and series only parts: the memory does not grow with either.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.charts import Bar
+from pytest_flagperf.report.html import anchor, document, metric, script, state, style
+from pytest_flagperf.report.section import EXPECTED, FAILED, PASSED, UNJUDGED, Detail, section, state_of
+from pytest_flagperf.results import store
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.statistics import summarize
+from pytest_flagperf.results.store import CaseResult, RunInfo
+from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.results.verdicts import Verdict
+
+BYTES = 2_600_000
+"""What the page may weigh where that is possible; of many cases the charts have fewer points."""
+_OF_A_CASE = 26_000
+"""What a case weighs without its charts."""
+_SHOWN = 30
+"""So many failed cases are told at the top; the table has all."""
+_BASELINES = ("baseline", "history")
+_FILES = (("results.json", "all results"), ("results.csv", "as a table"), ("junit.xml", "JUnit"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is kept of a case when its outcomes are gone."""
+
+    case: str
+    state: str
+    why: tuple[str, ...]
+    expected: tuple[str, ...]
+    warned: int
+    baselines: tuple[str, ...]
+    about: str
+    vendor: str
+    hardware: str
+    device: str
+    shape: tuple[int, int]
+    unit: str
+    rounds: tuple[int, int]
+    cells: tuple[str, ...]
+    p_core: float | None
+
+    @property
+    def cards(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def machine(self) -> str:
+        return f"{self.vendor} {self.hardware}"
+
+
+def alone(run_dir: Path, page: Path) -> str:
+    """A page for a place on this machine, from which its links to logs are right."""
+    return document(f"flagperf {run_dir.resolve().name}", body(run_dir, page.resolve().parent))
+
+
+def extension(run_dir: Path, page: Path) -> str:
+    """The body with its style and script, for a page that somebody else begins and ends."""
+    return style() + body(run_dir, page.resolve().parent) + script()
+
+
+def body(run_dir: Path, page_dir: Path) -> str:
+    """The part between: needs the style before it and the script after it."""
+    problems: list[str] = []
+    run_dir = run_dir.resolve()
+    info = store.load_info(run_dir, problems) if (run_dir / "results.json").is_file() else None
+    detail = _detail(run_dir)
+    rows, sections = [], []
+    for case in store.each_case(run_dir, problems):
+        rows.append(_row(case))
+        sections.append(section(case, run_dir / case.outcomes[0].directory.parent, page_dir, detail))
+    parts = [
+        _headline(rows, info),
+        _facts(rows, info, run_dir, page_dir),
+        "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
+        _overview(rows),
+        _scaling(rows),
+        _machines(rows),
+        '<h2 id="cases">Cases <button class="plain" data-all="open">open all</button> '
+        '<button class="plain" data-all="close">close all</button></h2>',
+        *sections,
+    ]
+    return f'<main class="flagperf">{"".join(parts)}</main>'
+
+
+def _detail(run_dir: Path) -> Detail:
+    """As fine as there is room for."""
+    cases = len({path.parent.parent for path in run_dir.glob("*/round*/plan.json")})
+    rounds = sum(1 for _ in run_dir.glob("*/round*/plan.json"))
+    if not rounds:
+        return Detail()
+    # A number takes about five characters; a round's devices, hosts and ranks take some nine charts, its curves three.
+    left = max(BYTES - _OF_A_CASE * cases, 0) / rounds / 5
+    return Detail(points=min(max(int(left / 18), 40), charts.MAX_POINTS), samples=min(max(int(left / 9), 120), 1200))
+
+
+# -- one case ------------------------------------------------------------------------------------------------
+
+
+def _row(case: CaseResult) -> Row:
+    one = case.outcomes[0]
+    found = list(dict.fromkeys(verdict for verdicts in case.verdicts.values() for verdict in verdicts))
+    return Row(
+        case=case.case,
+        state=state_of(case),
+        why=_why(case, found),
+        expected=tuple(f"{each.sentence} ({each.expected})" for each in found if each.expected is not None),
+        warned=sum(len(each.marks) + len(each.warnings) for each in case.outcomes),
+        baselines=tuple("holds" if each.ok else "does not" for each in found if each.name in _BASELINES),
+        vendor=one.vendor,
+        hardware=one.hardware,
+        device=one.environment.get("device", ""),
+        shape=(one.nnodes, one.nproc),
+        about=_about(one),
+        unit=one.rate_unit,
+        rounds=(sum(each.ok for each in case.outcomes), len(case.outcomes)),
+        cells=tuple(cell(case) for _, cell in COLUMNS),
+        p_core=case.median("p_core"),
+    )  # fmt: skip
+
+
+def _about(one: Outcome) -> str:
+    """What cases must have in common to stand beside each other."""
+    precision, data = one.environment.get("precision"), "synthetic data" if one.synthetic else ""
+    scale = f"{one.scale} scale" if one.scale else ""
+    return ", ".join(filter(None, (f"{one.model} {one.framework}", scale, precision, data)))
+
+
+def _why(case: CaseResult, found: Sequence[Verdict]) -> tuple[str, ...]:
+    """Each sentence once: several tests judge the same round."""
+    judged = [verdict.sentence for verdict in found if not verdict.ok and verdict.expected is None]
+    ended = [failure.sentence for outcome in case.outcomes for failure in outcome.failures]
+    return tuple(dict.fromkeys([*judged, *ended]))
+
+
+# -- what one sees first -------------------------------------------------------------------------------------
+
+
+def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
+    failed = [row for row in rows if row.state == FAILED]
+    expected = [row for row in rows if row.state == EXPECTED]
+    unsupported = info.unsupported if info else ()
+    told = [_failed(row) for row in failed[:_SHOWN]]
+    told += [f"<li>{_link(row)}: expected to fail: {escape('; '.join(row.expected))}</li>" for row in expected]
+    if len(failed) > _SHOWN:
+        told.append(f'<li>and {count(len(failed) - _SHOWN, "case")} more: <a href="#overview">all of them</a></li>')
+    skipped = "".join(f"<li>not run: {escape(line)}</li>" for line in unsupported[:_SHOWN])
+    kind = FAILED if failed or not rows else PASSED if all(row.state == PASSED for row in rows) else EXPECTED
+    listed = f"<ul>{''.join(told)}{skipped}</ul>" if told or skipped else ""
+    return f'<div class="headline {kind}" id="summary"><p>{_counted(rows, len(unsupported))}</p>{listed}</div>'
+
+
+def _counted(rows: Sequence[Row], unsupported: int) -> str:
+    """``12 cases: 9 passed, 2 failed, 1 failed as expected``."""
+    if not rows:
+        return "No case left a result"
+    said = []
+    for name, words, kind in (
+        (FAILED, "failed", "bad"), (EXPECTED, "failed as expected", ""), (UNJUDGED, "not judged", ""),
+    ):  # fmt: skip
+        number = sum(row.state == name for row in rows)
+        said += [f'<span class="{kind}">{number} {words}</span>'] if number else []
+    passed = sum(row.state == PASSED for row in rows)
+    said += [f"{unsupported} cannot run"] if unsupported else []
+    if not said:
+        return f'{count(len(rows), "case")}: <span class="ok">{"all passed" if len(rows) > 1 else "passed"}</span>'
+    said += [f'<span class="ok">{passed} passed</span>'] if passed else []
+    return f"{count(len(rows), 'case')}: {', '.join(said)}"
+
+
+def _failed(row: Row) -> str:
+    more = f" <small>(and {count(len(row.why) - 1, 'more sentence')})</small>" if len(row.why) > 1 else ""
+    return f"<li>{_link(row)}: {escape(row.why[0] if row.why else 'nothing was judged')}{more}</li>"
+
+
+def _link(row: Row) -> str:
+    return f'<a href="#{anchor(row.case)}">{escape(row.case)}</a>'
+
+
+def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:
+    facts = {
+        "Hardware": escape("; ".join(_hardware(rows))),
+        "Compared with": escape(_compared(rows)),
+        "Began": "" if info is None or info.started_ms is None else escape(_began(info)),
+        "Command": "" if info is None else f"<code>{escape(' '.join(info.command))}</code>" * bool(info.command),
+        "Made by": "" if info is None else escape(", ".join(f"{name} {said}" for name, said in info.versions.items())),
+        "Files": ", ".join(_files(run_dir, page_dir)),
+        "To be read": escape(_warned(rows)),
+    }
+    said = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
+    return f'<dl class="facts">{said}</dl>'
+
+
+def _hardware(rows: Sequence[Row]) -> Iterator[str]:
+    """Each kind once, with the shapes it was measured in."""
+    for machine in dict.fromkeys(row.machine for row in rows):
+        mine = [row for row in rows if row.machine == machine]
+        shapes = sorted({row.shape for row in mine}, key=lambda shape: (shape[0] * shape[1], shape))
+        devices = [name for name in dict.fromkeys(row.device for row in mine) if name]
+        device = f" ({', '.join(devices)})" if devices else ""
+        yield f"{machine}{device}: {', '.join(f'{nodes}x{cards}' for nodes, cards in shapes)}"
+
+
+def _compared(rows: Sequence[Row]) -> str:
+    judged = [row for row in rows if row.baselines]
+    if not judged:
+        return "no accepted baseline: throughputs were judged by themselves"
+    bad = sum("does not" in row.baselines for row in judged)
+    said = f"baseline or history of {count(len(judged), 'case')}: {len(judged) - bad} hold, {bad} do not"
+    rest = len(rows) - len(judged)
+    return said + (f"; {count(rest, 'case')} without one" if rest else "")
+
+
+def _began(info: RunInfo) -> str:
+    assert info.started_ms is not None
+    said = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_ms / 1000))
+    if info.ended_ms is None:
+        return said
+    return f"{said}, took {quantity((info.ended_ms - info.started_ms) / 1000, 's')}"
+
+
+def _files(run_dir: Path, page_dir: Path) -> Iterator[str]:
+    base = Path(os.path.relpath(run_dir, page_dir))
+    for name, said in _FILES:
+        if (run_dir / name).is_file():
+            yield f'<a href="{escape(quote((base / name).as_posix()))}">{name}</a> ({said})'
+
+
+def _warned(rows: Sequence[Row]) -> str:
+    found = [row for row in rows if row.warned]
+    return f"{count(sum(row.warned for row in found), 'warning')} on {count(len(found), 'case')}" if found else ""
+
+
+# -- all cases in one table ----------------------------------------------------------------------------------
+
+
+def _number(said: str, value: float | None, beside: str = "") -> str:
+    if value is None or not math.isfinite(value):
+        return '<td class="number"></td>'
+    spread = f'<span class="spread">{escape(beside)}</span>' if beside else ""
+    return f'<td class="number" data-value="{value:.6g}">{escape(said)}{spread}</td>'
+
+
+def _median(name: str) -> Callable[[CaseResult], str]:
+    """The middle of the rounds that ended well, and how much they vary."""
+
+    def cell(case: CaseResult) -> str:
+        found = [outcome.metric(name) for outcome in case.outcomes if outcome.ok]
+        summary = summarize(metric.value for metric in found if metric is not None)
+        unit = next((metric.unit for metric in found if metric is not None), "")
+        beside = "" if summary.variation is None else f"± {quantity(summary.variation, 'share')}"
+        return _number("" if summary.median is None else quantity(summary.median, unit), summary.median, beside)
+
+    return cell
+
+
+def _case(case: CaseResult) -> str:
+    name = f'<a href="#{anchor(case.case)}">{escape(case.case)}</a>'
+    return f'<td class="name" data-value="{escape(case.case)}">{name}</td>'
+
+
+def _state(case: CaseResult) -> str:
+    return f"<td>{state(state_of(case))}</td>"
+
+
+def _rounds(case: CaseResult) -> str:
+    well = sum(outcome.ok for outcome in case.outcomes)
+    return f'<td class="number">{well}/{len(case.outcomes)}</td>'
+
+
+def _converged(case: CaseResult) -> str:
+    meant = sum(not outcome.throughput_only for outcome in case.outcomes)
+    said = "not asked" if case.converged is None else f"{case.converged}/{meant}"
+    return f'<td class="number">{said}</td>'
+
+
+def _metric(case: CaseResult) -> str:
+    got = summarize(outcome.quality.last for outcome in case.outcomes if not outcome.throughput_only)
+    beside = case.outcomes[0].target.name
+    return _number(metric(case.outcomes, named=False), got.median, beside)
+
+
+def _speedup(case: CaseResult) -> str:
+    cards = case.outcomes[0].cards
+    value = case.speedup
+    beside = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}"
+    return _number("" if value is None else quantity(value, "x"), value, beside)
+
+
+COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
+    ("state", _state),
+    ("case", _case),
+    ("rounds", _rounds),
+    ("converged", _converged),
+    ("metric (target)", _metric),
+    ("p_whole", _median("p_whole")),
+    ("p_train", _median("p_train")),
+    ("p_core", _median("p_core")),
+    ("MFU", _median("mfu")),
+    ("speed-up", _speedup),
+    ("e2e", _median("e2e_time")),
+)
+_LEFT = ("state", "case")
+
+
+def _overview(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    head = "".join(
+        f"<th data-sort{'' if name in _LEFT else ' class=number'}><button>{escape(name)}</button></th>"
+        for name, _ in COLUMNS
+    )
+    lines = "".join(
+        f'<tr data-state="{row.state.replace(" ", "-")}" data-about="{escape(f"{row.case} {row.vendor} {row.state}")}">'
+        f"{''.join(row.cells)}</tr>"
+        for row in rows
+    )
+    few = "" if len(rows) > 4 else " hidden"
+    states = [name for name in (FAILED, EXPECTED, UNJUDGED, PASSED) if any(row.state == name for row in rows)]
+    buttons = "".join(
+        f'<button data-state="{name.replace(" ", "-")}" aria-pressed="false">{name}</button>' for name in states
+    )
+    return (
+        '<h2 id="overview">Overview</h2>'
+        f'<div class="filter-cases"{few}>'
+        '<input type="search" placeholder="filter: words of the case" aria-label="filter cases">'
+        f'<button data-state="" aria-pressed="true">all</button>{buttons}</div>'
+        f'<div class="wide"><table id="flagperf-cases"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{lines}</tbody></table></div>"
+        '<p class="soft"><small>Medians over the rounds that ended well; ± is how much rounds vary (coefficient of '
+        "variation). Throughputs are of all cards together.</small></p>"
+    )
+
+
+# -- across shapes and machines ------------------------------------------------------------------------------
+
+
+def _scaling(rows: Sequence[Row]) -> str:
+    """A chart for each model that was measured on several numbers of cards."""
+    made = charts.html(_scaled(f"{about}: p_core", group) for about, group in _groups(rows, lambda row: row.about))
+    return f'<h2 id="scaling">Scaling</h2>{made}' if made else ""
+
+
+def _scaled(title: str, rows: Sequence[Row]) -> charts.Chart | None:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        found.setdefault(row.machine, []).append((row.cards, row.p_core or math.nan))
+    several = {machine: pairs for machine, pairs in found.items() if len({cards for cards, _ in pairs}) > 1}
+    return charts.scaling(title, rows[0].unit, several)
+
+
+def _machines(rows: Sequence[Row]) -> str:
+    """The same model, scale, precision and shape on different hardware: bars, the fastest first."""
+    parts = []
+    for title, group in _groups(rows, lambda row: f"{row.about}, {row.shape[0]}x{row.shape[1]}"):
+        if len({row.machine for row in group}) > 1:
+            fastest_first = sorted(group, key=lambda row: -(row.p_core or 0))
+            bars = [_bar(row) for row in fastest_first]
+            parts.append(f"<div><h3>{escape(title)}</h3>{charts.bars(bars)}</div>")
+    if not parts:
+        return ""
+    return f'<h2 id="machines">Hardware beside hardware: p_core</h2><div class="charts">{"".join(parts)}</div>'
+
+
+def _bar(row: Row) -> Bar:
+    return Bar(row.machine, row.p_core or math.nan, quantity(row.p_core, row.unit), f"#{anchor(row.case)}")
+
+
+def _groups(rows: Iterable[Row], key: Callable[[Row], str]) -> Iterable[tuple[str, list[Row]]]:
+    """Of the cases that have a throughput."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.p_core is not None and math.isfinite(row.p_core):
+            found.setdefault(key(row), []).append(row)
+    return found.items()

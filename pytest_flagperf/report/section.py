@@ -1,0 +1,330 @@
+"""One case's section of the page: verdicts, figures, charts, and for each round what hosts and devices did."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.html import Markup, Name, Number, anchor, folded, items, metric, state, table
+from pytest_flagperf.results import jsons, monitors, rankwords
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.monitors import Samples
+from pytest_flagperf.results.outcome import Failure, Metric, Outcome
+from pytest_flagperf.results.statistics import Summary, few, summarize
+from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.units import compared, count, quantity
+from pytest_flagperf.results.verdicts import Verdict
+
+FAILED, PASSED, EXPECTED, UNJUDGED = "failed", "passed", "expected", "not judged"
+FIRST = (
+    "p_core", "p_train", "p_whole", "mfu", "e2e_time", "time_to_target", "step_time_p50", "step_time_p90",
+    "step_time_p99", "peak_memory",
+)  # fmt: skip
+"""Figures that stand before the others, after the suite's own."""
+SERIES_AT_MOST = 192 * 1024
+"""Bytes read of one file of samples: of a longer one parts that show its course."""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much of the charts there is room for: ``points`` of a line, ``samples`` of all lines of a monitor's chart."""
+
+    points: int = charts.MAX_POINTS
+    samples: int = 1200
+
+    def per_line(self, lines: int) -> int:
+        return max(min(self.points, self.samples // max(min(lines, charts.LINES_AT_MOST), 1)), 30)
+
+
+def state_of(case: CaseResult) -> str:
+    """One word for how a case is."""
+    found = [verdict for verdicts in case.verdicts.values() for verdict in verdicts]
+    bad = [verdict for verdict in found if not verdict.ok]
+    if any(verdict.expected is None for verdict in bad) or (any(not one.ok for one in case.outcomes) and not bad):
+        return FAILED
+    return EXPECTED if bad else PASSED if found else UNJUDGED
+
+
+def section(case: CaseResult, case_dir: Path, page_dir: Path, detail: Detail) -> str:
+    """Opened by a click, or by a link to its anchor."""
+    about = escape(f"{case.case} {case.outcomes[0].vendor} {state_of(case)}")
+    body = "".join(_body(case, case_dir, page_dir, detail))
+    return (
+        f'<details class="case" id="{anchor(case.case)}" data-state="{state_of(case).replace(" ", "-")}" '
+        f'data-about="{about}"><summary>{_summary(case)}</summary><div>{body}</div></details>'
+    )
+
+
+def _summary(case: CaseResult) -> str:
+    p_core = case.median("p_core")
+    said = [
+        metric(case.outcomes),
+        "" if p_core is None else f"p_core {quantity(p_core, case.outcomes[0].rate_unit)}",
+        "" if case.speedup is None else f"speed-up {quantity(case.speedup, 'x')}",
+    ]
+    told = "".join(f"<span>{escape(each)}</span>" for each in said if each)
+    return f"{state(state_of(case))}<strong>{escape(case.case)}</strong>{told}"
+
+
+def _body(case: CaseResult, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
+    rounds = case.outcomes
+    yield _about(rounds)
+    yield from _broken(case)
+    yield _marks(rounds)
+    yield _verdicts(case)
+    per_line = detail.per_line(len(rounds) * 2)
+    drawn = [draw(rounds, per_line) for draw in (charts.loss, charts.metric, charts.throughput)]
+    yield f"<h3>Training</h3>{charts.html(drawn)}" if any(drawn) else ""
+    yield _figures(rounds)
+    for outcome in rounds:
+        yield _round(case_dir / f"round{outcome.round}", outcome, page_dir, detail, only=len(rounds) == 1)
+    yield _config(case_dir / f"round{rounds[0].round}")
+    yield _over_rounds("Environment", [(one.round, one.environment) for one in rounds])
+    yield _over_rounds("Machine", [(one.round, _flat(one.machine)) for one in rounds])
+    yield _over_rounds(
+        "Fingerprint: what makes figures comparable", [(one.round, _flat(one.fingerprint)) for one in rounds]
+    )
+
+
+def _about(rounds: Sequence[Outcome]) -> str:
+    one = rounds[0]
+    notes = [
+        f"{one.vendor} {one.hardware}",
+        f"{count(one.nnodes, 'host')} x {count(one.nproc, 'card')}",
+        one.scale and f"{one.scale} scale",
+        one.environment.get("precision", ""),
+        "synthetic data" if one.synthetic else "",
+        "throughput only" if one.throughput_only else "",
+        f"{sum(each.ok for each in rounds)} of {count(len(rounds), 'round')} ended well",
+    ]
+    return f'<p class="soft">{escape(", ".join(note for note in notes if note))}</p>'
+
+
+def _broken(case: CaseResult) -> Iterator[str]:
+    """Why rounds are not whole, with the last lines of the rank that broke first."""
+    failures = [failure for outcome in case.outcomes for failure in outcome.failures]
+    for failure in failures:
+        yield _failure(failure)
+
+
+def _failure(failure: Failure) -> str:
+    lines = "\n".join(failure.last_lines)
+    shown = f'<pre class="tail"><code>{escape(lines)}</code></pre>' if lines else ""
+    return f'<p class="bad">{escape(failure.sentence)}</p>{shown}'
+
+
+def _marks(rounds: Sequence[Outcome]) -> str:
+    """What bends the figures, then what a reader of them should know."""
+    found = [f"round {one.round}: {mark.sentence}" for one in rounds for mark in one.marks]
+    found += [f"round {one.round}: {warning}" for one in rounds for warning in one.warnings]
+    found += [
+        f"round {one.round}: {count(one.broken_lines, 'broken log line')} passed over"
+        for one in rounds
+        if one.broken_lines
+    ]
+    return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in dict.fromkeys(found))
+
+
+def _verdicts(case: CaseResult) -> str:
+    """Each once, those that are not ok first: several tests judge the same round."""
+    found = dict.fromkeys(verdict for verdicts in case.verdicts.values() for verdict in verdicts)
+    if not found:
+        return '<p class="warning">nothing was judged</p>'
+    ordered = sorted(found, key=lambda verdict: verdict.ok)
+    rows = [
+        (Markup(_judged(verdict)), Name(verdict.name), verdict.got, verdict.wanted, _sentence(verdict))
+        for verdict in ordered
+    ]
+    bad = sum(not verdict.ok for verdict in ordered)
+    title = f"Verdicts: {len(ordered) - bad} ok" + (f", {bad} not" if bad else "")
+    return folded(title, table(("", "verdict", "got", "wanted", "in words"), rows), open_=bad > 0)
+
+
+def _judged(verdict: Verdict) -> str:
+    return state("ok" if verdict.ok else EXPECTED if verdict.expected is not None else FAILED)
+
+
+def _sentence(verdict: Verdict) -> str:
+    return verdict.sentence + (f" (expected: {verdict.expected})" if verdict.expected is not None else "")
+
+
+# -- figures -------------------------------------------------------------------------------------------------
+
+
+def _figures(rounds: Sequence[Outcome]) -> str:
+    """Over the rounds that ended well the middle and the spread; then each round's own."""
+    names = _names(rounds)
+    if not names:
+        return ""
+    if len(rounds) == 1:
+        rows = [_single(one) for name in names if (one := rounds[0].metric(name)) is not None]
+        return f"<h3>Figures</h3>{table(('figure', 'value', 'better', 'how it was measured'), rows)}"
+    head = ("figure", "median", "mean", "95 % interval", "varies by", *(f"round {one.round}" for one in rounds))
+    rows = [_over(name, rounds) for name in names]
+    warned = few(sum(one.ok for one in rounds))
+    told = f'<p class="soft">{escape(warned)}</p>' if warned else ""
+    return f"<h3>Figures</h3>{told}{table((*head, 'better', 'how it was measured'), rows)}"
+
+
+def _names(rounds: Sequence[Outcome]) -> list[str]:
+    there = dict.fromkeys(metric.name for outcome in rounds for metric in outcome.metrics)
+    first = [name for name in (rounds[0].target.name, *FIRST) if name in there]
+    return list(dict.fromkeys([*first, *there]))
+
+
+def _single(found: Metric) -> tuple[str, ...]:
+    return Name(found.name), Number(quantity(found.value, found.unit)), found.direction or "", _how(found)
+
+
+def _how(found: Metric) -> str:
+    made_of = f" ({count(found.samples, 'measurement')})" if found.samples is not None else ""
+    return f"{found.how}{made_of}"
+
+
+def _over(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
+    record = next(found for outcome in rounds if (found := outcome.metric(name)) is not None)
+    well = [outcome for outcome in rounds if outcome.ok]
+    summary = summarize(outcome.value(name) for outcome in well)
+    apart = {well[place].round for place in summary.outliers}
+    each = (_value(outcome, name, record.unit, outcome.round in apart) for outcome in rounds)
+    return (
+        Name(name), *_middle(summary, record.unit), *each, record.direction or "", _how(record),
+    )  # fmt: skip
+
+
+def _middle(summary: Summary, unit: str) -> tuple[str, ...]:
+    if summary.median is None:
+        return Number(""), Number(""), Number(""), Number("")
+    interval = ""
+    if summary.interval is not None:
+        low, high = compared(*summary.interval, unit)
+        interval = f"{low} to {high}"
+    varies = "" if summary.variation is None else quantity(summary.variation, "share")
+    return (
+        Number(quantity(summary.median, unit)),
+        Number(quantity(summary.mean, unit)),
+        Number(interval),
+        Number(varies),
+    )
+
+
+def _value(outcome: Outcome, name: str, unit: str, apart: bool) -> Number:
+    value = outcome.value(name)
+    if value is None:
+        return Number("")
+    return Number(quantity(value, unit) + (" (outlier)" if apart else ""))
+
+
+# -- rounds --------------------------------------------------------------------------------------------------
+
+
+def _round(round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, *, only: bool) -> str:
+    found = monitors.read(round_dir, SERIES_AT_MOST)
+    devices = sum(len(samples.devices) for samples in found.values())
+    per_device, per_host = detail.per_line(devices), detail.per_line(len(found) * 2)
+    drawn = [
+        *charts.devices(found, outcome.phases, per_device),
+        *charts.hosts(found, outcome.phases, per_host),
+    ]
+    words = rankwords.read(round_dir, outcome)
+    ranks = [charts.rank_steps(words, detail.per_line(len(words))), charts.rank_spread(words)]
+    parts = [
+        _ended(outcome),
+        charts.html(drawn),
+        charts.html(ranks),
+        _notes(found),
+        _logs(outcome, round_dir, page_dir),
+    ]
+    return folded(f"Round {outcome.round}: devices, hosts, ranks and logs", "".join(parts), open_=only)
+
+
+def _ended(outcome: Outcome) -> str:
+    said = [
+        f"seed {outcome.seed}",
+        "ended well" if outcome.ok else f"did not end well ({outcome.state})",
+        f"stopped by: {outcome.stop_reason}" if outcome.stop_reason else "",
+    ]
+    if outcome.started_ms is not None and outcome.ended_ms is not None:
+        said.append(f"took {quantity((outcome.ended_ms - outcome.started_ms) / 1000, 's')}")
+    return f'<p class="soft">{escape(", ".join(each for each in said if each))}</p>'
+
+
+def _notes(found: Mapping[str, Samples]) -> str:
+    """What must be known of what was sampled."""
+    notes = [f"{folder}: {note}" for folder, samples in found.items() for note in samples.notes]
+    held = [
+        f"{folder}, device {index}: clocks held back by {reason} {share:.0%} of the time"
+        for folder, samples in found.items()
+        for index, reasons in sorted(samples.throttle.items())
+        for reason, share in reasons.items()
+    ]
+    return items([*notes, *held], "soft")
+
+
+def _logs(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
+    if not outcome.logs:
+        return ""
+    base = Path(os.path.relpath(round_dir, page_dir))
+    links = [f'<a href="{escape(quote((base / log).as_posix()))}">{escape(log)}</a>' for log in outcome.logs]
+    return f"<p>Logs: {', '.join(links)}</p>"
+
+
+# -- what it ran with ----------------------------------------------------------------------------------------
+
+
+def _config(round_dir: Path) -> str:
+    """The resolved config and where each value is from; what differs from the reference is marked."""
+    try:
+        plan = jsons.read(round_dir / "plan.json")
+    except FormatError as error:
+        return f'<p class="bad">{escape(str(error))}</p>'
+    values, told = plan.get("values"), plan.get("deviations")
+    values = values if isinstance(values, dict) else {}
+    told = told if isinstance(told, list) else []
+    deviations = {item.get("key"): item for item in told if isinstance(item, dict)}
+    keys = sorted(values, key=lambda name: (name not in deviations, name))
+    if not keys:
+        return ""
+    rows = [_setting(key, values[key], deviations.get(key)) for key in keys]
+    title = f"Config: {count(len(rows), 'value')}, {count(len(deviations), 'deviation')} from the reference"
+    marked = [key in deviations for key in keys]
+    return folded(title, table(("key", "value", "reference", "from", "layer"), rows, marked))
+
+
+def _setting(key: str, said: Any, deviation: Mapping[str, Any] | None) -> tuple[str, ...]:
+    said = said if isinstance(said, dict) else {"value": said}
+    reference = "" if deviation is None else repr(deviation.get("reference"))
+    file, line = said.get("file"), said.get("line")
+    place = f"{file}:{line}" if file and line else str(file or "")
+    return key, repr(said.get("value")), reference, place, str(said.get("layer") or "")
+
+
+def _over_rounds(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+    """What is the same in all rounds is said once; what differs, for each."""
+    names = dict.fromkeys(name for _, facts in rounds for name in facts)
+    rows = []
+    for name in names:
+        said = [(number, str(facts.get(name, "not said"))) for number, facts in rounds]
+        same = len({text for _, text in said}) == 1
+        rows.append((Name(name), said[0][1] if same else "; ".join(f"round {number}: {text}" for number, text in said)))
+    return folded(title, table((), rows)) if rows else ""
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Facts within facts as one list of names and texts."""
+    found: dict[str, str] = {}
+    for name, value in facts.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            found.update(_flat(value, f"{key}, "))
+        elif isinstance(value, list | tuple):
+            found[key] = ", ".join(map(str, value))
+        elif value is not None:
+            found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found

@@ -1,0 +1,38 @@
+"""Some of a long file's lines: whole ones, from its begin to its end."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from pytest_flagperf.results import skim
+
+
+def numbered(path: Path, lines: int) -> Path:
+    path.write_bytes(b"".join(b"line %09d\n" % number for number in range(lines)))
+    return path
+
+
+def test_a_short_file_is_read_whole_with_a_torn_end(tmp_path: Path) -> None:
+    path = numbered(tmp_path / "log", 3)
+    with path.open("ab") as out:
+        out.write(b"torn")
+    assert list(skim.lines(path)) == [*(b"line %09d\n" % number for number in range(3)), b"torn"]
+    assert list(skim.lines(path, 1000)) == list(skim.lines(path))
+
+
+def test_of_a_long_file_whole_lines_evenly_apart_and_both_ends(tmp_path: Path) -> None:
+    path = numbered(tmp_path / "log", 100_000)
+    found = list(skim.lines(path, 64 * 1024))
+    assert sum(map(len, found)) <= 64 * 1024
+    numbers = [int(line.removeprefix(b"line ")) for line in found]
+    assert all(len(line) == 15 for line in found)
+    assert (numbers[0], numbers[-1]) == (0, 99_999)
+    assert numbers == sorted(set(numbers))
+    apart = [later - earlier for earlier, later in itertools.pairwise(numbers)]
+    assert max(apart) < 2 * 100_000 / 16
+
+
+def test_lines_longer_than_a_block_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"first\n" + b"x" * 100_000 + b"\nlast\n")
+    assert list(skim.lines(tmp_path / "log", 16 * 1024)) == [b"first\n", b"last\n"]
