@@ -1,0 +1,73 @@
+"""Whether the figures of two rounds may be compared: what they are of and what they ran on, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pytest_flagperf.results import machine
+from pytest_flagperf.results.outcome import Outcome
+
+_KEYS = ("key", "one_card_key")
+_DEVIATIONS = "deviations"
+_TOLD = ("device", "framework")
+
+
+def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """Of fingerprints, field by field; what only one of them tells is not known of the other, and no difference."""
+    if not old or not new:
+        return [] if old == new else [f"fingerprint: {'known' if old else 'none'} -> {'known' if new else 'none'}"]
+    if old.get("key") == new.get("key"):
+        return []
+    both = [name for name in old if name in new and name not in (*_KEYS, _DEVIATIONS)]
+    found = [_difference(name, old, new) for name in both if old[name] != new[name]]
+    same_fields = old.keys() - {_DEVIATIONS} == new.keys() - {_DEVIATIONS}
+    return found or ([f"key: {_said(old.get('key'))} -> {_said(new.get('key'))}"] if same_fields else [])
+
+
+def unlike(first: Outcome, second: Outcome) -> list[str]:
+    """What makes two rounds' figures unlike: their fingerprints, what older ones do not hold, and their machines."""
+    found = differences(first.fingerprint, second.fingerprint)
+    for name in ("vendor", "hardware", "scale", "synthetic", "throughput_only"):
+        then, now = getattr(first, name), getattr(second, name)
+        if then != now and not any(text.startswith(f"{name}:") for text in found):
+            found.append(f"{name}: {_said(then)} -> {_said(now)}")
+    return [*found, *machine.differences(first.machine, second.machine)]
+
+
+def notes(first: Outcome, second: Outcome) -> list[str]:
+    """What is to be known beside the figures of two rounds, though it does not make them unlike."""
+    found = []
+    for name in _TOLD:
+        then, now = first.environment.get(name), second.environment.get(name)
+        if then != now and None not in (then, now):
+            found.append(f"{name}: {then} -> {now}")
+    if first.fingerprint.get("config") == second.fingerprint.get("config"):
+        found += _deviating(first.fingerprint, second.fingerprint)
+    return [*found, *machine.notes(first.machine, second.machine)]
+
+
+def _difference(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> str:
+    """Of configs the values that one of them has of its own, where these are why."""
+    named = ", ".join(_deviating(old, new)) if name == "config" else ""
+    return f"{name}: {named or f'{_said(old[name])} -> {_said(new[name])}'}"
+
+
+def _deviating(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
+    """The values that only one has otherwise than its suite, or each otherwise."""
+    then, now = old.get(_DEVIATIONS), new.get(_DEVIATIONS)
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys([*then, *now]):
+            if then.get(name) != now.get(name):
+                yield f"{name} {_value(name, then, now)} -> {_value(name, now, then)}"
+
+
+def _value(name: str, own: Mapping[str, object], other: Mapping[str, object]) -> str:
+    """A deviation is its value and the suite's own, which is what the other side has without it."""
+    mine, others = own.get(name), other.get(name)
+    if isinstance(mine, list | tuple):
+        return _said(mine[0])
+    return _said(others[1]) if isinstance(others, list | tuple) else "?"
+
+
+def _said(value: object) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
