@@ -19,15 +19,16 @@ from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard
-from tests.recording import Sampling, Training, write
+from tests.recording import BATCH, Sampling, Training, write
 
 START_MS = 1_795_200_000_000
 MODELS = {
-    "bert": ("sequences", "mlm_accuracy", 0.71, 1.02e12),
-    "glm": ("sequences", "accuracy", 0.80, 7.1e12),
-    "resnet50": ("images", "top1", 0.749, 24.6e9),
-    "a_model_with_a_long_name": ("tokens", "a_metric_with_a_long_name", 0.66, 5e9),
+    "bert": ("sequences", "mlm_accuracy", 0.71),
+    "glm": ("sequences", "accuracy", 0.80),
+    "resnet50": ("images", "top1", 0.749),
+    "a_model_with_a_long_name": ("tokens", "a_metric_with_a_long_name", 0.66),
 }
+"""Their samples, metric and target."""
 CHIPS = {
     "A100": ("acme", 312.0, 400.0, 1410),
     "H200": ("acme", 989.5, 700.0, 1980),
@@ -36,6 +37,7 @@ CHIPS = {
 }
 """Their vendor, peak, power and clock."""
 SHAPES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8))
+STEP_S = 0.2
 FATES = ("well",) * 7 + ("missed", "killed", "throttled", "slow", "nan", "throughput only")
 """What becomes of a case; in a run of a dozen each shows up once or is near."""
 
@@ -107,13 +109,13 @@ def _judge(case: Wanted, case_dir: Path, outcomes: Sequence[Outcome], one_card: 
 
 def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
     """One round; which one it is decides about its noise."""
-    unit, metric, target, flops = MODELS[re.sub(r"_[0-9]+$", "", case.model)]
+    unit, metric, target = MODELS[re.sub(r"_[0-9]+$", "", case.model)]
     vendor, peak, watts, clock = CHIPS[case.chip]
     steps = 600 * log_factor
     cards = case.nnodes * case.nproc
     noise = math.sin(12.9 * case.number + 78.2 * number)
     slow = 1.35 if case.fate == "slow" else 1.0
-    step_s = 0.2 * slow * (1 + 0.02 * noise) * (1 + 0.03 * math.log2(cards))
+    step_s = STEP_S * slow * (1 + 0.02 * noise) * (1 + 0.03 * math.log2(cards))
     last = target * (0.97 if case.fate == "missed" else 1.03 + 0.005 * noise)
 
     def wave(step: int) -> float:
@@ -126,6 +128,7 @@ def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
 
     hot = case.fate == "throttled"
     sampling = Sampling(
+        devices=case.nproc,
         watts=watts * 0.9,
         memory_mib=81_920,
         throttle=lambda device, share: "hw_thermal" if hot and device < 2 and share > 0.5 else "none",
@@ -134,6 +137,7 @@ def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
     )
     found = Training(
         case.case,
+        device=f"{vendor} {case.chip} 80 GB", precision="bf16",
         model=case.model, metric=metric, sample_unit=unit, vendor=vendor, hardware=case.chip,
         nnodes=case.nnodes, nproc=case.nproc, round=number, rounds=case.rounds, scale="reference",
         target=target, last=last,
@@ -144,7 +148,7 @@ def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
         hosts=tuple({"name": f"node{host}.cluster", "address": f"10.0.0.{host}"} for host in range(1, case.nnodes + 1)),
         sampling=sampling,
         throughput_only=case.fate == "throughput only",
-        told=_told(case, flops, peak),
+        told=_told(case, peak),
     )  # fmt: skip
     return _killed(found) if case.fate == "killed" and number == case.rounds else found
 
@@ -166,7 +170,7 @@ def _killed(training: Training) -> Training:
     )
 
 
-def _told(case: Wanted, flops: float, peak: float) -> dict[str, Any]:
+def _told(case: Wanted, peak: float) -> dict[str, Any]:
     config = {
         name: value for name, value in vars(defaults).items()
         if not name.startswith("_") and isinstance(value, str | int | float | None)
@@ -187,7 +191,7 @@ def _told(case: Wanted, flops: float, peak: float) -> dict[str, Any]:
     return {
         "device": "cuda", "backend": "nccl", "config": config, "values": values,
         "deviations": [{"key": "train_batch_size", "value": 32, "reference": 64, "file": file, "line": 1}],
-        "flops_per_sample": flops / 1e3, "peak_tflops": peak, "min_efficiency": 0.8,
+        "flops_per_sample": 0.45 * peak * 1e12 * STEP_S / BATCH, "peak_tflops": peak, "min_efficiency": 0.8,
         "fingerprint": {**same, "key": f"{case.model}-{case.chip}-{case.nnodes}x{case.nproc}",
                         "one_card_key": f"{case.model}-{case.chip}-1x1"},
     }  # fmt: skip

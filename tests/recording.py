@@ -53,6 +53,8 @@ class Training:
     last: float = 0.93
     loss_at: Callable[[int], float] = lambda step: 2.3 * math.exp(-step / 80) + 0.1
     converged: bool | None = None
+    reason: str | None = None
+    """Why it stopped; None: what follows from the rest."""
     synthetic: bool = False
     throughput_only: bool = False
     state: str = "finished"
@@ -70,6 +72,8 @@ class Training:
     vendor: str = "cpu"
     hardware: str = "CPU"
     scale: str = "small"
+    device: str = "a processor"
+    precision: str = "fp32"
     round: int = 1
     rounds: int = 1
     started_ms: int = START_MS
@@ -145,10 +149,10 @@ def _init_end(training: Training) -> Json:
     return {
         "init_time": training.init_s,
         "parameters": 123456,
-        "device": "a processor",
+        "device": training.device,
         "framework_version": "2.9.1",
         "libraries": {"somelib": "1.2.3"},
-        "precision": "fp32",
+        "precision": training.precision,
         "world_size": training.cards,
         "replaced": [],
         "compile": False,
@@ -209,6 +213,8 @@ def _finished(training: Training, now: float, train: float, accuracy: float) -> 
 
 
 def _reason(training: Training) -> str:
+    if training.reason is not None:
+        return training.reason
     if training.throughput_only:
         return "throughput"
     reached = training.target is not None and training.accuracy(training.steps) >= training.target

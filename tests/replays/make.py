@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
 from flagperf_driver import events  # noqa: E402
-from tests.recording import CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write, write_json  # noqa: E402
+from tests.recording import BATCH, CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write, write_json  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,40 @@ def _fault(kind: str, rank: int, sentence: str, last_lines: Iterable[str] = ()) 
     }
 
 
+def usual_loss(step: int) -> float:
+    return 2.3 * math.exp(-step / 80) + 0.1
+
+
+def reference() -> Json:
+    """Of five rounds like ``converged_1x1``, as ``flagperf reference`` writes it."""
+    steps = range(10, 201, 10)
+    places = [float(step * BATCH) for step in steps]
+    rounds = [[round(usual_loss(step) * (1 + 0.003 * off), 5) for step in steps] for off in (-2, -1, 0, 1, 2)]
+    ways = [[0.1, *(round(0.93 * (1 - math.exp(-step / 40)), 4) for step in range(50, 201, 50))]] * 5
+    batch = {
+        "global_batch": BATCH, "shapes": ["1x1"], "seeds": [1, 2, 3, 4, 5], "runs": ["run1"],
+        "to_target": [4400.0, 4560.0, 4700.0, 4500.0, 4630.0], "interval": 1600.0,
+        "metric": {"samples": [0.0, 1600.0, 3200.0, 4800.0, 6400.0], "rounds": ways},
+        "loss": {"samples": places, "rounds": rounds},
+    }  # fmt: skip
+    target = {"name": "top1", "direction": "higher", "unit": "fraction", "value": 0.9}
+    of = {"model": "toy", "framework": "pytorch", "scale": "small", "sample_unit": "images", "target": target}
+    return {"schema": 1, "of": {**of, "batches": [batch]}}
+
+
+def parity(name: str, loss_at: Callable[[int], float], unconverged: tuple[str, ...] = ()) -> Replay:
+    """Half of a training, judged by its loss curve."""
+    return Replay(
+        name,
+        steps=100,
+        loss_at=loss_at,
+        converged=False,
+        reason="parity",
+        told={"reference": reference(), "config": {**CONFIG, "parity_samples": 100 * BATCH}},
+        unconverged=unconverged,
+    )
+
+
 def _failed(kind: str, error: str) -> Entry:
     return (2.6, events.FAILED, {"type": kind, "error": error})
 
@@ -199,12 +233,23 @@ REPLAYS = [
     Replay("faster_than_light", unsound=("mfu",), finished=lambda value: {**value, "p_core": 2e9}),
     Replay(
         "did_not_learn",
-        unconverged=("target",),
+        unconverged=("learned", "target"),
         last=0.1,
         accuracy_at=lambda step: 0.1,
         loss_at=lambda step: 2.3 + 0.01 * math.sin(step),
         told={"config": {**CONFIG, "learning_rate": 0.0}},
     ),
+    Replay("as_the_reference", told={"reference": reference()}),
+    # At the target after a third of the reference's samples: somebody evaluates what was trained on, say.
+    Replay(
+        "suspiciously_early",
+        accuracy_at=lambda step: 0.95,
+        told={"reference": reference()},
+        unconverged=("not_too_early",),
+    ),
+    parity("parity", lambda step: usual_loss(step) * 1.002),
+    parity("parity_broken", lambda step: usual_loss(step) * 1.12, ("parity",)),
+    parity("parity_never_began", lambda step: 2.3, ("learned", "parity")),
     # Its clock is an hour ahead, which was known before it started.
     Replay("clock_skew", hosts=({**LOCALHOST, "clock_offset_s": 3600.0},), sampling=Sampling(devices=1, every_s=1.0)),
     Replay(
