@@ -71,7 +71,7 @@ def _check(arguments: argparse.Namespace, runs: Sequence[Run], groups: list[Grou
         raise Problems([f"{arguments.case}: no such case in {count(len(runs), 'run')}{hint}"])
     rounds = [one for group in groups for entry in group.entries for one in entry.case.outcomes]
     known = {metric.name for one in rounds for metric in one.metrics}
-    fields = {name for one in rounds for name in one.fingerprint}
+    fields = {name for one in rounds for name in (*one.fingerprint, *one.machine)}
     problems = [
         f"--metric={name}: no round has it{near(name, known)}"
         for name in (metrics if arguments.metric else ())

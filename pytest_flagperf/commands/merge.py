@@ -15,8 +15,8 @@ from typing import Any
 
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import jsons, store, verdicts
-from pytest_flagperf.results.comparison import differences
+from pytest_flagperf.results import jsons, machine, store, verdicts
+from pytest_flagperf.results.comparable import unlike
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run, RunInfo
 from pytest_flagperf.results.units import count
@@ -126,7 +126,9 @@ def _one_card(made: Path, outcome: Outcome) -> OneCard | None:
     """The 1x1 case among those that were merged."""
     key = outcome.fingerprint.get("one_card_key")
     for case in store.load_run(made).cases:
-        if key and case.outcomes[0].fingerprint.get("key") == key and (value := case.median("p_core")) is not None:
+        first = case.outcomes[0]
+        like = key and first.fingerprint.get("key") == key and not machine.differences(first.machine, outcome.machine)
+        if like and (value := case.median("p_core")) is not None:
             ended = sum(one.ok for one in case.outcomes)
             return OneCard(value, "the merged runs", case.outcomes[0].rate_unit, ended)
     return None
@@ -135,8 +137,7 @@ def _one_card(made: Path, outcome: Outcome) -> OneCard | None:
 def _unlike(parts: Sequence[_Part]) -> Iterator[str]:
     first = parts[0]
     for part in parts[1:]:
-        found = differences(first.case.outcomes[0].fingerprint, part.case.outcomes[0].fingerprint)
-        for text in found:
+        for text in unlike(first.case.outcomes[0], part.case.outcomes[0]):
             yield f"{first.case.case}: {first.name} and {part.name} are unlike and can't be one case's rounds: {text}"
 
 

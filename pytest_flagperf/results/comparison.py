@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_flagperf.results import noise
-from pytest_flagperf.results.likeness import notes, unlike
+from pytest_flagperf.results.comparable import notes, unlike
 from pytest_flagperf.results.noise import Judgement
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import finite

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_flagperf.results import noise, store
-from pytest_flagperf.results.comparison import unlike
+from pytest_flagperf.results.comparable import unlike
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.runs import newest_first

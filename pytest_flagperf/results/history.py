@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_flagperf.results import noise
-from pytest_flagperf.results.comparison import plain_name, unlike
+from pytest_flagperf.results.comparable import unlike
+from pytest_flagperf.results.comparison import plain_name
 from pytest_flagperf.results.noise import Judgement, Noise, Shift
 from pytest_flagperf.results.statistics import finite
 from pytest_flagperf.results.store import CaseResult, Run

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons, statistics
+from pytest_flagperf.results import jsons, machine, statistics
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import Outcome, measure
@@ -182,25 +182,27 @@ def each_case(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
             yield CaseResult(outcomes[0].case, outcomes, judged, one_card)
 
 
-def find_one_card(reports_dir: Path, key: str | None) -> OneCard | None:
-    """The newest stored round of one card, of this key, that ended well; unreadable ones don't count."""
+def find_one_card(reports_dir: Path, key: str | None, ran_on: Mapping[str, Any] | None = None) -> OneCard | None:
+    """The newest stored round of one card, of this key and a machine like this, that ended well, if it can be read."""
     if not key:
         return None
     for run_dir in newest_first(reports_dir):
         for path in sorted(run_dir.glob("*/*/outcome.json")):
-            found = _one_card(path, key)
+            found = _one_card(path, key, ran_on or {})
             if found is not None:
                 return found
     return None
 
 
-def _one_card(path: Path, key: str) -> OneCard | None:
+def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None:
     try:
         outcome = load_outcome(path.parent)
     except FormatError:
         return None
     values = statistics.finite([outcome.value("p_core")])
     keys = (outcome.fingerprint.get("key"), outcome.fingerprint.get("one_card_key"))
+    if machine.differences(outcome.machine, ran_on):
+        return None
     if not (outcome.ok and outcome.cards == 1 and key in keys and values and values[0] > 0):
         return None
     where = path.parent
