@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import bundle, compare, export, history, merge, mllog, redact, show, table
+from pytest_flagperf.commands import bundle, compare, export, history, merge, mllog, redact, report, show, table
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing
@@ -22,6 +22,7 @@ from pytest_flagperf.results.jsons import FormatError
 COMMANDS: dict[str, ModuleType] = {
     "list": list_,
     "show": show,
+    "report": report,
     "compare": compare,
     "history": history,
     "table": table,

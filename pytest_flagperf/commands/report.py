@@ -1,0 +1,35 @@
+"""The HTML page of a run, again from what it stored.
+
+It is the page that the run itself left, without the table of tests; it opens from disk and asks nothing of a network.
+Runs that were merged or redacted have theirs this way.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_flagperf.commands import stored
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report import page
+from pytest_flagperf.results import jsons
+from pytest_flagperf.results.runs import find_runs
+
+FILE = "report.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    stored.add_run(parser)
+    parser.add_argument("--to", type=Path, metavar="FILE", help=f"where it goes (default: RUN/{FILE})")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    found = find_runs(arguments.run)
+    if len(found) > 1:
+        raise Problems([f"{arguments.run}: holds {len(found)} runs; name one of them, or merge them first"])
+    to: Path = arguments.to or found[0] / FILE
+    if to.is_dir():
+        to = to / FILE
+    jsons.write_text(to, page.alone(found[0], to))
+    print(to)
+    return 0
