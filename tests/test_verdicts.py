@@ -67,8 +67,29 @@ def test_the_target_is_met_in_the_direction_it_has() -> None:
     lower = replace(outcome, target=replace(outcome.target, direction="lower", value=0.9))
     # The same figures, as a metric that should fall, reach it; but the outcome must say so itself.
     assert "target" in names(converges(lower))
-    reached = replace(lower, quality=replace(lower.quality, reached=lower.evaluations[-1], program_converged=True))
+    reached = replace(
+        lower,
+        quality=replace(lower.quality, reached=lower.evaluations[-1], program_converged=True),
+        untrained=replace(lower.evaluations[0], metrics={"top1": 0.99}),
+    )
     assert names(converges(reached)) == []
+
+
+@pytest.mark.parametrize("limit", ["max_steps", "max_samples", "max_epochs"])
+def test_a_target_reached_after_what_the_config_allows_is_missed(limit: str) -> None:
+    good = recorded("converged_1x1")
+    good = replace(good, work=replace(good.work, epochs=4.0))
+    assert good.quality.reached is not None
+    # The step that goes beyond max_samples still belongs to the training.
+    allowed = {
+        "max_steps": good.quality.reached.step,
+        "max_samples": good.quality.reached.samples - 31,
+        "max_epochs": 4,
+    }
+    assert names(converges(replace(good, limits=allowed))) == []
+    less = replace(good, limits={**allowed, limit: allowed[limit] - 1})
+    assert names(converges(less)) == ["target"]
+    assert f"({limit})" in failed(converges(less))[0].sentence
 
 
 def test_a_reached_evaluation_is_not_believed_without_looking() -> None:

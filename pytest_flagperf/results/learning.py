@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.reference import global_batch
 from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.results.verdict import Verdict
 
@@ -62,6 +63,8 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
         yield Verdict("target", False, "no evaluation", wanted, sentence)
     elif quality.reached is None or not target.reached_by(quality.reached.metrics.get(target.name)):
         yield _missed(outcome, sign)
+    elif (late := _too_late(outcome)) is not None:
+        yield late
     else:
         reached = quality.reached
         got, limit = compared(reached.metrics[target.name], target.value, target.unit)
@@ -70,6 +73,28 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
             f" ({count(reached.samples, 'sample')}), wanted {sign} {limit}"
         )
         yield Verdict("target", True, got, wanted, sentence)
+
+
+def _too_late(outcome: Outcome) -> Verdict | None:
+    """Reached, but with more training than the config allows; a step may begin below the limit and end above it."""
+    reached, limits = outcome.quality.reached, outcome.limits
+    assert reached is not None
+    samples = reached.samples - _step_samples(outcome) + 1
+    for name, got, least in (
+        ("max_steps", reached.step, reached.step),
+        ("max_samples", reached.samples, samples),
+        ("max_epochs", outcome.work.epochs, outcome.work.epochs),
+    ):
+        if least is not None and got is not None and least > limits.get(name, math.inf):
+            unit = name.removeprefix("max_")
+            said, wanted = f"{plain(got)} {unit}", f"within {plain(limits[name])} {unit}"
+            sentence = f"round {outcome.round}: {outcome.target.name} reached the target after {said}, wanted {wanted}"
+            return Verdict("target", False, said, wanted, f"{sentence} ({name})")
+    return None
+
+
+def _step_samples(outcome: Outcome) -> int:
+    return (global_batch(outcome) or 1) * max(outcome.work.samples_per_item, 1)
 
 
 def _missed(outcome: Outcome, sign: str) -> Verdict:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_flagperf.results import learning
+from pytest_flagperf.results import learning, likeness
+from pytest_flagperf.results.learned import learned
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.speedup import OneCard, speedup
 from pytest_flagperf.results.throughput import throughput
@@ -12,17 +13,16 @@ __all__ = ["OneCard", "Verdict", "converges", "failed", "finished", "speedup", "
 
 
 def converges(outcome: Outcome | None) -> list[Verdict]:
-    """It finished, learned on real data with a finite loss, and EVALUATE logged the target."""
+    """It finished and learned on real data, and EVALUATE logged the target, in its time; or it kept to the curve."""
     found = finished(outcome)
     if outcome is None:
         return found
     if not all(verdict.ok for verdict in found):
         # What an unfinished round reached says nothing; a bad loss may be why it did not finish.
         return [*found, *(verdict for verdict in learning.finite_loss(outcome) if outcome.losses.bad)]
-    return [
-        *found,
-        *learning.finite_loss(outcome),
-        *learning.real_data(outcome),
-        *learning.reached(outcome),
-        *learning.agrees(outcome),
-    ]
+    found += [*learning.finite_loss(outcome), *learning.real_data(outcome)]
+    learnt = [learned(outcome)] if all(verdict.ok for verdict in found) else []
+    if outcome.parity_samples is not None:
+        return [*found, *learnt, likeness.parity(outcome)]
+    early = likeness.not_too_early(outcome) if learnt else None
+    return [*found, *learnt, *learning.reached(outcome), *learning.agrees(outcome), *([early] if early else [])]
