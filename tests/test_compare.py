@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.results.comparison import differences
+from pytest_flagperf.results.comparable import differences
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of
 from tests.test_commands import SAME, Capture, flagperf, refused, said

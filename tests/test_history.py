@@ -105,6 +105,18 @@ def test_unlike_runs_stand_in_groups_that_say_what_differs(tmp_path: Path, capsy
     assert "  from run82 on: suite_code: s0 -> s1" in across
 
 
+def test_what_it_ran_on_may_differ_too_where_that_is_asked_for(tmp_path: Path, capsys: Capture) -> None:
+    def on(driver: str, change: Change) -> Change:
+        return lambda outcome: replace(change(outcome), machine={"driver": driver})
+
+    for number, (driver, factor) in enumerate([("1.0", 1.0)] * 6 + [("2.0", 0.8)]):
+        (change,) = faster(factor)
+        run_of(tmp_path / f"run{number}", rounds=[dated(on(driver, change), number)], fingerprint=PRINT)
+    assert "  unlike the newest run: driver: 1.0 -> 2.0" in said(capsys, "history", CASE, tmp_path)
+    across = said(capsys, "history", CASE, tmp_path, "--across=driver", code=1)
+    assert "  from run6 on: driver: 1.0 -> 2.0" in across
+
+
 def test_a_newest_run_of_which_nothing_ended_well_is_worse(tmp_path: Path, capsys: Capture) -> None:
     def died(outcome: Outcome) -> Outcome:
         return replace(outcome, state="failed", started_ms=FIRST + 99 * DAY)
@@ -147,7 +159,7 @@ def test_what_is_not_there_is_told(tmp_path: Path, capsys: Capture) -> None:
     lines = refused(capsys, "history", CASE, *runs, "--metric=p_cor", "--across=suite")
     assert len(lines) == 2
     assert "did you mean p_core?" in lines[0]
-    assert "--across=suite: no fingerprint has it" in lines[1]
+    assert "--across=suite: no fingerprint and no machine has it" in lines[1]
 
 
 def test_the_trees_reports_are_looked_at_and_what_cannot_be_read_does_not_stop_it(

@@ -78,7 +78,9 @@ def _check(arguments: argparse.Namespace, runs: Sequence[Run], groups: list[Grou
         if name not in known
     ]
     problems += [
-        f"--across={name}: no fingerprint has it{near(name, fields)}" for name in arguments.across if name not in fields
+        f"--across={name}: no fingerprint and no machine has it{near(name, fields)}"
+        for name in arguments.across
+        if name not in fields
     ]
     if problems:
         raise Problems(problems)
