@@ -19,11 +19,12 @@ from .cluster.conf import ClusterConf
 from .cluster.deploy import Code, pack
 from .cluster.fleet import Fleet, cluster_fleet, each, local_fleet
 from .plan import Plan
+from .plan.checkout import checkout
 from .preflight import Data, Finding, Wants
 from .problems import Problems
 from .report.live import Live
 from .round import Crew, Gone, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
-from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_options, runtimes
+from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_images, docker_options, runtimes
 from .settings import Settings
 
 _SHOWN = 8
@@ -214,7 +215,8 @@ class Venue:
 
     def _wants(self, plans: Sequence[Plan], vendor: Vendor) -> Wants:
         chip = vendor.chips.get(plans[0].case.hardware)
-        images = {self.image(plan, vendor).image for plan in plans if plan.runtime == "docker"}
+        in_containers = [plan for plan in plans if plan.runtime == "docker"]
+        image, ours = self._image_of(in_containers[0], vendor) if in_containers else (None, False)
         data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _is_read(plan)}
         return Wants(
             code=self.code(plans[0], vendor),
@@ -224,13 +226,21 @@ class Venue:
             chips={name: chip.names for name, chip in vendor.chips.items()},
             devices_per_host=chip.devices_per_host if chip else None,
             **_looked_at(vendor),
-            docker=engine.SOCKET if images else None,
-            image=next(iter(images), None),
-            image_is_ours=images == {None},
+            docker=engine.SOCKET if in_containers else None,
+            image=image,
+            image_is_ours=ours,
             data=tuple(data),
             clear_caches=self._settings.clear_caches,
             folder=self._settings.reports,
         )
+
+    def _image_of(self, plan: Plan, vendor: Vendor) -> tuple[str, bool]:
+        """The name of the image that a case's container is made of, and whether it is built here from its files."""
+        wanted = self._wanted(plan, vendor)
+        try:
+            return docker_images.image_name(wanted), wanted.image is None or wanted.image.image is None
+        except RuntimeSetupError as error:
+            raise Problems([f"case {plan.case}: {error}"]) from error
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
@@ -367,6 +377,7 @@ class Venue:
         )
 
     def _wishes(self, plan: Plan, vendor: Vendor, directory: Path, watch: Live) -> Wishes:
+        suite = self._catalog.suite(plan.case.model, plan.case.framework)
         return Wishes(
             monitors={
                 "vendor": vendor.name,
@@ -377,6 +388,7 @@ class Venue:
             clear_caches=self._settings.clear_caches,
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
             show=watch.log if watch.follow else None,
+            told={"checkout": checkout(suite.root)},
         )
 
 

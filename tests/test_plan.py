@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.config import Value
 from pytest_flagperf.plan import Plan, describe, make_plan, one_card_plan
+from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import Problems
 
-from .trees import VENDOR_TOML, tree, write, write_config, write_vendor
+from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
 
 @dataclass(frozen=True)
@@ -265,3 +267,40 @@ def test_a_setting_from_a_file_says_which(catalog: Catalog) -> None:
     plan = planned(catalog, settings=["width=1"], settings_source="flagperf.toml")
     assert plan.values["width"].where == "flagperf.toml: --set width=1"
     assert planned(catalog, settings=["width=1"]).values["width"].where == "--set width=1"
+
+
+# -- the repository ------------------------------------------------------------------------------------------
+
+
+def git(root: Path, *words: str) -> str:
+    given = ["-c", "user.name=x", "-c", "user.email=x@x", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", *given, *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_state_of_the_suites_repository_is_known(tmp_path: Path) -> None:
+    tree(tmp_path)
+    assert checkout(tmp_path) == {}
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "x")
+    checkout.cache_clear()
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert checkout(tmp_path) == {"commit": commit, "changed": False}
+    (tmp_path / "notes.txt").write_text("no suite")
+    checkout.cache_clear()
+    assert not checkout(tmp_path)["changed"]
+    (tmp_path / "suites/toy/pytorch/model.py").write_text("")
+    checkout.cache_clear()
+    assert checkout(tmp_path) == {"commit": commit, "changed": True}
+
+
+def test_the_fingerprint_tells_of_the_data_and_of_what_is_not_the_suites_own(catalog: Catalog, tmp_path: Path) -> None:
+    plan = planned(catalog, settings=["width=128"])
+    told = {"width": [128, 64], "ratio": [0.25, 0.5], "throughput_only": [True, False]}
+    assert plan.fingerprint["deviations"] == told
+    assert plan.fingerprint["data"]
+    write_suite(tmp_path, toml=SUITE_TOML.replace("files = 3", "files = 4"))
+    other = planned(Catalog.scan([tmp_path]), settings=["width=128"])
+    assert other.fingerprint["data"] != plan.fingerprint["data"]
+    assert other.fingerprint["config"] == plan.fingerprint["config"]
+    assert one_card_plan(plan).fingerprint["data"] == plan.fingerprint["data"]

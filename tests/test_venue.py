@@ -1,4 +1,4 @@
-"""A round that another controller left, where not all of its hosts are there any more."""
+"""What hosts are asked for before a run, and a round that was left where not all hosts are there any more."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 
 from pytest_flagperf import venue
+from pytest_flagperf.case import Case
 from pytest_flagperf.cluster import HostError, HostLost
 from pytest_flagperf.cluster.fleet import Fleet
 from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.plan import make_plan
+from pytest_flagperf.preflight import Wants
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.live import Live, silent
 from pytest_flagperf.round.crew import Crew
+from pytest_flagperf.settings import read_settings
+from tests.trees import tree, write
 
 
 class Away(LocalHost):
@@ -79,3 +85,38 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
     monkeypatch.setattr(Crew, "dismiss", dismiss)
     assert not place("h1", "h2").go_on(left, silent())
     assert kept == [["h1"]]
+
+
+# -- which image ---------------------------------------------------------------------------------------------
+
+
+def wants(root: Path, runtime: str = "docker", **given: Any) -> Wants:
+    catalog = tree(root)
+    write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
+    plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    return venue.Venue(read_settings(given, root), catalog, None)._wants([plan], catalog.vendor("acme"))
+
+
+def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built(tmp_path: Path) -> None:
+    file = write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
+    first = wants(tmp_path)
+    assert first.image is not None
+    assert first.image.startswith("flagperf-acme-pytorch:")
+    assert first.image_is_ours
+    file.write_text("FROM another\n")
+    assert wants(tmp_path).image != first.image
+
+
+def test_an_image_that_was_named_is_not_ours_to_build(tmp_path: Path) -> None:
+    found = wants(tmp_path, image="somebody/torch:2")
+    assert (found.image, found.image_is_ours, bool(found.docker)) == ("somebody/torch:2", False, True)
+
+
+def test_without_containers_no_image_is_wanted(tmp_path: Path) -> None:
+    found = wants(tmp_path, runtime="venv")
+    assert (found.image, found.docker) == (None, None)
+
+
+def test_no_image_and_nothing_to_build_one_from_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:8:1: no image for pytorch: .*--image"):
+        wants(tmp_path)

@@ -103,6 +103,7 @@ def _outcome(outcome: Outcome, gone: Counter[str]) -> Outcome:
         evaluations=tuple(map(_timeless, outcome.evaluations)),
         untrained=_timeless(outcome.untrained) if outcome.untrained else None,
         quality=replace(quality, reached=_timeless(quality.reached) if quality.reached else None),
+        fingerprint={name: value for name, value in outcome.fingerprint.items() if name != "deviations"},
         environment={name: text for name, text in outcome.environment.items() if _is_kept(name)},
         # The start of one round is about the end of the one before.
         started_ms=None,

@@ -1,0 +1,36 @@
+"""In which state of its repository a tree of suites and vendors is, where it is in one."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+_GIT_S = 10.0
+_TREES = ("suites", "vendors")
+
+
+@lru_cache(maxsize=16)
+def checkout(root: Path) -> dict[str, object]:
+    """The commit, and whether anything of the suites or vendors is not as committed; nothing where git cannot say."""
+    commit = _git(root, "rev-parse", "HEAD")
+    changes = _git(root, "status", "--porcelain", "--", *(name for name in _TREES if (root / name).is_dir()))
+    if not commit or changes is None:
+        return {}
+    return {"commit": commit, "changed": bool(changes)}
+
+
+def _git(root: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *words],
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
