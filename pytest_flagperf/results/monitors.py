@@ -58,8 +58,8 @@ class Series:
 
     def between(self, start: float, end: float) -> Series:
         """The samples of that time."""
-        kept = [(when, value) for when, value in zip(self.times, self.values, strict=True) if start <= when <= end]
-        return Series(self.name, self.unit, [when for when, _ in kept], [value for _, value in kept])
+        there = _span(self.times, start, end)
+        return Series(self.name, self.unit, self.times[there], self.values[there])
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Reasons:
         return {reason: times / len(self.codes) for reason, times in sorted(found.items()) if reason != "none"}
 
     def between(self, start: float, end: float) -> Reasons:
-        kept = [(when, code) for when, code in zip(self.times, self.codes, strict=True) if start <= when <= end]
-        return Reasons([when for when, _ in kept], [code for _, code in kept], self.names)
+        there = _span(self.times, start, end)
+        return Reasons(self.times[there], self.codes[there], self.names)
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,15 @@ class Samples:
 
 def _within(found: Mapping[str, Series], start: float, end: float) -> dict[str, Series]:
     cut = {name: series.between(start, end) for name, series in found.items()}
-    return {name: series for name, series in cut.items() if series.values}
+    return {name: series for name, series in cut.items() if len(series.values)}
 
 
 def _edged(times: Sequence[float], start: float, end: float) -> list[float]:
-    return [start, *(when for when in times if start < when < end), end]
+    return [start, *times[_span(times, start, end)], end]
+
+
+def _span(times: Sequence[float], start: float, end: float) -> slice:
+    return slice(bisect_left(times, start), bisect_right(times, end))
 
 
 def warnings(round_dir: Path) -> list[str]:
