@@ -54,7 +54,8 @@ def _of_host(
         return
     within = samples.between(training.start, training.end)
     yield from _throttled(host, within, report)
-    lacking = list(_lacking(host, within, plan))
+    # A training of a moment may fall between two samples.
+    lacking = list(_lacking(host, within, plan)) if training.seconds >= _UNSEEN_S else []
     yield from lacking or _unseen(host, within, training)
 
 
