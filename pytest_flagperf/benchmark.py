@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pytest_flagperf.results import verdicts
 
 if TYPE_CHECKING:
+    from pytest_flagperf.judging import Gates, Scaling
     from pytest_flagperf.results.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.run import Scaling
 
 Judge = Callable[["Iterable[Verdict]"], None]
 
@@ -18,13 +18,13 @@ Judge = Callable[["Iterable[Verdict]"], None]
 class TrainingBenchmark:
     """Derive a class from this in ``suites/<model>/test_<model>.py``; add checks of the model's own beside these."""
 
-    def test_converges(self, training: Outcome, judge: Judge) -> None:
+    def test_converges(self, training: Outcome, judge: Judge, gates: Gates) -> None:
         """Every round reaches the suite's target."""
-        judge(verdicts.converges(training))
+        judge([*verdicts.converges(training), *gates.valid(training)])
 
-    def test_throughput(self, trainings: Sequence[Outcome], judge: Judge) -> None:
-        """The rounds' throughputs are there and make sense."""
-        judge(verdicts.throughput(trainings))
+    def test_throughput(self, trainings: Sequence[Outcome], judge: Judge, gates: Gates) -> None:
+        """The rounds' throughputs are there and make sense, and are as good as what was accepted and as ever."""
+        judge([*verdicts.throughput(trainings), *gates.throughput(trainings)])
 
     def test_speedup(self, scaling: Scaling, judge: Judge) -> None:
         """Many cards are faster than one by what was promised."""

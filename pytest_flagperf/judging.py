@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
+from .catalog import Vendor
 from .expected import Source
 from .problems import Problems
-from .results import baselines, gates, store
+from .results import baselines, gates, machine, store
 from .results.baselines import Accepted, Baseline
 from .results.earlier import Earlier
 from .results.jsons import FormatError
 from .results.outcome import Outcome
+from .results.units import quantity
 from .results.verdicts import OneCard, Verdict
 from .settings import Settings
 
@@ -40,10 +43,14 @@ class OneCards:
         self._reports = reports
         self._known: dict[str, OneCard] = {}
 
-    def of(self, key: str, rounds: Iterable[Outcome], measure: Callable[[], Outcome]) -> OneCard:
+    def of(
+        self, key: str, ran_on: Mapping[str, Any], rounds: Iterable[Outcome], measure: Callable[[], Outcome]
+    ) -> OneCard:
+        """On a machine like the one that the many cards ran on."""
         if key not in self._known:
             mine = [one for one in rounds if one.ok and one.fingerprint.get("key") == key]
-            stored = _of_this_run(mine) or store.find_one_card(self._reports, key)
+            mine = [one for one in mine if not machine.differences(one.machine, ran_on)]
+            stored = _of_this_run(mine) or store.find_one_card(self._reports, key, ran_on)
             self._known[key] = stored or _measured(measure())
         return self._known[key]
 
@@ -59,17 +66,17 @@ def _measured(outcome: Outcome) -> OneCard:
     return OneCard(outcome.value("p_core"), "a short round of this run", outcome.rate_unit)
 
 
-@dataclass(frozen=True)
 class Gates:
     """What rounds must get past; ``strict``: what is otherwise a warning fails."""
 
-    settings: Settings
-    earlier: Earlier
-    strict: bool
+    def __init__(self, settings: Settings, earlier: Earlier, *, strict: bool) -> None:
+        self._settings = settings
+        self._earlier = earlier
+        self._strict = strict
 
     def valid(self, outcome: Outcome) -> list[Verdict]:
         """Nothing bent the figures of a round."""
-        return [gates.valid(outcome, strict=self.strict)]
+        return [gates.valid(outcome, strict=self._strict)]
 
     def throughput(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
         """The rounds are valid, as good as what was accepted, and no worse than the runs before."""
@@ -79,22 +86,37 @@ class Gates:
         return found
 
     def _baseline(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        path = baselines.path_of(Path(self.settings.baselines), outcomes[0].case.rpartition(":")[0])
-        if not path.exists():
-            return []
         try:
-            baseline = baselines.read(path)
+            baseline = _stored(Path(self._settings.baselines), outcomes[0].case)
         except FormatError as error:
             return [baselines.unreadable(error)]
-        found = baselines.judge(outcomes, baseline, allow_unlike=self.settings.unlike)
+        if baseline is None:
+            return []
+        found = baselines.judge(outcomes, baseline, allow_unlike=self._settings.unlike)
         # What is accepted next is judged by nothing that was accepted before.
-        return gates.as_warnings(found) if self.settings.accept_baseline else found
+        return gates.as_warnings(found) if self._settings.accept_baseline else found
 
     def _history(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        if self.settings.history == OFF:
+        if self._settings.history == OFF:
             return []
-        found = gates.history(outcomes, self.earlier.like(outcomes[0], across=baselines.TESTED))
-        return found if self.settings.history == FAIL else gates.as_warnings(found)
+        found = gates.history(outcomes, self._earlier.like(outcomes[0], across=baselines.TESTED))
+        return found if self._settings.history == FAIL else gates.as_warnings(found)
+
+
+def check_baseline(settings: Settings, case: str) -> None:
+    """A case's baseline can be read, if there is one: what is known before anything runs is told then."""
+    folder = Path(settings.baselines)
+    if settings.given("baselines") and not settings.accept_baseline and not folder.is_dir():
+        raise Problems([f"{settings.told('baselines')}: there is no such folder; --accept-baseline makes it"])
+    try:
+        _stored(folder, case)
+    except FormatError as error:
+        raise Problems(f"{line}; mend it, or remove it" for line in str(error).splitlines()) from error
+
+
+def _stored(folder: Path, case: str) -> Baseline | None:
+    path = baselines.path_of(folder, case)
+    return baselines.read(path) if path.exists() else None
 
 
 # -- accepting -------------------------------------------------------------------------------------------------
@@ -118,14 +140,13 @@ def accept(
     accepted = Accepted(directory.name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), note)
     written, refused = [], []
     for case in run.cases:
-        path = baselines.path_of(folder, case.case.rpartition(":")[0])
+        path = baselines.path_of(folder, case.case)
         try:
-            old = baselines.read(path) if path.exists() else None
-            why_not = baselines.why_not(case)
+            old, why_not = _stored(folder, case.case), baselines.why_not(case)
         except FormatError as error:
             old, why_not = None, f"the old one cannot be read: {error}; mend it, or remove it"
         if why_not is not None:
-            refused.append(f"no baseline of {case.case}: {why_not}")
+            refused.append(f"{case.case}: {why_not}")
             continue
         like = earlier.like(case.outcomes[0], across=baselines.TESTED)
         made = baselines.accept(case, like, accepted, old, keep_bounds=keep_bounds)
@@ -134,7 +155,28 @@ def accept(
     return written, refused
 
 
+def told_of(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
+    """What was accepted and where it stands, and what was not and why."""
+    lines = []
+    for each in written:
+        name, figure = next(iter(each.baseline.metrics.items()))
+        if "p_core" in each.baseline.metrics:
+            name, figure = "p_core", each.baseline.metrics["p_core"]
+        was = each.old.metrics.get(name) if each.old is not None else None
+        before = f" (was {quantity(was.value, was.unit)})" if was is not None else ""
+        shown = f"{name} {quantity(figure.value, figure.unit)}{before}, {baselines.bounds(figure)}"
+        lines.append(f"accepted: {each.baseline.case}: {shown}: {each.path}")
+    return [*lines, *(f"not accepted: {text}" for text in refused)]
+
+
 # -- expected failures -----------------------------------------------------------------------------------------
+
+
+def expected_of(settings: Settings, vendor: Vendor, case: str) -> list[Source]:
+    """What the settings and the vendor expect of a case."""
+    found = [Source(one, settings.expected_in) for one in settings.expected]
+    found += [Source(one, str(vendor.path / "vendor.toml")) for one in vendor.expected]
+    return [source for source in found if source.expected.is_about(case)]
 
 
 def with_expected(verdicts: Sequence[Verdict], sources: Sequence[Source], *, strict: bool) -> list[Verdict]:
@@ -175,5 +217,6 @@ def never_judged(sources: Iterable[Source], cases: Iterable[store.CaseResult]) -
         near = get_close_matches(source.expected.verdict, names, n=2)
         if near and not any(source.expected.judges(name) for name in names):
             meant = " or ".join(near)
-            told.append(f"{source.file}: [[expected]]: no verdict {source.expected.verdict!r}; did you mean {meant}?")
+            slip = f"no verdict {source.expected.verdict!r}; did you mean {meant}?"
+            told.append(f"warning: {source.file}: [[expected]]: {slip}")
     return told

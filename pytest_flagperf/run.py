@@ -6,12 +6,11 @@ import fcntl
 import json
 import os
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from .catalog import REFERENCE, Catalog, Vendor
 from .cluster import Host
 from .cluster.conf import ClusterConf, read_cluster, split_hosts
 from .config import Value
+from .expected import Source
+from .judging import Gates, OneCards, Scaling, accept, check_baseline, expected_of, never_judged, told_of
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan
 from .preflight import Finding
@@ -28,8 +29,9 @@ from .problems import Problems, without_credentials
 from .report.closing import Closing, closing
 from .report.live import silent
 from .results import jsons, monitors, store
+from .results.earlier import Earlier
 from .results.outcome import Outcome, measure
-from .results.verdicts import OneCard, Verdict
+from .results.verdicts import Verdict
 from .resume import FILE as ASKED
 from .resume import move_aside, recalled, remember, set_aside
 from .runtime import Interpreter, runtimes
@@ -39,17 +41,6 @@ from .venue import Venue, is_owed
 
 # What the one that began a parallel run found out about the hosts.
 _LEFT_OUT = "left_out.json"
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """What the speed-up of a case is judged by."""
-
-    outcomes: Sequence[Outcome]
-    one_card: OneCard
-    cards: int
-    min_efficiency: float
-    kind: str
 
 
 class Run:
@@ -81,7 +72,7 @@ class Run:
         self._by_folder: dict[Path, Sequence[Selected]] = {}
         self._plans: dict[Selected, Plan] = {}
         self._outcomes: dict[tuple[Selected, int], Outcome] = {}
-        self._one_cards: dict[str, OneCard] = {}
+        self._one_cards = OneCards(directory.parent)
 
     @classmethod
     def open(cls, root: Path, cwd: Path, command_line: Mapping[str, Any], directory: Path | None) -> Run | None:
@@ -219,6 +210,7 @@ class Run:
         for one in chosen:
             try:
                 self._check_data(one, self.plan(one))
+                check_baseline(self.settings, str(one.case))
                 self._check_place(one)
                 if self.runtime(one) == "docker":
                     self.venue.check_container(self.plan(one), one.vendor)
@@ -317,32 +309,33 @@ class Run:
         move_aside(directory)
         return False
 
-    # -- the speed-up ----------------------------------------------------------------------------------------
+    # -- judging ---------------------------------------------------------------------------------------------
 
     def scaling(self, one: Selected, outcomes: Sequence[Outcome]) -> Scaling:
-        """The rounds against one card: of this run, else of a stored one, else measured now."""
+        """The rounds of a case, and what one card does."""
         plan = self.plan(one)
         alone = one_card_plan(plan)
         key = str(alone.fingerprint["key"])
-        if key not in self._one_cards:
-            self._one_cards[key] = self._one_card(one, alone, key)
-        one_card = self._one_cards[key]
+
+        def measured() -> Outcome:
+            self.watch.note(f"{one.case}: measuring one card for the speed-up")
+            return self._round(alone, one.vendor, 1, self.directory / one.case.folder / "one_card")
+
+        one_card = self._one_cards.of(key, outcomes[0].machine, self._outcomes.values(), measured)
         store.save_one_card(self.directory / one.case.folder, one_card)
         return Scaling(outcomes, one_card, one.case.shape.cards, plan.min_efficiency, plan.scaling)
 
-    def _one_card(self, one: Selected, alone: Plan, key: str) -> OneCard:
-        mine = [outcome for outcome in self._outcomes.values() if outcome.ok and outcome.fingerprint.get("key") == key]
-        values = [value for outcome in mine if (value := outcome.value("p_core")) is not None]
-        if values:
-            return OneCard(statistics.median(values), "this run", mine[0].rate_unit, len(values))
-        stored = store.find_one_card(self.directory.parent, key)
-        if stored is not None:
-            return stored
-        self.watch.note(f"{one.case}: measuring one card for the speed-up")
-        outcome = self._round(alone, one.vendor, 1, self.directory / one.case.folder / "one_card")
-        if outcome.failures:
-            raise Problems(f"the one-card round for the speed-up: {failure.sentence}" for failure in outcome.failures)
-        return OneCard(outcome.value("p_core"), "a short round of this run", outcome.rate_unit)
+    def gates(self, *, strict: bool) -> Gates:
+        """What rounds must get past beside what they say of themselves."""
+        return Gates(self.settings, self._earlier, strict=strict)
+
+    @cached_property
+    def _earlier(self) -> Earlier:
+        return Earlier(self.directory.parent, self.directory.name)
+
+    def expected(self, one: Selected) -> list[Source]:
+        """The failures of a case that are known beforehand."""
+        return expected_of(self.settings, one.vendor, str(one.case))
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -371,6 +364,10 @@ class Run:
         )
         self.results = replace(store.load_run(self.directory), info=info)
         store.write_run(self.directory, info, self.results.cases)
+        expected = dict.fromkeys(source for one in self.selection.cases for source in self.expected(one))
+        self.notes += never_judged(expected, self.results.cases)
+        if self.settings.accept_baseline:
+            self.notes += told_of(*accept(self.results, Path(self.settings.baselines)))
 
     def _end_what_workers_left(self) -> None:
         """The ranks of a worker that was killed would go on for their lease, for nobody."""

@@ -5,7 +5,6 @@ from .fixtures import (
     cluster,
     container,
     flagperf_run,
-    judge,
     monitors,
     plan,
     round_number,
@@ -22,6 +21,7 @@ from .items import (
     pytest_pycollect_makeitem,
     pytest_runtestloop,
 )
+from .judge import gates, judge
 from .opening import pytest_addoption, pytest_configure, pytest_unconfigure
 from .parallel import pytest_configure_node, pytest_xdist_make_scheduler, pytest_xdist_node_collection_finished
 from .shown import (
@@ -37,6 +37,7 @@ __all__ = [
     "cluster",
     "container",
     "flagperf_run",
+    "gates",
     "judge",
     "monitors",
     "plan",

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
-from .keys import OUTCOMES, RUN, VERDICTS
+from .keys import OUTCOMES, RUN
 
 if TYPE_CHECKING:
     from pytest_flagperf.case import Case
     from pytest_flagperf.cluster import Host
+    from pytest_flagperf.judging import Scaling
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.results.outcome import Outcome
-    from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.run import Run, Scaling
+    from pytest_flagperf.run import Run
     from pytest_flagperf.runtime import Interpreter
     from pytest_flagperf.selection import Selected
 
@@ -98,20 +98,6 @@ def scaling(selected: Selected, trainings: list[Outcome], flagperf_run: Run) -> 
 def monitors(training: Outcome, flagperf_run: Run) -> Mapping[str, Any]:
     """What was sampled on each host while the round ran."""
     return flagperf_run.samples(training)
-
-
-@pytest.fixture
-def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]:
-    """Record verdicts; those that are not ok are the failure, as sentences."""
-
-    def record(verdicts: Iterable[Verdict]) -> None:
-        found = list(verdicts)
-        request.node.stash.setdefault(VERDICTS, []).extend(found)
-        failed = [verdict.sentence for verdict in found if not verdict.ok]
-        if failed or not found:
-            pytest.fail("\n".join(failed) or "nothing was judged", pytrace=False)
-
-    return record
 
 
 def _remember(item: pytest.Item, outcomes: list[Outcome]) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.results import jsons, noise
-from pytest_flagperf.results.comparison import JUDGED, THRESHOLD, unlike
+from pytest_flagperf.results.comparable import unlike
+from pytest_flagperf.results.comparison import JUDGED, THRESHOLD
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import finite
@@ -245,8 +246,8 @@ def width(earlier: Sequence[Sequence[float]], values: Sequence[float]) -> float:
 
 
 def path_of(folder: Path, case: str) -> Path:
-    """Where the baseline of a case lies, by its name without the number of rounds."""
-    return folder / f"{case.replace(':', '_')}.json"
+    """Where the baseline of a case lies, whatever its number of rounds."""
+    return folder / f"{case.rpartition(':')[0].replace(':', '_')}.json"
 
 
 def write(path: Path, baseline: Baseline) -> None:

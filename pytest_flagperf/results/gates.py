@@ -15,14 +15,14 @@ HISTORY = "history"
 
 
 def valid(outcome: Outcome, *, strict: bool) -> Verdict:
-    """Whether a round's figures can be taken at their word; if not, that is a warning, and under strict a failure."""
+    """Whether a round's figures can be taken at their word; marks are warnings, and under strict failures."""
     wanted = "nothing that bends the figures"
     if not outcome.marks:
         return Verdict("valid", True, "nothing", wanted, f"round {outcome.round}: nothing bent its figures")
     kinds = ", ".join(dict.fromkeys(mark.kind for mark in outcome.marks))
     what = "; ".join(dict.fromkeys(mark.sentence for mark in outcome.marks))
     sentence = f"round {outcome.round}: its figures are bent: {what}"
-    return Verdict("valid", not strict, kinds, wanted, sentence, warning=not strict)
+    return Verdict("valid", not strict, kinds, wanted, sentence)
 
 
 def history(
@@ -47,8 +47,3 @@ def _against(name: str, outcomes: Sequence[Outcome], earlier: Sequence[Sequence[
 def as_warnings(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """The same, where they are to be read and to fail nothing."""
     return [verdict if verdict.ok else replace(verdict, ok=True, warning=True) for verdict in verdicts]
-
-
-def warned(verdicts: Iterable[Verdict]) -> list[str]:
-    """The sentences that people should read though nothing failed, each once."""
-    return list(dict.fromkeys(verdict.sentence for verdict in verdicts if verdict.ok and verdict.warning))

@@ -1,0 +1,58 @@
+"""How verdicts become the end of a test: a failure in sentences, or one that was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .items import selected_of
+from .keys import RUN, VERDICTS
+
+if TYPE_CHECKING:
+    from pytest_flagperf.judging import Gates
+    from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.run import Run
+
+
+@pytest.fixture
+def gates(request: pytest.FixtureRequest, flagperf_run: Run) -> Gates:
+    """What rounds must get past: nothing bent them, the accepted baseline, the runs before."""
+    return flagperf_run.gates(strict=_is_strict(request.config))
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]:
+    """Record verdicts; those that are not ok are the failure, as sentences."""
+
+    def record(verdicts: Iterable[Verdict]) -> None:
+        found = _with_expected(request.node, list(verdicts))
+        request.node.stash.setdefault(VERDICTS, []).extend(found)
+        _end(request.config, found)
+
+    return record
+
+
+def _with_expected(item: pytest.Item, found: list[Verdict]) -> list[Verdict]:
+    from pytest_flagperf.judging import with_expected
+
+    run, one = item.config.stash.get(RUN, None), selected_of(item)
+    if run is None or one is None:
+        return found
+    return with_expected(found, run.expected(one), strict=_is_strict(item.config))
+
+
+def _end(config: pytest.Config, found: list[Verdict]) -> None:
+    failed = [verdict for verdict in found if not verdict.ok]
+    expected = [f"{verdict.expected}: {verdict.sentence}" for verdict in failed if verdict.expected is not None]
+    others = [verdict.sentence for verdict in failed if verdict.expected is None]
+    if expected and not others and not config.option.runxfail:
+        pytest.xfail("; ".join(expected))
+    if failed or not found:
+        told = [*others, *(f"expected, {text}" for text in expected)]
+        pytest.fail("\n".join(told) or "nothing was judged", pytrace=False)
+
+
+def _is_strict(config: pytest.Config) -> bool:
+    return bool(config.getini("strict"))

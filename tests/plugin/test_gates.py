@@ -1,0 +1,262 @@
+"""What a run is judged by beside itself: accepted baselines, earlier runs, marks, and failures that were expected."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Toy
+
+pytestmark = pytest.mark.slow
+ONE = ("suites/alpha", "--nodes=1x1")
+THROUGHPUT = (*ONE, "-k", "throughput")
+
+
+def slower(toy: Toy, factor: float) -> None:
+    """As a commit might do it: the suite's own code, which is what a gate is there to test."""
+    program = toy.root / "suites" / "alpha" / "plain" / "run_pretraining.py"
+    text = program.read_text()
+    assert "config.speed * world" in text
+    program.write_text(text.replace("config.speed * world", f"config.speed * {factor} * world"))
+
+
+def earlier_runs(toy: Toy, number: int, factors: tuple[float, ...] = (1.0, 1.004, 0.997)) -> None:
+    """So many runs like the one that was just made, which differ a little."""
+    (made,) = toy.runs
+    for each in range(number):
+        copy = made.with_name(f"run{20200101000000 + each}")
+        shutil.copytree(made, copy)
+        for path in copy.glob("*/round*/outcome.json"):
+            body = json.loads(path.read_text())
+            for metric in body["metrics"]:
+                if metric["name"] in ("p_whole", "p_train", "p_core"):
+                    metric["value"] *= factors[each % len(factors)]
+            path.write_text(json.dumps(body | {"started_ms": 1_577_836_800_000 + each}))
+    shutil.rmtree(made)
+
+
+def told(result: pytest.RunResult) -> str:
+    """What was printed, however its lines were broken."""
+    return " ".join(result.stdout.str().split())
+
+
+def verdicts(toy: Toy, test: str = "throughput", run: int = -1) -> dict[str, Any]:
+    (path,) = toy.runs[run].glob(f"alpha*/verdicts/test_{test}*.json")
+    return {one["name"]: one for one in json.loads(path.read_text())["verdicts"]}
+
+
+def baseline(toy: Toy) -> Path:
+    return toy.root / "reports" / "baselines" / "alpha_plain_CPU_1_1.json"
+
+
+def junit(toy: Toy) -> ET.Element:
+    return ET.parse(toy.runs[-1] / "junit.xml").getroot()
+
+
+# -- baselines ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_accepted_passes_and_a_regression_fails_the_item_junit_and_the_exit_code(toy: Toy) -> None:
+    accepted = toy.run(*ONE, "--accept-baseline", "--repeat=2")
+    accepted.assert_outcomes(passed=3)
+    assert f"accepted: alpha:plain:CPU:1:1: p_core 100 samples/s, -5 % to +5 %: {baseline(toy)}" in told(accepted)
+    assert json.loads(baseline(toy).read_text())["accepted"]["run"] == toy.runs[0].name
+    again = toy.run(*THROUGHPUT)
+    again.assert_outcomes(passed=1, deselected=1)
+    assert verdicts(toy)["baseline p_core"]["ok"]
+    slower(toy, 0.9)
+    worse = toy.run(*THROUGHPUT)
+    worse.assert_outcomes(failed=1, deselected=1)
+    assert worse.ret == 1
+    said = "*p_core is 90 samples/s (1 round), 10.0 % below the baseline's 100 samples/s; wanted at least 95*"
+    worse.stdout.fnmatch_lines([f"{said}{toy.runs[0].name}*"])
+    assert not verdicts(toy)["baseline p_core"]["ok"]
+    (failure,) = junit(toy).iter("failure")
+    assert "10.0 % below the baseline's" in (failure.text or "") + failure.get("message", "")
+
+
+def test_with_workers_too_a_regression_fails(toy: Toy) -> None:
+    pytest.importorskip("xdist")
+    toy.run("suites", "--nodes=1x1", "-n2", "--accept-baseline").assert_outcomes(passed=4)
+    assert len(list(baseline(toy).parent.glob("*.json"))) == 2
+    slower(toy, 0.9)
+    worse = toy.run("suites", "--nodes=1x1", "-n2")
+    worse.assert_outcomes(passed=3, failed=1)
+    assert worse.ret == 1
+    assert len(list(junit(toy).iter("failure"))) == 1
+
+
+def test_a_change_within_the_bounds_passes_and_bounds_may_be_edited(toy: Toy) -> None:
+    toy.run(*ONE, "--accept-baseline")
+    slower(toy, 0.96)
+    toy.run(*THROUGHPUT).assert_outcomes(passed=1, deselected=1)
+    body = json.loads(baseline(toy).read_text())
+    body["metrics"]["p_core"]["lower"] = -0.03
+    baseline(toy).write_text(json.dumps(body))
+    toy.run(*THROUGHPUT).assert_outcomes(failed=1, deselected=1)
+    toy.run(*ONE, "--accept-baseline").assert_outcomes(passed=2)
+    kept = json.loads(baseline(toy).read_text())["metrics"]["p_core"]
+    assert (kept["value"], kept["lower"]) == (96, -0.03)
+
+
+def test_rounds_that_are_unlike_the_baseline_fail_unless_they_are_to_be_compared(toy: Toy) -> None:
+    toy.run(*ONE, "--accept-baseline")
+    unlike = toy.run(*THROUGHPUT, "--set=train_batch_size=8")
+    unlike.assert_outcomes(failed=1, deselected=1)
+    unlike.stdout.fnmatch_lines(["*cannot be compared with the baseline*batch_per_card: 2 -> 8*--unlike*"])
+    toy.run(*THROUGHPUT, "--set=train_batch_size=8", "--unlike").assert_outcomes(passed=1, deselected=1)
+    assert "unlike it: batch_per_card: 2 -> 8" in verdicts(toy)["baseline p_core"]["sentence"]
+
+
+def test_a_baseline_that_cannot_be_read_is_told_before_anything_runs(toy: Toy) -> None:
+    baseline(toy).parent.mkdir(parents=True)
+    baseline(toy).write_text('{"schema": 1, "case": "x"}')
+    result = toy.run(*ONE)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*alpha_plain_CPU_1_1.json: the file: metrics is missing*"])
+    assert toy.runs == []
+
+
+def test_a_folder_of_baselines_that_is_not_there_is_told(toy: Toy) -> None:
+    result = toy.run(*ONE, "--baselines=nowhere")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--baselines=*nowhere: there is no such folder*"])
+
+
+def test_what_failed_is_not_accepted(toy: Toy) -> None:
+    result = toy.run(*ONE, "--accept-baseline", "--set=learning_rate=0")
+    assert result.ret == 1
+    assert "not accepted: alpha:plain:CPU:1:1:1: round 1: accuracy reached 0" in told(result)
+    assert not baseline(toy).exists()
+
+
+# -- earlier runs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("factor", "option", "passes"),
+    [(0.92, "--history=fail", False), (0.998, "--history=fail", True), (0.92, "--history=warn", True)],
+)
+def test_a_run_is_judged_by_the_runs_before_it(toy: Toy, factor: float, option: str, passes: bool) -> None:
+    toy.run(*ONE)
+    earlier_runs(toy, 8)
+    slower(toy, factor)
+    result = toy.run(*THROUGHPUT, option)
+    result.assert_outcomes(deselected=1, **{"passed" if passes else "failed": 1})
+    assert verdicts(toy)["history p_core"]["got"] == ("within noise" if factor > 0.95 else "worse")
+    if factor < 0.95:
+        assert "p_core: worse than earlier runs: 92 samples/s is 8.0 % below" in told(result)
+
+
+def test_of_few_runs_nothing_is_said_and_it_may_be_switched_off(toy: Toy) -> None:
+    toy.run(*ONE)
+    slower(toy, 0.5)
+    toy.run(*THROUGHPUT, "--history=fail").assert_outcomes(passed=1, deselected=1)
+    assert verdicts(toy)["history p_core"]["got"] == "too few runs"
+    toy.run(*THROUGHPUT, "--history=off").assert_outcomes(passed=1, deselected=1)
+    assert not [name for name in verdicts(toy) if name.startswith("history")]
+
+
+def test_runs_of_another_config_are_no_history(toy: Toy) -> None:
+    toy.run(*ONE)
+    earlier_runs(toy, 8)
+    slower(toy, 0.5)
+    toy.run(*THROUGHPUT, "--history=fail", "--set=train_batch_size=8").assert_outcomes(passed=1, deselected=1)
+
+
+# -- marks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_marked_round_is_a_warning_and_fails_where_all_is_strict(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    (toy.root / "conftest.py").write_text(
+        "from pytest_flagperf.results import outcome\n"
+        "from pytest_flagperf.results.validity import Mark\n"
+        "mark = Mark('clock', 'the clock of host a went back by 3 s')\n"
+        "outcome.validity.marks = lambda *_: (mark,)\n"
+    )
+    toy.run(*ONE).assert_outcomes(passed=2)
+    assert verdicts(toy)["valid"]["got"] == "clock"
+    strict = toy.run(*ONE, "--strict")
+    strict.assert_outcomes(failed=2)
+    strict.stdout.fnmatch_lines(["*round 1: its figures are bent: the clock of host a went back by 3 s*"])
+
+
+# -- expected failures -----------------------------------------------------------------------------------------
+
+EXPECTED = """
+[[expected]]
+case = "alpha:*:CPU:1:2"
+verdict = "efficiency"
+reason = "two cores share one cache"
+"""
+
+
+def test_an_expected_failure_is_none_and_stands_with_its_reason_everywhere(toy: Toy) -> None:
+    (toy.root / "flagperf.toml").write_text(EXPECTED)
+    result = toy.run("suites/alpha", "--set=efficiency=0.7")
+    result.assert_outcomes(passed=4, xfailed=1)
+    assert result.ret == 0
+    assert verdicts(toy, "speedup")["efficiency"]["expected"] == "two cores share one cache"
+    (skipped,) = junit(toy).iter("skipped")
+    assert "two cores share one cache" in skipped.get("message", "")
+    assert "two cores share one cache" in (toy.runs[0] / "report.html").read_text()
+    (case,) = [one for one in json.loads((toy.runs[0] / "results.json").read_text())["cases"] if ":1:2:" in one["case"]]
+    assert case["ok"] is True
+    toy.run("suites/alpha", "--set=efficiency=0.7", "--runxfail").assert_outcomes(passed=4, failed=1)
+
+
+def test_a_vendor_may_expect_and_no_other_failure_is_hidden(toy: Toy) -> None:
+    with (toy.root / "vendors" / "cpu" / "vendor.toml").open("a") as file:
+        file.write(EXPECTED.replace("efficiency", "speedup"))
+    result = toy.run("suites/alpha", "--set=efficiency=0.4", "-k", "speedup")
+    result.assert_outcomes(failed=1, deselected=4)
+    result.stdout.fnmatch_lines(
+        ["*efficiency 40.0 %, wanted at least 80.0 %*", "*expected, two cores share one cache*"]
+    )
+
+
+def test_with_workers_an_expected_failure_is_none(toy: Toy) -> None:
+    pytest.importorskip("xdist")
+    (toy.root / "flagperf.toml").write_text(EXPECTED)
+    result = toy.run("suites", "-n2", "--set=efficiency=0.7", "-k", "alpha")
+    result.assert_outcomes(passed=4, xfailed=1)
+    assert result.ret == 0
+
+
+def test_an_expectation_that_does_not_come_true_is_told_and_fails_where_all_is_strict(toy: Toy) -> None:
+    (toy.root / "flagperf.toml").write_text(EXPECTED)
+    result = toy.run("suites/alpha")
+    result.assert_outcomes(passed=5)
+    said = "expected to fail and did not: efficiency (two cores share one cache)"
+    assert said in told(result)
+    strict = toy.run("suites/alpha", "--strict")
+    strict.assert_outcomes(passed=4, failed=1)
+    assert said in told(strict)
+
+
+def test_an_expectation_of_a_verdict_that_nobody_gives_is_told(toy: Toy) -> None:
+    (toy.root / "flagperf.toml").write_text(EXPECTED.replace("efficiency", "eficiency"))
+    assert "no verdict 'eficiency'; did you mean efficiency" in told(toy.run("suites/alpha"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('case = "a"\nverdict = "x"\nreason = "y"', "case = 'a' is no case"),
+        ('case = "*"\nverdict = "x"\nreason = " "', "reason is empty"),
+        ('case = "*"\nverdict = "x"', "reason is missing"),
+        ('case = "*"\nverdikt = "x"\nreason = "y"', "did you mean verdict?"),
+    ],
+)
+@pytest.mark.parametrize("file", ["flagperf.toml", "vendors/cpu/vendor.toml"])
+def test_what_no_expectation_can_be_is_told_before_anything_runs(toy: Toy, file: str, wrong: str, said: str) -> None:
+    with (toy.root / file).open("a") as stream:
+        stream.write(f"[[expected]]\n{wrong}\n")
+    result = toy.run("suites/alpha")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{file}*{said}*"])
