@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>a page</title>
 <meta name="viewport" content="width=device-width"></head><body>{}
-<h1>A heading</h1><button>press</button><p>Some text that goes over <b>several</b> lines in a narrow window, as text does.</p>
+<h1>A heading</h1><button>press</button>
+<p>Some text that goes over <b>several</b> lines in a narrow window, as text does.</p>
 <div style="overflow-x: auto"><table><tr>{}</tr></table></div>
 <details><summary>More</summary><p>hidden</p><div style="width: 3000px">wide</div></details>
 <canvas id="blank"></canvas><canvas id="drawn"></canvas>

@@ -1,0 +1,37 @@
+"""The report of a stored run made by the command, and what that took."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAIN = """
+import json, resource, sys, time
+started = time.perf_counter()
+from pytest_flagperf.commands import main
+code = main(sys.argv[1:])
+seconds = time.perf_counter() - started
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"code": code, "seconds": seconds, "peak_mib": peak}))
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """``peak_mib`` is the most memory that the process held; ``page_mib`` the page's size."""
+
+    seconds: float
+    peak_mib: float
+    page_mib: float
+
+
+def report(run: Path, to: Path) -> Cost:
+    command = [sys.executable, "-c", _MAIN, "report", str(run), "--to", str(to)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert not said["code"], done.stderr
+    return Cost(said["seconds"], said["peak_mib"], to.stat().st_size / 2**20)

@@ -1,0 +1,228 @@
+"""The reports as people see them: on a phone and on a desk, by day and by night, and on paper.
+
+Every page is opened from disk in a browser without a network. Each screenshot is kept: see ``pictures``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import many_cases
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
+from tests.reporting import report
+from tests.screens.browser import DESK, PHONE, Shown, named, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from playwright.sync_api import Browser, Locator
+
+pytestmark = pytest.mark.slow
+CASES = "main.flagperf details.case"
+ROWS = "#flagperf-cases tbody tr"
+FILTER = ".filter-cases"
+CANVAS = "figure.chart canvas"
+PATIENCE_MS = 10_000
+LIGHT_AND_DARK = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+WIDTHS = pytest.mark.parametrize("width", [PHONE, DESK])
+
+
+@pytest.fixture(scope="session")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """The report of a stored run with so many cases."""
+
+    @cache
+    def made(cases: int) -> Path:
+        folder = tmp_path_factory.mktemp(f"run{cases}")
+        run = many_cases.make(folder / "run", cases)
+        report(run, folder / "report.html")
+        return folder / "report.html"
+
+    return made
+
+
+def open_first(seen: Shown) -> None:
+    """A click opens the first case that is closed; the page's only one may be open already."""
+    closed = seen.page.locator(f"{CASES}:not([open]) > summary")
+    if closed.count():
+        closed.first.click()
+    seen.page.locator(f"{CASES}[open]").first.wait_for(timeout=PATIENCE_MS)
+    scroll_through(seen)
+
+
+def scroll_through(seen: Shown) -> None:
+    """Charts are drawn when they come into sight."""
+    for figure in seen.page.locator("figure.chart:visible").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator("canvas").wait_for(timeout=PATIENCE_MS)
+    seen.page.evaluate("scrollTo(0, 0)")
+
+
+def follow(seen: Shown, link: Locator) -> Locator:
+    """Where a click on it leads: a case, which is open then."""
+    wanted = str(link.get_attribute("href"))
+    link.click()
+    case = seen.page.locator(f"{wanted}[open]")
+    case.wait_for(timeout=PATIENCE_MS)
+    return case
+
+
+@WIDTHS
+@LIGHT_AND_DARK
+@pytest.mark.parametrize("cases", [1, 12, 200])
+def test_a_page_of_cases(
+    browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int, dark: bool, width: int
+) -> None:
+    colours = "dark" if dark else "light"
+    with shown(browser, page_of(cases), width, dark=dark) as seen:
+        assert seen.page.locator(CASES).count() == cases
+        seen.picture(pictures / named(["cases", cases, colours, width]))
+        assert seen.problems() == []
+        open_first(seen)
+        drawn = seen.painted(f"{CASES}[open] {CANVAS}")
+        seen.picture(pictures / named(["cases", cases, colours, width, "open"]))
+        assert drawn
+        assert all(drawn)
+        assert seen.problems() == []
+
+
+@LIGHT_AND_DARK
+def test_the_report_of_pytest_itself(browser: Browser, toy: Toy, pictures: Path, dark: bool) -> None:
+    """Of a real run with passed and failed items, and another test beside them."""
+    toy.suite("gamma", base='fault = "nan"\n')
+    (toy.root / "suites" / "test_other.py").write_text("def test_other():\n    print('said')\n    assert 1 == 2\n")
+    toy.run("suites", "--nodes=1x1,1x2")
+    file = toy.runs[-1] / "report.html"
+    for width in (PHONE, DESK):
+        with shown(browser, file, width, dark=dark) as seen:
+            seen.picture(pictures / named(["pytest", "dark" if dark else "light", width]))
+            assert seen.problems() == []
+            follow(seen, seen.page.locator('#results-table a[href^="#"]').first)
+            scroll_through(seen)
+            seen.picture(pictures / named(["pytest", "dark" if dark else "light", width, "open"]))
+            assert seen.problems() == []
+
+
+# -- what answers to a click -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dozen(browser: Browser, page_of: Callable[[int], Path]) -> Iterator[Shown]:
+    """A page of twelve cases whose complaints must stay none."""
+    with shown(browser, page_of(12)) as seen:
+        yield seen
+        assert seen.problems() == []
+
+
+def picture_of(seen: Shown, canvas: int = 0) -> str:
+    found: str = seen.page.locator(f"{CASES}[open] {CANVAS}").nth(canvas).evaluate("canvas => canvas.toDataURL()")
+    return found
+
+
+def changed(seen: Shown, before: str, canvas: int = 0) -> bool:
+    """Charts are drawn anew in the next frame or two."""
+    for _ in range(50):
+        if picture_of(seen, canvas) != before:
+            return True
+        seen.page.wait_for_timeout(20)
+    return False
+
+
+def test_a_click_on_its_name_hides_a_line_and_shows_it_again(dozen: Shown) -> None:
+    open_first(dozen)
+    figure = dozen.page.locator(f"{CASES}[open] figure.chart").first
+    whole = picture_of(dozen)
+    name = figure.locator(".u-legend .u-series th").nth(1)
+    name.click()
+    assert changed(dozen, whole)
+    without = picture_of(dozen)
+    name.click()
+    assert changed(dozen, without)
+
+
+def test_a_drag_over_a_chart_zooms_and_a_double_click_goes_back(dozen: Shown) -> None:
+    open_first(dozen)
+    over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over").first
+    over.scroll_into_view_if_needed()
+    whole, box = picture_of(dozen), over.bounding_box()
+    assert box
+    middle = box["y"] + box["height"] / 2
+    dozen.page.mouse.move(box["x"] + box["width"] * 0.3, middle)
+    dozen.page.mouse.down()
+    dozen.page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=5)
+    dozen.page.mouse.up()
+    assert changed(dozen, whole)
+    zoomed = picture_of(dozen)
+    over.dblclick()
+    assert changed(dozen, zoomed)
+    dozen.page.mouse.move(0, 0)
+    dozen.page.wait_for_timeout(100)
+    assert picture_of(dozen) == whole
+
+
+def test_charts_of_one_round_show_the_same_moment(dozen: Shown) -> None:
+    """A cursor over one shows in the others whose axis is the same."""
+    open_first(dozen)
+    over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over")
+    over.first.hover()
+    lines = dozen.page.locator(f"{CASES}[open] figure.chart .u-cursor-x:not(.u-off)")
+    assert lines.count() >= 2
+
+
+def rows(seen: Shown) -> list[str]:
+    return [row.get_attribute("data-about") or "" for row in seen.page.locator(ROWS).all() if row.is_visible()]
+
+
+def test_the_overview_is_filtered_by_words_and_by_state(dozen: Shown) -> None:
+    everything = rows(dozen)
+    assert len(everything) == 12
+    dozen.page.locator(f"{FILTER} input").first.fill("h200 2:8")
+    assert rows(dozen) == [row for row in everything if ":H200:2:8:" in row]
+    dozen.page.locator(f"{FILTER} input").first.fill("")
+    dozen.page.locator(f"{FILTER} button[data-state=failed]").first.click()
+    assert 0 < len(rows(dozen)) < 12
+    assert dozen.page.locator(f"{CASES}:visible").count() == len(rows(dozen))
+
+
+def test_the_overview_is_sorted_by_a_click_and_back_by_another(dozen: Shown) -> None:
+    everything = rows(dozen)
+    seen = []
+    for head in dozen.page.locator("#flagperf-cases th[data-sort] button").all():
+        head.click()
+        up = rows(dozen)
+        head.click()
+        assert sorted(up) == sorted(rows(dozen)) == sorted(everything)
+        seen.append(up != rows(dozen))
+    assert seen
+    assert any(seen)
+
+
+def test_a_row_leads_to_its_case(dozen: Shown) -> None:
+    case = follow(dozen, dozen.page.locator(f'{ROWS} a[href^="#"]').nth(5))
+    assert case.locator("summary").first.is_visible()
+
+
+@pytest.mark.parametrize("cases", [1, 12])
+def test_on_paper_everything_is_open(
+    browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int
+) -> None:
+    with shown(browser, page_of(cases), dark=True) as seen:
+        seen.page.evaluate("addEventListener('beforeprint', () => { window.asked = true; })")
+        seen.page.pdf(path=pictures / f"paper-{cases}.pdf", format="A4")
+        assert seen.page.evaluate("window.asked")
+        seen.page.set_viewport_size({"width": 720, "height": 1000})
+        seen.page.emulate_media(media="print")
+        seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        closed = [one for one in seen.page.locator(f"{CASES} > div").all() if not one.is_visible()]
+        assert closed == []
+        drawn = seen.painted(CANVAS)
+        assert drawn
+        assert all(drawn)
+        seen.picture(pictures / named(["paper", cases]))
+        assert seen.problems() == []
