@@ -9,6 +9,7 @@ import shutil
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def judged(case_dir: Path, *found: Verdict) -> None:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Several models, machines and shapes; some well, some not."""
     run_dir = tmp_path_factory.mktemp("run")
-    same = {"framework": "pytorch", "scale": "reference"}
+    same: dict[str, Any] = {"framework": "pytorch", "scale": "reference"}
     add_case(run_dir, "converged_1x1", faster(1.0, 1.02, 0.98), model="glm", vendor="acme", hardware="A1", **same)
     case_dir = add_case(run_dir, "converged_1x2", model="glm", vendor="acme", hardware="A1", **same)
     store.save_one_card(case_dir, OneCard(1750.0, "this run"))

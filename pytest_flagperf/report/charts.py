@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from pytest_flagperf.results.monitors import Samples, Series
@@ -227,8 +227,9 @@ def _thinned(
         if place and times[place] - times[place - 1] > max(hole, 0.0):
             found_times.append((times[place] + times[place - 1]) / 2)
             found.append(math.nan)
-        found_times.append(fmean(times[place : place + stride]))
-        found.append(fmean(values[place : place + stride]))
+        together = values[place : place + stride]
+        found_times.append(sum(times[place : place + stride]) / len(together))
+        found.append(sum(together) / len(together))
     return found_times, found
 
 

@@ -103,6 +103,14 @@ def metric(outcomes: Iterable[Outcome], *, named: bool = True) -> str:
 # -- pieces --------------------------------------------------------------------------------------------------
 
 
+def figures(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of numbers beside their names."""
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    table = f'<table class="figures"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{table}</div>'
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], marked: Sequence[bool] = ()) -> str:
     """Scrolls in a box of its own; ``marked`` rows stand out."""
     rows = list(rows)

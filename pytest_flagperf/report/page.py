@@ -28,8 +28,12 @@ from pytest_flagperf.results.verdicts import Verdict
 
 BYTES = 2_600_000
 """What the page may weigh where that is possible; of many cases the charts have fewer points."""
-_OF_A_CASE = 26_000
-"""What a case weighs without its charts."""
+_OF_A_CASE, _OF_A_ROUND, _OF_A_NUMBER = 16_000, 3_500, 7
+"""What these weigh, charts apart."""
+_CHARTS, _CURVES = 9, 18
+"""As many numbers as fill a monitor's chart, and as lie on a line, a round has so many times."""
+_READ = 16_000_000
+"""Bytes of series that are read where there is so much, of all rounds together."""
 _SHOWN = 30
 """So many failed cases are told at the top; the table has all."""
 _BASELINES = ("baseline", "history")
@@ -105,9 +109,13 @@ def _detail(run_dir: Path) -> Detail:
     rounds = sum(1 for _ in run_dir.glob("*/round*/plan.json"))
     if not rounds:
         return Detail()
-    # A number takes about five characters; a round's devices, hosts and ranks take some nine charts, its curves three.
-    left = max(BYTES - _OF_A_CASE * cases, 0) / rounds / 5
-    return Detail(points=min(max(int(left / 18), 40), charts.MAX_POINTS), samples=min(max(int(left / 9), 120), 1200))
+    full = Detail()
+    numbers = max(BYTES - _OF_A_CASE * cases - _OF_A_ROUND * rounds, 0) // rounds // _OF_A_NUMBER
+    return Detail(
+        points=min(max(numbers // _CURVES, 40), full.points),
+        samples=min(max(numbers // _CHARTS, 120), full.samples),
+        bytes=min(_READ // rounds, full.bytes),
+    )
 
 
 # -- one case ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pytest_flagperf.report import charts
-from pytest_flagperf.report.html import Markup, Name, Number, anchor, folded, items, metric, state, table
+from pytest_flagperf.report.html import Markup, Name, Number, anchor, figures, folded, items, metric, state, table
 from pytest_flagperf.results import jsons, monitors, rankwords
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.monitors import Samples
@@ -28,15 +28,19 @@ FIRST = (
 )  # fmt: skip
 """Figures that stand before the others, after the suite's own."""
 SERIES_AT_MOST = 192 * 1024
-"""Bytes read of one file of samples: of a longer one parts that show its course."""
+_LEAST_OF_A_LOG = 8 * 1024
 
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of the charts there is room for: ``points`` of a line, ``samples`` of all lines of a monitor's chart."""
+    """How much there is room and time for."""
 
     points: int = charts.MAX_POINTS
+    """Of a line."""
     samples: int = 1200
+    """Of all lines of a chart of hosts, devices or ranks."""
+    bytes: int = SERIES_AT_MOST
+    """Read of one file of samples, and of all ranks' logs of a round: of longer ones parts that show their course."""
 
     def per_line(self, lines: int) -> int:
         return max(min(self.points, self.samples // max(min(lines, charts.LINES_AT_MOST), 1)), 30)
@@ -136,18 +140,32 @@ def _verdicts(case: CaseResult) -> str:
     found = dict.fromkeys(verdict for verdicts in case.verdicts.values() for verdict in verdicts)
     if not found:
         return '<p class="warning">nothing was judged</p>'
-    ordered = sorted(found, key=lambda verdict: verdict.ok)
+    told = [verdict for verdict in found if not verdict.ok or verdict.warning]
+    well = [verdict for verdict in found if verdict.ok and not verdict.warning]
     rows = [
         (Markup(_judged(verdict)), Name(verdict.name), verdict.got, verdict.wanted, _sentence(verdict))
-        for verdict in ordered
+        for verdict in sorted(told, key=lambda verdict: verdict.ok)
     ]
-    bad = sum(not verdict.ok for verdict in ordered)
-    title = f"Verdicts: {len(ordered) - bad} ok" + (f", {bad} not" if bad else "")
-    return folded(title, table(("", "verdict", "got", "wanted", "in words"), rows), open_=bad > 0)
+    shown = table(("", "verdict", "got", "wanted", "in words"), rows) if rows else ""
+    return shown + folded(f"{count(len(well), 'verdict')} ok", _well(well))
+
+
+def _well(found: Sequence[Verdict]) -> str:
+    """Those of one name and one measure in one row: rounds differ in what they got."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for verdict in found:
+        alike.setdefault((verdict.name, verdict.wanted), []).append(verdict.got)
+    rows = [
+        (Name(name), Number(f"{len(got)} x"), ", ".join(dict.fromkeys(got)), wanted)
+        for (name, wanted), got in alike.items()
+    ]
+    return table(("verdict", "ok", "got", "wanted"), rows) if rows else ""
 
 
 def _judged(verdict: Verdict) -> str:
-    return state("ok" if verdict.ok else EXPECTED if verdict.expected is not None else FAILED)
+    if verdict.ok:
+        return state("warning")
+    return state(EXPECTED if verdict.expected is not None else FAILED)
 
 
 def _sentence(verdict: Verdict) -> str:
@@ -158,18 +176,20 @@ def _sentence(verdict: Verdict) -> str:
 
 
 def _figures(rounds: Sequence[Outcome]) -> str:
-    """Over the rounds that ended well the middle and the spread; then each round's own."""
+    """The main ones at once, the others and how all were measured by a click."""
     names = _names(rounds)
     if not names:
         return ""
-    if len(rounds) == 1:
-        rows = [_single(one) for name in names if (one := rounds[0].metric(name)) is not None]
-        return f"<h3>Figures</h3>{table(('figure', 'value', 'better', 'how it was measured'), rows)}"
-    head = ("figure", "median", "mean", "95 % interval", "varies by", *(f"round {one.round}" for one in rounds))
-    rows = [_over(name, rounds) for name in names]
-    warned = few(sum(one.ok for one in rounds))
+    first = [name for name in names if name in (rounds[0].target.name, *FIRST)]
+    rest = [name for name in names if name not in first]
+    warned = few(sum(one.ok for one in rounds)) if len(rounds) > 1 else None
     told = f'<p class="soft">{escape(warned)}</p>' if warned else ""
-    return f"<h3>Figures</h3>{told}{table((*head, 'better', 'how it was measured'), rows)}"
+    more = f"{_compared(rest, rounds)}" if rest else ""
+    measured = table(("figure", "better", "how it was measured"), [_how(name, rounds) for name in names])
+    return (
+        f"<h3>Figures</h3>{told}{_compared(first, rounds)}{folded(count(len(rest), 'more figure'), more)}"
+        f"{folded('How the figures were measured', measured)}"
+    )
 
 
 def _names(rounds: Sequence[Outcome]) -> list[str]:
@@ -178,61 +198,62 @@ def _names(rounds: Sequence[Outcome]) -> list[str]:
     return list(dict.fromkeys([*first, *there]))
 
 
-def _single(found: Metric) -> tuple[str, ...]:
-    return Name(found.name), Number(quantity(found.value, found.unit)), found.direction or "", _how(found)
+def _compared(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
+    """Over the rounds that ended well the middle and the spread; then each round's own."""
+    if len(rounds) == 1:
+        return figures(("figure", "value"), [(name, _value(rounds[0], name)) for name in names])
+    head = ("figure", "median", "mean", "95 % interval", "varies by", *(f"round {one.round}" for one in rounds))
+    return figures(head, [_over(name, rounds) for name in names])
 
 
-def _how(found: Metric) -> str:
+def _record(name: str, rounds: Sequence[Outcome]) -> Metric:
+    return next(found for outcome in rounds if (found := outcome.metric(name)) is not None)
+
+
+def _how(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
+    found = _record(name, rounds)
     made_of = f" ({count(found.samples, 'measurement')})" if found.samples is not None else ""
-    return f"{found.how}{made_of}"
+    return Name(name), found.direction or "", f"{found.how}{made_of}"
 
 
 def _over(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
-    record = next(found for outcome in rounds if (found := outcome.metric(name)) is not None)
     well = [outcome for outcome in rounds if outcome.ok]
     summary = summarize(outcome.value(name) for outcome in well)
     apart = {well[place].round for place in summary.outliers}
-    each = (_value(outcome, name, record.unit, outcome.round in apart) for outcome in rounds)
-    return (
-        Name(name), *_middle(summary, record.unit), *each, record.direction or "", _how(record),
-    )  # fmt: skip
+    each = (_value(outcome, name, apart=outcome.round in apart) for outcome in rounds)
+    return (name, *_middle(summary, _record(name, rounds).unit), *each)
 
 
 def _middle(summary: Summary, unit: str) -> tuple[str, ...]:
     if summary.median is None:
-        return Number(""), Number(""), Number(""), Number("")
+        return "", "", "", ""
     interval = ""
     if summary.interval is not None:
         low, high = compared(*summary.interval, unit)
         interval = f"{low} to {high}"
     varies = "" if summary.variation is None else quantity(summary.variation, "share")
-    return (
-        Number(quantity(summary.median, unit)),
-        Number(quantity(summary.mean, unit)),
-        Number(interval),
-        Number(varies),
-    )
+    return quantity(summary.median, unit), quantity(summary.mean, unit), interval, varies
 
 
-def _value(outcome: Outcome, name: str, unit: str, apart: bool) -> Number:
-    value = outcome.value(name)
-    if value is None:
-        return Number("")
-    return Number(quantity(value, unit) + (" (outlier)" if apart else ""))
+def _value(outcome: Outcome, name: str, *, apart: bool = False) -> str:
+    found = outcome.metric(name)
+    if found is None:
+        return ""
+    return quantity(found.value, found.unit) + (" (outlier)" if apart else "")
 
 
 # -- rounds --------------------------------------------------------------------------------------------------
 
 
 def _round(round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, *, only: bool) -> str:
-    found = monitors.read(round_dir, SERIES_AT_MOST)
+    found = monitors.read(round_dir, detail.bytes)
     devices = sum(len(samples.devices) for samples in found.values())
     per_device, per_host = detail.per_line(devices), detail.per_line(len(found) * 2)
     drawn = [
         *charts.devices(found, outcome.phases, per_device),
         *charts.hosts(found, outcome.phases, per_host),
     ]
-    words = rankwords.read(round_dir, outcome)
+    words = rankwords.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _LEAST_OF_A_LOG))
     ranks = [charts.rank_steps(words, detail.per_line(len(words))), charts.rank_spread(words)]
     parts = [
         _ended(outcome),

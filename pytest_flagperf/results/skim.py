@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-_BLOCK = 4096
+_BLOCK = 2048
 
 
 def lines(path: Path, at_most: float = math.inf) -> Iterator[bytes]:
