@@ -7,16 +7,22 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.commands import main
 from pytest_flagperf.results import curves, reference
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Evaluation, Outcome, Step, Target
 from pytest_flagperf.results.reference import Reference
 from pytest_flagperf.results.verdicts import Verdict, converges, failed
 from tests.results_help import recorded
+from tests.stored_runs import faster, run_of
+
+SUITES = Path(__file__).resolve().parent.parent / "suites"
 
 EVERY = 3200
 """Samples between two evaluations."""
@@ -232,3 +238,90 @@ def test_the_crossing_lies_on_the_line_between_two_evaluations() -> None:
 def test_a_thinned_curve_keeps_its_end() -> None:
     assert curves.thinned([1.0, 2.0, 3.0, 4.0, 5.0], 2) == [3.0, 5.0]
     assert curves.thinned([1.0, 2.0], 5) == [1.0, 2.0]
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+def stored(folder: Path, rounds: int, replay: str = "converged_1x1", **plan: Any) -> Path:
+    return run_of(folder, replay, faster(*[1.0] * rounds), **plan)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    assert main(["reference", *map(str, arguments)]) == code
+    out, err = capsys.readouterr()
+    return out + err
+
+
+def test_stored_rounds_become_a_file_that_judges_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "small.json"
+    said = told(capsys, stored(tmp_path / "run1", 6), "--to", file)
+    assert "a batch of 32 (1x1), 6 rounds:" in said
+    body = json.loads(file.read_text())
+    found = {one.name: one for one in converges(replace(recorded("converged_1x1"), reference=body))}
+    assert found["not_too_early"].ok
+    assert "6 reference rounds took" in found["not_too_early"].sentence
+    others = stored(tmp_path / "run2", 5, "converged_1x2")
+    both = told(capsys, others, "--to", file)
+    assert "a batch of 32 (1x1), 6 rounds" in both
+    assert "a batch of 64 (1x2), 5 rounds" in both
+
+
+def test_too_few_rounds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "small.json"
+    said = told(capsys, stored(tmp_path / "run1", 4), "--to", file, code=2)
+    assert "no batch size has 5 rounds that converged" in said
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("replay", ["missed_target", "throughput_only", "synthetic", "did_not_learn"])
+def test_rounds_that_did_not_converge_are_left_out(
+    replay: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [stored(tmp_path / "good", 5), stored(tmp_path / "bad", 2, replay)]
+    assert told(capsys, *runs, "--to", tmp_path / "small.json").count("note: left out: bad") == 2
+    assert "no batch size has 5" in told(capsys, runs[1], "--to", tmp_path / "other.json", code=2)
+
+
+def test_a_seed_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5)]
+    said = told(capsys, *runs, "--to", tmp_path / "small.json")
+    assert said.count("has its seed, 4") == 5
+    assert "(1x1), 5 rounds" in said
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"config": {"train_batch_size": 32, "learning_rate": 0.5}},
+        {"fingerprint": {"suite_code": "another"}},
+    ],
+)
+def test_unlike_rounds_are_refused(other: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5, **other)]
+    said = told(capsys, *runs, "--to", tmp_path / "small.json", code=2)
+    assert "not like run1" in said
+    assert ("learning_rate" in said) or ("suite_code" in said)
+    assert not (tmp_path / "small.json").exists()
+
+
+def test_one_file_is_for_one_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5, model="other")]
+    assert "one file is for one suite and scale" in told(capsys, *runs, "--to", tmp_path / "a.json", code=2)
+
+
+@pytest.mark.parametrize("file", sorted(SUITES.glob("*/*/reference/*.json")), ids=lambda path: path.parts[-4])
+def test_the_suites_references_are_whole_and_of_their_present_targets(file: Path) -> None:
+    suite = Catalog.scan([SUITES.parent]).suite(file.parts[-4], file.parts[-3])
+    body = suite.reference(file.stem)
+    assert body is not None
+    held = Reference.from_json(body, str(file))
+    assert (held.model, held.framework, held.scale) == (suite.model, suite.framework, file.stem)
+    assert (held.target.name, held.target.value) == (suite.metric.name, suite.scales[file.stem].target)
+    for batch in held.batches:
+        assert 0 < batch.earliest < min(batch.to_target)
+        # Each of its own rounds is on the curve of all.
+        ends = batch.loss.samples
+        allowed, mean = batch.tolerance(ends), curves.middle(batch.loss.rounds)
+        assert all(curves.apart(values, mean, ends).area < allowed.area for values in batch.loss.rounds)
+    assert file.stat().st_size < 20_000

@@ -13,7 +13,20 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import bundle, compare, export, history, merge, mllog, redact, report, show, table
+from pytest_flagperf.commands import (
+    accept,
+    bundle,
+    compare,
+    export,
+    history,
+    merge,
+    mllog,
+    redact,
+    reference,
+    report,
+    show,
+    table,
+)
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing
@@ -25,11 +38,13 @@ COMMANDS: dict[str, ModuleType] = {
     "report": report,
     "compare": compare,
     "history": history,
+    "accept": accept,
     "table": table,
     "merge": merge,
     "export": export,
     "mllog": mllog,
     "redact": redact,
+    "reference": reference,
     "bundle": bundle,
 }
 WELL, NOT_WELL, NOT_DONE = 0, 1, 2
