@@ -361,19 +361,24 @@ def _figure(number: int, chart: Chart) -> str:
 
 
 def spec(charts: Sequence[Chart]) -> dict[str, Any]:
-    """``xs``: the axes, each once; ``charts``: their lines by the number of their axis. Gaps are null."""
+    """``xs`` and ``bands``, each once; ``charts``: lines by the number of their axis.
+
+    A gap is null, and a line whose values are all the same is that value.
+    """
     xs: dict[tuple[float, ...], int] = {}
-    made = [_chart_spec(chart, xs) for chart in charts]
-    return {"xs": [list(x) for x in xs], "charts": made}
+    bands: dict[tuple[Band, ...], int] = {}
+    made = [_chart_spec(chart, xs, bands) for chart in charts]
+    said = [[[band.name, _place(band.start), _place(band.end)] for band in each] for each in bands]
+    return {"xs": [list(x) for x in xs], "bands": said, "charts": made}
 
 
-def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int]) -> dict[str, Any]:
+def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tuple[Band, ...], int]) -> dict[str, Any]:
     made: dict[str, Any] = {"title": chart.title, "x": chart.x, "kind": chart.kind, "y": chart.y}
     made["lines"] = [
         {
             "name": _named(line.name),
             "x": xs.setdefault(tuple(map(_place, line.x)), len(xs)),
-            "y": [rounded(value) for value in line.y],
+            "y": _values(line.y),
             **({"dashed": True} if line.dashed else {}),
         }
         for line in chart.lines
@@ -382,12 +387,17 @@ def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int]) -> dict[str, Any
     if chart.levels:
         made["levels"] = [{"name": level.name, "value": level.value} for level in chart.levels]
     if chart.bands:
-        made["bands"] = [[band.name, _place(band.start), _place(band.end)] for band in chart.bands]
+        made["bands"] = bands.setdefault(chart.bands, len(bands))
     if chart.floor is not None:
         made["floor"] = chart.floor
     if chart.dots:
         made["dots"] = True
     return made
+
+
+def _values(found: Sequence[float]) -> list[float | int | None] | float | int | None:
+    values = [rounded(value) for value in found]
+    return values[0] if len(set(values)) == 1 else values
 
 
 def rounded(value: float, digits: int = _DIGITS) -> float | int | None:

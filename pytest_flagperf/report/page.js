@@ -58,7 +58,7 @@
       context.beginPath();
       context.rect(left, top, width, height);
       context.clip();
-      for (const [name, start, end] of chart.bands || []) {
+      for (const [name, start, end] of chart.bands) {
         const from = plot.valToPos(start, "x", true);
         context.fillStyle = ink(`band-${name}`) || ink("band-other");
         context.fillRect(from, top, Math.max(plot.valToPos(end, "x", true) - from, 1), height);
@@ -131,8 +131,14 @@
   // -- drawing ----------------------------------------------------------------------------------------------
 
   function dataOf(group) {
-    if (!data.has(group))
-      data.set(group, { ...JSON.parse(group.querySelector("script").textContent), number: groups++ });
+    if (!data.has(group)) {
+      const found = JSON.parse(group.querySelector("script").textContent);
+      for (const chart of found.charts) {
+        chart.bands = found.bands[chart.bands] || [];
+        for (const line of chart.lines) if (!Array.isArray(line.y)) line.y = Array(found.xs[line.x].length).fill(line.y);
+      }
+      data.set(group, { ...found, number: groups++ });
+    }
     return data.get(group);
   }
 
