@@ -19,6 +19,8 @@ TIMES = {
     "eval_time": "all evaluations",
     "compile_time": "compiling the model",
 }
+OF_STEPS = ("pure_training_computing_time", "compile_time")
+"""Summed up of steps, and timed as these are."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def of_round(plan: Mapping[str, Any], logs: Iterable[RankLog], target: Target) -
 
 def _times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
     for name, how in TIMES.items():
-        yield from _metric(name, end.get(name), "s", "lower", f"host clock of rank {rank}, {how}")
+        clock = _timing(end) if name in OF_STEPS else "host clock"
+        yield from _metric(name, end.get(name), "s", "lower", f"{clock} of rank {rank}, {how}")
 
 
 def _throughputs(plan: Mapping[str, Any], end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
@@ -70,7 +73,12 @@ def _throughputs(plan: Mapping[str, Any], end: Mapping[str, Any], rank: int) -> 
 
 def _window(end: Mapping[str, Any]) -> str:
     measured, warmup = whole(end.get("measured_steps")), whole(end.get("warmup_steps"))
-    return f"{end.get('timing') or 'unknown clock'} over {measured:,} steps after {warmup:,} of warm-up"
+    return f"{_timing(end)} over {measured:,} steps after {warmup:,} of warm-up"
+
+
+def _timing(end: Mapping[str, Any]) -> str:
+    """The clock of the steps."""
+    return str(end.get("timing") or "unknown clock")
 
 
 def _measured(end: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -88,7 +96,7 @@ def _step_times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
 def _shares(plan: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Metric]:
     waited, training = number(end.get("input_wait_time")), number(end.get("train_no_eval_time"))
     if end.get("input_wait_time") is not None and training > 0:
-        how = "time the loop waited for input over train_no_eval_time, host clock"
+        how = f"{_timing(end)}, time that steps waited for input over train_no_eval_time"
         yield Metric("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
     flops, peak = number(plan.get("flops_per_sample")), number(plan.get("peak_tflops"))
     if end.get("p_core") is not None and flops > 0 and peak > 0:

@@ -1,7 +1,8 @@
 """Counts a suite's forward passes: ``python flops.py SUITE_DIR SCALE...`` prints FLOPs per sample by scale, as JSON.
 
 It is one micro-step as the loop makes it, of the suite's own steps on synthetic data, on tensors without memory. Only
-the forward pass is counted: of a depthwise convolution's backward pass torch's counter makes up to 14 times too much.
+the forward pass is counted: torch's counter takes the weights' gradient of a convolution in groups as many times as
+there are groups, which makes a depthwise one's backward pass hundreds of forward passes.
 """
 
 from __future__ import annotations
