@@ -55,7 +55,7 @@ def _of_host(
     within = samples.between(training.start, training.end)
     yield from _throttled(host, within, report)
     # A training of a moment may fall between two samples.
-    lacking = list(_lacking(host, within, plan)) if training.seconds >= _UNSEEN_S else []
+    lacking = list(_lacking(host, within if training.seconds >= _UNSEEN_S else samples, plan))
     yield from lacking or _unseen(host, within, training)
 
 

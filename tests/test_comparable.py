@@ -1,0 +1,110 @@
+"""Which rounds' figures may be compared: their fingerprints and machines, field by field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.commands import main
+from pytest_flagperf.results import store
+from pytest_flagperf.results.comparable import differences, notes, unlike
+from pytest_flagperf.results.outcome import Outcome
+from tests.results_help import recorded
+from tests.stored_runs import run_of
+
+PRINT = {"key": "a", "one_card_key": "o", "precision": "fp32", "config": "c1", "deviations": {}}
+RAN_ON = {"driver": "550.54", "kernel": "6.1", "chip": "X9", "os": "Linux 12"}
+
+
+def outcome(ran_on: dict[str, Any] | None = None, **fingerprint: Any) -> Outcome:
+    return replace(recorded("converged_1x1"), machine=ran_on or {}, fingerprint={**PRINT, **fingerprint})
+
+
+def test_like_rounds_are_like() -> None:
+    assert unlike(outcome(RAN_ON), outcome({**RAN_ON})) == []
+    assert notes(outcome(RAN_ON), outcome({**RAN_ON})) == []
+
+
+def test_machines_make_rounds_unlike_though_the_fingerprints_are_equal() -> None:
+    other = outcome({**RAN_ON, "driver": "560.35", "os": "Linux 13"})
+    assert unlike(outcome(RAN_ON), other) == ["driver: 550.54 -> 560.35"]
+    assert notes(outcome(RAN_ON), other) == ["os: Linux 12 -> Linux 13"]
+
+
+def test_rounds_from_before_machines_were_known_compare_as_they_did() -> None:
+    assert unlike(outcome(), outcome(RAN_ON)) == []
+    assert notes(outcome(), outcome(RAN_ON)) == ["what the old one ran on is not known"]
+
+
+def test_a_field_that_an_older_fingerprint_has_not_is_not_known() -> None:
+    old = {"key": "a", "precision": "fp32"}
+    assert differences(old, {"key": "b", "precision": "fp32", "data": "d1"}) == []
+    assert differences(old, {"key": "b", "precision": "bf16", "data": "d1"}) == ["precision: fp32 -> bf16"]
+    assert differences(old, {"key": "b", "precision": "fp32"}) == ["key: a -> b"]
+    assert differences(old, {}) == ["fingerprint: known -> none"]
+    assert differences({}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ({}, {"compile": [True, False]}, "config: compile false -> true"),
+        ({"width": [64, 32]}, {"width": [128, 32]}, "config: width 64 -> 128"),
+        ({"width": [64, 32], "depth": [2, None]}, {}, "config: width 64 -> 32, depth 2 -> none"),
+        ({"width": [64, 32]}, {"width": [64, 32]}, "config: c1 -> c2"),
+        ({}, None, "config: c1 -> c2"),
+    ],
+)
+def test_configs_that_differ_say_in_which_values_where_a_deviation_is_why(
+    old: dict[str, Any], new: dict[str, Any] | None, text: str
+) -> None:
+    then, now = {**PRINT, "deviations": old}, {**PRINT, "key": "b", "config": "c2", "deviations": new}
+    assert differences(then, now) == [text]
+
+
+def test_deviations_that_do_not_weigh_are_told() -> None:
+    assert notes(outcome(), outcome(deviations={"max_steps": [10, 20]})) == ["max_steps 20 -> 10"]
+
+
+# -- in what is built on it ------------------------------------------------------------------------------------
+
+
+def stored(root: Path, driver: str) -> Path:
+    ran_on = {**RAN_ON, "driver": driver}
+
+    def change(one: Outcome) -> Outcome:
+        return replace(one, machine=ran_on, started_ms=1000 * int(driver))
+
+    return run_of(root, rounds=[change], fingerprint=PRINT)
+
+
+def test_a_driver_is_gated_by_comparing_on_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = stored(tmp_path / "old", "550"), stored(tmp_path / "new", "560")
+    assert main(["compare", str(old), str(new)]) == 2
+    assert "driver: 550 -> 560" in capsys.readouterr().err
+    assert main(["compare", str(old), str(new), "--unlike"]) == 0
+    assert "unlike: driver: 550 -> 560" in capsys.readouterr().out
+    assert main(["compare", str(old), str(stored(tmp_path / "again", "550"))]) == 0
+
+
+def test_a_history_is_parted_by_the_driver_unless_it_may_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(stored(tmp_path / f"run{number}", driver)) for number, driver in enumerate(("550", "560"))]
+    case = "toy:pytorch:CPU:1:1:1"
+    main(["history", case, *runs])
+    assert "unlike the newest run: driver: 550 -> 560" in capsys.readouterr().out
+    main(["history", case, *runs, "--across=driver"])
+    said = capsys.readouterr().out
+    assert "unlike the newest run" not in said
+    assert "driver: 550 -> 560" in said
+
+
+def test_one_cards_stored_figure_is_of_a_like_machine(tmp_path: Path) -> None:
+    stored(tmp_path / "run1", "550")
+    assert store.find_one_card(tmp_path, "a", {**RAN_ON, "driver": "560"}) is None
+    assert store.find_one_card(tmp_path, "a", {**RAN_ON, "driver": "550"}) is not None
+    assert store.find_one_card(tmp_path, "a") is not None

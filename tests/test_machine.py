@@ -1,0 +1,102 @@
+"""What a round ran on: from its hosts' own words, many hosts as one where they agree, and what of it weighs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.results import machine
+from pytest_flagperf.results.units import quantity
+from tests.recording import Training, write, write_json
+
+HOST = {
+    "os": "Some Linux 12", "kernel": "6.1.0-18", "cpu": "A processor", "sockets": "2", "cores": "128",
+    "usable_cores": "128", "memory_bytes": str(1 << 40), "network": "2 x 25 Gb/s", "rdma": "8 x 400 Gb/sec (4X NDR)",
+}  # fmt: skip
+DEVICE = {
+    "name": "X9 80GB", "firmware": "96.00.1", "memory_total": 81920, "power_limit": 700.0, "links": 18, "mig": False,
+    "pcie": {"generation": 1, "width": 16, "best_generation": 5, "best_width": 16}, "uuid": "GPU-1",
+}  # fmt: skip
+PLACES = ({"name": "h1", "address": "10.0.0.1"}, {"name": "h2", "address": "10.0.0.2"})
+
+
+def facts(directory: Path, *reports: dict[str, Any], **plan: Any) -> dict[str, Any]:
+    training = Training("a", nnodes=len(reports), hosts=PLACES[: len(reports)], told=plan)
+    write(training, directory)
+    for number, report in enumerate(reports):
+        write_json(directory / f"h{number + 1}_noderank{number}" / "monitors.json", report)
+    return machine.facts(directory, {"nnodes": len(reports), **plan}, {"libraries": {"somelib": "1.2.3"}})
+
+
+def report(driver: str = "570.1", host: dict[str, str] | None = None, **device: Any) -> dict[str, Any]:
+    return {"host": {**HOST, **(host or {})}, "driver": driver, "devices": [{**DEVICE, **device}, DEVICE]}
+
+
+def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> None:
+    used = {"label": "docker: x", "python": "3.11.7", "image": "flagperf-acme:12ab", "image_id": "sha256:1"}
+    plan = {"interpreter": used, "checkout": {"commit": "abc123", "changed": True}}
+    assert facts(tmp_path, report(), **plan) == {
+        "driver": "570.1",
+        "chip": "X9 80GB",
+        "chip_memory": "81920 MiB",
+        "firmware": "96.00.1",
+        "power_limit": "700 W",
+        "interconnect": "18 links, PCIe 5 x16",
+        "cpu": "A processor",
+        "sockets": "2",
+        "cores": "128",
+        "usable_cores": "128",
+        "memory": quantity(1 << 40, "bytes"),
+        "kernel": "6.1.0-18",
+        "os": "Some Linux 12",
+        "image": "flagperf-acme:12ab",
+        "image_id": "sha256:1",
+        "python": "3.11.7",
+        "somelib": "1.2.3",
+        "commit": "abc123 with changes",
+    }
+
+
+def test_a_registrys_digest_is_an_images_name_and_another_python_has_its_environment(tmp_path: Path) -> None:
+    pulled = {"image": "somebody/torch:2", "digest": "somebody/torch@sha256:9", "image_id": "sha256:1"}
+    assert facts(tmp_path, report(), interpreter=pulled)["image"] == "somebody/torch@sha256:9"
+    found = facts(tmp_path, report(), interpreter={"label": "venv: pytorch-12", "python": "3.12.1"})
+    assert (found["environment"], found["python"]) == ("venv: pytorch-12", "3.12.1")
+
+
+def test_hosts_that_agree_are_told_once_and_the_network_is_between_several(tmp_path: Path) -> None:
+    found = facts(tmp_path, report(), report())
+    assert (found["driver"], found["network"], found["rdma"]) == ("570.1", "2 x 25 Gb/s", "8 x 400 Gb/sec (4X NDR)")
+
+
+def test_hosts_that_do_not_agree_are_named(tmp_path: Path) -> None:
+    found = facts(tmp_path, report(), report("580.2", {"kernel": "", "cpu": "Another"}, name="X9 96GB"))
+    assert found["driver"] == "h1: 570.1, h2: 580.2"
+    assert found["chip"] == "h1: X9 80GB, h2: X9 96GB, X9 80GB"
+    assert found["kernel"] == "h1: 6.1.0-18, h2: unknown"
+    assert found["cpu"] == "h1: A processor, h2: Another"
+
+
+def test_an_older_rounds_host_is_in_its_log(tmp_path: Path) -> None:
+    write(Training("a"), tmp_path)
+    (tmp_path / "localhost_noderank0/sys_info.log").write_text("host: vm\nkernel: 5.4\ncpu: Old: One\ncores: 2\n")
+    assert machine.facts(tmp_path, {}) == {"cpu": "Old: One", "cores": "2", "kernel": "5.4"}
+
+
+def test_without_a_word_nothing_is_known(tmp_path: Path) -> None:
+    write(Training("a"), tmp_path)
+    assert machine.facts(tmp_path, {}) == {}
+
+
+def test_what_weighs_is_a_difference_and_what_does_not_or_is_not_known_is_told() -> None:
+    old = {"driver": "550", "kernel": "6.1", "os": "Linux 11", "cpu": "A"}
+    new = {"driver": "560", "kernel": "6.1", "os": "Linux 12", "firmware": "9"}
+    assert machine.differences(old, new) == ["driver: 550 -> 560"]
+    assert machine.notes(old, new) == [
+        "os: Linux 11 -> Linux 12",
+        "not known of the old one: firmware",
+        "not known of the new one: cpu",
+    ]
+    assert machine.differences({}, new) == machine.differences(old, {}) == []
+    assert machine.notes({}, new) == ["what the old one ran on is not known"]
+    assert machine.notes({}, {}) == []
