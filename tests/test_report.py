@@ -1,18 +1,16 @@
-"""What people are shown: the console's table, the JUnit properties."""
+"""What people are shown: the console's table."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from pytest_flagperf.report.junit import properties
 from pytest_flagperf.report.table import console_table
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard
 from tests.results_help import recorded, with_metric
+
 
 def case(name: str, called: str, rounds: int = 1, one_card: float | None = None) -> CaseResult:
     outcome = replace(recorded(name), case=called)
@@ -60,20 +58,3 @@ def test_a_wide_table_has_a_line_per_case_and_a_narrow_one_two() -> None:
 def test_columns_stand_below_each_other() -> None:
     ends = {len(line) for line in console_table(CASES, 80)[1::2]}
     assert len(ends) == 1
-
-
-def test_properties_are_pairs_of_text_with_unit_and_round() -> None:
-    found = dict(properties([recorded("converged_1x2")]))
-    assert float(found["round1.p_core[images/s]"]) == pytest.approx(3368.42, abs=0.01)
-    assert found["target.top1"] == "0.900"
-    assert found["environment.device"] == "a processor"
-    assert len(properties([recorded("converged_1x2")])) == len(found)
-
-
-def test_properties_can_stand_in_xml_and_json() -> None:
-    outcome = replace(recorded("crashed_rank"), environment={"device": "a\x00b\x1b"})
-    found = properties([outcome])
-    assert all(type(name) is type(value) is str for name, value in found)
-    assert ("environment.device", "a?b?") in found
-    assert json.dumps(found)
-    assert [quoteattr(value) for _, value in found]

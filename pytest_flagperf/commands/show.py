@@ -1,4 +1,4 @@
-"""The table that a run closed with, its warnings and failures, again from what it stored."""
+"""What a run closed with, its failures and warnings in full, and each case's figures over its rounds."""
 
 from __future__ import annotations
 
@@ -7,50 +7,37 @@ import shutil
 from collections.abc import Iterator
 
 from pytest_flagperf.commands import stored
+from pytest_flagperf.report.closing import all_lines, closing
+from pytest_flagperf.report.figures import MAIN, over_rounds
 from pytest_flagperf.report.table import console_table
-from pytest_flagperf.results.store import CaseResult, Run
-from pytest_flagperf.results.units import count
-from pytest_flagperf.results.verdicts import failed
+from pytest_flagperf.results.store import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     stored.add_runs(parser)
     parser.add_argument("--width", type=int, metavar="COLUMNS", help="of the table (default: the terminal's)")
+    parser.add_argument("--figures", action="store_true", help="every figure over the rounds, not the main ones alone")
 
 
 def run(arguments: argparse.Namespace) -> int:
     width = arguments.width or shutil.get_terminal_size().columns
     for number, one in enumerate(stored.load_all(arguments.runs)):
-        print("\n".join([*([""] if number else []), *_lines(one, width)]))
+        lines = _lines(one, width, every=arguments.figures)
+        print("\n".join([*([""] if number else []), *lines]))
     return 0
 
 
-def _lines(one: Run, width: int) -> Iterator[str]:
-    yield f"{one.directory}: {_summary(one)}"
+def _lines(one: Run, width: int, *, every: bool) -> Iterator[str]:
+    end = closing(one, [*one.info.unsupported] if one.info else [], reports=[str(one.directory)])
+    yield f"{one.directory}:"
     yield ""
     yield from console_table(one.cases, width)
-    told = [line for case in one.cases for line in (*_failures(case), *_warnings(case))]
-    told += [f"not run: {line}" for line in (one.info.unsupported if one.info else ())]
-    told += [f"note: {problem}" for problem in one.problems]
-    if told:
-        yield ""
-        yield from told
-
-
-def _summary(one: Run) -> str:
-    bad = sum(not case.ok for case in one.cases)
-    return f"{count(len(one.cases), 'case')}, " + (f"{bad} of them not well" if bad else "all well")
-
-
-def _failures(case: CaseResult) -> Iterator[str]:
-    """Each sentence once: several tests judge the same round."""
-    judged = [verdict.sentence for verdicts in case.verdicts.values() for verdict in failed(verdicts)]
-    ended = [failure.sentence for outcome in case.outcomes for failure in outcome.failures]
-    if not case.verdicts and not ended:
-        ended.append("nothing was judged")
-    yield from (f"failed: {case.case}: {sentence}" for sentence in dict.fromkeys([*judged, *ended]))
-
-
-def _warnings(case: CaseResult) -> Iterator[str]:
-    for outcome in case.outcomes:
-        yield from (f"warning: {case.case} round {outcome.round}: {line}" for line in outcome.warnings)
+    for case in one.cases:
+        if every or len(case.outcomes) > 1:
+            yield ""
+            yield from over_rounds(case, width, None if every else MAIN)
+    yield ""
+    yield from all_lines(end.told)
+    yield from (f"not run: {text}" for text in end.not_run)
+    yield from (f"note: {problem}" for problem in one.problems)
+    yield end.verdict(width)

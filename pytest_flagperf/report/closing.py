@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from pytest_flagperf.report.table import console_table
+from pytest_flagperf.results import baselines, gates
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import Verdict, failed
 
-FAILED, UNFINISHED, EXPECTED, PASSED = "failed", "not finished", "failed as expected", "passed"
+FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not finished", "failed as expected", "passed"
 """How a case can stand, the worst first."""
+BAD = (FAILED, REGRESSED)
 NARROWEST = 80
 EVERYTHING = 10_000
 _TOLD_AT_MOST = 10
+_SHORT_AT_MOST = 2
 _INTERRUPTED = 2
 
 
@@ -42,7 +45,8 @@ def tell(case: CaseResult, *, interrupted: bool = False) -> Told:
     known = {verdict.sentence for verdict in told_of}
     reasons = {verdict.sentence: _in_short(verdict) for verdict in unexpected}
     reasons |= {text: text for text in broken if text not in {*reasons, *known}}
-    state = FAILED if reasons else EXPECTED if told_of else PASSED
+    worse = [verdict.name.split()[0] in (baselines.PREFIX, gates.HISTORY) for verdict in unexpected]
+    state = REGRESSED if worse and all(worse) and not broken else FAILED if reasons else EXPECTED if told_of else PASSED
     if interrupted and not unexpected and (broken or not case.verdicts or len(case.outcomes) < _wanted_rounds(case)):
         state, reasons = UNFINISHED, {}
     elif not case.verdicts and not broken:
@@ -64,9 +68,9 @@ class Closing:
 
     def verdict(self, width: int = EVERYTHING) -> str:
         """The run in one line of at most so many columns; what does not fit is left out, the least needed first."""
-        bad = [one for one in self.told if one.state == FAILED]
+        bad = sorted((one for one in self.told if one.state in BAD), key=lambda one: BAD.index(one.state))
         case = f"{'first ' if len(bad) > 1 else ''}{bad[0].case}" if bad else ""
-        why = f"{case}: {bad[0].short[0]}" if bad else ""
+        why = ": ".join([case, *bad[0].short[:1]]) if bad else ""
         where = next(iter(self.reports), "")
         options = [self._line(*parts) for parts in ((why, where), (why, ""), (case, ""), ("", where), ("", ""))]
         return next((line for line in options if len(line) <= max(width, NARROWEST)), options[-1])
@@ -76,7 +80,7 @@ class Closing:
         if self.cases:
             yield from console_table(self.cases, width)
             yield ""
-        short = [f"failed: {one.case}: {'; '.join(one.short)}" for one in self.told if one.short]
+        short = [f"{one.state}: {one.case}: {_few(one.short)}" for one in self.told if one.short]
         not_run = [f"not run: {text}" for text in self.not_run]
         for line in (*_some(short), *remarks(self.told), *_some(not_run)):
             yield from wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
@@ -95,7 +99,8 @@ class Closing:
         if not self.told:
             return "no case ran" + (f", {count(len(self.not_run), 'case')} asked for" if self.not_run else "")
         parts = [f"{states[PASSED]} of {count(len(self.told) + len(self.not_run), 'case')} passed"]
-        parts += [f"{states[FAILED]} failed{f' ({why})' if why else ''}"] if states[FAILED] else []
+        bad = ", ".join(f"{states[state]} {state}" for state in BAD if states[state])
+        parts += [f"{bad} ({why})" if why else bad] if bad else []
         parts += [f"{states[state]} {state}" for state in (EXPECTED, UNFINISHED) if states[state]]
         parts += [f"{len(self.not_run)} not run"] if self.not_run else []
         return ", ".join(parts)
@@ -106,6 +111,12 @@ def closing(run: Run, not_run: Sequence[str] = (), notes: Sequence[str] = (), re
     interrupted = run.info is not None and run.info.exit_status == _INTERRUPTED
     told = tuple(tell(case, interrupted=interrupted) for case in run.cases)
     return Closing(run.cases, told, tuple(not_run), interrupted, tuple(notes), tuple(reports))
+
+
+def all_lines(told: Sequence[Told]) -> Iterator[str]:
+    """Everything that is to be said of the cases, each sentence whole."""
+    yield from (f"failed: {one.case}: {text}" for one in told for text in one.failures)
+    yield from remarks(told)
 
 
 def remarks(told: Sequence[Told]) -> Iterator[str]:
@@ -132,6 +143,11 @@ def _warnings(case: CaseResult) -> Iterator[str]:
         yield from (f"round {outcome.round}: {text}" for text in outcome.warnings)
     judged = [verdict for verdicts in case.verdicts.values() for verdict in verdicts]
     yield from (verdict.sentence for verdict in judged if verdict.ok and verdict.warning)
+
+
+def _few(texts: Sequence[str]) -> str:
+    more = len(texts) - _SHORT_AT_MOST
+    return "; ".join([*texts[:_SHORT_AT_MOST], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _once(texts: Iterable[str]) -> tuple[str, ...]:

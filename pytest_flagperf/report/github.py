@@ -6,20 +6,20 @@ import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_flagperf.report import table
-from pytest_flagperf.report.closing import EXPECTED, FAILED, PASSED, UNFINISHED, Closing, Told
+from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, REGRESSED, UNFINISHED, Closing, Told
 from pytest_flagperf.results.units import count
 
 SUMMARY_BYTES = 1024 * 1024
 """Of a step's whole summary; GitHub refuses a longer one altogether."""
 ANNOTATIONS = 10
 """Of one kind that GitHub shows for a step; it drops the others without a word."""
-_SIGNS = {PASSED: "✅", FAILED: "❌", EXPECTED: "🟡", UNFINISHED: "⬜"}
+_SIGNS = {PASSED: "✅", FAILED: "❌", REGRESSED: "📉", EXPECTED: "🟡", UNFINISHED: "⬜"}
 _LONGEST = 2000
 
 
 def commands(end: Closing, files: Mapping[str, str]) -> list[str]:
     """A line for each failed case, each expected failure and each warning; ``files``: a case's test file."""
-    worst_first = sorted(end.told, key=lambda one: one.state != FAILED)
+    worst_first = sorted(end.told, key=lambda one: (*BAD, one.state).index(one.state))
     return [
         *_limited("error", [(one.case, "\n".join(one.failures)) for one in worst_first if one.failures], files),
         *_limited("warning", [(one.case, text) for one in worst_first for text in one.warnings], files),
@@ -59,7 +59,7 @@ def summary(end: Closing, room: int = SUMMARY_BYTES) -> str:
 def _failed(told: Iterable[Told]) -> Iterator[str]:
     for one in told:
         if one.failures:
-            yield _lines([f"- ❌ {_code(one.case)}", *(f"  - {_text(text)}" for text in one.failures)])
+            yield _lines([f"- {_SIGNS[one.state]} {_code(one.case)}", *(f"  - {_text(text)}" for text in one.failures)])
 
 
 def _table(end: Closing) -> Iterator[str]:

@@ -61,6 +61,9 @@ def _fraction(value: float, digits: int) -> str:
 
 
 def _share(value: float, digits: int) -> str:
+    if 0 < abs(value) < 0.0095:
+        # Little is not nothing.
+        return f"{plain(value * 100, digits - 2)} %"
     return f"{value * 100:,.{max(digits - 3, 0)}f} %"
 
 
@@ -113,3 +116,6 @@ _SAYERS: Mapping[str, Callable[[float, int], str]] = {
     "bytes": _bytes,
     "B/s": _rate,
 }
+
+SCALED = frozenset(_SAYERS)
+"""The units that change what stands before them; all others follow the number as it is."""

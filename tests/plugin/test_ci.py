@@ -1,0 +1,201 @@
+"""What CI shows of a run: the last lines of its log, JUnit's file, GitHub's summary and annotations."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import xmlschema
+
+from .conftest import Toy
+
+pytestmark = pytest.mark.slow
+SCHEMA = Path(__file__).parent.parent / "schemas" / "junit-10.xsd"
+
+
+def verdict(lines: list[str]) -> str:
+    """The last line of our section: no other of ours follows it."""
+    start = max(number for number, line in enumerate(lines) if " flagperf ===" in line)
+    section = lines[start + 1 : next(n for n in range(start + 1, len(lines)) if lines[n].startswith(("===", "- Gen")))]
+    assert sum(line.startswith("flagperf: ") for line in section) == 1
+    return section[-1]
+
+
+# -- the verdict ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [(), ("-q",), ("-qq",), ("-v",), ("-n2",), ("--tb=no",)], ids=str)
+def test_a_run_closes_with_its_verdict(toy: Toy, arguments: tuple[str, ...]) -> None:
+    result = toy.run("suites", "-k", "alpha and converges", "--html=page.html", *arguments)
+    # Without a summary there is nothing after our section that ends it.
+    line = verdict([*result.outlines, "=== end"])
+    assert line.startswith("flagperf: 2 of 2 cases passed")
+
+
+def test_a_failure_is_named_in_the_verdict_and_above_it(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("suites", "-k", "alpha", "--set=efficiency=0.5", "--tb=no")
+    narrow = toy.run(*arguments)
+    assert verdict(narrow.outlines).startswith("flagperf: 1 of 2 cases passed, 1 failed (alpha:plain:CPU:1:2:1)")
+    narrow.stdout.fnmatch_lines(["failed: alpha:plain:CPU:1:2:1: *efficiency 50.0*"])
+    monkeypatch.setenv("CI", "true")
+    wide = verdict(toy.run(*arguments).outlines)
+    assert "wanted" in wide
+    assert wide.endswith("report.html")
+
+
+def test_where_nothing_ran_the_verdict_says_so(toy: Toy) -> None:
+    result = toy.run("suites/alpha", "--vendor=acme")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert verdict(result.outlines) == "flagperf: no case ran, 2 cases asked for"
+    result.stdout.fnmatch_lines(["not run: alpha:plain:X1:1:1:1: acme has no config*"])
+
+
+def test_tests_that_take_no_case_close_without_one(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_other.py").write_text("def test_other(): pass\n")
+    assert "flagperf: 0" not in toy.run("suites", "-k", "other").stdout.str()
+
+
+@pytest.mark.parametrize("workers", [(), ("-n1",)], ids=str)
+def test_after_ctrl_c_the_rounds_that_were_done_are_kept_and_told(toy: Toy, workers: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "pytest", "suites", "--nodes=1x1", "--repeat=2", "--set=step_s=0.1", *workers]
+    process = subprocess.Popen(
+        [*command, "-p", "no:cacheprovider"], cwd=toy.root, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(toy.root.glob("reports/run*/alpha*/round1/outcome.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    lines = out.splitlines()
+    line = verdict(lines)
+    assert line.startswith("flagperf: interrupted: ")
+    assert " of 2 cases passed, 1 not " in line
+    # A worker goes on until it is told to stop.
+    assert workers or line.endswith(" 1 not finished, 1 not run")
+    assert any(line.startswith("--resume=reports/run") for line in lines)
+    assert (toy.runs[0] / "results.json").is_file()
+
+
+# -- JUnit --------------------------------------------------------------------------------------------------------
+
+
+def junit(toy: Toy) -> ET.Element:
+    return ET.parse(toy.runs[-1] / "junit.xml").getroot()
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=str)
+def test_a_failure_stands_alone_and_its_logs_are_attached(toy: Toy, workers: tuple[str, ...]) -> None:
+    toy.run("suites", "-k", "alpha and 1:2 and converges", "--set=fault=kill", *workers)
+    (case,) = junit(toy).iter("testcase")
+    failure = case.find("failure")
+    assert failure is not None
+    assert failure.attrib["message"].startswith("alpha:plain:CPU:1:2:1: round 1: rank 1 on localhost was killed")
+    assert "rank1.out.log" in (failure.text or "")
+    (attached,) = [output.text or "" for output in case.findall("system-out")]
+    paths = [Path(line[len("[[ATTACHMENT|") : -2]) for line in attached.splitlines()]
+    assert [path.name for path in paths] == ["rank1.out.log", "rank0.out.log", "report.html"]
+    assert all(path.is_absolute() and path.is_file() for path in paths)
+
+
+def test_on_gitlab_attachments_are_relative_to_the_project(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITLAB_CI", "true")
+    monkeypatch.setenv("CI_PROJECT_DIR", str(toy.root))
+    toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=exit")
+    (output,) = junit(toy).iter("system-out")
+    first = (output.text or "").splitlines()[0]
+    assert (
+        first
+        == f"[[ATTACHMENT|reports/{toy.runs[0].name}/alpha_plain_CPU_1_1_1/round1/localhost_noderank0/rank0.out.log]]"
+    )
+
+
+@pytest.mark.parametrize("logging", ["system-out", "all", "log", "system-err"])
+def test_what_the_user_logs_there_is_left_and_there_is_one_output(toy: Toy, logging: str) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=exit", f"-ojunit_logging={logging}")
+    (output,) = junit(toy).iter("system-out")
+    assert "[[ATTACHMENT|" in (output.text or "")
+
+
+def test_what_passed_has_properties_and_no_attachments(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1")
+    assert not list(junit(toy).iter("system-out"))
+    for case in junit(toy).iter("testcase"):
+        names = [item.attrib["name"] for item in case.iter("property")]
+        assert len(names) == len(set(names))
+        assert {"case", "round1.p_core[samples/s]", "target.accuracy"} <= set(names)
+
+
+def test_the_file_is_as_jenkins_wants_it(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
+        "import pytest\n@pytest.fixture\ndef broken(training): raise OSError('no')\n"
+        "def test_mine(case, broken): pass\ndef test_skip(case): pytest.skip('no')\n"
+    )
+    toy.run("suites/alpha", "--set=fault=exit")
+    root = junit(toy)
+    schema = xmlschema.XMLSchema(str(SCHEMA))
+    # Jenkins reads a test's properties, and its schema does not know them yet.
+    for case in root.iter("testcase"):
+        for properties in case.findall("properties"):
+            case.remove(properties)
+    schema.validate(root)
+    next(root.iter("testcase")).append(ET.Element("surprise"))
+    assert not schema.is_valid(root)
+
+
+# -- GitHub -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def github(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The step's summary file, in which another program has written."""
+    path = toy.root / "summary.md"
+    path.write_text("of another\n")
+    for name, value in {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(path),
+        "GITHUB_WORKSPACE": str(toy.root),
+        "GITHUB_TOKEN": "ghs_secret",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return path
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=str)
+def test_github_is_given_a_summary_and_annotations(toy: Toy, github: Path, workers: tuple[str, ...]) -> None:
+    result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5", *workers)
+    text = github.read_text()
+    assert text.startswith("of another\n### flagperf: 1 of 2 cases passed, 1 failed")
+    assert text.count("### flagperf") == 1
+    assert text.count("efficiency 50.0 %, wanted at least 80.0 %") == 1
+    (error,) = [line for line in result.outlines if line.startswith("::error ")]
+    assert error.startswith(
+        "::error title=flagperf alpha%3Aplain%3ACPU%3A1%3A2%3A1,file=suites/alpha/test_alpha.py::weak scaling"
+    )
+    assert verdict(result.outlines).startswith("flagperf: 1 of 2 cases passed")
+    assert "ghs_secret" not in text + result.stdout.str()
+
+
+def test_a_full_summary_is_left_as_it_is(toy: Toy, github: Path) -> None:
+    github.write_bytes(b"x" * (1024 * 1024 - 10))
+    assert toy.run("suites", "-k", "alpha and 1:1:1").ret == 0
+    assert github.stat().st_size == 1024 * 1024 - 10
+
+
+def test_a_summary_that_cannot_be_written_costs_a_line(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(toy.root / "none" / "summary.md"))
+    result = toy.run("suites", "-k", "alpha and 1:1:1")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["flagperf: GITHUB_STEP_SUMMARY=*cannot be written*"])
+
+
+def test_elsewhere_nothing_of_this_is_told(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5")
+    assert github.read_text() == "of another\n"
+    assert not [line for line in result.outlines if line.startswith("::")]

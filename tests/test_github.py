@@ -1,0 +1,75 @@
+"""What GitHub is told of a run: annotations that nothing can break out of, and a summary within its limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_flagperf.report import github
+from pytest_flagperf.report.closing import EXPECTED, FAILED, PASSED, Closing, Told, closing
+from pytest_flagperf.results.store import CaseResult, Run
+from tests.results_help import REPLAYS, recorded
+
+HOSTILE = "50 %, a:b\r\n::error::x | <script>`*[link](http://x)"
+
+
+def told(number: int, state: str = FAILED, **more: tuple[str, ...]) -> Told:
+    return Told(f"bert:pytorch:CPU:1:2:{number}", state, **more)
+
+
+def test_a_command_cannot_be_ended_or_continued_by_what_it_says() -> None:
+    line = github.command("error", HOSTILE, title=HOSTILE, file="suites/a.py", line=None)
+    assert line == (
+        "::error title=50 %25%2C a%3Ab%0D%0A%3A%3Aerror%3A%3Ax | <script>`*[link](http%3A//x),file=suites/a.py"
+        "::50 %25, a:b%0D%0A::error::x | <script>`*[link](http://x)"
+    )
+    assert "\n" not in line
+
+
+def test_failures_are_errors_with_their_file_warnings_and_expected_failures_are_less() -> None:
+    slow, failed = told(1, PASSED, warnings=("round 1: slow",)), told(2, failures=("one", "two"))
+    end = Closing(told=(slow, failed, told(3, EXPECTED, expected=("e",))))
+    assert github.commands(end, {"bert:pytorch:CPU:1:2:2": "suites/bert/test_bert.py"}) == [
+        "::error title=flagperf bert%3Apytorch%3ACPU%3A1%3A2%3A2,file=suites/bert/test_bert.py::one%0Atwo",
+        "::warning title=flagperf bert%3Apytorch%3ACPU%3A1%3A2%3A1::round 1: slow",
+        "::notice title=flagperf bert%3Apytorch%3ACPU%3A1%3A2%3A3::e",
+    ]
+
+
+@pytest.mark.parametrize(("failing", "shown"), [(10, 10), (11, 10), (200, 10)])
+def test_github_shows_ten_so_the_tenth_says_how_many_more(failing: int, shown: int) -> None:
+    lines = github.commands(Closing(told=tuple(told(number, failures=("x",)) for number in range(failing))), {})
+    assert len(lines) == shown
+    assert (f"{failing - 9} more" in lines[-1]) == (failing > 10)
+
+
+def run_of(*replays: str) -> Closing:
+    cases = [CaseResult(recorded(name).case, (recorded(name),)) for name in replays]
+    return closing(Run(REPLAYS, None, tuple(cases)), not_run=["glm: has no config"])
+
+
+def test_the_summary_says_first_what_matters() -> None:
+    text = github.summary(run_of("converged_1x1", "crashed_rank"))
+    lines = text.splitlines()
+    assert lines[0].startswith("### flagperf: 0 of 3 cases passed, 2 failed")
+    assert text.index("ModuleNotFoundError") < text.index("| case |") < text.index("<details>")
+    rows = [line for line in lines if line.startswith("| ")]
+    assert len({line.count("|") for line in rows}) == 1
+    assert len(rows) == 4
+    assert "- glm: has no config" in lines
+
+
+def test_nothing_that_a_log_says_becomes_markup() -> None:
+    end = Closing(told=(told(1, failures=(HOSTILE,), warnings=(HOSTILE,)),))
+    text = github.summary(end)
+    assert "<script" not in text
+    assert "\\|" in text
+    assert "\\[link\\]" in text
+    assert all(not line.startswith("::") for line in text.splitlines())
+
+
+@pytest.mark.parametrize("room", [0, 20, 100, 1000, 3000, 100_000, 10_000_000])
+def test_the_summary_keeps_within_its_room_and_says_so_where_it_is_cut(room: int) -> None:
+    text = github.summary(Closing(told=tuple(told(number, failures=("ä" * 100,)) for number in range(200))), room)
+    assert len(text.encode()) <= room
+    assert text == "" or text.endswith("\n\n")
+    assert ("More did not fit" in text) == (100 <= room < 100_000)
