@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +56,7 @@ class OneCards:
 
 def _of_this_run(rounds: Sequence[Outcome]) -> OneCard | None:
     values = [value for one in rounds if (value := one.value("p_core")) is not None]
-    return OneCard(statistics.median(values), "this run", rounds[0].rate_unit, len(values)) if values else None
+    return OneCard.of(values, "this run", rounds[0].rate_unit) if values else None
 
 
 def _measured(outcome: Outcome) -> OneCard:

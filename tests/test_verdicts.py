@@ -206,11 +206,29 @@ def test_the_speed_up_is_of_the_median_round_against_one_card() -> None:
     rounds = [with_metric(outcome, "p_core", value) for value in (1500.0, 1800.0, 900.0)]
     found = speedup(rounds, OneCard(1000.0, "this run", "images/s"), 2, 0.75, "weak")
     assert names(found) == []
-    assert found[-1].sentence == (
+    assert found[-1].sentence.startswith(
         "weak scaling: 2 cards do 1,500 images/s, one card 1,000 images/s (this run):"
-        " speed-up 1.50x, efficiency 75.0 %, wanted at least 75.0 %"
+        " speed-up 1.50x, efficiency 75.0 % ("
     )
+    assert found[-1].sentence.endswith("by the rounds' spread: too near to tell), wanted at least 75.0 %")
     assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.76, "weak")) == ["efficiency"]
+
+
+def efficiency(alone: list[float], many: list[float], least: float = 0.75) -> str:
+    outcome = recorded("converged_1x2")
+    rounds = [with_metric(outcome, "p_core", value) for value in many]
+    return speedup(rounds, OneCard.of(alone, "this run", "images/s"), 2, least, "strong")[-1].sentence
+
+
+def test_the_efficiency_says_how_sure_it_is() -> None:
+    assert "strong scaling: " in efficiency([1000.0], [1600.0])
+    assert "one round each: how sure that is, is not known" in efficiency([1000.0], [1600.0])
+    quiet = efficiency([1000.0, 1002.0, 998.0], [1600.0, 1598.0, 1602.0])
+    assert "(79.7 % to 80.3 %, 95 % sure by the rounds' spread), wanted" in quiet
+    assert "too near to tell" in efficiency([1000.0, 1100.0, 900.0], [1600.0, 1500.0, 1700.0])
+    assert "too near to tell" not in quiet
+    # Rounds on one side only tell of both.
+    assert "by the rounds' spread" in efficiency([1000.0], [1600.0, 1590.0, 1610.0])
 
 
 def test_many_cards_must_be_faster_than_one_even_where_little_is_promised() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import jsons, machine, store, verdicts
+from pytest_flagperf.results import jsons, machine, statistics, store, verdicts
 from pytest_flagperf.results.comparable import unlike
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run, RunInfo
@@ -128,9 +128,9 @@ def _one_card(made: Path, outcome: Outcome) -> OneCard | None:
     for case in store.load_run(made).cases:
         first = case.outcomes[0]
         like = key and first.fingerprint.get("key") == key and not machine.differences(first.machine, outcome.machine)
-        if like and (value := case.median("p_core")) is not None:
-            ended = sum(one.ok for one in case.outcomes)
-            return OneCard(value, "the merged runs", case.outcomes[0].rate_unit, ended)
+        values = statistics.finite(one.value("p_core") for one in case.outcomes if one.ok)
+        if like and values:
+            return OneCard.of(values, "the merged runs", first.rate_unit)
     return None
 
 

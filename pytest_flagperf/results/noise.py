@@ -262,6 +262,11 @@ def _of_two(old: Run, new: Run, like: Sequence[Run]) -> Error | None:
         measured = measure(like)
         share = math.sqrt(measured.of(len(old)) ** 2 + measured.of(len(new)) ** 2)
         return Error(share, measured.freedom, FROM_RUNS, measured.runs)
+    return of_rounds(old, new)
+
+
+def of_rounds(old: Run, new: Run) -> Error | None:
+    """How sure the ratio of two runs' medians is, by the rounds of both; None where neither has two."""
     free = len(old) + len(new) - 2
     middles = [statistics.fmean(run) for run in (old, new)]
     if free < 1 or not all(middles):
@@ -269,7 +274,9 @@ def _of_two(old: Run, new: Run, like: Sequence[Run]) -> Error | None:
     sides = zip((old, new), middles, strict=True)
     squares = [((value - middle) / middle) ** 2 for run, middle in sides for value in run]
     of_medians = sum(_of_median(len(run)) ** 2 for run in (old, new))
-    return Error(math.sqrt(sum(squares) / free * of_medians), free, FROM_ROUNDS)
+    share = math.sqrt(sum(squares) / free * of_medians)
+    # Of equal rounds a mean may be off by a last digit.
+    return Error(share if share > 1e-12 else 0.0, free, FROM_ROUNDS)
 
 
 def _of_median(values: int) -> float:

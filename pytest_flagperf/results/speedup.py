@@ -7,7 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_flagperf.results import noise
 from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.statistics import SURE, student_limit
 from pytest_flagperf.results.units import compared, quantity
 from pytest_flagperf.results.verdict import Verdict, finished
 
@@ -22,6 +24,13 @@ class OneCard:
     where_from: str
     unit: str = ""
     rounds: int = 1
+    values: tuple[float, ...] = ()
+    """Of its rounds, where they are known."""
+
+    @classmethod
+    def of(cls, values: Sequence[float], where_from: str, unit: str) -> OneCard:
+        """The median of rounds."""
+        return cls(statistics.median(values), where_from, unit, len(values), tuple(values))
 
 
 def speedup(
@@ -44,14 +53,16 @@ def speedup(
     assert one_card.p_core is not None
     assert cards is not None
     assert min_efficiency is not None
-    many = statistics.median(_p_core(outcome) for outcome in outcomes)
+    values = [_p_core(outcome) for outcome in outcomes]
+    many = statistics.median(values)
     unit = one_card.unit or next(outcome.rate_unit for outcome in outcomes if outcome)
     factor = many / one_card.p_core
     what = (
         f"{scaling} scaling: {cards} cards do {quantity(many, unit)},"
         f" one card {quantity(one_card.p_core, unit)} ({one_card.where_from})"
     )
-    return [*found, _faster(factor, what), _efficient(factor / cards, factor, min_efficiency, what)]
+    alone = one_card.values or (one_card.p_core,)
+    return [*found, _faster(factor, what), _efficient(factor, cards, min_efficiency, what, _sure(alone, values))]
 
 
 def _no_speedup(
@@ -95,11 +106,28 @@ def _faster(factor: float, what: str) -> Verdict:
     return Verdict("speedup", ok, got, "above 1x", sentence)
 
 
-def _efficient(efficiency: float, factor: float, least: float, what: str) -> Verdict:
+def _sure(alone: Sequence[float], many: Sequence[float]) -> float | None:
+    """The factor within which the ratio of the two medians is known, up and down; None of one round each."""
+    error = noise.of_rounds(alone, many)
+    return None if error is None else math.exp(student_limit((1 - SURE) / 2, error.freedom) * error.share)
+
+
+def _efficient(factor: float, cards: int, least: float, what: str, sure: float | None) -> Verdict:
+    """The efficiency as measured decides; how sure it is, is said."""
+    efficiency = factor / cards
     got, wanted = compared(efficiency, least, "share")
     ok = efficiency >= least
-    sentence = f"{what}: speed-up {quantity(factor, 'x')}, efficiency {got}, wanted at least {wanted}"
+    said = _interval(efficiency, sure, least)
+    sentence = f"{what}: speed-up {quantity(factor, 'x')}, efficiency {got} ({said}), wanted at least {wanted}"
     return Verdict("efficiency", ok, got, f"at least {wanted}", sentence)
+
+
+def _interval(efficiency: float, sure: float | None, least: float) -> str:
+    if sure is None:
+        return "one round each: how sure that is, is not known"
+    low, high = efficiency / sure, efficiency * sure
+    said = f"{quantity(low, 'share')} to {quantity(high, 'share')}, {SURE * 100:g} % sure by the rounds' spread"
+    return f"{said}: too near to tell" if low < least <= high else said
 
 
 def _p_core(outcome: Outcome | None) -> float:

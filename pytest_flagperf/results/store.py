@@ -232,7 +232,8 @@ def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
         return None
     try:
         body = jsons.read(path, SCHEMA)["one_card"]
-        return OneCard(**{**body, "p_core": None if body["p_core"] is None else number(body["p_core"])})
+        p_core, values = body["p_core"], tuple(map(number, body.get("values", ())))
+        return OneCard(**{**body, "p_core": None if p_core is None else number(p_core), "values": values})
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError) as error:
