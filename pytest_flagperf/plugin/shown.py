@@ -15,6 +15,8 @@ from .keys import BEGUN, OUTCOMES, RUN, SESSION, VERDICTS
 from .opening import is_worker
 
 if TYPE_CHECKING:
+    from pytest_flagperf.results.outcome import Outcome
+    from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.selection import Selected
 
 
@@ -100,8 +102,9 @@ def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
     """Put on the report what the HTML page shows; reports of parallel workers travel, so it is plain text."""
     from pytest_flagperf.report import html
 
-    cells = html.row_cells(item.stash.get(OUTCOMES, []), item.stash.get(VERDICTS, []))
-    report.flagperf = cells  # type: ignore[attr-defined]
+    outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
+    verdicts: list[Verdict] = item.stash.get(VERDICTS, [])
+    report.flagperf = html.row_cells(outcomes, verdicts)  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(trylast=True)
