@@ -21,7 +21,7 @@ from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import finite
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, plain, quantity
-from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts import Verdict, throughput
 
 SCHEMA = 1
 LEAST = THRESHOLD
@@ -44,9 +44,16 @@ class Figure:
     unit: str
     direction: str | None
     rounds: int
+    noise: float | None = None
+    """The standard deviation of one round, as a share, as far as it was known."""
 
-    def limit(self, bound: float | None) -> float | None:
-        return None if bound is None else self.value + bound * abs(self.value)
+    def limits(self, rounds: int) -> tuple[float | None, float | None]:
+        """The lowest and the highest value; of fewer rounds than were accepted never closer than noise goes."""
+        error = (self.noise or 0.0) * math.sqrt(1 / rounds + 1 / self.rounds) if 0 < rounds < self.rounds else 0.0
+        least = ERRORS * error
+        low = None if self.lower is None else self.value + min(self.lower, -least) * abs(self.value)
+        high = None if self.upper is None else self.value + max(self.upper, least) * abs(self.value)
+        return low, high
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,9 @@ class Baseline:
 
     @property
     def said(self) -> str:
-        return f"{self.file or f'the baseline of {self.case}'}, accepted from {self.accepted.run}"
+        here = self.file is not None and self.file.is_relative_to(Path.cwd())
+        file = self.file.relative_to(Path.cwd()) if self.file is not None and here else self.file
+        return f"{file or f'the baseline of {self.case}'}, accepted from {self.accepted.run}"
 
 
 _ABOUT = ("vendor", "hardware", "scale", "synthetic")
@@ -129,13 +138,13 @@ def _judged(
 ) -> Verdict:
     title = f"{PREFIX} {name}"
     values = finite(outcome.value(name) for outcome in outcomes if outcome.ok)
-    wanted = _wanted(figure)
+    low, high = figure.limits(len(values))
+    wanted = _wanted(figure, low, high)
     if not values:
         near = get_close_matches(name, {metric.name for outcome in outcomes for metric in outcome.metrics}, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return Verdict(title, False, "missing", wanted, f"{name} is missing{hint}, wanted {wanted} ({baseline.said})")
     value = statistics.median(values)
-    low, high = figure.limit(figure.lower), figure.limit(figure.upper)
     below, above = low is not None and value < low, high is not None and value > high
     worse = (below and figure.direction != "lower") or (above and figure.direction != "higher")
     got = compared(value, low if below else high if above else figure.value, figure.unit)[0]
@@ -148,9 +157,8 @@ def _judged(
     return Verdict(title, not worse, got, wanted, sentence, warning=not worse and bool(below or above or label))
 
 
-def _wanted(figure: Figure) -> str:
+def _wanted(figure: Figure, low: float | None, high: float | None) -> str:
     """The bound whose other side is worse, or both where nobody said which way is."""
-    low, high = figure.limit(figure.lower), figure.limit(figure.upper)
     said = []
     if low is not None and figure.direction != "lower":
         said.append(f"at least {compared(low, figure.value, figure.unit)[0]}")
@@ -182,13 +190,10 @@ def why_not(case: CaseResult) -> str | None:
             return failure if failure.startswith("round") else f"round {outcome.round}: {failure}"
         if outcome.marks:
             return f"round {outcome.round}: {outcome.marks[0].sentence}"
-    judged = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if not is_comparison(verdict)]
-    failed = [verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected]
-    if failed:
-        return failed[0]
-    if not any(verdict.name == "p_core" for verdict in judged):
-        return "its throughput was not judged: run test_throughput too"
-    return None
+    stored = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if not is_comparison(verdict)]
+    # A run of test_converges alone has measured the throughput, too.
+    judged = [*stored, *throughput(case.outcomes)]
+    return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected), None)
 
 
 def is_comparison(verdict: Verdict) -> bool:
@@ -230,16 +235,17 @@ def _figure(
     if not values:
         return None
     runs = [finite(outcome.value(name) for outcome in rounds) for rounds in earlier]
-    made = width(runs, values)
+    measured = noise.measure([*runs, values])
+    made = width(measured, len(values))
     lower, upper = (kept.lower, kept.upper) if kept is not None else (-made, made)
     value = float(f"{statistics.median(values):.{_DIGITS}g}")
-    return Figure(value, lower, upper, records[0].unit, records[0].direction, len(values))
+    of_one = round(measured.of(1), 4) or None
+    return Figure(value, lower, upper, records[0].unit, records[0].direction, len(values), of_one)
 
 
-def width(earlier: Sequence[Sequence[float]], values: Sequence[float]) -> float:
-    """How wide a bound the noise of a figure asks for, as a share of it and of whole thousandths."""
-    error = noise.measure([*earlier, values]).of(len(values)) * math.sqrt(2)
-    return max(LEAST, math.ceil(ERRORS * error * 1000) / 1000)
+def width(measured: noise.Noise, rounds: int) -> float:
+    """How wide a bound the noise asks for where another run has as many rounds, in whole thousandths."""
+    return max(LEAST, math.ceil(ERRORS * math.sqrt(2) * measured.of(rounds) * 1000) / 1000)
 
 
 # -- files -----------------------------------------------------------------------------------------------------
@@ -295,7 +301,7 @@ def _figure_problems(where: str, item: object) -> Iterator[str]:
         yield f"{where} is {item!r}, wanted is an object with value, lower, upper, unit, direction, rounds"
         return
     names = tuple(each.name for each in fields(Figure))
-    yield from _keys(where, item, names, names)
+    yield from _keys(where, item, names, names[:-1])
     for name, wanted, fine in (
         ("value", "a number other than 0", lambda value: _is_number(value) and value != 0),
         ("lower", "a share from -1 to 0, as -0.05, or null", lambda value: value is None or _within(value, -1, 0)),
@@ -303,6 +309,7 @@ def _figure_problems(where: str, item: object) -> Iterator[str]:
         ("unit", "a string", lambda value: isinstance(value, str)),
         ("direction", '"higher", "lower" or null', lambda value: value in ("higher", "lower", None)),
         ("rounds", "a whole number from 1 on", lambda value: type(value) is int and value >= 1),
+        ("noise", "a share from 0 on, as 0.01, or null", lambda value: value is None or _within(value, 0, math.inf)),
     ):
         if name in item and not fine(item[name]):
             yield f"{where}.{name} is {jsons.sayable(item[name])!r}, allowed is {wanted}"

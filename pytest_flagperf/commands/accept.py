@@ -1,0 +1,33 @@
+"""Make a run's figures the baselines that later runs are judged by; what failed or was bent is refused.
+
+A baseline is one file per case, made to be committed: its change is what a review sees. Bounds that stand in one
+already are kept. Exit code 1 if a case was refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_flagperf.commands import stored
+from pytest_flagperf.judging import accept, told_of
+from pytest_flagperf.settings import find_root, read_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    stored.add_run(parser)
+    parser.add_argument("--note", metavar="TEXT", default="", help="why, for those who read the file later")
+    parser.add_argument(
+        "--baselines", type=Path, metavar="DIR", help="where they go (default: the tree's reports/baselines)"
+    )
+    parser.add_argument(
+        "--new-bounds", action="store_true", help="make the bounds anew, from the noise of the runs that are stored"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    folder = arguments.baselines or Path(read_settings({}, find_root(Path.cwd()) or Path.cwd()).baselines)
+    one = stored.load_one(arguments.run)
+    written, refused = accept(one, folder, note=arguments.note, keep_bounds=not arguments.new_bounds)
+    print("\n".join(told_of(written, refused)))
+    return 1 if refused else 0
