@@ -74,6 +74,22 @@ def test_who_held_up_the_others_is_named(
     assert [line.partition(" as the other")[0] for line in found] == ([said.format(host=host)] if said else [])
 
 
+def test_an_outcome_of_an_older_version_can_be_read() -> None:
+    """Before phases, marks, the machine's facts, evaluations' seconds and the number of measurements were told."""
+    body = json.loads(json.dumps(recorded("converged_1x2").to_json()))
+    for name in ("phases", "marks", "machine"):
+        del body[name]
+    for metric in body["metrics"]:
+        del metric["samples"], metric["warmup"]
+    for evaluation in (*body["evaluations"], body["untrained"], body["quality"]["reached"]):
+        del evaluation["seconds"]
+    old = Outcome.from_json(body)
+    assert (old.phases, old.marks, old.machine) == ((), (), {})
+    assert old.value("p_core") == recorded("converged_1x2").value("p_core")
+    assert {metric.samples for metric in old.metrics} == {None}
+    assert all(math.isnan(evaluation.seconds) for evaluation in old.evaluations)
+
+
 def test_a_newer_schema_is_refused_clearly() -> None:
     body = {**recorded("converged_1x1").to_json(), "schema": SCHEMA + 1}
     with pytest.raises(FormatError, match=r"schema 2 is of a newer pytest-flagperf.*upgrade"):
@@ -96,6 +112,10 @@ def test_figures_say_unit_direction_and_how_they_were_timed() -> None:
     assert core is not None
     assert core.unit == "images/s"
     assert "host clock over 195 steps after 5 of warm-up" in core.how
+    assert (core.samples, core.warmup) == (195, 5)
+    wait = outcome.metric("input_wait_share")
+    assert wait is not None
+    assert (wait.samples, wait.warmup) == (200, 0)
 
 
 def test_mfu_is_flops_over_the_peak_of_all_cards(round_dir: Path) -> None:

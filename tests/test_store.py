@@ -181,6 +181,16 @@ def test_without_a_matching_key_there_is_no_one_card(tmp_path: Path) -> None:
     assert store.find_one_card(tmp_path, "key-1") is not None
 
 
+def test_new_columns_of_the_csv_stand_at_its_end() -> None:
+    first = store.COLUMNS.index("e2e_time_s")
+    old = store.COLUMNS[: first + len(store.FIGURES) + 5]
+    assert old[-5:] == ("device", "framework_version", "started_ms", "ended_ms", "fingerprint")
+    assert store.COLUMNS[len(old) :][:2] == ("straggler_spread", "device_power_W")
+    assert len(set(store.COLUMNS)) == len(store.COLUMNS)
+    told = {name for name, _ in (*store.FIGURES, *store.MEANWHILE)}
+    assert {metric.name for metric in recorded("converged_1x2").metrics} - told == {"top1"}
+
+
 def test_the_runs_file_says_what_the_rounds_say_together(tmp_path: Path) -> None:
     outcome = recorded("converged_1x1")
     cores = (1000.0, 1010.0, 990.0, 1005.0, 500.0, 995.0)
