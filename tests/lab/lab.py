@@ -322,9 +322,12 @@ class LabHost:
         self._cgroup.cpu_quota(percent)
 
     def clock(self, offset_s: float) -> None:
-        """Let its wall clock be wrong by that, for programs started from now on and outside containers."""
+        """Let its wall clock be wrong by that, also for what runs: of programs started after the first such call."""
         self.wear()
-        (self.disk.folder / "state/clock").write_bytes(struct.pack("<q", round(offset_s * 1e9)))
+        # In place: programs have mapped the file, and one that is cut short meanwhile would end them.
+        file = os.open(self.disk.folder / "state/clock", os.O_WRONLY | os.O_CREAT)
+        os.write(file, struct.pack("<q", round(offset_s * 1e9)))
+        os.close(file)
         library = self.root / "usr/lib/lab-clock.so"
         if not library.exists():
             library.write_bytes(built("clock").read_bytes())

@@ -1,0 +1,139 @@
+"""What happens on hosts while a round runs and bends its figures has its mark there; another round has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.results.outcome import Outcome
+from tests.lab.lab import LabHost, until
+from tests.lab.runs import ClusterToy, Going, assert_nothing_left
+from tests.lab.test_faults_hosts_unfit import GPU
+
+pytestmark = pytest.mark.slow
+
+GIB = 1 << 30
+_SLOW = "--set=step_s=0.5"  # eight seconds to the target: longer than it takes to look for strangers twice
+
+
+@pytest.fixture
+def gpus(cluster: ClusterToy) -> ClusterToy:
+    """One host of eight devices, whose clock can be set."""
+    cluster.hosts = cluster.hosts[:1]
+    cluster.hosts[0].clock(0)
+    cluster.hosts[0].nvml.on(8)
+    (cluster.root / "vendors/gpu").mkdir()
+    (cluster.root / "vendors/gpu/vendor.toml").write_text(GPU)
+    cluster.settings(vendor="gpu", nodes="1x2", runtime="host", sample=0.1)
+    return cluster
+
+
+@pytest.fixture
+def stranger(gpus: ClusterToy) -> Iterator[int]:
+    """Somebody's process, which computes on none of them yet."""
+    host = gpus.hosts[0]
+    host.start(["sleep", "1000"])
+    until(lambda: bool(_pids(host, "sleep 1000")), "the stranger")
+    (pid,) = _pids(host, "sleep 1000")
+    yield pid
+    host.run(["kill", str(pid)], check=False)
+
+
+def _pids(host: LabHost, words: str) -> list[int]:
+    return [one.pid for one in host.processes() if words in one.cmdline]
+
+
+def begun(cluster: ClusterToy, *arguments: str) -> Going:
+    """A run whose ranks have begun to train, and are seen on their devices as a driver shows them."""
+    going = cluster.start("-k", "converges", _SLOW, *arguments)
+    host = cluster.hosts[0]
+    going.wait_for(lambda: cluster.trains(host), "the first step", 60)
+    for device, rank in enumerate(_pids(host, "run_pretraining.py")[:2]):
+        host.nvml[device].processes((rank, GIB))
+        host.nvml[device].set(clock_reasons=0, utilization=97, sm_clock=1410)
+    return going
+
+
+def ended(cluster: ClusterToy, going: Going) -> Outcome:
+    """The only round of it, which ended well as far as its ranks are concerned."""
+    assert going.wait(120) == 0, going.text
+    (path,) = cluster.toy.runs[-1].glob("*/round1/outcome.json")
+    outcome = Outcome.from_json(json.loads(path.read_text()))
+    assert outcome.ok
+    return outcome
+
+
+def sentences(outcome: Outcome) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for mark in outcome.marks:
+        found.setdefault(mark.kind, []).append(mark.sentence)
+    return found
+
+
+def test_a_round_in_which_nothing_happens_has_no_mark_and_says_what_it_ran_on(gpus: ClusterToy) -> None:
+    """The control: its own ranks compute, the devices work at their usual limit, a stranger is on another device."""
+    going = begun(gpus)
+    host = gpus.hosts[0]
+    host.nvml[0].set(clock_reasons=0x4)
+    host.nvml[5].processes((1, GIB))
+    outcome = ended(gpus, going)
+    assert outcome.marks == ()
+    ran_on: dict[str, Any] = {"driver": "550.54.15", "chip": "NVIDIA A100-SXM4-80GB", "firmware": "92.00.45.00.05"}
+    ran_on |= {"interconnect": "PCIe 4 x16", "power_limit": "400 W", "chip_memory": "81920 MiB"}
+    assert {name: outcome.machine.get(name) for name in ran_on} == ran_on
+    assert {"cpu", "cores", "kernel", "os"} <= outcome.machine.keys()
+    assert "network" not in outcome.machine
+    assert_nothing_left(gpus.hosts)
+
+
+def test_a_throttled_device_a_stranger_and_another_driver_are_marks(gpus: ClusterToy, stranger: int) -> None:
+    going = begun(gpus)
+    host = gpus.hosts[0]
+    (first, second) = _pids(host, "run_pretraining.py")
+    host.nvml[1].set(clock_reasons=0x8 | 0x40)
+    host.nvml[0].processes((first, GIB), (stranger, 700 << 20))
+    host.nvml.driver("560.35.03")
+    marks = sentences(ended(gpus, going))
+    assert marks.keys() == {"throttled", "foreign", "changed"}
+    assert marks["foreign"] == [f"h1: device 0 was in use by sleep of root (pid {stranger}) too"]
+    assert marks["changed"] == ["h1: the driver went from 550.54.15 to 560.35.03"]
+    (throttled,) = marks["throttled"]
+    assert throttled.startswith("h1: device 1 was slowed down in ")
+    assert throttled.endswith(" of the training by hw_slowdown, hw_thermal")
+    assert second
+
+
+def test_a_lower_power_limit_and_a_sampler_that_stood_still_are_marks(gpus: ClusterToy) -> None:
+    host = gpus.hosts[0]
+    host.nvml[0].set(power_limit_mw=250_000)
+    going = begun(gpus)
+    host.nvml[0].set(clock_reasons=0x4)
+    (sampler,) = _pids(host, "flagperf_driver.node.sampler")
+    host.run(["sh", "-c", f"kill -STOP {sampler}; sleep 4; kill -CONT {sampler}"])
+    marks = sentences(ended(gpus, going))
+    assert marks.keys() == {"throttled", "gap"}
+    (throttled,) = marks["throttled"]
+    assert throttled.endswith("by sw_power_cap, limited to 250 W where 400 W are usual")
+    assert marks["gap"][0].startswith("h1 was not sampled for 4")
+
+
+def test_a_hosts_clock_that_is_set_is_a_mark_and_no_gap(gpus: ClusterToy) -> None:
+    going = begun(gpus)
+    gpus.hosts[0].clock(5)
+    marks = sentences(ended(gpus, going))
+    assert marks == {"clock": ["h1: the host's clock was set by +5.0 s"]}
+
+
+def test_ranks_in_a_container_are_no_strangers_and_who_is_outside_is_one(gpus: ClusterToy, stranger: int) -> None:
+    gpus.use_docker(vendor="gpu", nodes="1x2", sample=0.1)
+    going = begun(gpus)
+    host = gpus.hosts[0]
+    until(lambda: len(_pids(host, "run_pretraining.py")) == 2, "two ranks")
+    host.nvml[1].processes((_pids(host, "run_pretraining.py")[1], GIB), (stranger, GIB))
+    outcome = ended(gpus, going)
+    assert sentences(outcome) == {"foreign": [f"h1: device 1 was in use by sleep of root (pid {stranger}) too"]}
+    assert outcome.machine["image"] == "flagperf-lab:python"
+    assert outcome.machine["image_id"].startswith("sha256:")
