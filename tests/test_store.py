@@ -224,3 +224,17 @@ def test_the_short_round_of_one_card_is_found_by_a_later_run(tmp_path: Path) -> 
     found = store.find_one_card(tmp_path, "key-1")
     assert found is not None
     assert found.where_from == "stored in run20260101000000/toy_pytorch_CPU_1_2_1/one_card"
+
+
+def test_a_round_judged_by_parity_did_not_converge_and_was_not_asked_to() -> None:
+    outcome = replace(recorded("converged_1x1"), parity_samples=1000)
+    assert not store.has_converged(outcome)
+    assert CaseResult(outcome.case, (outcome,)).converged is None
+    assert store.row("run1", outcome)["converged"] is None
+
+
+def test_the_run_s_file_holds_no_curves(tmp_path: Path) -> None:
+    outcome = replace(recorded("converged_1x1"), reference={"schema": 1})
+    store.write_run(tmp_path, RunInfo(), [CaseResult(outcome.case, (outcome,))])
+    (told,) = json.loads((tmp_path / "results.json").read_text())["cases"][0]["outcomes"]
+    assert not {"steps", "evaluations", "reference"} & told.keys()

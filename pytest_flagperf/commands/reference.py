@@ -109,7 +109,7 @@ def _made(rounds: Sequence[_Round], file: Path) -> tuple[Reference, list[str], l
 def _unfit(one: _Round, notes: list[str]) -> bool:
     """Whether the round shows nothing of how the suite learns; that is told."""
     outcome = one.outcome
-    if outcome.throughput_only or outcome.synthetic or outcome.parity_samples is not None:
+    if outcome.synthetic or not outcome.meant_to_converge:
         why = "it was not trained to the target on the suite's data"
     else:
         # What the present reference says of it must not decide about the next one.

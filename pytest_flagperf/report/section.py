@@ -105,6 +105,7 @@ def _about(rounds: Sequence[Outcome]) -> str:
         one.environment.get("precision", ""),
         "synthetic data" if one.synthetic else "",
         "throughput only" if one.throughput_only else "",
+        "parity: judged by the reference's loss curve, not by the target" if one.parity_samples is not None else "",
         f"{sum(each.ok for each in rounds)} of {count(len(rounds), 'round')} ended well",
     ]
     return f'<p class="soft">{escape(", ".join(note for note in notes if note))}</p>'

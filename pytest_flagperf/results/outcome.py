@@ -117,6 +117,11 @@ class Outcome:
         return self.state == "finished" and not self.failures
 
     @property
+    def meant_to_converge(self) -> bool:
+        """Whether it was to be trained to the target."""
+        return not self.throughput_only and self.parity_samples is None
+
+    @property
     def cards(self) -> int:
         return self.nnodes * self.nproc
 

@@ -86,7 +86,7 @@ class CaseResult:
     @property
     def converged(self) -> int | None:
         """How many rounds reached the target; None where none was meant to."""
-        meant = [outcome for outcome in self.outcomes if not outcome.throughput_only]
+        meant = [outcome for outcome in self.outcomes if outcome.meant_to_converge]
         if not meant:
             return None
         return sum(has_converged(outcome) for outcome in meant)
@@ -108,7 +108,7 @@ class Run:
 
 def has_converged(outcome: Outcome) -> bool:
     """By the same verdicts that the tests give."""
-    return not failed(converges(outcome))
+    return outcome.meant_to_converge and not failed(converges(outcome))
 
 
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
@@ -314,7 +314,7 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
         schema=SCHEMA,
         run=run,
         precision=outcome.environment.get("precision"),
-        converged=None if outcome.throughput_only else has_converged(outcome),
+        converged=has_converged(outcome) if outcome.meant_to_converge else None,
         failure=outcome.failures[0].sentence if outcome.failures else None,
         metric=outcome.target.name,
         metric_value=outcome.quality.last,
