@@ -42,12 +42,19 @@
     return [low, high];
   }
 
-  function table(chart, xs) { // lines that share an axis come together, then all axes become one
-    const [low, high] = ends(chart.lines.flatMap((line) => [xs[line.x][0], xs[line.x][xs[line.x].length - 1]]));
+  function span(chart, charts, xs) { // charts that stand together have one axis of time, as long as the longest
+    const together = charts.filter((other) => other === chart || (other.kind === "time" && other.x === chart.x));
+    return ends(together.flatMap((other) => [
+      ...other.lines.flatMap((line) => [xs[line.x][0], xs[line.x][xs[line.x].length - 1]]),
+      ...(other.bands || []).flatMap(([, start, end]) => [start, end])]));
+  }
+
+  function table(chart, charts, xs) { // lines that share an axis come together, then all axes become one
+    const [low, high] = span(chart, charts, xs);
     const lines = chart.lines.map((line) => [xs[line.x], line.y]);
-    const levels = (chart.levels || []).map((level) => [low === high ? [low] : [low, high],
-      low === high ? [level.value] : [level.value, level.value]]);
-    return uPlot.join([...lines, ...levels]);
+    const whole = low === high ? [low] : [low, high];
+    const levels = (chart.levels || []).map((level) => [whole, whole.map(() => level.value)]);
+    return uPlot.join([...lines, ...levels, [whole]]);
   }
 
   function shades(chart) { // the bands lie under the grid
@@ -149,7 +156,7 @@
     const { xs, charts, number } = dataOf(figure.parentElement);
     const chart = charts[figure.dataset.chart];
     drawn.get(figure)?.destroy();
-    drawn.set(figure, new uPlot(options(chart, figure, number, width), table(chart, xs), place));
+    drawn.set(figure, new uPlot(options(chart, figure, number, width), table(chart, charts, xs), place));
   }
 
   const again = () => [...drawn.keys()].forEach(draw);
