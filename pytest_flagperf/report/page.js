@@ -262,10 +262,7 @@
   function around(page, tests) {
     const environment = document.getElementById("environment-header");
     environment.before(page);
-    const heading = document.createElement("h2");
-    heading.id = "flagperf-tests";
-    heading.textContent = "Tests";
-    page.after(heading);
+    document.querySelector(".summary h2").textContent = "Tests";
     tests.after(environment, document.getElementById("environment"));
   }
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import Bar
-from pytest_flagperf.report.html import anchor, document, metric, script, state, style
+from pytest_flagperf.report.html import anchor, document, figures, folded, metric, script, state, style
 from pytest_flagperf.report.section import EXPECTED, FAILED, PASSED, UNJUDGED, Detail, section, state_of
 from pytest_flagperf.results import store
 from pytest_flagperf.results.outcome import Outcome
@@ -273,14 +273,17 @@ def _median(name: str) -> Callable[[CaseResult], str]:
         summary = summarize(metric.value for metric in found if metric is not None)
         unit = next((metric.unit for metric in found if metric is not None), "")
         beside = "" if summary.variation is None else f"± {quantity(summary.variation, 'share')}"
-        return _number("" if summary.median is None else quantity(summary.median, unit), summary.median, beside)
+        said = "" if summary.median is None else quantity(summary.median, unit)
+        # A rate's unit is long, and the same in several columns: it stands with the case.
+        return _number(said.removesuffix(f" {case.outcomes[0].rate_unit}"), summary.median, beside)
 
     return cell
 
 
 def _case(case: CaseResult) -> str:
     name = f'<a href="#{anchor(case.case)}">{escape(case.case)}</a>'
-    return f'<td class="name" data-value="{escape(case.case)}">{name}</td>'
+    unit = f'<span class="spread">throughputs in {escape(case.outcomes[0].rate_unit)}</span>'
+    return f'<td class="name" data-value="{escape(case.case)}">{name}{unit}</td>'
 
 
 def _state(case: CaseResult) -> str:
@@ -361,8 +364,30 @@ def _overview(rows: Sequence[Row]) -> str:
 
 def _scaling(rows: Sequence[Row]) -> str:
     """A chart for each model that was measured on several numbers of cards."""
-    made = charts.html(_scaled(f"{about}: p_core", group) for about, group in _groups(rows, lambda row: row.about))
-    return f'<h2 id="scaling">Scaling</h2>{made}' if made else ""
+    groups = _groups(rows, lambda row: row.about)
+    made = charts.html(_scaled(f"{about}: p_core", group) for about, group in groups)
+    told = "".join(_efficiencies(f"{about}: p_core [{group[0].unit}] (efficiency)", group) for about, group in groups)
+    return f'<h2 id="scaling">Scaling</h2>{made}{folded("As a table", told)}' if made else ""
+
+
+def _efficiencies(title: str, rows: Sequence[Row]) -> str:
+    """The same as a table: what each number of cards does, and how much of it is lost on the way."""
+    cards = sorted({row.cards for row in rows})
+    found = []
+    for machine in dict.fromkeys(row.machine for row in rows):
+        mine = {row.cards: row.p_core or math.nan for row in rows if row.machine == machine}
+        if len(mine) > 1:
+            least = min(mine)
+            each = [
+                f"{quantity(mine[number])} ({quantity(mine[number] * least / mine[least] / number, 'share')})"
+                if number in mine
+                else ""
+                for number in cards
+            ]
+            found.append((machine, *each))
+    if not found:
+        return ""
+    return f"<h3>{escape(title)}</h3>{figures(('', *(count(number, 'card') for number in cards)), found)}"
 
 
 def _scaled(title: str, rows: Sequence[Row]) -> charts.Chart | None:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pytest_flagperf.report import charts
-from pytest_flagperf.report.html import Markup, Name, Number, anchor, figures, folded, items, metric, state, table
+from pytest_flagperf.report.html import Name, Number, anchor, figures, folded, items, metric, state, table
 from pytest_flagperf.results import jsons, monitors, rankwords
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.monitors import Samples
@@ -143,12 +143,16 @@ def _verdicts(case: CaseResult) -> str:
         return '<p class="warning">nothing was judged</p>'
     told = [verdict for verdict in found if not verdict.ok or verdict.warning]
     well = [verdict for verdict in found if verdict.ok and not verdict.warning]
-    rows = [
-        (Markup(_judged(verdict)), Name(verdict.name), verdict.got, verdict.wanted, _sentence(verdict))
-        for verdict in sorted(told, key=lambda verdict: verdict.ok)
-    ]
-    shown = table(("", "verdict", "got", "wanted", "in words"), rows) if rows else ""
+    rows = "".join(_bad(verdict) for verdict in sorted(told, key=lambda verdict: verdict.ok))
+    shown = f'<ul class="verdicts">{rows}</ul>' if rows else ""
     return shown + folded(f"{count(len(well), 'verdict')} ok", _well(well))
+
+
+def _bad(verdict: Verdict) -> str:
+    kind = "warning" if verdict.ok else EXPECTED if verdict.expected is not None else FAILED
+    why = f"; expected: {verdict.expected}" if verdict.expected is not None else ""
+    measured = escape(f"{verdict.name}: got {verdict.got}, wanted {verdict.wanted}{why}")
+    return f"<li>{state(kind)} {escape(verdict.sentence)} <small>{measured}</small></li>"
 
 
 def _well(found: Sequence[Verdict]) -> str:
@@ -161,16 +165,6 @@ def _well(found: Sequence[Verdict]) -> str:
         for (name, wanted), got in alike.items()
     ]
     return table(("verdict", "ok", "got", "wanted"), rows) if rows else ""
-
-
-def _judged(verdict: Verdict) -> str:
-    if verdict.ok:
-        return state("warning")
-    return state(EXPECTED if verdict.expected is not None else FAILED)
-
-
-def _sentence(verdict: Verdict) -> str:
-    return verdict.sentence + (f" (expected: {verdict.expected})" if verdict.expected is not None else "")
 
 
 # -- figures -------------------------------------------------------------------------------------------------
