@@ -92,6 +92,21 @@ def test_a_gap_is_not_covered_by_power_and_is_by_a_counter(round_dir: Path) -> N
     assert outcome.value("device_energy_covered") == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("every", [1.0, 2.5, 4.0])
+def test_a_short_training_between_even_samples_has_no_gap(round_dir: Path, every: float) -> None:
+    sampled(round_dir, *((number * every + 0.5, 300, "") for number in range(12)))
+    assert measure(round_dir).value("monitor_gaps") == 0.0
+
+
+def test_a_training_that_was_not_sampled_at_all_is_one_gap_where_others_were(round_dir: Path) -> None:
+    host_sampled(round_dir, ((when, 0.5, 500) for when in ticks()))
+    sampled(round_dir, *((when, 300, "") for when in ticks(0.5, end=2.5)))
+    outcome = measure(round_dir)
+    assert outcome.value("monitor_gaps") == pytest.approx(6.0)
+    assert outcome.metric("device_power") is None
+    assert outcome.metric("device_energy") is None
+
+
 def test_energy_is_of_all_devices_or_of_none(round_dir: Path) -> None:
     sampled(round_dir, *((when, 300, "") for when in ticks()))
     sampled(round_dir, *((when, 100, "") for when in ticks()), device=1)

@@ -156,7 +156,7 @@ class Samples:
             host=_within(self.host, start, end),
             devices={device: series for device, series in devices.items() if series},
             held={device: found for device, held in self.held.items() if (found := held.between(start, end)).codes},
-            gaps=tuple(_gaps(_edged(times, start, end) for times in self._ticks())),
+            gaps=tuple(_gaps(self._ticks(), start, end)),
             events=tuple(event for event in self.events if start <= event.time <= end),
         )
 
@@ -177,10 +177,6 @@ class Samples:
 def _within(found: Mapping[str, Series], start: float, end: float) -> dict[str, Series]:
     cut = {name: series.between(start, end) for name, series in found.items()}
     return {name: series for name, series in cut.items() if len(series.values)}
-
-
-def _edged(times: Sequence[float], start: float, end: float) -> list[float]:
-    return [start, *times[_span(times, start, end)], end]
 
 
 def _span(times: Sequence[float], start: float, end: float) -> slice:
@@ -314,10 +310,10 @@ def _column(text: str) -> tuple[str, str]:
     return (match.group(1), match.group(2) or "") if match else (text, "")
 
 
-def _gaps(tables: Iterable[Sequence[float]]) -> list[Gap]:
+def _gaps(tables: Iterable[Sequence[float]], start: float = -inf, end: float = inf) -> list[Gap]:
     """Of all tables; what was missed by several at a time is one gap."""
     found: list[Gap] = []
-    for gap in sorted((gap for times in tables for gap in _gaps_of(times)), key=lambda gap: gap.start):
+    for gap in sorted((gap for times in tables for gap in _gaps_of(times, start, end)), key=lambda gap: gap.start):
         last = found[-1] if found else None
         if last is None or gap.start >= last.start + last.seconds:
             found.append(gap)
@@ -327,12 +323,18 @@ def _gaps(tables: Iterable[Sequence[float]]) -> list[Gap]:
     return found
 
 
-def _gaps_of(times: Sequence[float]) -> Iterator[Gap]:
+def _gaps_of(times: Sequence[float], start: float, end: float) -> Iterator[Gap]:
+    """Between those ends, if there are any, which stand for samples."""
     steps = [later - earlier for earlier, later in pairwise(times)]
-    usual = statistics.median(steps) if len(steps) > 2 else inf
-    for earlier, step in zip(times, steps, strict=False):
-        if step > _HOLE * usual:
-            yield Gap(earlier, step)
+    least = _HOLE * statistics.median(steps) if len(steps) > 2 else inf
+    inside = [*_finite(start), *times[_span(times, start, end)], *_finite(end)]
+    for earlier, later in pairwise(inside):
+        if later - earlier > least:
+            yield Gap(earlier, later - earlier)
+
+
+def _finite(edge: float) -> list[float]:
+    return [edge] if isfinite(edge) else []
 
 
 # -- energy --------------------------------------------------------------------------------------------------
