@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from pytest_flagperf.results.comparable import differences
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of
 from tests.test_commands import SAME, Capture, flagperf, refused, said
+
+FACTORS = {"faster": (1.2, 1.21, 1.19), "slower": (0.5, 0.505, 0.495)}
 
 
 def dated(day: int, *factors: float) -> list[Change]:
@@ -176,3 +179,42 @@ def test_differences_of_fingerprints() -> None:
     assert differences({"key": "a", "x": 1}, {"key": "a", "x": 1}) == []
     assert differences({"key": "a", "x": None}, {"key": "b", "x": True}) == ["x: none -> true"]
     assert differences({"key": "a"}, {"key": "b"}) == ["key: a -> b"]
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
+    runs = [run_of(tmp_path / name, rounds=faster(*factors)) for name, factors in FACTORS.items()]
+    out = said(capsys, "compare", old, *runs, "--html", tmp_path / "page" / "compared.html", code=1)
+    assert f"note: the page is {tmp_path / 'page' / 'compared.html'}" in out
+    page = (tmp_path / "page" / "compared.html").read_text()
+    assert "<p>3 regressions</p>" in page
+    assert page.count('<span class="shift worse"') == page.count("<strong>worse</strong>") == 3
+    assert page.count('<span class="shift better"') == 3
+    for told in ("842.1 images/s", "-50.0 %", "2,021 images/s", "+20.0 %", "measured on the 3 and 3 rounds alone"):
+        assert told in page
+    assert set(re.findall(r'"title":"(Training loss|top1 against its target|Throughput, all cards)"', page)) == {
+        "Training loss", "top1 against its target", "Throughput, all cards",
+    }  # fmt: skip
+    assert "https://" not in page.split("</style>", 1)[1].split("<script>", 1)[0]
+
+
+def test_other_hardware_stands_beside_on_the_page_with_what_is_unlike(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    new = run_of(tmp_path / "new", hardware="X9", vendor="acme<b>", fingerprint={"key": "x", "hardware": "X9"})
+    said(capsys, "compare", old, new, "--unlike", "--html", tmp_path / "compared.html")
+    page = (tmp_path / "compared.html").read_text()
+    assert "<p>No regression</p>" in page
+    assert 'class="warning">unlike: ' in page
+    assert '<table class="bars">' in page
+    assert "new: acme&lt;b&gt; X9" in page
+    assert "acme<b>" not in page
+
+
+def test_a_page_of_runs_of_which_nothing_ended_well_is_made_all_the_same(tmp_path: Path, capsys: Capture) -> None:
+    same = {"key": "key-1", "one_card_key": "key-1"}
+    old, new = (run_of(tmp_path / name, "crashed_rank", fingerprint=same) for name in ("old", "new"))
+    said(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
+    assert "none of 1 round ended well" in (tmp_path / "compared.html").read_text()

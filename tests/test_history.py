@@ -194,3 +194,22 @@ def test_a_sparkline_has_a_sign_for_each_run(monkeypatch: pytest.MonkeyPatch) ->
     assert command.sparkline([]) == ""
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
     assert command._bars().isascii()
+
+
+def test_the_page_has_the_trend_the_level_and_every_run(tmp_path: Path, capsys: Capture) -> None:
+    stored(tmp_path / "runs", *STEADY, fingerprint={**PRINT, "suite_code": "s0", "key": "old"}, start=-20)
+    stored(tmp_path / "runs", *STEADY, *(factor * 0.8 for factor in STEADY))
+    out = said(capsys, "history", CASE, tmp_path / "runs", "--html", tmp_path / "history.html")
+    assert f"note: the page is {tmp_path / 'history.html'}" in out
+    page = (tmp_path / "history.html").read_text()
+    assert "<p>the newest run is not worse</p>" in page
+    assert page.index("<h2>16 runs: ") < page.index("<h2>8 runs: ")
+    assert "unlike the newest run: suite_code: s0 -&gt; s1" in page
+    assert "step: from " in page
+    for told in ('"p_core over the runs"', '"first after a change"', '"level"', '"worse"', "run75"):
+        assert told in page
+
+
+def test_the_page_of_a_lone_run_is_made_all_the_same(tmp_path: Path, capsys: Capture) -> None:
+    said(capsys, "history", CASE, *stored(tmp_path, 1.0), "--html", tmp_path / "history.html")
+    assert "too few runs to say" in (tmp_path / "history.html").read_text()

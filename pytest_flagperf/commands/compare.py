@@ -15,7 +15,9 @@ from pathlib import Path
 from pytest_flagperf.commands import stored
 from pytest_flagperf.commands.stored import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
+from pytest_flagperf.report.compared import Page, alone
 from pytest_flagperf.report.table import NOTHING, aligned
+from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparison import (
     JUDGED,
     THRESHOLD,
@@ -63,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the folder of runs whose like ones tell the noise from run to run (default: the one that OLD lies in)",
     )
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the comparison as a page, with charts")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the comparison as a page too, with charts")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,6 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
     regressions, notes = _wrong(sides, arguments.threshold), _notes(runs, matched)
     regressions += [] if arguments.common else _missing(runs, matched)
     notes += _missing(runs, matched) if arguments.common else []
+    if arguments.html:
+        where = dict(zip(stored.names_of([old, *runs]), [old.directory, *(new.directory for new in runs)], strict=True))
+        page = Page(where, tuple(cases), tuple(regressions), tuple(notes), arguments.threshold)
+        jsons.write_text(arguments.html, alone(page))
+        notes.append(f"the page is {arguments.html}")
     print("\n".join(["", *(f"note: {text}" for text in notes)]))
     print("\n".join(f"regression: {text}" for text in regressions) if regressions else "no regression")
     return 1 if regressions else 0

@@ -18,7 +18,8 @@ from pytest_flagperf.commands import stored
 from pytest_flagperf.commands.stored import is_rate, short, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.table import NOTHING, aligned
-from pytest_flagperf.results import history, noise, store
+from pytest_flagperf.report.trends import Page, alone
+from pytest_flagperf.results import history, jsons, noise, store
 from pytest_flagperf.results.comparison import plain_name
 from pytest_flagperf.results.history import Entry, Group, Trend
 from pytest_flagperf.results.noise import Judgement, Shift
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--across", action="append", default=[], metavar="FIELD", help="this may differ in a group; may be given again"
     )
     parser.add_argument("--all", action="store_true", help=f"every run of a group, not only the last {_ROWS}")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the history as a page too, with charts")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,13 +57,26 @@ def run(arguments: argparse.Namespace) -> int:
     groups = history.groups(zip(stored.names_of(runs), runs, strict=True), arguments.case, arguments.across)
     metrics = tuple(dict.fromkeys(arguments.metric or METRICS))
     _check(arguments, runs, groups, metrics)
-    told = [list(_group(group, metrics, every=arguments.all)) for group in groups]
+    trends = [tuple(history.trend(group, metric) for metric in metrics) for group in groups]
+    told = [list(_group(*each, every=arguments.all)) for each in zip(groups, trends, strict=True)]
     print("\n\n".join("\n".join(lines) for lines in told))
-    unread = [problem for one in runs if not one.cases for problem in one.problems]
-    print("".join(f"\nnote: {problem}" for problem in unread), end="\n" if unread else "")
-    bad, said = _newest(groups[-1], metrics)
-    print("\n" + said)
+    notes = [problem for one in runs if not one.cases for problem in one.problems]
+    bad, said = _newest(groups[-1], trends[-1])
+    if arguments.html:
+        page = Page(tuple(zip(groups, trends, strict=True)), bad, said, tuple(notes), _shifts(groups, trends))
+        jsons.write_text(arguments.html, alone(page))
+        notes.append(f"the page is {arguments.html}")
+    print("".join(f"\nnote: {note}" for note in notes), end="\n" if notes else "")
+    print("\n" + "\n".join(wrapped(said)))
     return 1 if bad else 0
+
+
+def _shifts(groups: Sequence[Group], trends: Sequence[Sequence[Trend]]) -> dict[tuple[int, str], tuple[str, ...]]:
+    return {
+        (place, trend.metric): tuple(_shift(group, trend, shift) for shift in trend.shifts)
+        for place, (group, each) in enumerate(zip(groups, trends, strict=True))
+        for trend in each
+    }
 
 
 def _check(arguments: argparse.Namespace, runs: Sequence[Run], groups: list[Group], metrics: Sequence[str]) -> None:
@@ -86,16 +101,16 @@ def _check(arguments: argparse.Namespace, runs: Sequence[Run], groups: list[Grou
         raise Problems(problems)
 
 
-def _newest(group: Group, metrics: Sequence[str]) -> tuple[bool, str]:
+def _newest(group: Group, trends: Sequence[Trend]) -> tuple[bool, str]:
     """Whether the newest run is worse, and that in words."""
     newest = group.entries[-1]
     outcomes = newest.case.outcomes
     if not any(outcome.ok for outcome in outcomes):
         return True, f"worse: {newest.run}: none of {count(len(outcomes), 'round')} ended well"
-    judged = {metric: history.trend(group, metric).judged[-1] for metric in metrics}
+    judged = {trend.metric: trend.judged[-1] for trend in trends}
     bad = [f"{name} ({_how(one)})" for name, one in judged.items() if one.word in (noise.WORSE, noise.MISSING)]
     if bad:
-        return True, "\n".join(wrapped(f"worse: {newest.run}: {', '.join(bad)}"))
+        return True, f"worse: {newest.run}: {', '.join(bad)}"
     few = any(one.word == noise.TOO_FEW for one in judged.values())
     return False, "too few runs to say whether the newest is worse" if few else "the newest run is not worse"
 
@@ -107,12 +122,11 @@ def _how(judged: Judgement) -> str:
 # -- a group -------------------------------------------------------------------------------------------------
 
 
-def _group(group: Group, metrics: Sequence[str], *, every: bool) -> Iterator[str]:
+def _group(group: Group, trends: Sequence[Trend], *, every: bool) -> Iterator[str]:
     entries = group.entries
     days = [_date(entry)[:10] for entry in (entries[0], entries[-1])]
     yield f"{plain_name(entries[-1].case)}: {count(len(entries), 'run')}, {' to '.join(dict.fromkeys(days))}"
     yield from (f"  unlike the newest run: {text}" for text in group.unlike)
-    trends = [history.trend(group, metric) for metric in metrics]
     yield ""
     yield from _table(group, trends[0], every=every)
     for entry, texts in group.changed():

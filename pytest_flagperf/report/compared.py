@@ -1,0 +1,266 @@
+"""The page of a comparison: what got worse, a table a case with all runs side by side, and how the trainings went."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.charts import Bar, Chart
+from pytest_flagperf.report.html import Markup, Name, Number, document, items, state, table
+from pytest_flagperf.report.section import SERIES_AT_MOST
+from pytest_flagperf.results import monitors, noise
+from pytest_flagperf.results.comparison import Change, Together, certainty
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.units import compared, count, quantity
+
+_RUNS_DRAWN = 8
+"""More lines than this in a chart cannot be told apart."""
+_POINTS = 200
+_WIDEST = 0.5
+"""A change that fills its bar; larger ones do not stick out of it."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that is told; ``where`` has the directory of each run by its name, the old one first."""
+
+    where: Mapping[str, Path]
+    cases: tuple[Together, ...]
+    regressions: tuple[str, ...]
+    notes: tuple[str, ...]
+    threshold: float
+
+    @property
+    def old(self) -> str:
+        return next(iter(self.where))
+
+
+def alone(page: Page) -> str:
+    """A page that stands by itself."""
+    title = f"flagperf: {page.old} and {count(len(page.where) - 1, 'run')} beside it"
+    parts = [_headline(page), _facts(page), _machines(page), _scaling(page), "<h2>Cases</h2>"]
+    parts += [_case(page, case) for case in page.cases]
+    return document(title, f'<main class="flagperf">{"".join(parts)}</main>')
+
+
+def _headline(page: Page) -> str:
+    bad = len(page.regressions)
+    said = count(bad, "regression") if bad else "No regression"
+    kind = "failed" if bad else "passed"
+    told = f"{items(page.regressions, 'bad')}{items(page.notes, 'soft')}"
+    return f'<div class="headline {kind}"><p>{said}</p>{told}</div>'
+
+
+def _facts(page: Page) -> str:
+    old, *new = (f"{escape(name)} <small>{escape(str(path))}</small>" for name, path in page.where.items())
+    rule = (
+        f"a change counts from {quantity(page.threshold, 'share')} on, "
+        f"and beyond what chance alone does once in {1 / noise.CHANCE:.0f} runs"
+    )
+    found = {"old": old, "compared with it": "<br>".join(new), "rule": rule}
+    return f'<dl class="facts">{"".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in found.items())}</dl>'
+
+
+# -- all cases -----------------------------------------------------------------------------------------------
+
+
+def _machines(page: Page) -> str:
+    """Each case's p_core on all runs as bars, where they are of different hardware or of several runs."""
+    made = [_bars(page, case) for case in page.cases if len(case.sides) > 1 or _other_hardware(case)]
+    shown = [f"<div><h3>{escape(case)}</h3>{bars}</div>" for case, bars in filter(None, made)]
+    return f'<h2>Side by side: p_core</h2><div class="charts">{"".join(shown)}</div>' if shown else ""
+
+
+def _other_hardware(case: Together) -> bool:
+    return any(side.pair.new.outcomes[0].hardware != case.old.outcomes[0].hardware for side in case.sides)
+
+
+def _bars(page: Page, case: Together) -> tuple[str, str] | None:
+    named = _named(page, case)
+    values = [(name, one, one.median("p_core")) for name, one in named]
+    bars = [
+        Bar(f"{name}: {one.outcomes[0].vendor} {one.outcomes[0].hardware}", value, quantity(value, _rate(one)))
+        for name, one, value in values
+        if value is not None
+    ]
+    return (case.old.case, charts.bars(bars)) if bars else None
+
+
+def _scaling(page: Page) -> str:
+    """A line a run for each model that was measured on several numbers of cards."""
+    found: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
+    for case in page.cases:
+        one = case.old.outcomes[0]
+        for name, result in _named(page, case):
+            value = result.median("p_core")
+            if value is not None:
+                group = found.setdefault((f"{one.model} {one.framework}: p_core", _rate(result)), {})
+                group.setdefault(name, []).append((result.outcomes[0].cards, value))
+    drawn = [
+        charts.scaling(title, unit, runs)
+        for (title, unit), runs in found.items()
+        if any(len({cards for cards, _ in pairs}) > 1 for pairs in runs.values())
+    ]
+    made = charts.html(drawn)
+    return f"<h2>Scaling</h2>{made}" if made else ""
+
+
+def _named(page: Page, case: Together) -> list[tuple[str, CaseResult]]:
+    return [(page.old, case.old), *((side.run, side.pair.new) for side in case.sides)]
+
+
+def _rate(case: CaseResult) -> str:
+    return case.outcomes[0].rate_unit
+
+
+# -- a case --------------------------------------------------------------------------------------------------
+
+
+def _case(page: Page, case: Together) -> str:
+    worse = any(list(side.pair.regressions(side.changes, page.threshold)) for side in case.sides)
+    word, kind = ("worse", "failed") if worse else ("not worse", "passed")
+    body = "".join(_body(page, case))
+    return (
+        f'<details class="case" data-state="{kind}"{" open" if worse or len(page.cases) <= 3 else ""}>'
+        f"<summary>{_label(word, kind)}<strong>{escape(case.old.case)}</strong>{_summary(case)}</summary>"
+        f"<div>{body}</div></details>"
+    )
+
+
+def _label(word: str, kind: str) -> str:
+    return state(kind).replace(f">{kind}<", f">{word}<")
+
+
+def _summary(case: Together) -> str:
+    said = [(side.run, side.change("p_core")) for side in case.sides]
+    told = [
+        f"p_core {_signed(change)}{f' in {run}' if len(case.sides) > 1 else ''}"
+        for run, change in said
+        if change is not None and change.judgement.change is not None
+    ]
+    return "".join(f"<span>{escape(each)}</span>" for each in told)
+
+
+def _body(page: Page, case: Together) -> Iterator[str]:
+    for side in case.sides:
+        of = f"{side.run}: " if len(case.sides) > 1 else ""
+        if side.pair.name != case.old.case:
+            yield f'<p class="soft">{escape(of + side.pair.name)}</p>'
+        yield "".join(f'<p class="warning">{escape(f"{of}unlike: {text}")}</p>' for text in side.pair.unlike)
+        yield items([f"{of}{text}" for text in side.pair.notes], "soft")
+    yield _figures(page, case)
+    sentences = (certainty(side, page.threshold) for side in case.sides)
+    yield "".join(f'<p class="soft">{escape(text)}</p>' for text in dict.fromkeys(filter(None, sentences)))
+    yield _drawn(page, case)
+
+
+def _figures(page: Page, case: Together) -> str:
+    several = len(case.sides) > 1
+    heads = [head for side in case.sides for head in (side.run, "change", "", "noise", "")]
+    rows, marked = [], []
+    for name in case.metrics:
+        changes = [side.change(name) for side in case.sides]
+        known = next(change for change in changes if change is not None)
+        cells = [cell for change in changes for cell in _cells(change)]
+        rows.append((Name(name), Number(_old(known)), *cells, *(() if several else (known.direction or "",))))
+        marked.append(any(change is not None and change.word == noise.WORSE for change in changes))
+    return table(("figure", page.old, *heads, *(() if several else ("better",))), rows, marked)
+
+
+def _old(change: Change) -> str:
+    return "" if change.medians[0] is None else compared(*change.medians, change.unit)[0]
+
+
+def _cells(change: Change | None) -> tuple[str, ...]:
+    """The value, by how much it changed in words and as a bar over its noise, the noise, and whether that is worse."""
+    if change is None or change.medians[1] is None:
+        return Number(""), Number(""), "", Number(""), ""
+    error = change.judgement.error
+    bar = _bar(change) if change.judgement.change is not None else ""
+    return (
+        Number(compared(*change.medians, change.unit)[1]),
+        Number(_signed(change)),
+        Markup(bar),
+        Number("?" if error is None else quantity(error.limit, "share")),
+        Markup(f"<strong>{escape(change.word)}</strong>"),
+    )
+
+
+def _bar(change: Change) -> str:
+    """From the middle to the side that it changed to; the shade is what chance does."""
+    share = change.judgement.change or 0.0
+    error = change.judgement.error
+    shade = min(error.limit if error else 0.0, _WIDEST) / _WIDEST * 50
+    width = min(abs(share), _WIDEST) / _WIDEST * 50
+    kind = {noise.WORSE: "worse", noise.BETTER: "better"}.get(change.word, "")
+    return (
+        f'<span class="shift {kind}" aria-hidden="true">'
+        f'<i style="left:{50 - shade:.1f}%;width:{2 * shade:.1f}%"></i>'
+        f'<b style="left:{50 - width if share < 0 else 50:.1f}%;width:{width:.1f}%"></b></span>'
+    )
+
+
+def _signed(change: Change) -> str:
+    share = change.judgement.change
+    return "" if share is None else f"{share * 100:+.1f} %"
+
+
+# -- how the trainings went ----------------------------------------------------------------------------------
+
+
+def _drawn(page: Page, case: Together) -> str:
+    """Of each run the round in the middle, line beside line."""
+    named = [(name, middle) for name, one in _named(page, case) if (middle := _middle(one)) is not None]
+    shown = named[:_RUNS_DRAWN]
+    curves = [
+        _beside([(name, draw([one], _POINTS)) for name, one in shown])
+        for draw in (charts.loss, charts.metric, charts.throughput)
+    ]
+    sampled = list(_sampled(page, shown))
+    if not any(curves) and not any(sampled):
+        return ""
+    about = "of each run the round whose p_core is in the middle"
+    if len(shown) < len(named):
+        about += f"; {len(shown)} of {len(named)} runs"
+    return f"<h3>Training <small>({about})</small></h3>{charts.html(curves)}{charts.html(sampled)}"
+
+
+def _middle(case: CaseResult) -> Outcome | None:
+    well = [one for one in case.outcomes if one.ok]
+    known = [one for one in well if math.isfinite(one.value("p_core") or math.nan)]
+    if not known:
+        return next(iter(well), None)
+    middle = statistics.median_low(one.value("p_core") or math.nan for one in known)
+    return next(one for one in known if one.value("p_core") == middle)
+
+
+def _sampled(page: Page, shown: Iterable[tuple[str, Outcome]]) -> Iterator[Chart | None]:
+    """What hosts and devices did, each title once with the lines of all runs."""
+    by_title: dict[str, list[tuple[str, Chart | None]]] = {}
+    for name, outcome in shown:
+        found = monitors.read(page.where[name] / outcome.directory, SERIES_AT_MOST)
+        for chart in (*charts.devices(found, (), _POINTS), *charts.hosts(found, (), _POINTS)):
+            if chart is not None:
+                by_title.setdefault(chart.title, []).append((name, chart))
+    for each in by_title.values():
+        yield _beside(each)
+
+
+def _beside(named: Sequence[tuple[str, Chart | None]]) -> Chart | None:
+    """One chart of several: each line by the run that it is of."""
+    there = [(name, chart) for name, chart in named if chart is not None]
+    if not there:
+        return None
+    lines = tuple(
+        replace(line, name=name if len(chart.lines) == 1 else f"{name} {line.name}")
+        for name, chart in there
+        for line in chart.lines
+    )
+    notes = "; ".join(dict.fromkeys(chart.note for _, chart in there if chart.note))
+    return replace(there[0][1], lines=lines, note=notes)
