@@ -127,10 +127,18 @@ def test_a_hosts_clock_that_is_set_is_a_mark_and_no_gap(gpus: ClusterToy) -> Non
     assert marks == {"clock": ["h1: the host's clock was set by +5.0 s"]}
 
 
-def test_ranks_in_a_container_are_no_strangers_and_who_is_outside_is_one(gpus: ClusterToy, stranger: int) -> None:
+@pytest.mark.parametrize("user", ["root", "bench"])
+def test_ranks_in_a_container_are_no_strangers_and_who_is_outside_is_one(
+    gpus: ClusterToy, stranger: int, user: str
+) -> None:
+    """Root's ranks hide their environment from any other user, but not that they are in the round's container."""
     gpus.use_docker(vendor="gpu", nodes="1x2", sample=0.1)
-    going = begun(gpus)
     host = gpus.hosts[0]
+    if user != "root":
+        host.add_user(user, docker=True)
+        settings = gpus.root / "flagperf.toml"
+        settings.write_text(settings.read_text().replace('user = "root"', f'user = "{user}"'))
+    going = begun(gpus)
     until(lambda: len(_pids(host, "run_pretraining.py")) == 2, "two ranks")
     host.nvml[1].processes((_pids(host, "run_pretraining.py")[1], GIB), (stranger, GIB))
     outcome = ended(gpus, going)
