@@ -236,6 +236,11 @@
   }
 
   function begin() {
+    if (!document.querySelector("meta[name=viewport]")) { // without it a phone shows a desk's page, small
+      const meta = Object.assign(document.createElement("meta"),
+        { name: "viewport", content: "width=device-width, initial-scale=1" });
+      document.head.append(meta);
+    }
     const page = document.querySelector("main.flagperf");
     const tests = document.getElementById("results-table");
     if (page && tests) around(page, tests);
