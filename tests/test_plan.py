@@ -191,6 +191,29 @@ def test_changed_code_changes_the_key_and_a_document_does_not(tmp_path: Path, ca
     assert key(planned(catalog)) != before
 
 
+def test_a_plan_carries_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_path: Path, catalog: Catalog) -> None:
+    before = planned(catalog)
+    assert before.to_json()["reference"] is None
+    file = write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
+    plan = planned(catalog)
+    assert plan.to_json()["reference"] == {"schema": 1}
+    assert key(plan) == key(before)
+    for wrong in ("[", "[]"):
+        file.write_text(wrong)
+        with pytest.raises(Problems, match="flagperf reference writes it"):
+            planned(catalog)
+
+
+def test_parity_wants_a_reference(tmp_path: Path, catalog: Catalog) -> None:
+    with pytest.raises(Problems, match=r"parity_samples wants the suite's reference, suites/toy/.*reference\.json"):
+        planned(catalog, settings=["parity_samples=1000"])
+    write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
+    plan = planned(catalog, settings=["parity_samples=1000"])
+    assert key(plan) == key(planned(catalog))
+    real = planned(catalog, settings=["parity_samples=1000"], synthetic=False, check_data=False)
+    assert "parity: 1,000 samples, judged by the reference's loss curve" in describe(real)
+
+
 def test_one_card_of_a_weakly_scaled_case_has_the_cards_own_batch(catalog: Catalog) -> None:
     plan = planned(catalog, "toy:pytorch:X9:2:8:1")
     alone = one_card_plan(plan)

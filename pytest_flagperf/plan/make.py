@@ -67,9 +67,19 @@ def make_plan(
         resolved = resolve(suite, maker, case, scale, given, catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
+    problems += _no_curve(suite, scale, resolved.values["parity_samples"])
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, hosts)
+
+
+def _no_curve(suite: Suite, scale: str, parity: Value) -> list[str]:
+    """Better told before a training than after it."""
+    file = suite.reference_file(scale)
+    if parity.value is None or file.is_file():
+        return []
+    there = file.relative_to(suite.root)
+    return [f"{parity.where}: parity_samples wants the suite's reference, {there}: flagperf reference makes it"]
 
 
 def one_card_plan(plan: Plan) -> Plan:

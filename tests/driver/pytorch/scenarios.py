@@ -291,6 +291,7 @@ def for_all() -> dict[str, Any]:
         "throughput": train(throughput_only=True, throughput_steps=20, target=0.0, eval_steps=3),
         "epochs": train(max_epochs=2, max_steps=None, eval_steps=None),
         "max_samples": train(max_samples=5 * 32 * WORLD, max_steps=None),
+        "parity": train(max_samples=5 * 32 * WORLD, parity_samples=4 * 32 * WORLD, max_steps=None),
         "deadline": train(max_time_s=0.0, max_steps=None),
         "nan": train(nan_at=[WORLD - 1, 4], max_steps=7, log_freq=100, eval_steps=None),
     }

@@ -68,6 +68,7 @@ def test_init_end_says_what_was_built(alone: Found) -> None:
         ("target", "target", 6),
         ("strong", "max_steps", 12),
         ("max_samples", "max_samples", 5),
+        ("parity", "parity", 4),
         ("epochs", "max_epochs", 20),
         ("deadline", "deadline", 1),
         ("throughput", "throughput", 25),
