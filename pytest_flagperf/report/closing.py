@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
+from textwrap import shorten, wrap
 
 from pytest_flagperf.report.table import console_table
 from pytest_flagperf.results import baselines, gates
@@ -20,6 +20,7 @@ NARROWEST = 80
 EVERYTHING = 10_000
 _TOLD_AT_MOST = 10
 _SHORT_AT_MOST = 2
+_SHORT = 120
 _INTERRUPTED = 2
 
 
@@ -126,10 +127,11 @@ def remarks(told: Sequence[Told]) -> Iterator[str]:
 
 
 def _in_short(one: Verdict) -> str:
-    """What was got and wanted; a round that broke off says itself why."""
-    if one.name == "finished" or one.got in ("failed", ""):
-        return one.sentence
-    return f"{one.name.replace('_', ' ')} {one.got}, wanted {one.wanted}"
+    """What was got and wanted, where few words do; a round that broke off says itself why."""
+    said = f"{one.name.replace('_', ' ')} {one.got}, wanted {one.wanted}"
+    if one.name != "finished" and len(said) <= _SHORT:
+        return said
+    return shorten(one.sentence, 2 * _SHORT, placeholder=" ...")
 
 
 def _wanted_rounds(case: CaseResult) -> int:
