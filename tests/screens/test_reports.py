@@ -47,12 +47,16 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     return made
 
 
-def open_first(seen: Shown) -> None:
-    """A click opens the first case that is closed; the page's only one may be open already."""
+def open_one(seen: Shown) -> None:
+    """Clicks open a case, of eight cards where there is one, and what its first round has to say."""
     closed = seen.page.locator(f"{CASES}:not([open]) > summary")
     if closed.count():
-        closed.first.click()
-    seen.page.locator(f"{CASES}[open]").first.wait_for(timeout=PATIENCE_MS)
+        closed.nth(min(3, closed.count() - 1)).click()
+    case = seen.page.locator(f"{CASES}[open]").first
+    case.wait_for(timeout=PATIENCE_MS)
+    first = case.locator("details:not([open]) > summary", has_text="Round 1")
+    if first.count():
+        first.click()
     scroll_through(seen)
 
 
@@ -84,10 +88,10 @@ def test_a_page_of_cases(
         assert seen.page.locator(CASES).count() == cases
         seen.picture(pictures / named(["cases", cases, colours, width]))
         assert seen.problems() == []
-        open_first(seen)
+        open_one(seen)
         drawn = seen.painted(f"{CASES}[open] {CANVAS}")
         seen.picture(pictures / named(["cases", cases, colours, width, "open"]))
-        assert drawn
+        assert len(drawn) > 5
         assert all(drawn)
         assert seen.problems() == []
 
@@ -135,7 +139,7 @@ def changed(seen: Shown, before: str, canvas: int = 0) -> bool:
 
 
 def test_a_click_on_its_name_hides_a_line_and_shows_it_again(dozen: Shown) -> None:
-    open_first(dozen)
+    open_one(dozen)
     figure = dozen.page.locator(f"{CASES}[open] figure.chart").first
     whole = picture_of(dozen)
     name = figure.locator(".u-legend .u-series th").nth(1)
@@ -147,7 +151,7 @@ def test_a_click_on_its_name_hides_a_line_and_shows_it_again(dozen: Shown) -> No
 
 
 def test_a_drag_over_a_chart_zooms_and_a_double_click_goes_back(dozen: Shown) -> None:
-    open_first(dozen)
+    open_one(dozen)
     over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over").first
     over.scroll_into_view_if_needed()
     whole, box = picture_of(dozen), over.bounding_box()
@@ -168,7 +172,7 @@ def test_a_drag_over_a_chart_zooms_and_a_double_click_goes_back(dozen: Shown) ->
 
 def test_charts_of_one_round_show_the_same_moment(dozen: Shown) -> None:
     """A cursor over one shows in the others whose axis is the same."""
-    open_first(dozen)
+    open_one(dozen)
     over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over")
     over.first.hover()
     lines = dozen.page.locator(f"{CASES}[open] figure.chart .u-cursor-x:not(.u-off)")
