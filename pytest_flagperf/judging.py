@@ -141,17 +141,26 @@ def accept(
     for case in run.cases:
         path = baselines.path_of(folder, case.case)
         try:
-            old, why_not = _stored(folder, case.case), baselines.why_not(case)
+            old, why_not = _stored(folder, case.case), _why_not(case, run.cases)
         except FormatError as error:
             old, why_not = None, f"the old one cannot be read: {error}; mend it, or remove it"
-        if why_not is not None:
+        if why_not is None:
+            like = earlier.like(case.outcomes[0], across=baselines.TESTED)
+            made = baselines.accept(case, like, accepted, old, keep_bounds=keep_bounds)
+            baselines.write(path, made)
+            written.append(Written(path, made, old))
+        else:
             refused.append(f"{case.case}: {why_not}")
-            continue
-        like = earlier.like(case.outcomes[0], across=baselines.TESTED)
-        made = baselines.accept(case, like, accepted, old, keep_bounds=keep_bounds)
-        baselines.write(path, made)
-        written.append(Written(path, made, old))
     return written, refused
+
+
+def _why_not(case: store.CaseResult, all_cases: Iterable[store.CaseResult]) -> str | None:
+    """Cases that differ in nothing but their number of rounds have one baseline: that of the most rounds."""
+    for other in all_cases:
+        same = other.case.rpartition(":")[0] == case.case.rpartition(":")[0]
+        if same and len(other.outcomes) > len(case.outcomes):
+            return f"{other.case} of the same run has more rounds"
+    return baselines.why_not(case)
 
 
 def told_of(written: Iterable[Written], refused: Iterable[str]) -> list[str]:

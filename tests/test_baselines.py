@@ -1,0 +1,264 @@
+"""Baselines: what is accepted and refused, what is a regression, and files that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.results import baselines, noise
+from pytest_flagperf.results.baselines import Accepted, Baseline, Figure
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.validity import Mark
+from pytest_flagperf.results.verdicts import Verdict
+from tests.results_help import edit_json, recorded, with_metric
+
+ACCEPTED = Accepted("run20260101000000", "2026-01-01T00:00:00Z", "the new compiler")
+RATES = ("p_whole", "p_train", "p_core")
+
+
+def rounds(*factors: float, **changes: Any) -> list[Outcome]:
+    """Recorded rounds with their throughputs so many times 100."""
+    found = []
+    for number, factor in enumerate(factors, 1):
+        outcome = replace(recorded("converged_1x1"), round=number, marks=(), **changes)
+        for name in RATES:
+            outcome = with_metric(outcome, name, 100 * factor)
+        found.append(outcome)
+    return found
+
+
+def case_of(outcomes: Sequence[Outcome], *verdicts: Verdict) -> CaseResult:
+    return CaseResult(outcomes[0].case, tuple(outcomes), {"test_throughput": verdicts})
+
+
+def accepted(*factors: float, **changes: Any) -> Baseline:
+    return baselines.accept(case_of(rounds(*factors or (1.0, 1.0, 1.0))), [], ACCEPTED, **changes)
+
+
+def p_core(outcomes: Sequence[Outcome], baseline: Baseline, **how: Any) -> Verdict:
+    (found,) = [one for one in baselines.judge(outcomes, baseline, **how) if one.name == "baseline p_core"]
+    return found
+
+
+def with_figure(baseline: Baseline, **changes: Any) -> Baseline:
+    figures = {name: replace(figure, **changes) for name, figure in baseline.metrics.items()}
+    return replace(baseline, metrics=figures)
+
+
+# -- judging --------------------------------------------------------------------------------------------------
+
+
+def test_what_was_accepted_is_as_good_as_itself() -> None:
+    found = baselines.judge(rounds(1.0, 1.0, 1.0), accepted())
+    assert [one.name for one in found] == [f"baseline {name}" for name in RATES]
+    assert all(one.ok and not one.warning for one in found)
+
+
+def test_a_regression_fails_and_says_from_where_to_where_and_by_which_file() -> None:
+    found = p_core(rounds(0.92, 0.91, 0.93), replace(accepted(), file=Path("/b/toy.json")))
+    assert (found.ok, found.got, found.wanted) == (False, "92 images/s", "at least 95 images/s")
+    assert found.sentence == (
+        "p_core is 92 images/s (the median of 3 rounds), 8.0 % below the baseline's 100 images/s;"
+        " wanted at least 95 images/s (/b/toy.json, accepted from run20260101000000)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "direction", "ok", "warning"),
+    [
+        (0.96, "higher", True, False),
+        (0.94, "higher", False, False),
+        (1.06, "higher", True, True),
+        (0.94, "lower", True, True),
+        (1.06, "lower", False, False),
+        (0.94, None, False, False),
+        (1.06, None, False, False),
+    ],
+)
+def test_which_side_is_worse_is_the_metrics(value: float, direction: str | None, ok: bool, warning: bool) -> None:
+    found = p_core(rounds(value), with_figure(accepted(), direction=direction))
+    assert (found.ok, found.warning) == (ok, warning)
+    if warning:
+        assert "accept a new baseline (--accept-baseline)" in found.sentence
+
+
+def test_no_bound_allows_anything() -> None:
+    assert p_core(rounds(0.01), with_figure(accepted(), lower=None)).ok
+
+
+def test_the_median_of_the_rounds_that_ended_well_counts() -> None:
+    outcomes = [*rounds(1.0, 1.0, 0.5), replace(rounds(0.1)[0], state="failed")]
+    assert p_core(outcomes, accepted()).ok
+
+
+def test_a_metric_that_is_missing_fails_and_a_slip_of_the_pen_is_told() -> None:
+    lost = [with_metric(rounds(1.0)[0], "p_core", None)]
+    assert p_core(lost, accepted()).got == "missing"
+    baseline = replace(accepted(), metrics={"p_cor": accepted().metrics["p_core"]})
+    (found,) = baselines.judge(rounds(1.0), baseline)
+    assert not found.ok
+    assert "p_cor is missing; did you mean p_core?" in found.sentence
+
+
+def test_fewer_rounds_than_were_accepted_are_never_held_closer_than_noise_goes() -> None:
+    baseline = accepted(0.97, 1.03, 0.96, 1.04, 0.98, 1.02, 0.97, 1.03, 1.0, 1.0)
+    assert baseline.metrics["p_core"].noise == pytest.approx(0.03, rel=0.6)
+    assert baseline.metrics["p_core"].lower == pytest.approx(-0.05, abs=0.03)
+    assert p_core(rounds(0.93), baseline).ok
+    assert not p_core(rounds(*[0.93] * 10), baseline).ok
+
+
+# -- unlike ---------------------------------------------------------------------------------------------------
+
+
+def test_another_machine_or_config_is_refused_or_compared_with_a_label() -> None:
+    baseline = replace(accepted(), machine={"driver": "550"})
+    other = rounds(0.5, machine={"driver": "560"})
+    (found,) = baselines.judge(other, baseline)
+    assert (found.name, found.ok) == ("baseline", False)
+    assert "cannot be compared with the baseline" in found.sentence
+    assert "driver: 550 -> 560; accept a new baseline (--accept-baseline)" in found.sentence
+    told = p_core(rounds(1.0, machine={"driver": "560"}), baseline, allow_unlike=True)
+    assert (told.ok, told.warning) == (True, True)
+    assert told.sentence.endswith("; unlike it: driver: 550 -> 560")
+    assert not p_core(other, baseline, allow_unlike=True).ok
+
+
+def test_rounds_for_throughput_only_are_unlike_others() -> None:
+    (found,) = baselines.judge(rounds(1.0, throughput_only=True), accepted())
+    assert "throughput_only: false -> true" in found.sentence
+
+
+def test_other_code_is_what_a_baseline_tests_and_is_named_where_it_got_worse() -> None:
+    baseline = replace(accepted(), fingerprint={"precision": "fp32", "suite_code": "old", "key": "old"})
+    told = {"precision": "fp32", "suite_code": "new", "key": "new"}
+    assert p_core(rounds(1.0, fingerprint=told), baseline).ok
+    worse = p_core(rounds(0.5, fingerprint=told), baseline)
+    assert not worse.ok
+    assert worse.sentence.endswith("; since then changed: suite_code")
+
+
+# -- accepting ------------------------------------------------------------------------------------------------
+
+
+def test_bounds_are_made_of_the_noise_and_never_narrower_than_the_least() -> None:
+    assert accepted(1.0).metrics["p_core"].lower == -baselines.LEAST
+    noisy = [1.0, 1.1, 0.95, 1.05, 0.9, 1.0, 1.1]
+    made = accepted(*noisy).metrics["p_core"]
+    measured = noise.measure([[100 * each for each in noisy]])
+    assert made.upper == pytest.approx(3 * 2**0.5 * measured.of(7), abs=0.001)
+    assert made.lower == -made.upper < -baselines.LEAST
+
+
+def test_earlier_runs_count_for_the_noise() -> None:
+    earlier = [rounds(factor) for factor in (1.0, 1.1, 0.9, 1.05, 0.95, 1.1, 0.9)]
+    made = baselines.accept(case_of(rounds(1.0)), earlier, ACCEPTED)
+    assert (made.metrics["p_core"].upper or 0) > 0.2
+
+
+def test_bounds_and_metrics_that_were_edited_are_kept_or_made_anew() -> None:
+    old = replace(accepted(), metrics={"p_core": replace(accepted().metrics["p_core"], lower=-0.02, upper=None)})
+    kept = baselines.accept(case_of(rounds(2.0)), [], ACCEPTED, old)
+    assert list(kept.metrics) == ["p_core"]
+    figure = kept.metrics["p_core"]
+    assert (figure.value, figure.lower, figure.upper) == (200, -0.02, None)
+    anew = baselines.accept(case_of(rounds(2.0)), [], ACCEPTED, old, keep_bounds=False)
+    assert (anew.metrics["p_core"].lower, anew.metrics["p_core"].upper) == (-0.05, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdicts", "why"),
+    [
+        (rounds(1.0, 1.0), (), None),
+        (rounds(1.0, state="failed"), (), "round 1: its state is 'failed'"),
+        ([replace(rounds(1.0)[0], marks=(Mark("clock", "the clock went back"),))], (), "round 1: the clock went back"),
+        (rounds(1.0), (Verdict("target", False, "", "", "missed it"),), "missed it"),
+        (rounds(1.0), (Verdict("efficiency", False, "", "", "poor", expected="known"),), None),
+        (rounds(1.0), (Verdict("baseline p_core", False, "", "", "worse"),), None),
+        (rounds(1.0), (Verdict("history p_core", False, "", "", "worse"),), None),
+        (
+            [with_metric(rounds(1.0)[0], "p_core", None)],
+            (),
+            "round 1: p_core is missing, wanted a finite number above 0",
+        ),
+    ],
+)
+def test_only_what_passed_and_is_not_bent_is_accepted(
+    outcomes: list[Outcome], verdicts: tuple[Verdict, ...], why: str | None
+) -> None:
+    assert baselines.why_not(case_of(outcomes, *verdicts)) == why
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def test_a_baseline_reads_back_as_it_was_written_and_its_text_is_stable(tmp_path: Path) -> None:
+    path = baselines.path_of(tmp_path, "toy:pytorch:CPU:1:1:3")
+    assert path.name == "toy_pytorch_CPU_1_1.json"
+    baseline = replace(accepted(1.0, 1.01, 0.99), machine={"driver": "550"})
+    baselines.write(path, baseline)
+    assert baselines.read(path) == replace(baseline, file=path)
+    text = path.read_text()
+    baselines.write(path, baselines.read(path))
+    assert path.read_text() == text
+    assert '   "value": 100.0,\n   "lower": -0.05,\n' in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schema": 99}, "schema 99 is of a newer pytest-flagperf"),
+        ({"metrics": {}}, "metrics is empty"),
+        ({"metrics": []}, r"metrics is \[\], wanted is an object"),
+        ({"accepted": {"run": "r"}}, "accepted: when is missing"),
+        ({"throughput_onyl": True}, "no such key: 'throughput_onyl'; did you mean throughput_only?"),
+        ({"case": 3}, "case is 3, wanted is a case"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    path = tmp_path / "b.json"
+    baselines.write(path, accepted())
+    edit_json(path, **changes)
+    with pytest.raises(FormatError, match=said):
+        baselines.read(path)
+
+
+def test_every_wrong_value_of_a_figure_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    baselines.write(path, accepted())
+    body = json.loads(path.read_text())
+    body["metrics"]["p_core"] = {
+        "value": "NaN", "lower": 0.05, "uper": 1, "unit": 3, "direction": "up", "rounds": True, "noise": -1
+    }  # fmt: skip
+    path.write_text(json.dumps(body))
+    with pytest.raises(FormatError) as caught:
+        baselines.read(path)
+    told = str(caught.value).splitlines()
+    assert all(line.startswith(f"{path}: metrics.p_core") for line in told)
+    assert [line.split("metrics.p_core")[1].split(" is ")[0] for line in told] == [
+        ": no such key: 'uper'; did you mean upper?",
+        ": upper",
+        ".value",
+        ".lower",
+        ".unit",
+        ".direction",
+        ".rounds",
+        ".noise",
+    ]
+    assert "lower is 0.05, allowed is a share from -1 to 0, as -0.05, or null" in told[3]
+
+
+def test_a_figure_may_lack_its_noise_as_one_written_by_hand_does(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    baselines.write(path, accepted())
+    body = json.loads(path.read_text())
+    del body["metrics"]["p_core"]["noise"]
+    path.write_text(json.dumps(body))
+    assert baselines.read(path).metrics["p_core"] == Figure(100, -0.05, 0.05, "images/s", "higher", 3)

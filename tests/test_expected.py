@@ -1,0 +1,65 @@
+"""Expected failures: which case and verdict a table is about, and what no table can mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.catalog import Catalog, CatalogError
+from pytest_flagperf.expected import Expected, of_tables
+from pytest_flagperf.settings import SettingsError, read_settings
+from tests.trees import VENDOR_TOML, write_vendor
+
+TABLE = '\n[[expected]]\ncase = "glm:*:A100:*"\nverdict = "efficiency"\nreason = "known"\n'
+CASE = "glm:pytorch:A100:1:8:3"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_it"),
+    [("glm:*:A100:*", True), (CASE, True), ("glm:pytorch:A100:1:8", True), ("*", True), ("*:1:4", False)],
+)
+def test_a_case_matches_with_and_without_its_rounds(pattern: str, is_it: bool) -> None:
+    assert Expected(pattern, "*", "why").is_about(CASE) is is_it
+
+
+def test_a_verdict_may_be_a_pattern() -> None:
+    assert Expected("*", "baseline *", "why").judges("baseline p_core")
+    assert not Expected("*", "baseline *", "why").judges("efficiency")
+
+
+def test_tables_stand_in_either_file(tmp_path: Path) -> None:
+    one = Expected("glm:*:A100:*", "efficiency", "known")
+    (tmp_path / "flagperf.toml").write_text(TABLE)
+    settings = read_settings({}, tmp_path)
+    assert (settings.expected, settings.expected_in) == ((one,), str(tmp_path / "flagperf.toml"))
+    write_vendor(tmp_path, toml=VENDOR_TOML + TABLE)
+    assert Catalog.scan([tmp_path]).vendor("acme").expected == (one,)
+
+
+WRONG = [
+    ('case = "glm"', "case = 'glm' is no case; allowed is model:framework:hardware"),
+    ('verdict = ""', "verdict is empty"),
+    ('reason = " "', "reason is empty"),
+    ('reasn = "x"', "no such key"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), WRONG)
+def test_what_is_wrong_is_told_by_file_and_table(tmp_path: Path, line: str, said: str) -> None:
+    key = line.partition(" ")[0]
+    lines = [line, *(each for each in TABLE.splitlines() if not each.startswith(key) and " = " in each)]
+    text = "\n".join(["[[expected]]", *lines, ""])
+    (tmp_path / "flagperf.toml").write_text(text)
+    with pytest.raises(SettingsError, match=r"flagperf\.toml: \[\[expected\]\] 1: " + said.replace("[", r"\[")):
+        read_settings({}, tmp_path)
+    write_vendor(tmp_path, toml=VENDOR_TOML + text)
+    with pytest.raises(CatalogError, match=said):
+        _ = Catalog.scan([tmp_path]).vendor("acme").expected
+
+
+@pytest.mark.parametrize("given", [3, [3], {"case": "x"}])
+def test_no_tables_at_all_are_told(given: object) -> None:
+    told: list[str] = []
+    assert of_tables(given, "f.toml", told) == ()
+    assert "tables are wanted, [[expected]]" in told[0]

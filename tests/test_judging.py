@@ -1,0 +1,119 @@
+"""What a case is judged by beside its own rounds: what is accepted of a run, and what was expected."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf import judging
+from pytest_flagperf.commands import main
+from pytest_flagperf.expected import Expected, Source
+from pytest_flagperf.results import baselines, store
+from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.verdicts import Verdict
+from tests.results_help import edit_json
+from tests.stored_runs import add_case, faster, finish, run_of
+
+SOURCE = Source(Expected("*", "efficiency", "one bus"), "flagperf.toml")
+
+
+def verdict(name: str, *, ok: bool) -> Verdict:
+    return Verdict(name, ok, "got", "wanted", f"{name} is {'fine' if ok else 'bad'}")
+
+
+# -- accepting ------------------------------------------------------------------------------------------------
+
+
+def test_a_stored_run_is_accepted_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(tmp_path / "reports" / "run1", rounds=faster(1.0, 1.01))
+    folder = tmp_path / "baselines"
+    assert main(["accept", str(run), f"--baselines={folder}", "--note=first"]) == 0
+    path = folder / "toy_pytorch_CPU_1_1.json"
+    assert str(path) in capsys.readouterr().out
+    read = baselines.read(path)
+    assert (read.accepted.run, read.accepted.note) == ("run1", "first")
+    assert all(one.ok for one in baselines.judge(store.load_run(run).cases[0].outcomes, read))
+
+
+def test_what_failed_is_refused_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(tmp_path / "run1", "missed_target")
+    assert main(["accept", str(run), f"--baselines={tmp_path}"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("not accepted: toy:pytorch:CPU:1:1:1: round 1: top1 reached")
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_edited_bounds_are_kept_unless_new_ones_are_asked_for(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run1")
+    path = tmp_path / "toy_pytorch_CPU_1_1.json"
+    for option, lower in ([], -0.05), ([], -0.01), (["--new-bounds"], -0.05):
+        assert main(["accept", str(run), f"--baselines={tmp_path}", *option]) == 0
+        figure = baselines.read(path).metrics["p_core"]
+        assert figure.lower == lower
+        text = path.read_text()
+        path.write_text(text.replace('"lower": -0.05', '"lower": -0.01'))
+
+
+def test_an_old_one_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run1")
+    path = tmp_path / "toy_pytorch_CPU_1_1.json"
+    path.write_text("{")
+    written, refused = judging.accept(store.load_run(run), tmp_path)
+    assert not written
+    assert "the old one cannot be read" in refused[0]
+    assert path.read_text() == "{"
+
+
+def test_of_cases_that_differ_in_their_rounds_alone_the_one_with_most_is_accepted(tmp_path: Path) -> None:
+    add_case(tmp_path / "run1", "converged_1x1", faster(1.0))
+    add_case(tmp_path / "run1", "converged_1x1", faster(2.0, 2.0))
+    written, refused = judging.accept(store.load_run(finish(tmp_path / "run1")), tmp_path)
+    assert [each.baseline.metrics["p_core"].rounds for each in written] == [2]
+    assert refused == ["toy:pytorch:CPU:1:1:1: toy:pytorch:CPU:1:1:2 of the same run has more rounds"]
+
+
+def test_the_runs_beside_it_say_how_much_a_figure_varies(tmp_path: Path) -> None:
+    for number, factor in enumerate((1.0, 1.1, 0.92, 1.05, 0.95, 1.08)):
+        run = run_of(tmp_path / f"run{number}", rounds=faster(factor))
+        for path in run.glob("*/round*/outcome.json"):
+            edit_json(path, started_ms=1_700_000_000_000 + number)
+    shutil.copytree(tmp_path / "run0", tmp_path / "away" / "run9")
+    alone, _ = judging.accept(store.load_run(tmp_path / "away" / "run9"), tmp_path / "a")
+    beside, _ = judging.accept(store.load_run(tmp_path / "run0"), tmp_path / "b")
+    widths = [each.baseline.metrics["p_core"].upper or 0 for each in (*alone, *beside)]
+    assert widths[0] == baselines.LEAST < widths[1]
+
+
+# -- expected failures ----------------------------------------------------------------------------------------
+
+
+def test_a_failure_that_was_expected_carries_the_reason_and_no_other_does() -> None:
+    judged = [verdict("efficiency", ok=False), verdict("speedup", ok=False), verdict("finished", ok=True)]
+    found = judging.with_expected(judged, [SOURCE], strict=False)
+    assert [one.expected for one in found] == ["one bus", None, None]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_expectation_that_did_not_come_true_is_a_verdict(strict: bool) -> None:
+    found = judging.with_expected([verdict("efficiency", ok=True)], [SOURCE], strict=strict)
+    assert [one.name for one in found] == ["efficiency", "expected"]
+    assert (found[1].ok, found[1].warning) == (not strict, not strict)
+    assert "expected to fail and did not: efficiency (one bus)" in found[1].sentence
+    assert "flagperf.toml" in found[1].sentence
+
+
+def test_of_several_of_a_name_one_that_fails_is_enough_and_of_none_nothing_is_said() -> None:
+    both = [verdict("efficiency", ok=True), verdict("efficiency", ok=False)]
+    assert len(judging.with_expected(both, [SOURCE], strict=True)) == 2
+    assert len(judging.with_expected([verdict("target", ok=True)], [SOURCE], strict=True)) == 1
+
+
+def test_a_slip_of_the_pen_is_told_where_a_name_is_near() -> None:
+    cases = [CaseResult("a:b:c:1:2:1", (), {"test": (verdict("efficiency", ok=True),)})]
+    slip = Source(Expected("*", "eficiency", "why"), "flagperf.toml")
+    assert judging.never_judged([slip, SOURCE], cases) == [
+        "warning: flagperf.toml: [[expected]]: no verdict 'eficiency'; did you mean efficiency?"
+    ]
+    assert judging.never_judged([Source(Expected("*", "parity", "why"), "f")], cases) == []
