@@ -2,7 +2,7 @@
 
 A vendor's probe.py has ``COMMAND``, a list of words, and ``parse(text) -> list of readings``: a dictionary a device
 with any of ``devices.QUANTITIES`` as numbers in ``devices.UNITS`` (throttle as text), and ``device``, its number, where
-that is not its place in the list; and ``name`` and ``uuid``, which preflight looks at. It may say ``EVERY_S`` (5),
+that is not its place in the list; and any of ``FACTS``, which preflight and reports tell. It may say ``EVERY_S`` (5),
 ``DEADLINE_S`` (10) and ``ENVIRONMENT`` (a dictionary).
 """
 
@@ -15,9 +15,9 @@ from typing import Any, Callable, Mapping, Sequence
 
 from flagperf_driver.node import command
 from flagperf_driver.node.devices import QUANTITIES, Cell, DeviceFiles, Source
-from flagperf_driver.node.notes import Notes
+from flagperf_driver.node.notes import CHANGED, Notes
 
-FACTS = ("name", "uuid")
+FACTS = ("name", "uuid", "firmware", "driver")
 EVERY_S = 5.0
 DEADLINE_S = 10.0
 
@@ -83,6 +83,7 @@ class Probe(Source):
         self._wanted: set[int] | None = None
         self._tool: Tool | None = None
         self._seen: set[int] = set()
+        self._facts: dict[int, dict[str, str]] = {}
 
     def open(self, wanted: Sequence[int] | None) -> str | None:
         try:
@@ -110,11 +111,32 @@ class Probe(Source):
             index = reading.get("device", place)
             if self._wanted is None or index in self._wanted:
                 present.add(index)
+                self._identify(index, reading)
                 self._row(index, now, reading)
+        if not self._notes.devices:
+            self._tell_facts()
         for index in sorted(self._seen - present):
             self._files.forget(index)
-            self._notes.event(f"device {index} is no longer in the output of {self._tool.command[0]}", index)
+            self._notes.event(f"device {index} is no longer in the output of {self._tool.command[0]}", index, CHANGED)
         self._seen = present
+
+    def _identify(self, index: int, reading: Mapping[str, Any]) -> None:
+        """What it is; that it is another one than before is an event."""
+        known = self._facts.setdefault(index, {})
+        for name in FACTS:
+            now = reading.get(name)
+            if not isinstance(now, str) or now == known.get(name):
+                continue
+            if name in known:
+                sentence = f"device {index}: {name} went from {known[name]} to {now}"
+                self._notes.event(sentence, index, CHANGED)
+            known[name] = now
+
+    def _tell_facts(self) -> None:
+        """As they were at first."""
+        drivers = sorted({facts["driver"] for facts in self._facts.values() if "driver" in facts})
+        self._notes.driver = ", ".join(drivers) or None
+        self._notes.devices = [{"index": index, **facts} for index, facts in sorted(self._facts.items())]
 
     def _row(self, index: int, now: float, reading: Mapping[str, Any]) -> None:
         for name in sorted(set(reading) - {"device", *FACTS, *QUANTITIES}):
@@ -140,7 +162,10 @@ def survey(path: str) -> dict[str, Any]:
     except (ProbeError, command.CommandError, TypeError, ValueError, AttributeError) as error:
         return {"driver": None, "devices": [], "error": str(error)}
     devices = [
-        {"index": reading.get("device", place), **{name: reading.get(name) for name in (*FACTS, "memory_total")}}
+        {
+            "index": reading.get("device", place),
+            **{name: reading.get(name) for name in ("name", "uuid", "memory_total")},
+        }
         for place, reading in enumerate(readings)
     ]
     unknown = {"ecc_uncorrected": None, "row_remap_pending": None, "row_remap_failed": None, "error": None}

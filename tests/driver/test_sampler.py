@@ -758,3 +758,24 @@ def test_a_device_that_its_tool_no_longer_shows_is_an_event(tmp_path: Path) -> N
     one.sample(1)
     one.sample(2)
     assert [event["sentence"] for event in notes.report()["events"]] == ["device 1 is no longer in the output of cat"]
+
+
+def test_what_a_tool_says_of_a_device_is_told_and_that_it_is_another_one_is_an_event(tmp_path: Path) -> None:
+    module = tmp_path / "probe.py"
+    words = ["cat", str(tmp_path / "n")]
+    parse = "return [dict(power=1, name='X9', driver=text.strip(), uuid='u1')]"
+    module.write_text(f"COMMAND = {words!r}\ndef parse(text): {parse}\n")
+    (tmp_path / "n").write_text("1.0\n")
+    notes = Notes()
+    one = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), ""), notes)
+    assert one.open(None) is None
+    one.sample(0)
+    (tmp_path / "n").write_text("2.0\n")
+    one.sample(1)
+    one.sample(2)
+    told = notes.report()
+    assert [(event["kind"], event["sentence"]) for event in told["events"]] == [
+        ("changed", "device 0: driver went from 1.0 to 2.0")
+    ]
+    assert told["driver"] == "1.0"
+    assert told["devices"] == [{"index": 0, "name": "X9", "driver": "1.0", "uuid": "u1"}]
