@@ -366,4 +366,5 @@ def _write_samples(training: Training, sampling: Sampling, noderank: int, folder
 
 
 def write_json(path: Path, body: Json) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")

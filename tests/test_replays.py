@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.expected import Source
+from pytest_flagperf.judging import Gates, with_expected
+from pytest_flagperf.results import jsons, store
+from pytest_flagperf.results.earlier import Earlier
+from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.verdicts import converges, failed, throughput
+from pytest_flagperf.settings import read_settings
 from tests.results_help import NAMES, REPLAYS, expected, recorded
+
+GATES = REPLAYS / "gates"
+GATED = sorted(path.parent.name for path in GATES.glob("*/expected.json"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -18,6 +30,43 @@ def test_a_round_has_the_verdicts_that_are_written_beside_it(name: str) -> None:
     assert [verdict.name for verdict in failed(converges(outcome))] == wanted["converges"]
     assert [verdict.name for verdict in failed(throughput([outcome]))] == wanted["throughput"]
     assert [mark.kind for mark in outcome.marks] == wanted.get("marks", [])
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_a_run_gets_past_its_gates_or_not_as_is_written_beside_it(name: str, tmp_path: Path) -> None:
+    wanted = jsons.read(GATES / name / "expected.json")
+    (tmp_path / "flagperf.toml").write_text("".join(map(_table, wanted["expecting"])))
+    outcomes = _stored(GATES / name, tmp_path / "reports" / "run20261201000000")
+    for run in sorted((GATES / "earlier").iterdir()):
+        _stored(run, tmp_path / "reports" / run.name)
+    assert _judged(outcomes, tmp_path) == (wanted["failed"], wanted["excused"])
+    strictly = sorted([*wanted["failed"], *wanted["strict"]])
+    assert _judged(outcomes, tmp_path, strict=True) == (strictly, wanted["excused"])
+
+
+def _stored(run: Path, to: Path) -> list[Outcome]:
+    """The run as it lies in a folder of reports, measured."""
+    shutil.copytree(run, to)
+    found = []
+    for plan in sorted(to.glob("*/round*/plan.json")):
+        found.append(measure(plan.parent))
+        store.save_outcome(plan.parent, found[-1])
+    return found
+
+
+def _judged(outcomes: Sequence[Outcome], root: Path, *, strict: bool = False) -> tuple[list[str], list[str]]:
+    """The names of what failed in any round, and of what failed as was expected."""
+    settings = read_settings({"baselines": str(GATES / "baselines"), "history": "fail"}, root)
+    gates = Gates(settings, Earlier(root / "reports", "run20261201000000"), strict=strict)
+    found = [*throughput(outcomes), *gates.throughput(outcomes)]
+    sources = [Source(one, settings.expected_in) for one in settings.expected]
+    bad = [verdict for verdict in with_expected(found, sources, strict=strict) if not verdict.ok]
+    names = list(dict.fromkeys(verdict.name for verdict in bad))
+    return sorted(names), sorted({verdict.name for verdict in bad if verdict.expected})
+
+
+def _table(expected: Mapping[str, str]) -> str:
+    return "[[expected]]\n" + "".join(f"{name} = {json.dumps(text)}\n" for name, text in expected.items())
 
 
 def test_there_are_replays_of_both_kinds() -> None:

@@ -7,6 +7,7 @@ files are the same every time. Each replay's ``expected.json`` names the verdict
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ sys.path.insert(0, str(HERE.parent.parent))
 
 from flagperf_driver import events  # noqa: E402
 from tests.recording import BATCH, CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write, write_json  # noqa: E402
+from tests.replays import make_gates  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -322,7 +324,9 @@ def main() -> None:
     """Into this folder, or another one."""
     into = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     for replay in REPLAYS:
-        print(make(replay, into))
+        make(replay, into)
+    shutil.rmtree(into / "gates", ignore_errors=True)
+    make_gates.make(into / "gates")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,132 @@
+"""Make the replays of runs that are judged by others: by an accepted baseline and by the runs before.
+
+A folder each, of a case's two rounds and its ``expected.json``; they share ``earlier``, the runs before, and
+``baselines``. Made by ``make.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.recording import BATCH, START_MS, Json, Sampling, Training, write, write_json
+
+WAITED_S = 0.001
+"""A step's wait for input, as recordings have it: p_core leaves it out."""
+STEP_S = 0.02
+P_CORE = BATCH / (STEP_S - WAITED_S)
+P_TRAIN = BATCH / STEP_S
+EARLIER = (1.0, 1.006, 0.996, 1.002, 0.993, 1.004, 0.999)
+"""How fast the runs before were."""
+ROUNDS = (1.003, 0.997)
+DAY_MS = 86_400_000
+DRIVER = "570.1"
+BASELINE = ("baseline p_core", "baseline p_train", "baseline p_whole")
+HISTORY = ("history p_core", "history p_train", "history p_whole")
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A run of so much speed, and what must fail of it: written by hand, never computed."""
+
+    name: str
+    speed: float
+    failed: tuple[str, ...] = ()
+    strict: tuple[str, ...] = ()
+    """What fails besides, where warnings count as failures."""
+    expecting: tuple[Json, ...] = ()
+    """Tables [[expected]]."""
+    excused: tuple[str, ...] = ()
+    """The failures that were expected."""
+    driver: str = DRIVER
+    throttle: Callable[[int, float], str] = lambda device, share: "none"
+
+
+def _expected(verdict: str, reason: str) -> Json:
+    return {"case": "toy:*", "verdict": verdict, "reason": reason}
+
+
+GATED = [
+    Gated("within_noise", 0.992),
+    Gated("beyond_noise", 0.88, failed=(*BASELINE, *HISTORY)),
+    # By a little more than the runs differ by, and by less than the baseline allows.
+    Gated("beyond_noise_within_bounds", 0.965, failed=HISTORY),
+    Gated("faster_than_accepted", 1.12),
+    Gated("unlike_machine", 0.88, failed=("baseline",), driver="580.2"),
+    Gated(
+        "throttled", 0.99, strict=("valid",), throttle=lambda device, share: "hw_thermal" if share > 0.5 else "none"
+    ),
+    Gated(
+        "expected_failure",
+        0.88,
+        failed=(*BASELINE, *HISTORY),
+        expecting=(_expected("baseline *", "the new compiler is slower here"), _expected("history *", "the same")),
+        excused=(*BASELINE, *HISTORY),
+    ),
+    Gated(
+        "expected_in_part",
+        0.88,
+        failed=(*BASELINE, *HISTORY),
+        expecting=(_expected("baseline *", "the new compiler is slower here"),),
+        excused=BASELINE,
+    ),
+    Gated(
+        "expected_and_well",
+        0.995,
+        strict=("expected",),
+        expecting=(_expected("baseline *", "the new compiler is slower here"),),
+    ),
+]  # fmt: skip
+
+
+def make(into: Path) -> None:
+    for number, speed in enumerate(EARLIER):
+        _run(into / "earlier" / f"run202611{number + 1:02}000000", Gated("", speed), START_MS + number * DAY_MS)
+    write_json(into / "baselines" / "toy_pytorch_CPU_1_1.json", _baseline())
+    for gated in GATED:
+        _run(into / gated.name, gated, START_MS + 30 * DAY_MS)
+        told = {name: [*getattr(gated, name)] for name in ("failed", "strict", "expecting", "excused")}
+        write_json(into / gated.name / "expected.json", told)
+
+
+def _run(run_dir: Path, gated: Gated, started_ms: int) -> None:
+    for number, share in enumerate(ROUNDS, 1):
+        training = _training(gated, gated.speed * share, number, started_ms + number * 60_000)
+        write(training, run_dir / training.case.replace(":", "_") / f"round{number}")
+
+
+def _training(gated: Gated, speed: float, number: int, started_ms: int) -> Training:
+    """Short, and without an evaluation."""
+    report: dict[str, Any] = {"host": {"kernel": "6.1.0"}, "driver": gated.driver, "devices": []}
+    return Training(
+        gated.name,
+        steps=20,
+        eval_every=1000,
+        throughput_only=True,
+        rounds=len(ROUNDS),
+        round=number,
+        started_ms=started_ms,
+        step_s=(STEP_S - WAITED_S) / speed + WAITED_S,
+        sampling=Sampling(devices=1, every_s=0.2, report=report, throttle=gated.throttle),
+    )
+
+
+def _baseline() -> Json:
+    figures = {"p_core": P_CORE, "p_train": P_TRAIN, "p_whole": P_TRAIN}
+    return {
+        "schema": 1,
+        "case": "toy:pytorch:CPU:1:1",
+        "metrics": {
+            name: {
+                "value": float(f"{value:.6g}"), "lower": -0.05, "upper": 0.05, "unit": "images/s",
+                "direction": "higher", "rounds": 2,
+            }
+            for name, value in figures.items()
+        },
+        "accepted": {"run": "run20261101000000", "when": "2026-11-01T00:00:00Z", "note": "the first one"},
+        "throughput_only": True,
+        "fingerprint": {"key": "key-1", "one_card_key": "key-1"},
+        "machine": {"driver": DRIVER, "kernel": "6.1.0"},
+    }  # fmt: skip
