@@ -17,7 +17,7 @@ from .results.baselines import Accepted, Baseline
 from .results.earlier import Earlier
 from .results.jsons import FormatError
 from .results.outcome import Outcome
-from .results.units import quantity
+from .results.units import count, quantity
 from .results.verdicts import OneCard, Verdict
 from .settings import Settings
 
@@ -111,6 +111,13 @@ def check_baseline(settings: Settings, case: str) -> None:
         _stored(folder, case)
     except FormatError as error:
         raise Problems(f"{line}; mend it, or remove it" for line in str(error).splitlines()) from error
+
+
+def those_with_baselines(settings: Settings, cases: Sequence[str]) -> list[str]:
+    """For the header: that a gate is there, which a wrong folder would take away unseen."""
+    folder = Path(settings.baselines)
+    found = [case for case in cases if baselines.path_of(folder, case).exists()]
+    return [f"  baselines: {len(found)} of {count(len(cases), 'case')}: {folder}"] if found else []
 
 
 def _stored(folder: Path, case: str) -> Baseline | None:

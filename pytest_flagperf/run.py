@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import original
+from . import judging, original
 from .catalog import REFERENCE, Catalog, Vendor
 from .cluster import Host
 from .cluster.conf import ClusterConf, read_cluster, split_hosts
 from .config import Value
 from .expected import Source
-from .judging import Gates, OneCards, Scaling, accept, check_baseline, expected_of, never_judged, told_of
+from .judging import Gates, OneCards, Scaling
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan
 from .preflight import Finding
@@ -148,6 +148,7 @@ class Run:
             for one in ready
             if one.case.framework_version and self.runtime(one) != "docker"
         ]
+        lines += judging.those_with_baselines(self.settings, [str(one.case) for one in ready])
         if self.settings.resume:
             lines.append(f"  going on with {_relative(self.directory)}")
         lines += self.venue.header()
@@ -210,7 +211,7 @@ class Run:
         for one in chosen:
             try:
                 self._check_data(one, self.plan(one))
-                check_baseline(self.settings, str(one.case))
+                judging.check_baseline(self.settings, str(one.case))
                 self._check_place(one)
                 if self.runtime(one) == "docker":
                     self.venue.check_container(self.plan(one), one.vendor)
@@ -335,7 +336,7 @@ class Run:
 
     def expected(self, one: Selected) -> list[Source]:
         """The failures of a case that are known beforehand."""
-        return expected_of(self.settings, one.vendor, str(one.case))
+        return judging.expected_of(self.settings, one.vendor, str(one.case))
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -365,9 +366,9 @@ class Run:
         self.results = replace(store.load_run(self.directory), info=info)
         store.write_run(self.directory, info, self.results.cases)
         expected = dict.fromkeys(source for one in self.selection.cases for source in self.expected(one))
-        self.notes += never_judged(expected, self.results.cases)
+        self.notes += judging.never_judged(expected, self.results.cases)
         if self.settings.accept_baseline:
-            self.notes += told_of(*accept(self.results, Path(self.settings.baselines)))
+            self.notes += judging.told_of(*judging.accept(self.results, Path(self.settings.baselines)))
 
     def _end_what_workers_left(self) -> None:
         """The ranks of a worker that was killed would go on for their lease, for nobody."""

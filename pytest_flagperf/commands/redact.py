@@ -125,6 +125,8 @@ def _is_kept(name: str) -> bool:
 
 
 def _verdict(verdict: Verdict, gone: Counter[str]) -> Verdict:
+    if verdict.expected is not None:
+        verdict = replace(verdict, expected=GONE)
     if verdict.name in _VERDICTS:
         return verdict
     gone["what verdicts say"] += 1

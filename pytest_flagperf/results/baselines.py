@@ -180,10 +180,13 @@ def _apart(value: float, figure: Figure) -> str:
 
 
 def why_not(case: CaseResult) -> str | None:
-    """Why a case's rounds cannot be accepted; None where all ended well, nothing bent them, and they passed.
+    """Why a case's rounds cannot be accepted; None where all are there and ended well, unbent, and they passed.
 
     What they were compared with does not count: an accepted change for the worse is what accepting is for.
     """
+    there, wanted = len(case.outcomes), case.case.rpartition(":")[2]
+    if wanted.isdecimal() and there < int(wanted):
+        return f"{there} of its {wanted} rounds {'is' if there == 1 else 'are'} there"
     for outcome in case.outcomes:
         if not outcome.ok:
             failure = outcome.failures[0].sentence if outcome.failures else f"its state is {outcome.state!r}"
