@@ -112,7 +112,7 @@
     const count = chart.kind !== "time";
     return {
       width, height: HEIGHT,
-      cursor: { sync: { key: `${group}-${chart.x}`, setSeries: false }, drag: { x: true, y: false }, points: { size: 6 },
+      cursor: { sync: { key: `${group}-${chart.x}`, setSeries: false }, drag: { x: true, y: false }, points: { size: 6 }, y: false,
         focus: { prox: -1 } },
       legend: { live: true },
       scales: {

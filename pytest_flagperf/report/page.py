@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,14 +18,14 @@ from urllib.parse import quote
 
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import Bar
+from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, REGRESSED, UNFINISHED, Told, tell
 from pytest_flagperf.report.html import anchor, document, figures, folded, metric, script, state, style
-from pytest_flagperf.report.section import EXPECTED, FAILED, PASSED, UNJUDGED, Detail, section, state_of
-from pytest_flagperf.results import store
+from pytest_flagperf.report.section import Detail, section
+from pytest_flagperf.results import baselines, gates, store
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.units import count, quantity
-from pytest_flagperf.results.verdicts import Verdict
 
 BYTES = 2_600_000
 """What the page may weigh where that is possible; of many cases the charts have fewer points."""
@@ -36,7 +37,8 @@ _READ = 16_000_000
 """Bytes of series that are read where there is so much, of all rounds together."""
 _SHOWN = 30
 """So many failed cases are told at the top; the table has all."""
-_BASELINES = ("baseline", "history")
+_STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
+_INTERRUPTED = 2
 _FILES = (("results.json", "all results"), ("results.csv", "as a table"), ("junit.xml", "JUnit"))
 
 
@@ -44,21 +46,21 @@ _FILES = (("results.json", "all results"), ("results.csv", "as a table"), ("juni
 class Row:
     """What is kept of a case when its outcomes are gone."""
 
-    case: str
-    state: str
-    why: tuple[str, ...]
-    expected: tuple[str, ...]
-    warned: int
-    baselines: tuple[str, ...]
+    told: Told
+    compared: tuple[tuple[str, bool], ...]
+    """By what it was compared with, an accepted baseline or earlier runs: whether it held."""
     about: str
     vendor: str
     hardware: str
     device: str
     shape: tuple[int, int]
     unit: str
-    rounds: tuple[int, int]
     cells: tuple[str, ...]
     p_core: float | None
+
+    @property
+    def case(self) -> str:
+        return self.told.case
 
     @property
     def cards(self) -> int:
@@ -87,8 +89,9 @@ def body(run_dir: Path, page_dir: Path) -> str:
     detail = _detail(run_dir)
     rows, sections = [], []
     for case in store.each_case(run_dir, problems):
-        rows.append(_row(case))
-        sections.append(section(case, run_dir / case.outcomes[0].directory.parent, page_dir, detail))
+        told = tell(case, interrupted=info is not None and info.exit_status == _INTERRUPTED)
+        rows.append(_row(case, told))
+        sections.append(section(case, told, run_dir / case.outcomes[0].directory.parent, page_dir, detail))
     parts = [
         _headline(rows, info),
         _facts(rows, info, run_dir, page_dir),
@@ -121,26 +124,29 @@ def _detail(run_dir: Path) -> Detail:
 # -- one case ------------------------------------------------------------------------------------------------
 
 
-def _row(case: CaseResult) -> Row:
+def _row(case: CaseResult, told: Told) -> Row:
     one = case.outcomes[0]
-    found = list(dict.fromkeys(verdict for verdicts in case.verdicts.values() for verdict in verdicts))
     return Row(
-        case=case.case,
-        state=state_of(case),
-        why=_why(case, found),
-        expected=tuple(f"{each.sentence} ({each.expected})" for each in found if each.expected is not None),
-        warned=sum(len(each.marks) + len(each.warnings) for each in case.outcomes),
-        baselines=tuple("holds" if each.ok else "does not" for each in found if each.name in _BASELINES),
+        told=told,
+        compared=tuple(_compared_with(case)),
+        about=_about(one),
         vendor=one.vendor,
         hardware=one.hardware,
         device=one.environment.get("device", ""),
         shape=(one.nnodes, one.nproc),
-        about=_about(one),
         unit=one.rate_unit,
-        rounds=(sum(each.ok for each in case.outcomes), len(case.outcomes)),
-        cells=tuple(cell(case) for _, cell in COLUMNS),
+        cells=(f"<td>{state(told.state)}</td>", *(cell(case) for _, cell in COLUMNS)),
         p_core=case.median("p_core"),
-    )  # fmt: skip
+    )
+
+
+def _compared_with(case: CaseResult) -> Iterator[tuple[str, bool]]:
+    """Of each kind of comparison whether all of it held."""
+    found = [verdict for verdicts in case.verdicts.values() for verdict in verdicts]
+    for kind in (baselines.PREFIX, gates.HISTORY):
+        mine = [verdict for verdict in found if verdict.name.split()[0] == kind]
+        if mine:
+            yield kind, all(verdict.ok for verdict in mine)
 
 
 def _about(one: Outcome) -> str:
@@ -150,51 +156,44 @@ def _about(one: Outcome) -> str:
     return ", ".join(filter(None, (f"{one.model} {one.framework}", scale, precision, data)))
 
 
-def _why(case: CaseResult, found: Sequence[Verdict]) -> tuple[str, ...]:
-    """Each sentence once: several tests judge the same round."""
-    judged = [verdict.sentence for verdict in found if not verdict.ok and verdict.expected is None]
-    ended = [failure.sentence for outcome in case.outcomes for failure in outcome.failures]
-    return tuple(dict.fromkeys([*judged, *ended]))
-
-
 # -- what one sees first -------------------------------------------------------------------------------------
 
 
 def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
-    failed = [row for row in rows if row.state == FAILED]
-    expected = [row for row in rows if row.state == EXPECTED]
+    bad = [row for row in rows if row.told.state in BAD]
+    others = [row for row in rows if row.told.state in (UNFINISHED, EXPECTED)]
     unsupported = info.unsupported if info else ()
-    told = [_failed(row) for row in failed[:_SHOWN]]
-    told += [f"<li>{_link(row)}: expected to fail: {escape('; '.join(row.expected))}</li>" for row in expected]
-    if len(failed) > _SHOWN:
-        told.append(f'<li>and {count(len(failed) - _SHOWN, "case")} more: <a href="#overview">all of them</a></li>')
-    skipped = "".join(f"<li>not run: {escape(line)}</li>" for line in unsupported[:_SHOWN])
-    kind = FAILED if failed or not rows else PASSED if all(row.state == PASSED for row in rows) else EXPECTED
-    listed = f"<ul>{''.join(told)}{skipped}</ul>" if told or skipped else ""
-    return f'<div class="headline {kind}" id="summary"><p>{_counted(rows, len(unsupported))}</p>{listed}</div>'
+    told = [_reason(row) for row in (*bad[:_SHOWN], *others[:_SHOWN])]
+    more = len(bad) + len(others) - len(told)
+    if more:
+        told.append(f'<li>and {count(more, "case")} more: <a href="#overview">all of them</a></li>')
+    told += [f"<li>not run: {escape(line)}</li>" for line in unsupported[:_SHOWN]]
+    kind = FAILED if bad or not rows else EXPECTED if others else PASSED
+    listed = f"<ul>{''.join(told)}</ul>" if told else ""
+    return f'<div class="headline {_class(kind)}" id="summary"><p>{_counted(rows, len(unsupported))}</p>{listed}</div>'
 
 
 def _counted(rows: Sequence[Row], unsupported: int) -> str:
-    """``12 cases: 9 passed, 2 failed, 1 failed as expected``."""
+    """``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
     if not rows:
         return "No case left a result"
-    said = []
-    for name, words, kind in (
-        (FAILED, "failed", "bad"), (EXPECTED, "failed as expected", ""), (UNJUDGED, "not judged", ""),
-    ):  # fmt: skip
-        number = sum(row.state == name for row in rows)
-        said += [f'<span class="{kind}">{number} {words}</span>'] if number else []
-    passed = sum(row.state == PASSED for row in rows)
+    numbers = Counter(row.told.state for row in rows)
+    said = [f'<span class="{_class(name)}">{numbers[name]} {name}</span>' for name in _STATES if numbers[name]]
+    if len(said) == 1 and numbers[PASSED]:
+        said = [f'<span class="{_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
     said += [f"{unsupported} cannot run"] if unsupported else []
-    if not said:
-        return f'{count(len(rows), "case")}: <span class="ok">{"all passed" if len(rows) > 1 else "passed"}</span>'
-    said += [f'<span class="ok">{passed} passed</span>'] if passed else []
     return f"{count(len(rows), 'case')}: {', '.join(said)}"
 
 
-def _failed(row: Row) -> str:
-    more = f" <small>(and {count(len(row.why) - 1, 'more sentence')})</small>" if len(row.why) > 1 else ""
-    return f"<li>{_link(row)}: {escape(row.why[0] if row.why else 'nothing was judged')}{more}</li>"
+def _class(state: str) -> str:
+    return state.replace(" ", "-")
+
+
+def _reason(row: Row) -> str:
+    """The first sentence, and how many more there are."""
+    why = row.told.failures or row.told.expected or (row.told.state,)
+    more = f" <small>(and {count(len(why) - 1, 'more sentence')})</small>" if len(why) > 1 else ""
+    return f"<li>{_link(row)}: {escape(why[0])}{more}</li>"
 
 
 def _link(row: Row) -> str:
@@ -226,13 +225,14 @@ def _hardware(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _compared(rows: Sequence[Row]) -> str:
-    judged = [row for row in rows if row.baselines]
-    if not judged:
-        return "no accepted baseline: throughputs were judged by themselves"
-    bad = sum("does not" in row.baselines for row in judged)
-    said = f"baseline or history of {count(len(judged), 'case')}: {len(judged) - bad} hold, {bad} do not"
-    rest = len(rows) - len(judged)
-    return said + (f"; {count(rest, 'case')} without one" if rest else "")
+    said = []
+    for kind, words in ((baselines.PREFIX, "accepted baselines"), (gates.HISTORY, "earlier runs")):
+        held = [ok for row in rows for name, ok in row.compared if name == kind]
+        if held:
+            bad = len(held) - sum(held)
+            how = f"{bad} worse" if bad else "none worse"
+            said.append(f"{words} ({len(held)} of {count(len(rows), 'case')}, {how})")
+    return ", ".join(said) or "no accepted baseline and no earlier runs: throughputs were judged by themselves"
 
 
 def _began(info: RunInfo) -> str:
@@ -251,8 +251,8 @@ def _files(run_dir: Path, page_dir: Path) -> Iterator[str]:
 
 
 def _warned(rows: Sequence[Row]) -> str:
-    found = [row for row in rows if row.warned]
-    return f"{count(sum(row.warned for row in found), 'warning')} on {count(len(found), 'case')}" if found else ""
+    found = [len(row.told.warnings) for row in rows if row.told.warnings]
+    return f"{count(sum(found), 'warning')} on {count(len(found), 'case')}" if found else ""
 
 
 # -- all cases in one table ----------------------------------------------------------------------------------
@@ -286,10 +286,6 @@ def _case(case: CaseResult) -> str:
     return f'<td class="name" data-value="{escape(case.case)}">{name}{unit}</td>'
 
 
-def _state(case: CaseResult) -> str:
-    return f"<td>{state(state_of(case))}</td>"
-
-
 def _rounds(case: CaseResult) -> str:
     well = sum(outcome.ok for outcome in case.outcomes)
     return f'<td class="number">{well}/{len(case.outcomes)}</td>'
@@ -315,7 +311,6 @@ def _speedup(case: CaseResult) -> str:
 
 
 COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
-    ("state", _state),
     ("case", _case),
     ("rounds", _rounds),
     ("converged", _converged),
@@ -327,26 +322,25 @@ COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("speed-up", _speedup),
     ("e2e", _median("e2e_time")),
 )
-_LEFT = ("state", "case")
 
 
 def _overview(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
+    names = ["state", *(name for name, _ in COLUMNS)]
     head = "".join(
-        f"<th data-sort{'' if name in _LEFT else ' class=number'}><button>{escape(name)}</button></th>"
-        for name, _ in COLUMNS
+        f"<th data-sort{' class=number' if place > 1 else ''}><button>{escape(name)}</button></th>"
+        for place, name in enumerate(names)
     )
     lines = "".join(
-        f'<tr data-state="{row.state.replace(" ", "-")}" data-about="{escape(f"{row.case} {row.vendor} {row.state}")}">'
+        f'<tr data-state="{_class(row.told.state)}" '
+        f'data-about="{escape(f"{row.case} {row.vendor} {row.told.state}")}">'
         f"{''.join(row.cells)}</tr>"
         for row in rows
     )
     few = "" if len(rows) > 4 else " hidden"
-    states = [name for name in (FAILED, EXPECTED, UNJUDGED, PASSED) if any(row.state == name for row in rows)]
-    buttons = "".join(
-        f'<button data-state="{name.replace(" ", "-")}" aria-pressed="false">{name}</button>' for name in states
-    )
+    states = [name for name in _STATES if any(row.told.state == name for row in rows)]
+    buttons = "".join(f'<button data-state="{_class(name)}" aria-pressed="false">{name}</button>' for name in states)
     return (
         '<h2 id="overview">Overview</h2>'
         f'<div class="filter-cases"{few}>'

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pytest_flagperf.report import charts
+from pytest_flagperf.report.closing import EXPECTED, FAILED, Told
 from pytest_flagperf.report.html import Name, Number, anchor, figures, folded, items, metric, state, table
 from pytest_flagperf.results import jsons, monitors, rankwords
 from pytest_flagperf.results.jsons import FormatError
@@ -21,7 +22,6 @@ from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts import Verdict
 
-FAILED, PASSED, EXPECTED, UNJUDGED = "failed", "passed", "expected", "not judged"
 FIRST = (
     "p_core", "p_train", "p_whole", "mfu", "e2e_time", "time_to_target", "step_time_p50", "step_time_p90",
     "step_time_p99", "peak_memory",
@@ -46,41 +46,32 @@ class Detail:
         return max(min(self.points, self.samples // max(min(lines, charts.LINES_AT_MOST), 1)), 30)
 
 
-def state_of(case: CaseResult) -> str:
-    """One word for how a case is."""
-    found = [verdict for verdicts in case.verdicts.values() for verdict in verdicts]
-    bad = [verdict for verdict in found if not verdict.ok]
-    if any(verdict.expected is None for verdict in bad) or (any(not one.ok for one in case.outcomes) and not bad):
-        return FAILED
-    return EXPECTED if bad else PASSED if found else UNJUDGED
-
-
-def section(case: CaseResult, case_dir: Path, page_dir: Path, detail: Detail) -> str:
+def section(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail: Detail) -> str:
     """Opened by a click, or by a link to its anchor."""
-    about = escape(f"{case.case} {case.outcomes[0].vendor} {state_of(case)}")
-    body = "".join(_body(case, case_dir, page_dir, detail))
+    about = escape(f"{case.case} {case.outcomes[0].vendor} {told.state}")
+    body = "".join(_body(case, told, case_dir, page_dir, detail))
     return (
-        f'<details class="case" id="{anchor(case.case)}" data-state="{state_of(case).replace(" ", "-")}" '
-        f'data-about="{about}"><summary>{_summary(case)}</summary><div>{body}</div></details>'
+        f'<details class="case" id="{anchor(case.case)}" data-state="{told.state.replace(" ", "-")}" '
+        f'data-about="{about}"><summary>{_summary(case, told)}</summary><div>{body}</div></details>'
     )
 
 
-def _summary(case: CaseResult) -> str:
+def _summary(case: CaseResult, told: Told) -> str:
     p_core = case.median("p_core")
     said = [
         metric(case.outcomes),
         "" if p_core is None else f"p_core {quantity(p_core, case.outcomes[0].rate_unit)}",
         "" if case.speedup is None else f"speed-up {quantity(case.speedup, 'x')}",
     ]
-    told = "".join(f"<span>{escape(each)}</span>" for each in said if each)
-    return f"{state(state_of(case))}<strong>{escape(case.case)}</strong>{told}"
+    figures = "".join(f"<span>{escape(each)}</span>" for each in said if each)
+    return f"{state(told.state)}<strong>{escape(case.case)}</strong>{figures}"
 
 
-def _body(case: CaseResult, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
+def _body(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
     rounds = case.outcomes
     yield _about(rounds)
     yield from _broken(case)
-    yield _marks(rounds)
+    yield _warned(told, rounds)
     yield _verdicts(case)
     per_line = detail.per_line(len(rounds) * 2)
     drawn = [draw(rounds, per_line) for draw in (charts.loss, charts.metric, charts.throughput)]
@@ -124,16 +115,14 @@ def _failure(failure: Failure) -> str:
     return f'<p class="bad">{escape(failure.sentence)}</p>{shown}'
 
 
-def _marks(rounds: Sequence[Outcome]) -> str:
-    """What bends the figures, then what a reader of them should know."""
-    found = [f"round {one.round}: {mark.sentence}" for one in rounds for mark in one.marks]
-    found += [f"round {one.round}: {warning}" for one in rounds for warning in one.warnings]
-    found += [
+def _warned(told: Told, rounds: Sequence[Outcome]) -> str:
+    """What bends the figures, and what a reader of them should know."""
+    lines = [
         f"round {one.round}: {count(one.broken_lines, 'broken log line')} passed over"
         for one in rounds
         if one.broken_lines
     ]
-    return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in dict.fromkeys(found))
+    return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*told.warnings, *lines))
 
 
 def _verdicts(case: CaseResult) -> str:
@@ -141,15 +130,14 @@ def _verdicts(case: CaseResult) -> str:
     found = dict.fromkeys(verdict for verdicts in case.verdicts.values() for verdict in verdicts)
     if not found:
         return '<p class="warning">nothing was judged</p>'
-    told = [verdict for verdict in found if not verdict.ok or verdict.warning]
-    well = [verdict for verdict in found if verdict.ok and not verdict.warning]
-    rows = "".join(_bad(verdict) for verdict in sorted(told, key=lambda verdict: verdict.ok))
+    well = [verdict for verdict in found if verdict.ok]
+    rows = "".join(_bad(verdict) for verdict in found if not verdict.ok)
     shown = f'<ul class="verdicts">{rows}</ul>' if rows else ""
     return shown + folded(f"{count(len(well), 'verdict')} ok", _well(well))
 
 
 def _bad(verdict: Verdict) -> str:
-    kind = "warning" if verdict.ok else EXPECTED if verdict.expected is not None else FAILED
+    kind = EXPECTED if verdict.expected is not None else FAILED
     why = f"; expected: {verdict.expected}" if verdict.expected is not None else ""
     measured = escape(f"{verdict.name}: got {verdict.got}, wanted {verdict.wanted}{why}")
     return f"<li>{state(kind)} {escape(verdict.sentence)} <small>{measured}</small></li>"
