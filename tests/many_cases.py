@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import defaults
-from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results import gates, store, verdicts
+from pytest_flagperf.results.baselines import Accepted, Baseline, Figure, judge
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.store import RunInfo
-from pytest_flagperf.results.verdicts import OneCard
+from pytest_flagperf.results.verdicts import OneCard, Verdict
 from tests.recording import BATCH, Sampling, Training, write
 
 START_MS = 1_795_200_000_000
@@ -38,7 +39,10 @@ CHIPS = {
 """Their vendor, peak, power and clock."""
 SHAPES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8))
 STEP_S = 0.2
-FATES = ("well",) * 7 + ("missed", "killed", "throttled", "slow", "nan", "throughput only")
+FATES = (
+    "well", "well", "killed", "well", "missed", "well", "throttled", "slow", "expected", "nan", "regressed", "better",
+    "throughput only",
+)  # fmt: skip
 """What becomes of a case; in a run of a dozen each shows up once or is near."""
 
 
@@ -95,7 +99,8 @@ def _judge(case: Wanted, case_dir: Path, outcomes: Sequence[Outcome], one_card: 
         if not outcome.throughput_only:
             test = f"test_converges[{case.case}-round{outcome.round}]"
             store.save_verdicts(case_dir, test, verdicts.converges(outcome))
-    store.save_verdicts(case_dir, f"test_throughput[{case.case}]", verdicts.throughput(outcomes))
+    found = [*verdicts.throughput(outcomes), *(gates.valid(outcome, strict=False) for outcome in outcomes)]
+    store.save_verdicts(case_dir, f"test_throughput[{case.case}]", [*found, *_against_baseline(case, outcomes)])
     p_core = outcomes[0].value("p_core")
     machine = (case.model, case.chip)
     if case.nnodes * case.nproc == 1 and p_core:
@@ -104,7 +109,20 @@ def _judge(case: Wanted, case_dir: Path, outcomes: Sequence[Outcome], one_card: 
         card = OneCard(one_card[machine], "this run", outcomes[0].rate_unit)
         store.save_one_card(case_dir, card)
         found = verdicts.speedup(outcomes, card, outcomes[0].cards, 0.8, "weak")
+        why = "its cards share one link until the next board" if case.fate == "expected" else None
+        found = [one if one.ok else replace(one, expected=why) for one in found]
         store.save_verdicts(case_dir, f"test_speedup[{case.case}]", found)
+
+
+def _against_baseline(case: Wanted, outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """Every other case has one; of some it was better than what is measured now, or worse."""
+    p_core = outcomes[0].value("p_core")
+    if p_core is None or (case.number % 2 and case.fate not in ("regressed", "better")):
+        return []
+    accepted = p_core * {"regressed": 1.12, "better": 0.85}.get(case.fate, 1.004)
+    figure = Figure(accepted, -0.05, 0.05, outcomes[0].rate_unit, "higher", 3)
+    baseline = Baseline(case.case.rpartition(":")[0], {"p_core": figure}, Accepted("run20261101000000", "2026-11-01"))
+    return judge(outcomes, replace(baseline, fingerprint=outcomes[0].fingerprint, machine=outcomes[0].machine))
 
 
 def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
@@ -114,7 +132,7 @@ def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
     steps = 600 * log_factor
     cards = case.nnodes * case.nproc
     noise = math.sin(12.9 * case.number + 78.2 * number)
-    slow = 1.35 if case.fate == "slow" else 1.0
+    slow = 1.35 if case.fate in ("slow", "expected") else 1.0
     step_s = STEP_S * slow * (1 + 0.02 * noise) * (1 + 0.03 * math.log2(cards))
     last = target * (0.97 if case.fate == "missed" else 1.03 + 0.005 * noise)
 
