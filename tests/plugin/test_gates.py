@@ -243,19 +243,10 @@ def test_an_expectation_of_a_verdict_that_nobody_gives_is_told(toy: Toy) -> None
     assert "no verdict 'eficiency'; did you mean efficiency" in told(toy.run("suites/alpha"))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ('case = "a"\nverdict = "x"\nreason = "y"', "case = 'a' is no case"),
-        ('case = "*"\nverdict = "x"\nreason = " "', "reason is empty"),
-        ('case = "*"\nverdict = "x"', "reason is missing"),
-        ('case = "*"\nverdikt = "x"\nreason = "y"', "did you mean verdict?"),
-    ],
-)
 @pytest.mark.parametrize("file", ["flagperf.toml", "vendors/cpu/vendor.toml"])
-def test_what_no_expectation_can_be_is_told_before_anything_runs(toy: Toy, file: str, wrong: str, said: str) -> None:
+def test_what_no_expectation_can_be_is_told_before_anything_runs(toy: Toy, file: str) -> None:
     with (toy.root / file).open("a") as stream:
-        stream.write(f"[[expected]]\n{wrong}\n")
+        stream.write('[[expected]]\ncase = "a"\nverdict = "x"\nreason = "y"\n')
     result = toy.run("suites/alpha")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{file}*{said}*"])
+    result.stderr.fnmatch_lines([f"*{file}*case = 'a' is no case*"])
