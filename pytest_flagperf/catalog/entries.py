@@ -228,6 +228,11 @@ class Vendor:
     def container(self) -> Container:
         return self._table.container
 
+    @property
+    def expected(self) -> tuple[Expected, ...]:
+        """Failures of its cases that are known beforehand."""
+        return self._table.expected
+
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
         return tuple(map(Shape.parse, self._table.shapes))
@@ -240,11 +245,6 @@ class Vendor:
     def peak_tflops(self, hardware: str, precision: str) -> float | None:
         chip = self.chips.get(hardware)
         return chip.peak_tflops.get(precision) if chip else None
-
-    @property
-    def expected(self) -> tuple[Expected, ...]:
-        """Failures of its cases that are known beforehand."""
-        return self._table.expected
 
     @cached_property
     def _table(self) -> _VendorTable:
