@@ -226,6 +226,13 @@ def test_the_noise_of_rounds_and_of_runs_is_measured() -> None:
     assert noise.measure([]).between is None
 
 
+def test_of_a_few_runs_none_is_an_outlier_that_the_noise_is_measured_without() -> None:
+    """As measured: the second lies off four that happen to agree, and the sixth is no slower than honest runs go."""
+    runs = [[2908.0], [2859.0], [2912.0], [2923.0], [2918.0]]
+    assert word(runs, [2824.0]) == WITHIN
+    assert word(runs, [2500.0]) == WORSE
+
+
 def test_outliers_are_told_from_steps() -> None:
     values = [100.0, 101.0, 99.0, 60.0, 100.0, 101.0, 99.5, 90.0, 91.0, 90.0, 89.0, 90.5]
     assert list(noise.outliers(values)) == [3]

@@ -140,8 +140,12 @@ def _measure(runs: Sequence[Run], medians: Sequence[float], found: Sequence[Shif
 
 
 def _between(medians: Sequence[float], found: Sequence[Shift]) -> tuple[float | None, int]:
-    """The standard deviation about the levels, outliers left out, and of how many free deviations it is made."""
-    away = set(outliers(medians))
+    """The standard deviation about the levels, outliers left out, and of how many free deviations it is made.
+
+    Of a few values an outlier cannot be told from the noise itself, so that all of them count as they are.
+    """
+    many = len(medians) >= WINDOW
+    away = set(outliers(medians)) if many else set()
     rests = [
         median - level
         for number, (median, level) in enumerate(zip(medians, levels(medians, found), strict=True))
@@ -150,7 +154,7 @@ def _between(medians: Sequence[float], found: Sequence[Shift]) -> tuple[float | 
     free = len(rests) - 1 - sum(2 if shift.kind == DRIFT else 1 for shift in found)
     if free < 1 or len(rests) < 3:
         return None, 0
-    clip = _CLIP_RESTS * _NORMAL * statistics.median(map(abs, rests)) or math.inf
+    clip = (_CLIP_RESTS * _NORMAL * statistics.median(map(abs, rests)) if many else 0.0) or math.inf
     return math.sqrt(sum(min(abs(rest), clip) ** 2 for rest in rests) / free), free
 
 
