@@ -90,7 +90,7 @@ def _by_order(values: Sequence[float]) -> float:
 def _of_loss(found: Fall) -> tuple[bool, str]:
     before, after = compared(found.before, found.after)
     way = "fell" if found.after < found.before else "went"
-    said = f"the loss {way} from {before} to {after}"
+    said = f"the loss {way} from {before} to {after}" + (" (first and last tenth)" if found.points >= MANY else "")
     if found.chance is None:
         return found.ok, f"{said} ({count(found.points, 'point')}: too few to tell that from noise)"
     if found.ok:
