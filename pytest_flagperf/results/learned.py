@@ -95,6 +95,8 @@ def _of_loss(found: Fall) -> tuple[bool, str]:
         return found.ok, f"{said} ({count(found.points, 'point')}: too few to tell that from noise)"
     if found.ok:
         return True, said
+    if found.after >= found.before:
+        return False, said
     return False, f"{said}, which noise alone does in {quantity(found.chance, 'share')} of all trainings"
 
 
