@@ -122,7 +122,9 @@ def _against_baseline(case: Wanted, outcomes: Sequence[Outcome]) -> list[Verdict
     accepted = p_core * {"regressed": 1.12, "better": 0.85}.get(case.fate, 1.004)
     figure = Figure(accepted, -0.05, 0.05, outcomes[0].rate_unit, "higher", 3)
     baseline = Baseline(case.case.rpartition(":")[0], {"p_core": figure}, Accepted("run20261101000000", "2026-11-01"))
-    return judge(outcomes, replace(baseline, fingerprint=outcomes[0].fingerprint, machine=outcomes[0].machine))
+    first = outcomes[0]
+    same = {name: getattr(first, name) for name in ("fingerprint", "machine", "throughput_only")}
+    return judge(outcomes, replace(baseline, **same))
 
 
 def training(case: Wanted, number: int, log_factor: int = 1) -> Training:

@@ -64,6 +64,11 @@ class Shown:
         found: list[bool] = self.page.evaluate("selector => flagperfChecks.painted(selector)", selector)
         return found
 
+    def read_through(self, selector: str, holds: str) -> int:
+        """Scroll to each that is visible; how many then do not hold what they are to hold."""
+        missing: int = self.page.evaluate("([of, holds]) => flagperfChecks.readThrough(of, holds)", [selector, holds])
+        return missing
+
     def picture(self, path: Path) -> Path:
         """From the page's top; a very long page only as far as a picture may go."""
         size = self.page.evaluate("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")

@@ -117,5 +117,21 @@ window.flagperfChecks = (() => {
       return false;
     });
 
-  return { layout: () => [...told(tooWide()), ...told(overlaps())], painted };
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+
+  // Brings each into sight, as somebody does who reads the page; how many stay without what they are to hold.
+  const readThrough = async (selector, holds) => {
+    let missing = 0;
+    for (const element of document.querySelectorAll(selector)) {
+      if (!seen(element)) continue;
+      element.scrollIntoView({ block: "center" });
+      for (let waited = 0; waited < 300 && !element.querySelector(holds); waited++) await frame();
+      missing += !element.querySelector(holds);
+    }
+    scrollTo(0, 0);
+    await frame();
+    return missing;
+  };
+
+  return { readThrough, layout: () => [...told(tooWide()), ...told(overlaps())], painted };
 })();

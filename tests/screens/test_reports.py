@@ -62,10 +62,7 @@ def open_one(seen: Shown) -> None:
 
 def scroll_through(seen: Shown) -> None:
     """Charts are drawn when they come into sight."""
-    for figure in seen.page.locator("figure.chart:visible").all():
-        figure.scroll_into_view_if_needed()
-        figure.locator("canvas").wait_for(timeout=PATIENCE_MS)
-    seen.page.evaluate("scrollTo(0, 0)")
+    assert seen.read_through("figure.chart", "canvas") == 0
 
 
 def follow(seen: Shown, link: Locator) -> Locator:
@@ -180,7 +177,10 @@ def test_charts_of_one_round_show_the_same_moment(dozen: Shown) -> None:
 
 
 def rows(seen: Shown) -> list[str]:
-    return [row.get_attribute("data-about") or "" for row in seen.page.locator(ROWS).all() if row.is_visible()]
+    """What the rows that are there now are about."""
+    script = "rows => rows.filter((row) => row.checkVisibility()).map((row) => row.dataset.about)"
+    found: list[str] = seen.page.locator(ROWS).evaluate_all(script)
+    return found
 
 
 def test_the_overview_is_filtered_by_words_and_by_state(dozen: Shown) -> None:
