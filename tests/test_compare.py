@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.report import compared
 from pytest_flagperf.results.comparable import differences
+from tests import many_cases
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of
 from tests.test_commands import SAME, Capture, flagperf, refused, said
@@ -218,3 +220,19 @@ def test_a_page_of_runs_of_which_nothing_ended_well_is_made_all_the_same(tmp_pat
     old, new = (run_of(tmp_path / name, "crashed_rank", fingerprint=same) for name in ("old", "new"))
     said(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
     assert "none of 1 round ended well" in (tmp_path / "compared.html").read_text()
+
+
+def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path: Path, capsys: Capture) -> None:
+    for name in ("old", "new"):
+        many_cases.make(tmp_path / name, 12)
+    sizes = {}
+    for name, most in (("wide", compared._BYTES), ("narrow", 40_000)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compared, "_BYTES", most)
+            flagperf("compare", tmp_path / "old", tmp_path / "new", "--unlike", "--html", tmp_path / name)
+        page = (tmp_path / name).read_text()
+        sizes[name] = len(page)
+        assert ("what hosts and devices did is left out" in page) == (name == "narrow")
+    capsys.readouterr()
+    assert sizes["wide"] < 3_000_000
+    assert sizes["narrow"] < sizes["wide"] / 2

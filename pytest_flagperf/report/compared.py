@@ -15,6 +15,7 @@ from pytest_flagperf.report.html import Markup, Name, Number, document, items, s
 from pytest_flagperf.report.section import SERIES_AT_MOST
 from pytest_flagperf.results import monitors, noise
 from pytest_flagperf.results.comparison import Change, Together, certainty
+from pytest_flagperf.results.monitors import Samples
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
@@ -22,6 +23,9 @@ from pytest_flagperf.results.units import compared, count, quantity
 _RUNS_DRAWN = 8
 """More lines than this in a chart cannot be told apart."""
 _POINTS = 200
+_BYTES = 2_000_000
+"""What the charts of a page may weigh; of many cases their lines have fewer points, and samples go first."""
+_OF_A_POINT, _FEWEST = 13, 15
 _WIDEST = 0.5
 """A change that fills its bar; larger ones do not stick out of it."""
 
@@ -218,17 +222,21 @@ def _drawn(page: Page, case: Together) -> str:
     """Of each run the round in the middle, line beside line."""
     named = [(name, middle) for name, one in _named(page, case) if (middle := _middle(one)) is not None]
     shown = named[:_RUNS_DRAWN]
+    room = _BYTES / max(len(page.cases), 1) / _OF_A_POINT / 2
+    points = max(min(int(room / 3 / max(len(shown), 1)), _POINTS), _FEWEST)
     curves = [
-        _beside([(name, draw([one], _POINTS)) for name, one in shown])
+        _beside([(name, draw([one], points)) for name, one in shown])
         for draw in (charts.loss, charts.metric, charts.throughput)
     ]
-    sampled = list(_sampled(page, shown))
-    if not any(curves) and not any(sampled):
+    sampled = _sampled(page, shown, room)
+    if not any(curves) and not sampled:
         return ""
     about = "of each run the round whose p_core is in the middle"
     if len(shown) < len(named):
         about += f"; {len(shown)} of {len(named)} runs"
-    return f"<h3>Training <small>({about})</small></h3>{charts.html(curves)}{charts.html(sampled)}"
+    if sampled is None:
+        about += "; what hosts and devices did is left out, there are too many cases"
+    return f"<h3>Training <small>({about})</small></h3>{charts.html(curves)}{charts.html(sampled or ())}"
 
 
 def _middle(case: CaseResult) -> Outcome | None:
@@ -240,16 +248,24 @@ def _middle(case: CaseResult) -> Outcome | None:
     return next(one for one in known if one.value("p_core") == middle)
 
 
-def _sampled(page: Page, shown: Iterable[tuple[str, Outcome]]) -> Iterator[Chart | None]:
-    """What hosts and devices did, each title once with the lines of all runs."""
+def _sampled(page: Page, shown: Iterable[tuple[str, Outcome]], room: float) -> list[Chart | None] | None:
+    """What hosts and devices did, each title once with the lines of all runs; None where there is no room for it."""
+    found = {name: monitors.read(page.where[name] / one.directory, SERIES_AT_MOST) for name, one in shown}
+    lines = sum(_lines(samples) for samples in found.values())
+    points = min(int(room / max(lines, 1)), _POINTS)
+    if points < _FEWEST:
+        return None
     by_title: dict[str, list[tuple[str, Chart | None]]] = {}
-    for name, outcome in shown:
-        found = monitors.read(page.where[name] / outcome.directory, SERIES_AT_MOST)
-        for chart in (*charts.devices(found, (), _POINTS), *charts.hosts(found, (), _POINTS)):
-            if chart is not None:
-                by_title.setdefault(chart.title, []).append((name, chart))
-    for each in by_title.values():
-        yield _beside(each)
+    for name, samples in found.items():
+        for chart in filter(None, (*charts.devices(samples, (), points), *charts.hosts(samples, (), points))):
+            by_title.setdefault(chart.title, []).append((name, chart))
+    return [_beside(each) for each in by_title.values()]
+
+
+def _lines(hosts: Mapping[str, Samples]) -> int:
+    """How many the charts of a round have at most: nine titles, of many devices or hosts a few lines each."""
+    devices = sum(len(samples.devices) for samples in hosts.values())
+    return 5 * min(devices, charts.LINES_AT_MOST) + 4 * min(len(hosts), charts.LINES_AT_MOST)
 
 
 def _beside(named: Sequence[tuple[str, Chart | None]]) -> Chart | None:
