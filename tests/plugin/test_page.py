@@ -1,0 +1,57 @@
+"""The page in pytest-html's report: one section a case, the tests' rows link to it, with workers too."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from .conftest import Toy
+
+pytestmark = pytest.mark.slow
+
+
+def rows(page: str) -> list[str]:
+    """The cells of each test's row, as pytest-html keeps them."""
+    found = re.search(r'data-jsonblob="([^"]*)"', page)
+    assert found is not None
+    tests = json.loads(unescape(found[1]))["tests"]
+    return ["".join(row["resultsTableRow"]) for each in tests.values() for row in each]
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_case_has_one_section_and_each_of_its_tests_a_link_to_it(toy: Toy, workers: tuple[str, ...]) -> None:
+    toy.run("suites", "-k", "alpha", *workers).assert_outcomes(passed=5)
+    page = (toy.runs[0] / "report.html").read_text()
+    for case in ("case-alpha-plain-CPU-1-1-1", "case-alpha-plain-CPU-1-2-1"):
+        assert page.count(f'id="{case}"') == 1
+        assert sum(f'href="#{case}"' in row for row in rows(page)) in (2, 3)
+    assert "2 cases: " in page
+    assert "all passed" in page
+    logs = re.findall(r'href="([^"#]*rank0\.out\.log)"', page)
+    assert len(logs) == 2
+    assert all((toy.runs[0] / log).is_file() for log in logs)
+
+
+def test_a_failure_stands_first_with_its_reason(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1", "--set", "learning_rate=0")
+    page = (toy.runs[0] / "report.html").read_text()
+    first = page[page.index('id="summary"') : page.index('id="overview"')]
+    assert "1 failed" in first
+    assert "#case-alpha-plain-CPU-1-1-1" in first
+
+
+def test_a_page_elsewhere_links_to_the_logs_from_there(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1", "--html=out/mine.html", "--self-contained-html")
+    logs = re.findall(r'href="([^"#]*rank0\.out\.log)"', (toy.root / "out" / "mine.html").read_text())
+    assert logs
+    assert all((toy.root / "out" / Path(log)).is_file() for log in logs)
+
+
+def test_other_tests_pages_stay_as_they_are(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_one(): pass")
+    pytester.runpytest_subprocess("--html=page.html", "--self-contained-html").assert_outcomes(passed=1)
+    assert "flagperf-cases" not in (pytester.path / "page.html").read_text()
