@@ -18,9 +18,9 @@ import pytest
 from pytest_flagperf.commands import COMMANDS, main
 from pytest_flagperf.report.markdown import performance_tables
 from pytest_flagperf.results import load, store
-from pytest_flagperf.results.verdicts import OneCard
+from pytest_flagperf.results.verdicts import OneCard, converges, failed
 from tests import trees
-from tests.results_help import edit_json
+from tests.results_help import edit_json, recorded
 from tests.stored_runs import add_case, cases_of, faster, finish, run_of, submission
 
 Capture = pytest.CaptureFixture[str]
@@ -367,6 +367,18 @@ def test_all_that_is_amiss_is_told_at_once(tmp_path: Path, capsys: Capture) -> N
         summary = packed.extractfile("mine/submission.json")
         assert summary is not None
         assert json.loads(summary.read())["complete"] is False
+
+
+def test_parity_is_no_convergence_of_a_submission(tmp_path: Path, capsys: Capture) -> None:
+    runs = submission(tmp_path / "runs")
+    directory = runs[1] / "toy_pytorch_X9_1_8_1" / "round1"
+    old, parity = store.load_outcome(directory), recorded("parity")
+    work = replace(parity.work, batch_per_card=(parity.work.batch_per_card or 0) // 8)
+    curve = replace(parity, case=old.case, scale=old.scale, nproc=8, logs=old.logs, work=work)
+    assert not failed(converges(curve))
+    store.save_outcome(directory, replace(curve, fingerprint=old.fingerprint, hardware="X9", vendor="acme"))
+    out = said(capsys, "bundle", *runs, "--to", tmp_path / "mine.tar.gz", code=1)
+    assert "1x8: no round reached the target: parity_samples has them judged" in out
 
 
 def test_other_shapes_and_the_small_scale_when_asked(tmp_path: Path, capsys: Capture) -> None:

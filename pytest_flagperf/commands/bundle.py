@@ -127,8 +127,9 @@ def _of_case(part: _Found, must_converge: bool, scale: str) -> Iterator[str]:
         why = next((failure.sentence for one in part.case.outcomes for failure in one.failures), first.state)
         yield f"no round ended well: {why}"
     elif must_converge and not any(store.has_converged(outcome) for outcome in part.ended):
-        sentences = [verdict.sentence for verdict in failed(converges(part.ended[0]))]
-        yield f"no round reached the target: {sentences[0]}"
+        parity = "parity_samples has them judged by the reference's loss curve instead"
+        why = next((verdict.sentence for verdict in failed(converges(part.ended[0]))), parity)
+        yield f"no round reached the target: {why}"
     for outcome in part.ended:
         directory = part.run.directory / outcome.directory
         missing = outcome.cards - sum((directory / log).is_file() for log in outcome.logs)
