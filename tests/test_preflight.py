@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flagperf_driver.node import checkup, leftovers
+from flagperf_driver.node import checkup, leftovers, processes
 from flagperf_driver.node.folder import default_folder
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.cluster.conf import ClusterConf
@@ -355,9 +355,9 @@ def sleeper(log_dir: Path | None) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_process_says_which_round_it_is_of(tmp_path: Path) -> None:
     with sleeper(tmp_path) as ours, sleeper(None) as other:
-        assert leftovers.log_dir_of(ours.pid) == str(tmp_path)
-        assert leftovers.log_dir_of(other.pid) is None
-    assert leftovers.log_dir_of(ours.pid) is None
+        assert processes.log_dir_of(ours.pid) == str(tmp_path)
+        assert processes.log_dir_of(other.pid) is None
+    assert processes.log_dir_of(ours.pid) is None
 
 
 @pytest.mark.slow  # beside others, whose own looks remove it first
