@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.commands import main
 from pytest_flagperf.report import html as pieces
 from pytest_flagperf.report import page
 from pytest_flagperf.results import store, verdicts
@@ -372,3 +373,26 @@ def test_cells_match_their_header_and_link_to_the_case() -> None:
     ]  # fmt: skip
     assert Page(cells[0]).links == ["#case-toy-pytorch-CPU-1-2-1"]
     assert "".join(pieces.row_cells([recorded("crashed_rank")])).count('"></td>') == 3
+
+
+# -- the command ---------------------------------------------------------------------------------------------
+
+
+def test_flagperf_report_writes_the_page_of_one_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "page.html"
+    assert main(["report", str(run), "--to", str(to)]) == 0
+    assert capsys.readouterr().out == f"{to}\n"
+    assert to.read_text() == page.alone(run, to)
+    copy = shutil.copytree(run, tmp_path / "runs" / "run1")
+    assert main(["report", str(copy)]) == 0
+    assert (copy / "report.html").is_file()
+
+
+def test_flagperf_report_wants_one_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("run1", "run2"):
+        shutil.copytree(run, tmp_path / name)
+    assert main(["report", str(tmp_path)]) == 2
+    assert "holds 2 runs" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "none")]) == 2
