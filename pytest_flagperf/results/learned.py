@@ -111,7 +111,8 @@ def _of_metric(outcome: Outcome) -> list[tuple[bool, str]]:
     if target.reached_by(before):
         limit = quantity(target.value, target.unit)
         return [(False, f"the untrained model's {name} is {start} already, and the target {limit}")]
-    if target.direction not in ("higher", "lower"):
+    if target.direction not in ("higher", "lower") or outcome.parity_samples is not None:
+        # Of the beginning of a training the loss tells; a metric may wait long before it moves.
         return []
     way, least = (after - before) / (target.value - before), _least_way(outcome, before)
     said = f"{name} went from {start}, untrained, to {end}"
