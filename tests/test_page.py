@@ -186,6 +186,17 @@ def test_shapes_are_a_scaling_chart_and_machines_stand_beside_each_other(run: Pa
     assert "50 %" in beside[: beside.index("Cases")]
 
 
+def test_cases_stand_as_people_count_and_of_one_shape_most_rounds_make_the_scaling(tmp_path: Path) -> None:
+    for name in ("1x1", "1x1", "1x2"):
+        rounds = faster(2.0) if not any(tmp_path.glob("*")) else faster(1.0, 1.0)
+        add_case(tmp_path, f"converged_{name}", rounds)
+    made = of(finish(tmp_path))
+    cases = [name for name in made.ids if name.startswith("case-")]
+    assert cases == [f"case-toy-pytorch-CPU-1-{rest}" for rest in ("1-1", "1-2", "2-2")]
+    (scaling,) = (json.loads(text) for text in made.data if "ideal" in text)
+    assert scaling["charts"][0]["lines"][0]["y"] == [1684, 3368]
+
+
 def test_what_is_not_alike_does_not_stand_side_by_side(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1", vendor="acme", hardware="A1", scale="small")
     add_case(tmp_path, "converged_1x1", vendor="borealis", hardware="B2", scale="reference")
