@@ -82,7 +82,7 @@ def test_a_line_is_thinned_and_keeps_its_end() -> None:
 def test_what_is_not_a_number_is_a_gap_and_no_line_at_all_no_chart() -> None:
     made = charts.loss([recorded("nan_loss")])
     assert made is not None
-    assert None in charts.spec([made])["charts"][0]["lines"][0]["y"]
+    assert None in charts.spec([made])["charts"][0]["lines"][0][2]
     endless = replace(recorded("converged_1x1"), steps=(Step(1, 1, 0.1, math.inf, 1.0, 1.0),) * 3)
     assert charts.loss([endless]) is None
     assert (charts.metric([]), charts.throughput([]), charts.html([None])) == (None, None, "")
@@ -180,7 +180,7 @@ def test_axes_that_are_the_same_are_said_once() -> None:
     lines = [Line(f"device {number}", (0.0, 1.5, 3.0), (1.0, 2.0, float(number))) for number in range(4)]
     found = charts.spec([Chart("one", "x", "y", tuple(lines)), Chart("two", "x", "y", tuple(lines[:1]))])
     assert found["xs"] == [[0, 1.5, 3]]
-    assert {line["x"] for chart in found["charts"] for line in chart["lines"]} == {0}
+    assert {line[1] for chart in found["charts"] for line in chart["lines"]} == {0}
 
 
 def test_numbers_are_short_and_never_wrong_by_more_than_a_chart_can_show() -> None:
@@ -196,8 +196,8 @@ def test_hostile_names_are_only_text(text: str) -> None:
     assert page.count("<script") == page.count("</script>") == 1
     assert "<!--" not in page
     data = json.loads(page.partition('json">')[2].partition("</script>")[0])
-    assert data["charts"][0]["title"] == text
-    assert len(data["charts"][0]["lines"][0]["name"]) <= 40
+    assert data["charts"][0]["x"] == text
+    assert len(data["charts"][0]["lines"][0][0]) <= 40
 
 
 def test_a_long_training_on_many_devices_stays_small(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_every_link_inside_the_page_has_its_end(run: Path) -> None:
 def test_shapes_are_a_scaling_chart_and_machines_stand_beside_each_other(run: Path) -> None:
     made = of(run)
     scaling = next(json.loads(text) for text in made.data if "ideal" in text)
-    assert [line["name"] for line in scaling["charts"][0]["lines"]] == ["acme A1", "acme A1, ideal"]
+    assert [line[0] for line in scaling["charts"][0]["lines"]] == ["acme A1", "acme A1, ideal"]
     beside = made.said[made.said.index("Hardware beside hardware") :]
     assert beside.index("acme A1") < beside.index("borealis B2")
     assert "50 %" in beside[: beside.index("Cases")]
@@ -194,7 +194,7 @@ def test_cases_stand_as_people_count_and_of_one_shape_most_rounds_make_the_scali
     cases = [name for name in made.ids if name.startswith("case-")]
     assert cases == [f"case-toy-pytorch-CPU-1-{rest}" for rest in ("1-1", "1-2", "2-2")]
     (scaling,) = (json.loads(text) for text in made.data if "ideal" in text)
-    assert scaling["charts"][0]["lines"][0]["y"] == [1684, 3368]
+    assert scaling["charts"][0]["lines"][0][2] == [1684, 3368]
 
 
 def test_what_is_not_alike_does_not_stand_side_by_side(tmp_path: Path) -> None:

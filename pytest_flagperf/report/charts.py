@@ -361,9 +361,9 @@ def _figure(number: int, chart: Chart) -> str:
 
 
 def spec(charts: Sequence[Chart]) -> dict[str, Any]:
-    """``xs`` and ``bands``, each once; ``charts``: lines by the number of their axis.
+    """``xs`` and ``bands``, each once; ``charts``: of each line its name, the number of its axis, and its values.
 
-    A gap is null, and a line whose values are all the same is that value.
+    A gap is null, and a line whose values are all the same is that value; one that is dashed has a 1 at its end.
     """
     xs: dict[tuple[float, ...], int] = {}
     bands: dict[tuple[Band, ...], int] = {}
@@ -373,14 +373,14 @@ def spec(charts: Sequence[Chart]) -> dict[str, Any]:
 
 
 def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tuple[Band, ...], int]) -> dict[str, Any]:
-    made: dict[str, Any] = {"title": chart.title, "x": chart.x, "kind": chart.kind, "y": chart.y}
+    made: dict[str, Any] = {"x": chart.x, "kind": chart.kind, "y": chart.y}
     made["lines"] = [
-        {
-            "name": _named(line.name),
-            "x": xs.setdefault(tuple(map(_place, line.x)), len(xs)),
-            "y": _values(line.y),
-            **({"dashed": True} if line.dashed else {}),
-        }
+        [
+            _named(line.name),
+            xs.setdefault(tuple(map(_place, line.x)), len(xs)),
+            _values(line.y),
+            *([1] if line.dashed else []),
+        ]
         for line in chart.lines
         if line.drawable
     ]

@@ -142,7 +142,8 @@
       const found = JSON.parse(group.querySelector("script").textContent);
       for (const chart of found.charts) {
         chart.bands = found.bands[chart.bands] || [];
-        for (const line of chart.lines) if (!Array.isArray(line.y)) line.y = Array(found.xs[line.x].length).fill(line.y);
+        chart.lines = chart.lines.map(([name, x, y, dashed]) => (
+          { name, x, y: Array.isArray(y) ? y : Array(found.xs[x].length).fill(y), dashed }));
       }
       data.set(group, { ...found, number: groups++ });
     }

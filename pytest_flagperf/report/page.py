@@ -27,9 +27,9 @@ from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.units import count, quantity
 
-BYTES = 2_600_000
+BYTES = 2_500_000
 """What the page may weigh where that is possible; of many cases the charts have fewer points."""
-_OF_A_CASE, _OF_A_ROUND, _OF_A_NUMBER = 16_000, 3_500, 7
+_OF_A_CASE, _OF_A_ROUND, _OF_A_NUMBER = 20_000, 3_500, 6
 """What these weigh, charts apart."""
 _CHARTS, _CURVES = 9, 18
 """As many numbers as fill a monitor's chart, and as lie on a line, a round has so many times."""
@@ -123,8 +123,8 @@ def _detail(run_dir: Path) -> Detail:
     full = Detail()
     numbers = max(BYTES - _OF_A_CASE * cases - _OF_A_ROUND * rounds, 0) // rounds // _OF_A_NUMBER
     return Detail(
-        points=min(max(numbers // _CURVES, 40), full.points),
-        samples=min(max(numbers // _CHARTS, 120), full.samples),
+        points=min(max(numbers // _CURVES, 36), full.points),
+        samples=min(max(numbers // _CHARTS, 100), full.samples),
         bytes=min(_READ // rounds, full.bytes),
     )
 

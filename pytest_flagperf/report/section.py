@@ -43,7 +43,7 @@ class Detail:
     """Read of one file of samples, and of all ranks' logs of a round: of longer ones parts that show their course."""
 
     def per_line(self, lines: int) -> int:
-        return max(min(self.points, self.samples // max(min(lines, charts.LINES_AT_MOST), 1)), 30)
+        return max(min(self.points, self.samples // max(min(lines, charts.LINES_AT_MOST), 1)), 24)
 
 
 def section(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail: Detail) -> str:
@@ -168,7 +168,7 @@ def _figures(rounds: Sequence[Outcome]) -> str:
     warned = few(sum(one.ok for one in rounds)) if len(rounds) > 1 else None
     told = f'<p class="soft">{escape(warned)}</p>' if warned else ""
     more = f"{_compared(rest, rounds)}" if rest else ""
-    measured = table(("figure", "better", "how it was measured"), [_how(name, rounds) for name in names])
+    measured = table(("figures", "better", "how they were measured"), _how(names, rounds))
     return (
         f"<h3>Figures</h3>{told}{_compared(first, rounds)}{folded(count(len(rest), 'more figure'), more)}"
         f"{folded('How the figures were measured', measured)}"
@@ -193,10 +193,14 @@ def _record(name: str, rounds: Sequence[Outcome]) -> Metric:
     return next(found for outcome in rounds if (found := outcome.metric(name)) is not None)
 
 
-def _how(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
-    found = _record(name, rounds)
-    made_of = f" ({count(found.samples, 'measurement')})" if found.samples is not None else ""
-    return Name(name), found.direction or "", f"{found.how}{made_of}"
+def _how(names: Sequence[str], rounds: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """Figures that were measured the same way share a row."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        found = _record(name, rounds)
+        made_of = f" ({count(found.samples, 'measurement')})" if found.samples is not None else ""
+        alike.setdefault((found.direction or "", f"{found.how}{made_of}"), []).append(name)
+    return [(", ".join(mine), direction, how) for (direction, how), mine in alike.items()]
 
 
 def _over(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
