@@ -208,7 +208,12 @@ def _over(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
     summary = summarize(outcome.value(name) for outcome in well)
     apart = {well[place].round for place in summary.outliers}
     each = (_value(outcome, name, apart=outcome.round in apart) for outcome in rounds)
-    return (name, *_middle(summary, _record(name, rounds).unit), *each)
+    unit = _record(name, rounds).unit
+    cells = (*_middle(summary, unit), *each)
+    if unit != rounds[0].rate_unit:
+        return (name, *cells)
+    # A rate's unit is long: it is said once.
+    return (f"{name} [{unit}]", *(cell.replace(f" {unit}", "") for cell in cells))
 
 
 def _middle(summary: Summary, unit: str) -> tuple[str, ...]:
