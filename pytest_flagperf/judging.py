@@ -180,6 +180,8 @@ def told_of(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
         was = each.old.metrics.get(name) if each.old is not None else None
         before = f" (was {quantity(was.value, was.unit)})" if was is not None else ""
         shown = f"{name} {quantity(figure.value, figure.unit)}{before}, {baselines.bounds(figure)}"
+        if figure.noise is None:
+            shown += f" (how much it varies is not known from {count(figure.rounds, 'round')})"
         lines.append(f"accepted: {each.baseline.case}: {shown}: {each.path}")
     return [*lines, *(f"not accepted: {text}" for text in refused)]
 

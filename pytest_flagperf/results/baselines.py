@@ -242,7 +242,7 @@ def _figure(
     made = width(measured, len(values))
     lower, upper = (kept.lower, kept.upper) if kept is not None else (-made, made)
     value = float(f"{statistics.median(values):.{_DIGITS}g}")
-    of_one = round(measured.of(1), 4) or None
+    of_one = None if measured.within is None and measured.between is None else round(measured.of(1), 4)
     return Figure(value, lower, upper, records[0].unit, records[0].direction, len(values), of_one)
 
 
