@@ -123,7 +123,8 @@
         { ...axis, label: chart.x, labelSize: 16, labelGap: 0, size: 26, space: 60,
           ...(count ? { values: (_, places) => places.map(tick), incrs: whole() }
             : { values: (_, places) => places.map(time), incrs: STEPS_OF_TIME }) },
-        { ...axis, size: 48, gap: 3, values: (_, places) => places.map(tick) },
+        { ...axis, gap: 3,
+          size: (_, said) => Math.max(40, 10 + 6.5 * Math.max(0, ...(said || []).map((each) => each.length))), values: (_, places) => places.map(tick) },
       ],
       series: [{ label: chart.x.startsWith("time") ? "time" : chart.x, value: (_, x) =>
         x == null ? "–" : count ? plain(x) : time(x) }, ...lines(chart, figure)],

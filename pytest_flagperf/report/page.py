@@ -21,7 +21,7 @@ from pytest_flagperf.report.charts import Bar
 from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, REGRESSED, UNFINISHED, Told, tell
 from pytest_flagperf.report.html import anchor, document, figures, folded, metric, script, state, style
 from pytest_flagperf.report.section import Detail, section
-from pytest_flagperf.results import baselines, gates, store
+from pytest_flagperf.results import baselines, gates, noise, store
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult, RunInfo
@@ -151,7 +151,7 @@ def _row(case: CaseResult, told: Told) -> Row:
 
 def _compared_with(case: CaseResult) -> Iterator[tuple[str, bool]]:
     """Of each kind of comparison whether all of it held."""
-    found = [verdict for verdicts in case.verdicts.values() for verdict in verdicts]
+    found = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if verdict.got != noise.TOO_FEW]
     for kind in (baselines.PREFIX, gates.HISTORY):
         mine = [verdict for verdict in found if verdict.name.split()[0] == kind]
         if mine:
