@@ -83,6 +83,7 @@ def test_a_page_of_cases(
     colours = "dark" if dark else "light"
     with shown(browser, page_of(cases), width, dark=dark) as seen:
         assert seen.page.locator(CASES).count() == cases
+        scroll_through(seen)
         seen.picture(pictures / named(["cases", cases, colours, width]))
         assert seen.problems() == []
         open_one(seen)
