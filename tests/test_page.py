@@ -304,7 +304,7 @@ def test_nothing_that_a_log_or_a_config_says_becomes_markup(tmp_path: Path) -> N
         machine={HOSTILE: [HOSTILE]},
         fingerprint={HOSTILE: HOSTILE},
         marks=(Mark(HOSTILE, HOSTILE),),
-        warnings=(HOSTILE,),
+        warnings=(HOSTILE, "half a character: \ud800"),
         logs=(f"{HOSTILE}/rank0.out.log",),
         stop_reason=HOSTILE,
         phases=(Phase(HOSTILE, 0.0, 1.0),),

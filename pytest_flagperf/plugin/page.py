@@ -28,6 +28,8 @@ class Page:
         """Add what the run's directory tells; by now the results are written, those of all workers."""
         from pytest_flagperf.report import page
 
+        if self._run.results is None:
+            return
         place = Path(os.path.expandvars(session.config.getoption("htmlpath"))).expanduser()
         postfix.append(page.extension(self._run.directory, place))
 

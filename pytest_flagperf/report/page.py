@@ -111,7 +111,9 @@ def body(run_dir: Path, page_dir: Path) -> str:
         '<button class="plain" data-all="close">close all</button></h2>',
         *(text for _, text in made),
     ]
-    return f'<main class="flagperf">{"".join(parts)}</main>'
+    text = f'<main class="flagperf">{"".join(parts)}</main>'
+    # What a log says may be no text that can be written.
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _detail(run_dir: Path) -> Detail:

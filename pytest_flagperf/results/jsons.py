@@ -34,7 +34,8 @@ def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+        # Half a character, which a log may hold, is said in JSON's own way.
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
             stream.write(text)
         # mkstemp makes private files; reports are for everyone the folder is for.
         Path(name).chmod(0o644)
