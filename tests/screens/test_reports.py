@@ -97,18 +97,42 @@ def test_a_page_of_cases(
 @LIGHT_AND_DARK
 def test_the_report_of_pytest_itself(browser: Browser, toy: Toy, pictures: Path, dark: bool) -> None:
     """Of a real run with passed and failed items, and another test beside them."""
-    toy.suite("gamma", base='fault = "nan"\n')
-    (toy.root / "suites" / "test_other.py").write_text("def test_other():\n    print('said')\n    assert 1 == 2\n")
-    toy.run("suites", "--nodes=1x1,1x2")
-    file = toy.runs[-1] / "report.html"
+    file = run_of_tests(toy)
     for width in (PHONE, DESK):
         with shown(browser, file, width, dark=dark) as seen:
+            scroll_through(seen)
             seen.picture(pictures / named(["pytest", "dark" if dark else "light", width]))
             assert seen.problems() == []
             follow(seen, seen.page.locator('#results-table a[href^="#"]').first)
             scroll_through(seen)
             seen.picture(pictures / named(["pytest", "dark" if dark else "light", width, "open"]))
             assert seen.problems() == []
+
+
+def test_what_pytest_html_does_by_itself_still_works(browser: Browser, toy: Toy) -> None:
+    file = run_of_tests(toy)
+    with shown(browser, file) as seen:
+        items, log = seen.page.locator("#results-table tr.collapsible"), seen.page.locator("#results-table .log")
+        assert items.count() == 16
+        assert log.first.is_visible()
+        items.first.locator(".col-result").click()
+        assert not log.first.is_visible()
+        seen.page.locator("#show_all_details").click()
+        assert log.first.is_visible()
+        seen.page.locator("input[data-test-result=passed]").click()
+        assert items.count() == 3
+        seen.page.locator("#results-table th.sortable", has_text="Duration").click()
+        times = seen.page.locator("#results-table .col-duration").all_inner_texts()
+        assert len(times) == 3
+        assert seen.problems() == []
+
+
+def run_of_tests(toy: Toy) -> Path:
+    """Two suites that are well, one whose loss is none, and a test that is not ours and fails."""
+    toy.suite("gamma", base='fault = "nan"\n')
+    (toy.root / "suites" / "test_other.py").write_text("def test_other():\n    print('said')\n    assert 1 == 2\n")
+    toy.run("suites", "--nodes=1x1,1x2")
+    return toy.runs[-1] / "report.html"
 
 
 # -- what answers to a click -----------------------------------------------------------------------------------
