@@ -21,6 +21,7 @@ LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker")
 DIRECTIONS = ("higher", "lower")
 KINDS = ("file", "folder")
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 BEST_EFFICIENCY = 1.5
 """The greatest speed-up per card that anybody may ask for."""
 REFERENCE = "reference"
@@ -58,6 +59,7 @@ class Scale:
 @dataclass(frozen=True)
 class Chip:
     devices_per_host: int | None = None
+    memory_gib: float | None = None
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     """What the vendor's tool calls it: regular expressions; without any, its key as a word of the name."""
@@ -260,11 +262,7 @@ class Vendor:
         for number, one in enumerate(table.expected, 1):
             problems += [f"{file}: [[expected]] {number}: {problem}" for problem in expectations.problems(one)]
         for name, chip in table.chips.items():
-            if chip.devices_per_host is not None and chip.devices_per_host < 1:
-                problems.append(
-                    f"{file}: chips.{name}.devices_per_host is {chip.devices_per_host}; allowed: 1 and more"
-                )
-            problems += _patterns(f"{file}: chips.{name}.names", chip.names)
+            problems += _chip(f"{file}: chips.{name}", chip)
         for shape in table.shapes:
             try:
                 Shape.parse(shape)
@@ -272,6 +270,23 @@ class Vendor:
                 problems += [f"{file}: shapes: {problem}" for problem in error.problems]
         _raise(problems)
         return table
+
+
+def _chip(where: str, chip: Chip) -> list[str]:
+    problems = _patterns(f"{where}.names", chip.names)
+    if chip.devices_per_host is not None and chip.devices_per_host < 1:
+        problems.append(f"{where}.devices_per_host is {chip.devices_per_host}; allowed: 1 and more")
+    for precision in chip.peak_tflops.keys() - set(PRECISIONS):
+        allowed = near(precision, list(PRECISIONS)) or f"; allowed: {', '.join(PRECISIONS)}"
+        problems.append(f"{where}.peak_tflops.{precision}: no such precision{allowed}")
+    figures = {
+        "memory_gib": chip.memory_gib,
+        **{f"peak_tflops.{each}": peak for each, peak in chip.peak_tflops.items()},
+    }
+    for key, figure in figures.items():
+        if figure is not None and figure <= 0:
+            problems.append(f"{where}.{key} is {figure:g}; allowed: more than 0, or nothing where nobody knows it")
+    return problems
 
 
 def _container(file: Path, container: Container) -> list[str]:

@@ -64,7 +64,10 @@ def _vendor(vendor: Vendor) -> tuple[str, ...]:
 
 
 def _chip(name: str, chip: Chip) -> str:
-    return f"{name} (up to {chip.devices_per_host} a host)" if chip.devices_per_host else name
+    memory = f"{chip.memory_gib:g} GiB" if chip.memory_gib else ""
+    most = f"up to {chip.devices_per_host} a host" if chip.devices_per_host else ""
+    told = ", ".join(filter(None, (memory, most)))
+    return f"{name} ({told})" if told else name
 
 
 def _configs(catalog: Catalog, suite: Suite, vendor: Vendor) -> Iterator[tuple[str, ...]]:
