@@ -1,0 +1,88 @@
+"""What vendors' tools print for people, taken apart: figures with their units, and tables drawn with + - and |."""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, Iterator
+
+LONGEST_QUOTE = 120
+_FIGURE = re.compile(r"\s*([-+]?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([^\s0-9,/|]*)")
+_INDEX = re.compile(r"[0-9]{1,6}")
+
+
+class NotUnderstood(ValueError):
+    """It is not what the tool prints when all is well."""
+
+
+def figure(text: object, *units: str) -> float | None:
+    """``109.51W`` is 109.51; None for what is no figure (NA, N/A, -), or has another unit: a part of one, when cut."""
+    match = _FIGURE.match(text) if isinstance(text, str) else None
+    if match is None or match[2].lower() not in [unit.lower() for unit in units or ("",)]:
+        return None
+    return float(match[1])
+
+
+def first(text: str, unit: str) -> float | None:
+    """The first figure with that unit; what stands behind a slash is a limit."""
+    match = re.search(rf"(?<![/0-9.])(?<!/ )([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)\s*{unit}\b", text, re.ASCII)
+    return float(match[1]) if match else None
+
+
+def used_of_total(text: str, *units: str) -> tuple[float | None, float | None]:
+    """Both of ``914/65536 MiB`` and of ``0 MiB / 23374 MiB``."""
+    used, _, total = text.partition("/")
+    return figure(used, "", *units), figure(total, *units)
+
+
+def index(text: str) -> int | None:
+    """A device's number, where there is nothing else in the cell."""
+    word = text.strip()
+    return int(word) if _INDEX.fullmatch(word) else None
+
+
+def cells(line: str) -> list[str]:
+    """What stands between a table's bars; nothing of a line that is no row."""
+    line = line.strip()
+    return [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") and line.endswith("|") else []
+
+
+def two_lines(text: str, columns: int, opens: Callable[[list[str]], bool]) -> Iterator[tuple[list[str], list[str]]]:
+    """The cells of both lines of each device, where a device has two; ``opens`` knows a first one."""
+    rows = [row for row in map(cells, _whole(text)) if len(row) == columns]
+    for number, first in enumerate(rows):
+        if not opens(first):
+            continue
+        second = rows[number + 1] if number + 1 < len(rows) else None
+        if second is None or opens(second):
+            raise NotUnderstood(f"the second line of the device {first[0]!r} is missing")
+        yield first, second
+
+
+def _whole(text: str) -> list[str]:
+    """Its lines, if the table is: of one cut short, the devices behind the cut would count as lost."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        if line.startswith("|") and (line[-1] not in "|+" or line is lines[-1]):
+            raise NotUnderstood(f"the table ends at {_quoted(line)}")
+    return lines
+
+
+def after(label: str, text: str) -> str | None:
+    """The word that follows a label in a heading, as in ``Driver Version: 3.1.0``."""
+    match = re.search(re.escape(label) + r":?\s*([^\s|]+)", text)
+    return match[1] if match else None
+
+
+def known(**readings: object) -> dict[str, object]:
+    """Without those that the tool did not give: a figure that is missing is told, one that is None is none."""
+    return {name: reading for name, reading in readings.items() if reading not in (None, "")}
+
+
+def refused(text: str, wanted: str) -> NotUnderstood:
+    """An error that quotes what was printed instead: often it says what is wrong."""
+    said = " ".join(" ".join(line.split()) for line in text.splitlines() if line.strip(" \t+-=|*"))
+    return NotUnderstood(f"there is {wanted} in it; " + (f"it says {_quoted(said)}" if said else "it is empty"))
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "...")
