@@ -1,0 +1,46 @@
+"""Devices by ixsmi's table: of each two lines, what it is and what it does.
+
+| 0    Iluvatar BI-V100         | 00000000:98:00.0     | 1500MHz   1200MHz    |
+| 0%   30C   P0    40W / 250W   | 257MiB / 32768MiB    | 0%        Default    |
+"""
+
+from __future__ import annotations
+
+import re
+
+from flagperf_driver.node.printed import after, figure, first, known, refused, two_lines, used_of_total
+
+COMMAND = ["ixsmi"]
+ENVIRONMENT = {"PATH": "$PATH:/usr/local/corex/bin", "LD_LIBRARY_PATH": "/usr/local/corex/lib"}
+_FIRST = re.compile(r"([0-9]{1,4})\s+(\S.*)")
+_MEGAHERTZ = re.compile(r"([0-9]{1,6})\s*MHz", re.IGNORECASE)
+
+
+def parse(text: str) -> list[dict[str, object]]:
+    driver = after("Driver Version", text)
+    found = [_device(*lines, driver) for lines in two_lines(text, 3, _opens)]
+    if not found:
+        raise refused(text, "no device of ixsmi's table")
+    return found
+
+
+def _opens(row: list[str]) -> bool:
+    return _FIRST.fullmatch(row[0]) is not None
+
+
+def _device(what: list[str], load: list[str], driver: str | None) -> dict[str, object]:
+    number, name = _FIRST.fullmatch(what[0]).groups()  # type: ignore[union-attr]
+    clocks = _MEGAHERTZ.findall(what[2])
+    used, total = used_of_total(load[1], "MiB")
+    return known(
+        device=int(number),
+        name=name,
+        driver=driver,
+        temperature=first(load[0], "C"),
+        power=first(load[0], "W"),
+        memory_used=used,
+        memory_total=total,
+        utilization=figure(load[2], "%"),
+        sm_clock=float(clocks[0]) if len(clocks) == 2 else None,
+        memory_clock=float(clocks[1]) if len(clocks) == 2 else None,
+    )
