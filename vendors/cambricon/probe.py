@@ -1,0 +1,49 @@
+"""Devices by cnmon's table: of each two lines, what it is and what it does.
+
+| 0     /   MLU370-X8    v1.1.6 |         0000:39:00.0 | 0%                N/A |
+|  0%   32C        106 W/ 250 W |     0 MiB/ 23374 MiB | N/A           Default |
+"""
+
+from __future__ import annotations
+
+import re
+
+from flagperf_driver.node.printed import figure, first, known, refused, two_lines, used_of_total
+
+COMMAND = ["cnmon"]
+_FIRST = re.compile(r"([0-9]{1,4})\s+\S+\s+(\S*MLU\S*)\s*(\S*)")
+_DRIVER = re.compile(r"Driver:?\s+(v[^\s|]+)")
+
+
+def parse(text: str) -> list[dict[str, object]]:
+    driver = _DRIVER.search(text)
+    found = [_device(*lines, driver[1] if driver else None) for lines in two_lines(text, 3, _opens)]
+    if not found:
+        raise refused(text, "no device of cnmon's table")
+    return found
+
+
+def _opens(row: list[str]) -> bool:
+    return _FIRST.fullmatch(row[0]) is not None
+
+
+def _device(what: list[str], load: list[str], driver: str | None) -> dict[str, object]:
+    number, name, firmware = _FIRST.fullmatch(what[0]).groups()  # type: ignore[union-attr]
+    used, total = used_of_total(load[1], "MiB")
+    return known(
+        device=int(number),
+        name=name,
+        firmware=firmware,
+        driver=driver or _driver_of(what[1]),
+        temperature=first(load[0], "C"),
+        power=first(load[0], "W"),
+        memory_used=used,
+        memory_total=total,
+        utilization=figure(what[2], "%"),
+    )
+
+
+def _driver_of(cell: str) -> str | None:
+    """Before version 5 each device had it, in the place where its PCI address is now."""
+    last = cell.split()[-1:]
+    return last[0] if last and last[0].startswith("v") else None
