@@ -1,0 +1,75 @@
+"""Devices by hy-smi as JSON; where there is only the toolkit's rocm-smi, by the table it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from shutil import which
+
+from flagperf_driver.node.printed import NotUnderstood, figure, index, known, refused
+
+ENVIRONMENT = {"PATH": "$PATH:/opt/hyhal/bin:/opt/dtk/bin"}
+_SHOWN = ("id", "power", "serial", "use", "temp", "productname", "uniqueid")
+_AS_JSON = ["hy-smi", *(f"--show{each}" for each in _SHOWN), "--showmeminfo", "vram", "--json"]
+COMMAND = _AS_JSON if which("hy-smi", path=os.path.expandvars(ENVIRONMENT["PATH"])) else ["rocm-smi"]
+_CARD = re.compile(r"card([0-9]{1,4})")
+_SENSORS = ("core", "junction", "edge")
+_BYTES_OF_A_MIB = 1 << 20
+_LEAST_COLUMNS = 8
+
+
+def parse(text: str) -> list[dict[str, object]]:
+    found = _from_json(text) if "{" in text else _from_table(text)
+    if not found:
+        raise refused(text, "no device of hy-smi or rocm-smi")
+    return found
+
+
+def _from_json(text: str) -> list[dict[str, object]]:
+    """Warnings may stand before it."""
+    try:
+        told = json.loads(text[text.index("{") :])
+    except (ValueError, RecursionError) as error:
+        raise NotUnderstood(f"it is no JSON: {error}") from None
+    cards = ((_CARD.fullmatch(name), card) for name, card in told.items())
+    return [_card(int(match[1]), card) for match, card in cards if match and isinstance(card, dict)]
+
+
+def _card(number: int, told: dict[str, object]) -> dict[str, object]:
+    temperatures = (figure(told.get(f"Temperature (Sensor {sensor}) (C)")) for sensor in _SENSORS)
+    loads = (figure(told.get(f"{kind} use (%)")) for kind in ("HCU", "DCU", "GPU"))
+    return known(
+        device=number,
+        name=_text(told.get("Card Series")),
+        uuid=_text(told.get("Unique ID")) or _text(told.get("Serial Number")),
+        temperature=next((each for each in temperatures if each is not None), None),
+        power=figure(told.get("Average Graphics Package Power (W)")),
+        memory_used=_mib(told, "vram Total Used Memory"),
+        memory_total=_mib(told, "vram Total Memory"),
+        utilization=next((each for each in loads if each is not None), None),
+    )
+
+
+def _mib(told: dict[str, object], name: str) -> float | None:
+    mib, size = figure(told.get(f"{name} (MiB)")), figure(told.get(f"{name} (B)"))
+    return size / _BYTES_OF_A_MIB if mib is None and size is not None else mib
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _from_table(text: str) -> list[dict[str, object]]:
+    """DCU Temp AvgPwr Perf PwrCap VRAM% DCU% Mode: of memory it tells the share alone."""
+    rows = [line.split() for line in text.splitlines()]
+    return [_row(row) for row in rows if len(row) >= _LEAST_COLUMNS and index(row[0]) is not None]
+
+
+def _row(row: list[str]) -> dict[str, object]:
+    return known(
+        device=index(row[0]),
+        temperature=figure(row[1], "C"),
+        power=figure(row[2], "W"),
+        utilization=figure(row[6], "%"),
+    )
