@@ -1,0 +1,267 @@
+"""Vendors' probes: what their tools print, read, refused, and sampled as in a round.
+
+Beside each ``samples/NAME.txt`` lies NAME.json: ``{"devices": [...]}``, exactly what parse() makes of it, or
+``{"error": ...}``, a part of what it says.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flagperf_driver.node import probe
+from flagperf_driver.node.devices import QUANTITIES
+from flagperf_driver.node.printed import NotUnderstood
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.preflight.judge import is_named
+from tests.driver.test_old_python import old_pythons
+from tests.sampling import Running, code_root
+
+VENDORS = Path(__file__).resolve().parent.parent.parent / "vendors"
+PROBES = sorted(VENDORS.glob("*/probe.py"))
+SAMPLES = sorted(VENDORS.glob("*/samples/*.txt"))
+each_probe = pytest.mark.parametrize("probe_file", PROBES, ids=lambda path: path.parent.name)
+each_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
+thoroughly = settings(
+    max_examples=300,
+    deadline=None,
+    database=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+PARSE_ALL = """
+import importlib.util, json, sys
+for module, text in json.loads(sys.stdin.read()):
+    spec = importlib.util.spec_from_file_location("probe", module)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    try:
+        print(json.dumps({"devices": found.parse(text)}))
+    except Exception as error:
+        print(json.dumps({"error": str(error)}))
+"""
+
+
+def load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"probe_of_{path.parent.name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def expected(sample: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(sample.with_suffix(".json").read_text())
+    return told
+
+
+def of_vendor(probe_file: Path) -> list[Path]:
+    return [sample for sample in SAMPLES if sample.parent.parent == probe_file.parent]
+
+
+# -- recorded output ---------------------------------------------------------------------------------------
+
+
+@each_sample
+def test_what_a_tool_printed_is_read_exactly_or_refused_in_words(sample: Path) -> None:
+    module, wanted = load(sample.parent.parent / "probe.py"), expected(sample)
+    text = sample.read_text(encoding="utf-8")
+    if "error" in wanted:
+        with pytest.raises(NotUnderstood) as caught:
+            module.parse(text)
+        assert wanted["error"] in str(caught.value)
+    else:
+        assert module.parse(text) == wanted["devices"]
+
+
+@each_probe
+def test_every_probe_has_samples_of_many_devices_of_a_cut_output_and_of_an_error(probe_file: Path) -> None:
+    told = {sample.stem: expected(sample) for sample in of_vendor(probe_file)}
+    assert max(len(one.get("devices", ())) for one in told.values()) >= 2
+    assert "cut" in told
+    assert any("error" in one for name, one in told.items() if name.startswith("error"))
+    # Missing figures are missing, they are not made up.
+    everything = [reading for one in told.values() for reading in one.get("devices", ())]
+    assert any("power" not in reading for reading in everything)
+    assert any("power" in reading for reading in everything)
+
+
+@each_sample
+def test_readings_are_quantities_and_facts_that_are_known(sample: Path) -> None:
+    for reading in expected(sample).get("devices", ()):
+        assert reading.keys() <= {"device", *QUANTITIES, *probe.FACTS}
+
+
+def test_each_text_has_its_reading_and_each_reading_its_text() -> None:
+    texts = {sample.with_suffix("") for sample in SAMPLES}
+    assert texts == {path.with_suffix("") for path in VENDORS.glob("*/samples/*.json")}
+
+
+@each_probe
+def test_names_that_tools_print_are_of_one_chip_of_the_vendor(probe_file: Path) -> None:
+    """What preflight goes by; devices that no chip stands for are named in the vendor's README."""
+    vendor = Catalog.scan([VENDORS.parent]).vendors[probe_file.parent.name]
+    names = {reading.get("name") for one in of_vendor(probe_file) for reading in expected(one).get("devices", ())}
+    readme = (probe_file.parent / "README.md").read_text(encoding="utf-8")
+    for name in names - {None}:
+        chips = [chip for chip, told in vendor.chips.items() if is_named(name, chip, told.names)]
+        assert len(chips) == 1 or (not chips and f"`{name}`" in readme), f"{name} is {chips}"
+
+
+def test_an_old_python_reads_the_same() -> None:
+    python = next(iter(old_pythons()), None)
+    if python is None:
+        pytest.skip("no old Python is here")
+    work = [(str(sample.parent.parent / "probe.py"), sample.read_text(encoding="utf-8")) for sample in SAMPLES]
+    done = subprocess.run(
+        [python, "-c", PARSE_ALL],
+        input=json.dumps(work),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=VENDORS.parent,
+    )
+    for sample, line in zip(SAMPLES, done.stdout.splitlines(), strict=True):
+        wanted, got = expected(sample), json.loads(line)
+        assert got == wanted or wanted["error"] in got["error"], sample
+
+
+# -- any text ----------------------------------------------------------------------------------------------
+
+
+def texts(words: list[str]) -> st.SearchStrategy[str]:
+    """Nothing but text; and what a tool prints with pieces cut out, put in, doubled and exchanged."""
+    piece = st.one_of(st.sampled_from(words), st.text(max_size=20), st.sampled_from(list('|/-+:"{}[]\n %\x1c\u2028²')))
+    return st.one_of(
+        st.text(),
+        st.lists(piece, max_size=60).map("".join),
+        st.tuples(st.sampled_from(words), st.integers(0, 4000), st.integers(0, 4000), piece).map(
+            lambda told: told[0][: min(told[1:3])] + told[3] + told[0][max(told[1:3]) :]
+        ),
+    )
+
+
+@each_probe
+def test_no_text_makes_a_parser_raise_anything_but_its_own_error(probe_file: Path) -> None:
+    module = load(probe_file)
+    whole = [sample.read_text(encoding="utf-8") for sample in of_vendor(probe_file)]
+    lines = [line for text in whole for line in text.splitlines(keepends=True)]
+
+    @thoroughly
+    @given(texts(whole + lines))
+    def check(text: str) -> None:
+        try:
+            readings = module.parse(text)
+        except NotUnderstood:
+            return
+        assert readings
+        for reading in readings:
+            assert isinstance(reading["device"], int)
+            assert reading.keys() <= {"device", *QUANTITIES, *probe.FACTS}
+            assert all(isinstance(reading[name], float) for name in QUANTITIES if name in reading)
+            json.dumps(reading, allow_nan=False)
+
+    check()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 100_000, "|" * 100_000, "| 0 " * 30_000])
+@each_probe
+def test_deep_and_long_texts_are_refused_in_time(probe_file: Path, text: str) -> None:
+    with pytest.raises(NotUnderstood):
+        load(probe_file).parse("{" + text)
+    with pytest.raises(NotUnderstood):
+        load(probe_file).parse(text)
+
+
+def test_a_parser_that_raises_something_else_is_found() -> None:
+    @thoroughly
+    @given(texts(["40 114\n"]))
+    def check(text: str) -> None:
+        [float(line.split()[0]) for line in text.splitlines()]
+
+    with pytest.raises((ValueError, IndexError)):
+        check()
+
+
+# -- as in a round -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def running(tmp_path: Path, probe_file: Path) -> Iterator[tuple[Running, list[Any]]]:
+    """The real sampler with the vendor's own probe and command, and a tool that prints what was recorded."""
+    told = max(of_vendor(probe_file), key=lambda sample: len(expected(sample).get("devices", ())))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    module = load(probe_file)
+    tool = tools / module.COMMAND[0]
+    tool.write_text(f"#!/bin/sh\nexec cat {told}\n")
+    tool.chmod(0o755)
+    vendor = tmp_path / probe_file.parent.name
+    vendor.mkdir()
+    shutil.copy(probe_file, vendor)
+    (vendor / "probe.py").write_text((vendor / "probe.py").read_text() + "\n\nEVERY_S = 0.1\n")
+    root = code_root(tmp_path, with_pynvml=False)
+    path = {"PATH": f"{tools}:/usr/bin:/bin"}
+    found = {"module": str(vendor / "probe.py")}
+    one = Running(
+        root, tmp_path / "h1_noderank0", path, vendor=vendor.name, probe=found, every_s=0.1, device_every_s=0.1
+    )
+    yield one, expected(told)["devices"]
+    if one.process.poll() is None:
+        one.process.kill()
+    one.wait()
+
+
+@each_probe
+def test_the_sampler_writes_what_the_tool_prints(running: tuple[Running, list[Any]], probe_file: Path) -> None:
+    sampler, devices = running
+    sampler.go_on(0.5, "devices")
+    assert sampler.end() == ""
+    report = sampler.report()
+    assert report.get("errors", []) == []
+    rows = {int(row["device"]): row for row in sampler.rows()}
+    assert rows.keys() == {reading["device"] for reading in devices}
+    for reading in devices:
+        row = rows[reading["device"]]
+        figures = {name: float(row[name]) for name in QUANTITIES if row[name]}
+        assert figures == {name: reading[name] for name in QUANTITIES if name in reading}
+    log = (sampler.folder / f"{probe_file.parent.name}_monitor.log").read_text()
+    assert log
+    told = {device["index"]: device for device in report["devices"]}
+    assert {index: told[index].get("name") for index in told} == {
+        reading["device"]: reading.get("name") for reading in devices
+    }
+
+
+@each_probe
+def test_preflight_sees_the_devices(tmp_path: Path, probe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = next(one for one in of_vendor(probe_file) if expected(one).get("devices"))
+    tool = tmp_path / load(probe_file).COMMAND[0]
+    tool.write_text(f"#!/bin/sh\nexec cat {sample}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = probe.survey(str(probe_file))
+    assert found["error"] is None
+    assert [device["index"] for device in found["devices"]] == [one["device"] for one in expected(sample)["devices"]]
+
+
+@each_probe
+def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path, probe_file: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    command = load(probe_file).COMMAND[0]
+    assert command in probe.survey(str(probe_file))["error"]
+    tool = tmp_path / command
+    said = next(one for one in of_vendor(probe_file) if one.stem.startswith("error"))
+    tool.write_text(f"#!/bin/sh\ncat {said} >&2\nexit 9\n")
+    tool.chmod(0o755)
+    assert said.read_text().split()[0] in probe.survey(str(probe_file))["error"]

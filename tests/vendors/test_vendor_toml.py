@@ -1,0 +1,68 @@
+"""What vendor.toml may say, and what is told when it says something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.catalog import Catalog, CatalogError
+from tests.trees import VENDOR_TOML, write_vendor
+
+REPO = Path(__file__).resolve().parent.parent.parent
+VENDORS = Catalog.scan([REPO]).vendors
+
+
+def problems(folder: Path, text: str) -> str:
+    write_vendor(folder, toml=text)
+    with pytest.raises(CatalogError) as caught:
+        _ = Catalog.scan([folder]).vendors["acme"].chips
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("backend =", "backendd =", "vendor.toml:3: backendd: no such key; did you mean backend?"),
+        ("device =", "torch_plugins = 'acme'\ndevice =", "torch_plugins: no such key; did you mean torch_plugin?"),
+        ("[chips.A1x2]", "[chips.A1x2]\nmemory = 32", "chips.A1x2.memory: no such key; did you mean memory_gib?"),
+        ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = '32'", "chips.A1x2.memory_gib is '32', wanted is a number"),
+        ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = 0", "chips.A1x2.memory_gib is 0; allowed: more than 0"),
+        ("bf16 =", "bf61 =", "chips.X9.peak_tflops.bf61: no such precision; did you mean bf16?"),
+        ("bf16 =", "int4 =", "no such precision; allowed: fp64, fp32, tf32, bf16, fp16, fp8"),
+        ("fp32 = 10", "fp32 = 0", "chips.X9.peak_tflops.fp32 is 0; allowed: more than 0, or nothing where nobody"),
+        ("[chips.A1x2]", "[container]\nimages = 'a'", "container.images: no such key; did you mean image?"),
+        ("[chips.A1x2]", "[container]\noptions = ['--devices=/dev/a']", "did you mean --device?"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_was_meant(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in VENDOR_TOML
+    assert said in problems(tmp_path, VENDOR_TOML.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("name", VENDORS)
+def test_a_vendor_of_this_repository_says_what_a_run_needs(name: str) -> None:
+    vendor = VENDORS[name]
+    assert vendor.title
+    assert vendor.backend
+    assert vendor.shapes
+    assert vendor.hardware in vendor.chips
+    if name == "cpu":
+        return
+    assert vendor.visible_devices
+    assert vendor.nvml != (vendor.probe is not None)
+    assert all(chip.devices_per_host for chip in vendor.chips.values())
+    assert vendor.container.options
+    if vendor.device != "cuda":
+        assert vendor.torch_plugin
+
+
+@pytest.mark.parametrize("name", sorted(VENDORS.keys() - {"cpu", "nvidia"}))
+def test_a_vendors_readme_says_what_was_verified_and_where_each_sample_is_from(name: str) -> None:
+    folder = VENDORS[name].path
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert "verified on silicon" in readme
+    for sample in folder.glob("samples/*.txt"):
+        assert f"`{sample.stem}`" in readme or ("`error_*`" in readme and sample.stem.startswith("error"))
+    image = any((folder / "images").glob("*/Dockerfile")) or "--image" in readme
+    assert image, "where does an image come from?"
