@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/planted_slowdown.py DIR [--honest 30] [--slow 10] [--minutes 25] [--slower 8]
 
 Each run is pytest from the shell: a small-scale suite, one card, three rounds for throughput only. Its backward pass is
-the suite's own; in slow runs it then stands still for 8 % of the step, so that the training itself is slower and no
+the suite's own; in slow runs it then does nothing for 8 % of the step, so that the training itself is slower and no
 number is touched. The vendor's file that does it is the same in all runs, and so is their fingerprint: whether it does
 is asked of a file beside the tree. After the first honest runs, honest and slow ones take turns. Slow runs are judged
 by the honest ones before them, and then put aside.
@@ -52,7 +52,9 @@ def backward(ctx, loss, scaler):
     steps.backward(ctx, loss, scaler)
     now = time.perf_counter()
     if _last[0] is not None and SHARE:
-        time.sleep((now - _last[0]) * SHARE / (1 - SHARE))
+        end = now + (now - _last[0]) * SHARE / (1 - SHARE)
+        while time.perf_counter() < end:
+            pass  # who sleeps gives his core away, and on a busy machine gets it back much later
     _last[0] = time.perf_counter()
 '''
 
@@ -131,7 +133,7 @@ class Bench:
         command = [
             sys.executable, "-m", "pytest", f"suites/{self.model}", "--vendor=cpu", "--nodes=1x1", "--repeat=3",
             "--scale=small", "--throughput-only", f"--set=throughput_steps={self.steps}", f"--reports={self.reports}",
-            "-q", "-p", "no:cacheprovider",
+            "--history=fail", "-q", "-p", "no:cacheprovider",
         ]  # fmt: skip
         start = time.perf_counter()
         environment = {**os.environ, "PYTHONPATH": str(self.tree)}
