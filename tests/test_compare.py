@@ -197,7 +197,7 @@ def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys
     assert page.count('<span class="shift better"') == 3
     for told in ("842.1 images/s", "-50.0 %", "2,021 images/s", "+20.0 %", "measured on the 3 and 3 rounds alone"):
         assert told in page
-    assert set(re.findall(r'"title":"(Training loss|top1 against its target|Throughput, all cards)"', page)) == {
+    assert set(re.findall(r"<figcaption>(Training loss|top1 against its target|Throughput, all cards)", page)) == {
         "Training loss", "top1 against its target", "Throughput, all cards",
     }  # fmt: skip
     assert "https://" not in page.split("</style>", 1)[1].split("<script>", 1)[0]

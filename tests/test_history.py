@@ -206,7 +206,7 @@ def test_the_page_has_the_trend_the_level_and_every_run(tmp_path: Path, capsys: 
     assert page.index("<h2>16 runs: ") < page.index("<h2>8 runs: ")
     assert "unlike the newest run: suite_code: s0 -&gt; s1" in page
     assert "step: from " in page
-    for told in ('"p_core over the runs"', '"first after a change"', '"level"', '"worse"', "run75"):
+    for told in ("<figcaption>p_core over the runs", '"first after a change"', '"level"', '"worse"', "run75"):
         assert told in page
 
 
