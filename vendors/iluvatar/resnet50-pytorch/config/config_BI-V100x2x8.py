@@ -1,0 +1,3 @@
+from config_common import *
+
+throughput_only = True
