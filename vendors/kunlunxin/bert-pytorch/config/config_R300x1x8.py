@@ -1,0 +1,6 @@
+from config_common import *
+
+gradient_accumulation_steps = 7
+max_steps = 30000 // gradient_accumulation_steps
+lr_decay_steps = 30000
+eval_steps = 2000 // gradient_accumulation_steps

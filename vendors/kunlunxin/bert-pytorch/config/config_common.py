@@ -1,0 +1,16 @@
+"""What all shapes on R300 share: FlagPerf's.
+
+It counts micro-steps where we count optimizer steps: its max_steps is gradient_accumulation_steps times ours,
+its evaluation every 2000 likewise. Its learning rate would reach zero at optimizer step max_steps all the same:
+lr_decay_steps.
+"""
+
+precision = "fp32"
+train_batch_size = 8
+eval_batch_size = 8
+learning_rate = 3.5e-4
+weight_decay = 0.01
+beta1 = 0.9
+beta2 = 0.999
+lr_warmup_steps = 0
+seed = 9031
