@@ -1,0 +1,8 @@
+"""FlagPerf has none: filled in, with the batch and the learning rate of 1x8, as its A100 configs do."""
+
+from config_common import *
+
+train_batch_size = 256
+eval_batch_size = 256
+learning_rate = 0.8
+throughput_only = True
