@@ -1,0 +1,7 @@
+from config_common import *
+
+train_batch_size = 16
+eval_batch_size = 16
+max_steps = 24135 // train_batch_size
+eval_steps = 600 * 8 * 4 // train_batch_size
+throughput_only = True

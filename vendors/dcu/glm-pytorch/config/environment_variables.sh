@@ -1,0 +1,3 @@
+# As in FlagPerf.
+export HSA_FORCE_FINE_GRAIN_PCIE=1
+export GPU_FLUSH_ON_EXECUTION=1
