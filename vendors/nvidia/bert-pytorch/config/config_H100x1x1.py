@@ -1,0 +1,11 @@
+"""One H100, for throughput: half of an H200's sequences, which its memory is reckoned to hold; bf16, compiled."""
+
+precision = "bf16"
+compile = True  # noqa: A001 - an option's name
+train_batch_size = 64
+eval_batch_size = 64
+gradient_accumulation_steps = 1
+learning_rate = 3.5e-4
+lr_warmup_steps = 0
+max_steps = 45000
+throughput_only = True

@@ -1,0 +1,6 @@
+"""To the target, with the steps and the learning rate of 1x8 on A100. Not yet run."""
+
+from config_hopper import *
+
+max_steps = 1388270 * 4 // (train_batch_size * 8)
+eval_steps = 600 * 8 * 4 // (train_batch_size * 8)

@@ -1,0 +1,16 @@
+"""One H100, for throughput, with what makes it fast: bf16, channels last, compiled."""
+
+vendor = "nvidia"
+precision = "bf16"
+channels_last = True
+compile = True  # noqa: A001
+cudnn_benchmark = True
+train_batch_size = 256
+eval_batch_size = 256
+learning_rate = 0.1
+lr_warmup_epochs = 5
+num_workers = 16
+log_freq = 20
+throughput_only = True
+throughput_steps = 100
+timing_warmup_steps = 20
