@@ -1,0 +1,111 @@
+"""Every config of every vendor resolves and plans; none is left out, and none says what it may not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.case import Case, Shape
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.plan import Plan, make_plan
+
+REPO = Path(__file__).resolve().parent.parent.parent
+CATALOG = Catalog.scan([REPO])
+SHAPES = {Shape(1, 1), Shape(1, 8), Shape(2, 8)}
+CONFIGS = [
+    (vendor.name, suite.name, hardware, shape)
+    for vendor in CATALOG.vendors.values()
+    for suite in CATALOG.suites.values()
+    for hardware, shape in CATALOG.configs(suite, vendor)
+]
+BERT, GLM, RESNET50 = "bert:pytorch", "glm:pytorch", "resnet50:pytorch"
+ALL = {BERT, GLM, RESNET50}
+HAVE = {
+    ("nvidia", "A100"): ALL,
+    ("nvidia", "H100"): ALL,
+    ("nvidia", "H200"): ALL,
+    ("kunlunxin", "R300"): ALL,
+    ("iluvatar", "BI-V100"): ALL,
+    ("metax", "C500"): {GLM, RESNET50},
+    ("mthreads", "S4000"): {RESNET50},
+    ("dcu", "K100"): {GLM},
+}
+"""What FlagPerf has a case of, beside H100 and H200: the least that is here."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+    address: str
+
+
+HOSTS = (Machine("alpha", "10.0.0.1"), Machine("beta", "10.0.0.2"))
+
+
+def planned(vendor: str, suite: str, hardware: str, shape: Shape) -> Plan:
+    case = Case.parse(f"{suite}:{hardware}:{shape.nnodes}:{shape.nproc}:1")
+    return make_plan(CATALOG, case, vendor=vendor, data_dir="/data", check_data=False, hosts=HOSTS)
+
+
+def test_every_vendor_has_what_flagperf_has_in_all_shapes() -> None:
+    for (vendor, hardware), suites in HAVE.items():
+        there = {(suite, shape) for owner, suite, chip, shape in CONFIGS if (owner, chip) == (vendor, hardware)}
+        assert there >= {(suite, shape) for suite in suites for shape in SHAPES}, (vendor, hardware)
+
+
+@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda each: str(each))
+def test_a_config_plans(vendor: str, suite: str, hardware: str, shape: Shape) -> None:
+    assert hardware in CATALOG.vendors[vendor].chips
+    plan = planned(vendor, suite, hardware, shape)
+    assert plan.peak_tflops is None or plan.peak_tflops > 0
+    assert plan.throughput_only == (shape != Shape(1, 8)), "one shape trains to the target, the others are measured"
+    config = plan.config
+    for key in ("max_steps", "max_epochs"):
+        value = config[key]
+        assert value is None or (isinstance(value, int) and value > 0)
+    steps = config["eval_steps"]
+    assert steps is None or (isinstance(steps, int) and steps > 0)
+
+
+@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda each: str(each))
+def test_a_configs_learning_rate_ends_where_the_training_does_or_later(
+    vendor: str, suite: str, hardware: str, shape: Shape
+) -> None:
+    config = planned(vendor, suite, hardware, shape).config
+    until, steps = config["lr_decay_steps"], config["max_steps"]
+    if suite == BERT and isinstance(until, int) and isinstance(steps, int):
+        assert until >= steps
+
+
+@pytest.mark.parametrize(("vendor", "suite"), [(v, s) for v in CATALOG.vendors for s in sorted(ALL)])
+def test_the_small_scale_needs_no_config(vendor: str, suite: str) -> None:
+    chip = CATALOG.vendors[vendor].hardware
+    plan = make_plan(CATALOG, Case.parse(f"{suite}:{chip}:1:2:1"), vendor=vendor, scale="small", hosts=HOSTS)
+    assert plan.device == CATALOG.vendors[vendor].device
+
+
+@pytest.mark.parametrize("vendor", sorted(CATALOG.vendors.keys() - {"cpu"}))
+def test_the_command_plans_eight_cards(vendor: str) -> None:
+    chip = CATALOG.vendors[vendor].hardware
+    suites = HAVE.get((vendor, chip), ALL)
+    argv = [*(f"suites/{suite.split(':')[0]}" for suite in sorted(suites)), "--plan", "-p", "no:cacheprovider"]
+    asked = [
+        f"--vendor={vendor}",
+        f"--hw={chip}",
+        "--nodes=1x8",
+        *([] if (vendor, chip) in HAVE else ["--scale=small"]),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *argv, *asked], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    for suite in suites:
+        assert f"{suite}:{chip}:1:8:1" in done.stdout
+    assert f"vendor {vendor}, hardware {chip}" in " ".join(done.stdout.split())
+    visible = CATALOG.vendors[vendor].visible_devices
+    assert visible is not None
+    assert visible in done.stdout
