@@ -5,7 +5,6 @@ All of it is text made from what is stored; everything that a log or a config sa
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import summarize
+from pytest_flagperf.results.store import last_quality
 from pytest_flagperf.results.units import compared, quantity
 from pytest_flagperf.results.verdicts import Verdict
 
@@ -88,13 +88,12 @@ def anchor(case: str) -> str:
     return f"case-{re.sub(r'[^A-Za-z0-9_.]+', '-', case)}"
 
 
-def metric(outcomes: Iterable[Outcome], *, named: bool = True) -> str:
+def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
     """The median of the rounds' last evaluations against the target; empty where there is none."""
-    meant = [outcome for outcome in outcomes if not outcome.throughput_only]
-    last = summarize(outcome.quality.last for outcome in meant).median
-    if last is None or not math.isfinite(last):
+    last = last_quality(outcomes)
+    if last is None:
         return _NOTHING
-    target = meant[0].target
+    target = outcomes[0].target
     got, wanted = compared(last, target.value, target.unit)
     said = f"{got} ({'<=' if target.direction == 'lower' else '>='} {wanted})"
     return f"{target.name} {said}" if named else said

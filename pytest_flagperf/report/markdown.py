@@ -9,7 +9,6 @@ from typing import Any
 
 from pytest_flagperf.results import jsons
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import plain, quantity
 
@@ -101,7 +100,7 @@ def _section(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[st
 
 def _cells(entry: _Entry, chinese: bool) -> list[str]:
     outcomes, first = entry.ended, entry.first
-    quality = None if first.throughput_only else summarize(one.quality.last for one in outcomes).median
+    quality = entry.case.quality
     plan = _plan(entry)
     return [
         _configuration(first, chinese),

@@ -129,15 +129,12 @@ def _rounds(case: CaseResult) -> str:
 
 
 def _converged(case: CaseResult) -> str:
-    meant = sum(not outcome.throughput_only for outcome in case.outcomes)
-    said = "not asked" if case.converged is None else f"{case.converged}/{meant}"
+    said = "not asked" if case.converged is None else f"{case.converged}/{case.meant}"
     return f'<td class="number">{said}</td>'
 
 
 def _metric(case: CaseResult) -> str:
-    got = summarize(outcome.quality.last for outcome in case.outcomes if not outcome.throughput_only)
-    beside = case.outcomes[0].target.name
-    return _number(metric(case.outcomes, named=False), got.median, beside)
+    return _number(metric(case.outcomes, named=False), case.quality, case.outcomes[0].target.name)
 
 
 def _speedup(case: CaseResult) -> str:

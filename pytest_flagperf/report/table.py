@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, plain, quantity
 
@@ -82,14 +81,14 @@ def _converged(case: CaseResult) -> str:
     """Of the rounds that were meant to; a case for throughput only was not."""
     if case.converged is None:
         return "not asked"
-    return f"{case.converged}/{sum(not outcome.throughput_only for outcome in case.outcomes)}"
+    return f"{case.converged}/{case.meant}"
 
 
 def _metric(case: CaseResult, name: str | None = None) -> str:
     """The median of the rounds' last evaluations against the target."""
     target = case.outcomes[0].target if case.outcomes else None
-    got = summarize(outcome.quality.last for outcome in case.outcomes).median
-    if target is None or got is None or case.converged is None:
+    got = case.quality
+    if target is None or got is None:
         return NOTHING
     said, wanted = compared(got, target.value, target.unit)
     sign = "<=" if target.direction == "lower" else ">="

@@ -91,6 +91,16 @@ class CaseResult:
             return None
         return sum(has_converged(outcome) for outcome in meant)
 
+    @property
+    def meant(self) -> int:
+        """How many rounds were to reach the target."""
+        return sum(outcome.meant_to_converge for outcome in self.outcomes)
+
+    @property
+    def quality(self) -> float | None:
+        """The last evaluation, the median of the rounds that ended well and were to reach the target."""
+        return last_quality(self.outcomes)
+
     def median(self, name: str) -> float | None:
         """Over the rounds that ended well."""
         return statistics.summarize(outcome.value(name) for outcome in self.outcomes if outcome.ok).median
@@ -104,6 +114,11 @@ class Run:
     info: RunInfo | None
     cases: tuple[CaseResult, ...]
     problems: tuple[str, ...] = ()
+
+
+def last_quality(outcomes: Iterable[Outcome]) -> float | None:
+    """What the metric came to: the median of the rounds that ended well and were to reach the target."""
+    return statistics.summarize(one.quality.last for one in outcomes if one.ok and one.meant_to_converge).median
 
 
 def has_converged(outcome: Outcome) -> bool:
