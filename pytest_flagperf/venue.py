@@ -126,6 +126,7 @@ class Venue:
             tuple(file for file in files if file.is_file()),
             python=settings.python if plan.runtime == "host" else None,
             pip_source=settings.pip_source,
+            environment=tuple(vendor.environment.items()),
             environment_file=environment if environment.is_file() else None,
             image=self.image(plan, vendor) if plan.runtime == "docker" else None,
         )

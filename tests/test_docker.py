@@ -549,6 +549,10 @@ def test_an_environment_file_is_sourced_in_the_container(
     assert found.env == {"FUSED": "it is\non", "SHELL_OF": "environment_variables.sh"}
     kept = list(cache.glob("images/*.json"))
     assert [each.stat().st_mode & 0o777 for each in kept] == [0o600], "it may hold keys"
+    said = replace(wanted, environment_file=file, environment=(("FUSED", "no"), ("MORE", "1")))
+    assert prepare(near, said, quiet).env == {**found.env, "MORE": "1"}
+    said = replace(said, environment_file=None)
+    assert prepare(near, said, quiet).env == {"FUSED": "no", "MORE": "1"}
 
 
 class Visitor(Near):

@@ -86,6 +86,20 @@ def test_vendor_code_that_is_there_is_named(tmp_path: Path, catalog: Catalog) ->
     assert plan.case_json(1, 42, "/code")["extern"] == "/code/vendors/acme/toy-pytorch/extern"
 
 
+def test_what_a_vendor_sets_in_the_environment_makes_another_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
+    plain = planned(catalog).fingerprint
+    assert "environment" not in plain
+    file = write(tmp_path, "vendors/acme/toy-pytorch/config/environment_variables.sh", "export FAST=1\n")
+    by_file = planned(catalog).fingerprint
+    assert planned(catalog).fingerprint == by_file
+    write_vendor(tmp_path, toml=VENDOR_TOML + '[environment]\nSLOW = "0"\n')
+    by_both = planned(Catalog.scan([tmp_path])).fingerprint
+    file.unlink()
+    by_table = planned(Catalog.scan([tmp_path])).fingerprint
+    assert len({told["key"] for told in (plain, by_file, by_both, by_table)}) == 4
+    assert {name for name in plain if by_table[name] != plain[name]} == {"key", "one_card_key"}
+
+
 def test_a_ranks_file_is_whole_and_has_the_rounds_seed(catalog: Catalog) -> None:
     body = planned(catalog, synthetic=False, check_data=False, data_dir="/data").case_json(3, 44, "/code")
     assert json.loads(json.dumps(body)) == body

@@ -23,6 +23,15 @@ def test_without_a_file_nothing_changes(tmp_path: Path) -> None:
     assert with_file(LocalHost(), PYTHON, tmp_path / NAME) is PYTHON
 
 
+def test_what_the_vendor_says_is_there_when_the_file_is_sourced(tmp_path: Path) -> None:
+    said = [("HOME_OF_IT", "/opt/it"), ("KEPT", "another")]
+    assert with_file(LocalHost(), PYTHON, None, said).env == {"KEPT": "another", "HOME_OF_IT": "/opt/it"}
+    (tmp_path / NAME).write_text("export LIB=$HOME_OF_IT/lib HOME_OF_IT=/opt/other\n")
+    env = with_file(LocalHost(), PYTHON, tmp_path / NAME, said).env
+    assert env == {"KEPT": "another", "HOME_OF_IT": "/opt/other", "LIB": "/opt/it/lib"}
+    assert PYTHON.env == {"KEPT": "as it is"}
+
+
 def test_a_file_that_ends_the_shell_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("echo no licence >&2\nexit 3\n")
     with pytest.raises(

@@ -24,6 +24,7 @@ KINDS = ("file", "folder")
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 BEST_EFFICIENCY = 1.5
 """The greatest speed-up per card that anybody may ask for."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = "reference"
 """The scale of the real model, the only one that a vendor tunes."""
 
@@ -103,6 +104,7 @@ class _VendorTable:
     min_efficiency: float = 0.8
     nvml: bool = False
     container: Container = Container()
+    environment: Mapping[str, str] = field(default_factory=dict)
     expected: tuple[Expected, ...] = ()
 
 
@@ -231,6 +233,11 @@ class Vendor:
         return self._table.container
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        """What every rank has in its environment; a case's own file is sourced on top of it."""
+        return self._table.environment
+
+    @property
     def expected(self) -> tuple[Expected, ...]:
         """Failures of its cases that are known beforehand."""
         return self._table.expected
@@ -259,6 +266,11 @@ class Vendor:
             allowed = f"more than 0, up to {BEST_EFFICIENCY}"
             problems.append(f"{file}: min_efficiency is {table.min_efficiency}; allowed: {allowed}")
         problems += _container(file, table.container)
+        problems += [
+            f"{file}: environment.{name}: no shell can set a variable of that name; allowed: letters, digits and _"
+            for name in table.environment
+            if not _VARIABLE.fullmatch(name)
+        ]
         for number, one in enumerate(table.expected, 1):
             problems += [f"{file}: [[expected]] {number}: {problem}" for problem in expectations.problems(one)]
         for name, chip in table.chips.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -119,7 +121,12 @@ def _plan(
     config = resolved.config
     declared, own = suite.scales[scale], catalog.case_folder(suite, vendor)
     manifest = _manifest(declared.data, resolved)
-    facts = _facts(case, vendor, scale, synthetic, runtime) | _code(suite, own) | {"data": digest_of(manifest)}
+    facts = (
+        _facts(case, vendor, scale, synthetic, runtime)
+        | _code(suite, own)
+        | _surroundings(vendor, own)
+        | {"data": digest_of(manifest)}
+    )
     least = config["min_efficiency"]
     return Plan(
         case=case,
@@ -207,6 +214,15 @@ def _code(suite: Suite, own: Path) -> dict[str, object]:
         "driver_code": code_hash(_DRIVER),
         "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
     }
+
+
+def _surroundings(vendor: Vendor, own: Path) -> dict[str, object]:
+    """Where a vendor sets environment variables: some make other kernels and other collectives."""
+    file = own / "config" / "environment_variables.sh"
+    if not vendor.environment and not file.is_file():
+        return {}
+    told = json.dumps(sorted(vendor.environment.items())).encode() + (file.read_bytes() if file.is_file() else b"")
+    return {"environment": hashlib.sha256(told).hexdigest()[:16]}
 
 
 def _told_facts(told: Mapping[str, object]) -> dict[str, object]:

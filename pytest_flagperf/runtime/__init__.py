@@ -41,7 +41,8 @@ class Wanted:
     python: str | None = None  # the interpreter to use, or to build an environment with
     pip_source: str | None = None  # the package index to use, whatever else is configured
     timeout_s: float = 3600.0
-    environment_file: Path | None = None  # sourced once; what it exports goes to every rank
+    environment: tuple[tuple[str, str], ...] = ()  # names and values, for every rank
+    environment_file: Path | None = None  # sourced once, with those set; what it exports goes to every rank
     image: Image | None = None
 
 

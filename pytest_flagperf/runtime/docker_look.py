@@ -35,7 +35,8 @@ def looked_at(
     """Its python, executable, libraries and env: once for each host, whose mounts may make a difference."""
     file = wanted.environment_file
     content = file.read_bytes() if file and file.is_file() else b""
-    told = json.dumps([image, arguments, host.name, host.address, wanted.python, _LOOK, content.hex()])
+    said = dict(wanted.environment)
+    told = json.dumps([image, arguments, host.name, host.address, wanted.python, _LOOK, content.hex(), said])
     kept = Path(cache_root()) / "images" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
     try:
         known: dict[str, Any] = json.loads(kept.read_text("utf-8"))
@@ -43,7 +44,7 @@ def looked_at(
         progress("looking into the image")
         run = _runner(client, image, arguments)
         known = _look(host, image, run, wanted.python or "python3")
-        known["env"] = dict(sourced(run, {}, file)) if file and content else {}
+        known["env"] = {**said, **(sourced(run, said, file) if file and content else {})}
         _keep(kept, known)
     return known
 

@@ -55,7 +55,7 @@ def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Inter
         )
     progress(f"Python {version} at {executable}")
     made = Interpreter(executable, {}, f"host: {executable}", {"python": version, **found})
-    return with_file(host, made, wanted.environment_file)
+    return with_file(host, made, wanted.environment_file, wanted.environment)
 
 
 def _names(lines: Iterable[Line], there: Mapping[str, str] | None = None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +34,12 @@ def sourced(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
     return {name: value for name, value in new.items() if old.get(name) != value and name not in _NOT_TAKEN}
 
 
-def with_file(host: Host, interpreter: Interpreter, file: Path | None) -> Interpreter:
-    """The interpreter of a plain host with what the file sets; as it is where there is no such file."""
+def with_file(
+    host: Host, interpreter: Interpreter, file: Path | None, said: Iterable[tuple[str, str]] = ()
+) -> Interpreter:
+    """The interpreter of a plain host with what the vendor says and the file sets; as it is where there is neither."""
+    if environment := dict(said):
+        interpreter = replace(interpreter, env={**interpreter.env, **environment})
     if file is None or not file.is_file():
         return interpreter
 

@@ -34,7 +34,7 @@ def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Inter
         build = {"op": "build", **request, "uv": _uv(host, found, progress), "timeout_s": wanted.timeout_s}
         found = _ask(host, code, build, wanted.timeout_s + _LOOK_S, progress)
     made = Interpreter(found["python"], found["env"], f"venv: {found['name']}", found["details"])
-    return with_file(host, made, wanted.environment_file)
+    return with_file(host, made, wanted.environment_file, wanted.environment)
 
 
 def _request(host: Host, wanted: Wanted) -> dict[str, Any]:

@@ -32,6 +32,8 @@ def problems(folder: Path, text: str) -> str:
         ("bf16 =", "int4 =", "no such precision; allowed: fp64, fp32, tf32, bf16, fp16, fp8"),
         ("fp32 = 10", "fp32 = 0", "chips.X9.peak_tflops.fp32 is 0; allowed: more than 0, or nothing where nobody"),
         ("[chips.A1x2]", "[container]\nimages = 'a'", "container.images: no such key; did you mean image?"),
+        ("[chips.A1x2]", "[environment]\nN = 1\n[chips.A1x2]", "environment.N is 1, wanted is a string"),
+        ("[chips.A1x2]", "[environment]\n'A-B' = '1'\n[chips.A1x2]", "environment.A-B: no shell can set a variable"),
         ("[chips.A1x2]", "[container]\noptions = ['--devices=/dev/a']", "did you mean --device?"),
     ],
 )
