@@ -106,14 +106,14 @@ def _like(pair: Pair, earlier: Earlier) -> list[Rounds]:
     """Runs like the old one, itself among them and not the new one; none tell of other hardware's noise."""
     if pair.old.outcomes[0].hardware != pair.new.outcomes[0].hardware:
         return []
-    new, old = (set(map(_identity, case.outcomes)) for case in (pair.new, pair.old))
-    found = [rounds for rounds in earlier.like(pair.old.outcomes[0]) if not new & set(map(_identity, rounds))]
-    there = any(old & set(map(_identity, rounds)) for rounds in found)
+    new, old = (_identities(case.outcomes) for case in (pair.new, pair.old))
+    found = [rounds for rounds in earlier.like(pair.old.outcomes[0]) if not new & _identities(rounds)]
+    there = any(old & _identities(rounds) for rounds in found)
     return found if there else [*found, tuple(one for one in pair.old.outcomes if one.ok)]
 
 
-def _identity(outcome: Outcome) -> tuple[object, ...]:
-    return outcome.started_ms, outcome.ended_ms, outcome.seed
+def _identities(outcomes: Iterable[Outcome]) -> set[object]:
+    return {outcome.identity for outcome in outcomes}
 
 
 def _wrong(sides: Iterable[Side], threshold: float) -> list[str]:

@@ -20,7 +20,7 @@ from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.table import NOTHING, aligned
 from pytest_flagperf.report.trends import Page, alone
 from pytest_flagperf.results import history, jsons, noise, store
-from pytest_flagperf.results.comparison import plain_name
+from pytest_flagperf.results.comparison import JUDGED, plain_name
 from pytest_flagperf.results.history import Entry, Group, Trend
 from pytest_flagperf.results.noise import Judgement, Shift
 from pytest_flagperf.results.runs import find_runs
@@ -28,7 +28,8 @@ from pytest_flagperf.results.store import Run
 from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.settings import read_settings
 
-METRICS = ("p_core", "p_train", "p_whole")
+METRICS = tuple(reversed(JUDGED))
+"""The first has the table."""
 _ROWS, _POINTS = 20, 40
 _BARS, _PLAIN_BARS, _GAP = "▁▂▃▄▅▆▇█", "_.-=+*%#", "x"
 

@@ -212,7 +212,7 @@ def _shape(case: CaseResult) -> tuple[object, ...]:
 
 
 def _converged(case: CaseResult) -> tuple[int, int] | None:
-    meant = sum(not outcome.throughput_only for outcome in case.outcomes)
+    meant = sum(outcome.meant_to_converge for outcome in case.outcomes)
     return None if case.converged is None else (case.converged, meant)
 
 

@@ -27,9 +27,9 @@ class Earlier:
     def like(self, outcome: Outcome, across: Collection[str] = ()) -> list[Rounds]:
         """Each run's rounds that ended well and unbent, the newest run last; unlike only in fields of ``across``."""
         found: list[Rounds] = []
-        seen: set[tuple[object, ...]] = set()
+        seen: set[object] = set()
         for rounds in self._runs(outcome.case.rpartition(":")[0]):
-            names = {(one.started_ms, one.ended_ms, one.seed) for one in rounds}
+            names = {one.identity for one in rounds}
             # A copied or merged run would make the noise look smaller than it is.
             if not names <= seen and all(text.partition(":")[0] in across for text in unlike(rounds[0], outcome)):
                 found.append(rounds)

@@ -88,7 +88,7 @@ def _without_copies(entries: Iterable[Entry]) -> list[Entry]:
     seen: set[object] = set()
     kept = []
     for entry in sorted(entries, key=lambda entry: len(entry.case.outcomes)):
-        rounds = [(one.started_ms, one.ended_ms, one.seed) for one in entry.case.outcomes]
+        rounds = [one.identity for one in entry.case.outcomes]
         if any(one[0] is None or one not in seen for one in rounds):
             kept.append(entry)
         seen.update(rounds)

@@ -126,6 +126,11 @@ class Outcome:
         return self.nnodes * self.nproc
 
     @property
+    def identity(self) -> tuple[int | None, int | None, int | None]:
+        """What a copy of the round has too, in whatever run and under whatever number: its times and its seed."""
+        return self.started_ms, self.ended_ms, self.seed
+
+    @property
     def directory(self) -> Path:
         """Where the round lies in its run's directory."""
         return Path(self.case.replace(":", "_"), f"round{self.round}")
@@ -328,7 +333,7 @@ def _work(plan: Mapping[str, Any], finished: Mapping[str, Any]) -> Work:
 def _limits(plan: Mapping[str, Any]) -> dict[str, float]:
     config = _mapping(plan.get("config"))
     named = {name: number(config.get(name)) for name in ("max_steps", "max_epochs", "max_samples")}
-    return {name: limit for name, limit in named.items() if limit > 0}
+    return {name: limit for name, limit in named.items() if 0 < limit < math.inf}
 
 
 def _losses(logs: Iterable[RankLog], finished: Mapping[str, Any]) -> Losses:
