@@ -14,6 +14,7 @@ from pytest_flagperf.results import jsons, store, verdicts
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.store import CaseResult, RunInfo
+from pytest_flagperf.results.validity import Mark
 from pytest_flagperf.results.verdicts import OneCard
 from tests.results_help import REPLAYS, edit_json, recorded, with_metric
 
@@ -166,6 +167,13 @@ def test_the_newest_good_round_of_one_card_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["crashed_rank", "converged_1x2", "p_core_missing"])
 def test_no_other_round_stands_for_one_card(tmp_path: Path, name: str) -> None:
     stored(tmp_path / "run20260101000000", name)
+    assert store.find_one_card(tmp_path, "key-1") is None
+
+
+def test_a_round_that_was_slowed_down_does_not_stand_for_one_card(tmp_path: Path) -> None:
+    outcome = stored(tmp_path / "run20260101000000", "converged_1x1")
+    bent = replace(outcome, marks=(Mark("throttled", "its clocks were held back"),))
+    store.save_outcome(tmp_path / "run20260101000000" / outcome.directory, bent)
     assert store.find_one_card(tmp_path, "key-1") is None
 
 

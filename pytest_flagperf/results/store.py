@@ -198,7 +198,7 @@ def each_case(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
 
 
 def find_one_card(reports_dir: Path, key: str | None, ran_on: Mapping[str, Any] | None = None) -> OneCard | None:
-    """The newest stored round of one card, of this key and a machine like this, that ended well, if it can be read."""
+    """The newest stored round of one card, of this key and a machine like this, that ended well and unbent."""
     if not key:
         return None
     for run_dir in newest_first(reports_dir):
@@ -218,7 +218,9 @@ def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None
     keys = (outcome.fingerprint.get("key"), outcome.fingerprint.get("one_card_key"))
     if machine.differences(outcome.machine, ran_on):
         return None
-    if not (outcome.ok and outcome.cards == 1 and key in keys and values and values[0] > 0):
+    # One card that was slowed down would flatter all that are held against it.
+    good = outcome.ok and not outcome.marks
+    if not (good and outcome.cards == 1 and key in keys and values and values[0] > 0):
         return None
     where = path.parent
     return OneCard(
