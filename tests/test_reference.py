@@ -99,6 +99,13 @@ def test_too_few_rounds_make_none() -> None:
         Reference.from_json(few)
 
 
+def test_loss_curves_of_unlike_lengths_are_refused_before_they_are_judged_by() -> None:
+    cut = json.loads(HELD.text())
+    cut["of"]["batches"][0]["loss"]["rounds"][1].pop()
+    with pytest.raises(FormatError, match="each with a value a place"):
+        Reference.from_json(cut)
+
+
 @pytest.mark.parametrize("direction", ["higher", "lower"])
 def test_honest_rounds_are_not_called_too_early(direction: str) -> None:
     """300 judged by references of ten others each."""

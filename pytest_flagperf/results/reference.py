@@ -204,6 +204,8 @@ def _batch(body: Mapping[str, Any]) -> Batch:
     )
     if len(found.to_target) < FEWEST or min(found.to_target) <= 0:
         raise ValueError(f"global_batch {found.global_batch}: to_target wants {FEWEST} numbers above 0 or more")
+    if len(found.loss.rounds) < 2 or any(len(values) != len(found.loss.samples) for values in found.loss.rounds):
+        raise ValueError(f"global_batch {found.global_batch}: loss wants 2 rounds or more, each with a value a place")
     return found
 
 
