@@ -263,11 +263,6 @@ def test_one_round_without_p_core_spoils_the_speed_up(nothing: float | None) -> 
     assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.5, "weak")) == ["speedup"]
 
 
-def test_a_verdict_survives_json() -> None:
-    for verdict in converges(recorded("missed_target")):
-        assert Verdict.from_json(verdict.to_json()) == verdict
-
-
 def test_got_and_wanted_never_look_the_same_where_they_differ() -> None:
     outcome = recorded("missed_target")
     near = replace(outcome, quality=replace(outcome.quality, best=0.89999, last=0.89999, program_final=0.89999))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pytest_flagperf.results.outcome import Outcome
 
@@ -23,13 +21,6 @@ class Verdict:
     """Why this failure is one that was told of beforehand; None for all others."""
     warning: bool = False
     """It is ok, and people should read its sentence all the same."""
-
-    def to_json(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Verdict:
-        return cls(**body)
 
 
 def finished(outcome: Outcome | None) -> list[Verdict]:
