@@ -27,7 +27,12 @@ SCHEMA = 1
 LEAST = THRESHOLD
 """The narrowest bound that is made: a share of the value."""
 ERRORS = 3.0
-"""A bound that is made is so many standard errors of the difference of two runs, if that is more."""
+"""A bound that is made is so many standard errors of the difference of two runs, if that is more.
+
+A coarse gate, for ``noise.judge`` is the fine one: by Student's rule three rounds alone would ask for seven errors, and
+of slowdowns by 8 %, where a round varies by 2 %, seven in ten would pass. With three and LEAST one in seven does;
+an honest run fails once in 300 there, and once in 20 where a round varies by 5 %.
+"""
 TESTED = ("suite_code", "vendor_code", "driver_code")
 """What a baseline is there to test: in these fields of the fingerprint rounds may be unlike it."""
 PREFIX = "baseline"
