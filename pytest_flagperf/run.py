@@ -408,18 +408,15 @@ class Run:
         remember(self.directory, self.settings, ((str(one.case), one.data_dir) for one in chosen))
         return told
 
-    def close(self, reports_elsewhere: Mapping[str, Path]) -> None:
-        """Leave a copy of each report in the run directory; take away the directory of a run that ran nothing."""
+    def close(self, junit: Path | None) -> None:
+        """Leave a copy of JUnit's file in the run directory; take away the directory of a run that ran nothing."""
         if self.results is None:
             if self._reserved:
                 _remove_if_empty_handed(self.directory)
             return
-        for name, path in reports_elsewhere.items():
-            if path.is_file():
-                shutil.copyfile(path, self.directory / name)
-        page = reports_elsewhere.get("report.html")
-        if page is not None and (page.parent / "assets").is_dir():
-            shutil.copytree(page.parent / "assets", self.directory / "assets", dirs_exist_ok=True)
+        own = self.directory / "junit.xml"
+        if junit is not None and junit.is_file() and junit.resolve() != own.resolve():
+            shutil.copyfile(junit, own)
 
 
 def _cluster(settings: Settings, root: Path) -> ClusterConf | None:

@@ -33,8 +33,9 @@ def stand_alone(item: pytest.Item, report: pytest.TestReport, case: str) -> None
     text: Any = report.longrepr
     if hasattr(text, "addsection"):
         text.addsection("logs", "\n".join(map(_short, found)))
-    page = [run.directory / "report.html"] if item.config.pluginmanager.get_plugin("html") is not None else []
-    lines = attachments([*found, *page], os.environ)
+    if not item.config.pluginmanager.has_plugin("junitxml"):
+        return
+    lines = attachments([*found, run.directory / "report.html"], os.environ)
     written = _WRITTEN.get(item.config.getini("junit_logging"))
     if written is not None:
         # A second output beside pytest's own is more than GitLab can read.

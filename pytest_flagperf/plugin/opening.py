@@ -12,10 +12,9 @@ import pytest
 
 from .failures import Attachments
 from .keys import RUN
-from .page import Page
+from .page import Page, expanded
 
 if TYPE_CHECKING:
-    from pytest_flagperf.run import Run
     from pytest_flagperf.selection import Selected
 
 
@@ -73,13 +72,13 @@ def _end_in_order_when_terminated(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave each report in the run directory, and no directory of a run that never was."""
+    """Leave JUnit's file in the run directory, and no directory of a run that never was."""
     run = config.stash.get(RUN, None)
     if run is None:
         return
     run.venue.close()
     if not is_worker(config):
-        run.close(_reports_elsewhere(config, run))
+        run.close(expanded(config.getoption("xmlpath", None)))
 
 
 def _command_line(config: pytest.Config) -> dict[str, Any]:
@@ -135,10 +134,3 @@ def _configure_again(session: pytest.Session, name: str) -> None:
         reporter.pytest_sessionstart(**({"session": session} if name == "html" else {}))
         if hasattr(reporter, "pytest_collection_finish"):
             reporter.pytest_collection_finish(session=session)
-
-
-def _reports_elsewhere(config: pytest.Config, run: Run) -> dict[str, Path]:
-    """The reports that the user put in a place of their own, by the name they have in the run directory."""
-    asked = {"report.html": config.getoption("htmlpath", None), "junit.xml": config.getoption("xmlpath", None)}
-    paths = {name: (config.invocation_params.dir / path).resolve() for name, path in asked.items() if path}
-    return {name: path for name, path in paths.items() if path != (run.directory / name).resolve()}

@@ -30,7 +30,8 @@ class Page:
 
         if self._run.results is None:
             return
-        place = Path(os.path.expandvars(session.config.getoption("htmlpath"))).expanduser()
+        place = expanded(session.config.getoption("htmlpath"))
+        assert place is not None
         postfix.append(page.extension(self._run.directory, place))
 
     @pytest.hookimpl(optionalhook=True)
@@ -46,3 +47,19 @@ class Page:
         from pytest_flagperf.report import html
 
         cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
+
+
+def leave_in_run(run: Run, config: pytest.Config) -> None:
+    """Make the page of the run's directory where pytest-html makes none there: it is off, or writes elsewhere."""
+    from pytest_flagperf.report import page
+    from pytest_flagperf.results import jsons
+
+    own = run.directory / "report.html"
+    made = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
+    if run.results is not None and (made is None or made.resolve() != own.resolve()):
+        jsons.write_text(own, page.alone(run.directory, own))
+
+
+def expanded(path: str | None) -> Path | None:
+    """Where pytest and pytest-html write what a user named."""
+    return Path(os.path.expandvars(path)).expanduser() if path else None

@@ -13,6 +13,7 @@ from .failures import stand_alone
 from .items import selected_of
 from .keys import BEGUN, OUTCOMES, RUN, SESSION, VERDICTS
 from .opening import is_worker
+from .page import leave_in_run
 
 if TYPE_CHECKING:
     from pytest_flagperf.results.outcome import Outcome
@@ -117,6 +118,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     try:
         had_workers = session.config.pluginmanager.has_plugin("dsession")
         run.finish(session.config.invocation_params.args, int(exitstatus), had_workers)
+        leave_in_run(run, session.config)
     except OSError as error:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         (print if reporter is None else reporter.write_line)(f"flagperf: the results cannot be written: {error}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from html import unescape
-from pathlib import Path
 
 import pytest
 
@@ -44,11 +43,23 @@ def test_a_failure_stands_first_with_its_reason(toy: Toy) -> None:
     assert "#case-alpha-plain-CPU-1-1-1" in first
 
 
-def test_a_page_elsewhere_links_to_the_logs_from_there(toy: Toy) -> None:
-    toy.run("suites", "-k", "alpha and 1:1:1", "--html=out/mine.html", "--self-contained-html")
-    logs = re.findall(r'href="([^"#]*rank0\.out\.log)"', (toy.root / "out" / "mine.html").read_text())
-    assert logs
-    assert all((toy.root / "out" / Path(log)).is_file() for log in logs)
+def test_a_page_elsewhere_and_that_of_the_run_link_to_the_logs_each_from_its_place(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and 1:1:1", "--html=out/mine.html", "--self-contained-html")
+    (run,) = toy.runs
+    for page in (toy.root / "out" / "mine.html", run / "report.html"):
+        logs = re.findall(r'href="([^"#]*rank0\.out\.log)"', page.read_text())
+        assert logs
+        assert all((page.parent / log).is_file() for log in logs)
+    result.stdout.fnmatch_lines([f"flagperf: 1 of 1 case passed*{run.name}/report.html"])
+
+
+@pytest.mark.parametrize("off", ["html", "junitxml", "terminal", "skipping"])
+def test_without_a_plugin_of_pytests_the_rest_is_as_ever(toy: Toy, off: str) -> None:
+    result = toy.run("suites", "-k", "alpha and 1:1:1", "--set=learning_rate=0", f"-pno:{off}")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    wanted = {"report.html", "results.json", "results.csv", *(["junit.xml"] if off != "junitxml" else [])}
+    assert wanted <= {path.name for path in toy.runs[0].iterdir()}
+    assert "1 failed" in (toy.runs[0] / "report.html").read_text()
 
 
 def test_where_no_case_ran_nothing_is_said_of_cases(toy: Toy) -> None:
