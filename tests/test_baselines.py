@@ -104,7 +104,16 @@ def test_a_metric_that_is_missing_fails_and_a_slip_of_the_pen_is_told() -> None:
     baseline = replace(accepted(), metrics={"p_cor": accepted().metrics["p_core"]})
     (found,) = baselines.judge(rounds(1.0), baseline)
     assert not found.ok
-    assert "p_cor is missing; did you mean p_core?" in found.sentence
+    assert found.sentence.startswith("p_cor is missing, wanted at least ")
+    assert found.sentence.endswith("; did you mean p_core?")
+
+
+def test_a_unit_that_was_edited_is_no_other_figure() -> None:
+    figures = accepted().metrics
+    baseline = replace(accepted(), metrics={"p_core": replace(figures["p_core"], unit="apples/s")})
+    (found,) = baselines.judge(rounds(1.0), baseline)
+    assert not found.ok
+    assert "p_core is measured in 'images/s', its unit is 'apples/s' in the baseline" in found.sentence
 
 
 def test_fewer_rounds_than_were_accepted_are_never_held_closer_than_noise_goes() -> None:

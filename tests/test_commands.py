@@ -18,7 +18,8 @@ import pytest
 from pytest_flagperf.commands import COMMANDS, main
 from pytest_flagperf.report.markdown import performance_tables
 from pytest_flagperf.results import load, store
-from pytest_flagperf.results.verdicts import OneCard, converges, failed
+from pytest_flagperf.results.validity import Mark
+from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
 from tests import trees
 from tests.results_help import edit_json, recorded
 from tests.stored_runs import add_case, cases_of, faster, finish, run_of, submission
@@ -93,8 +94,27 @@ def test_list_names_suites_vendors_chips_shapes_and_scales(tmp_path: Path, capsy
     trees.write_config(tmp_path, name="config_X9x1x1.py")
     out = " ".join(said(capsys, "list", tmp_path).split())
     assert "toy:pytorch top1 reference >= 0.750, small >= 0.900" in out
-    assert "acme Acme X9 (up to 8 a host), A1x2 reference" in out
+    assert "acme Acme reference X9 (up to 8 a host), A1x2" in out
     assert "toy:pytorch acme X9 1x1, 1x8" in out
+
+
+def test_list_of_many_chips_fits_a_terminal(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    trees.tree(tmp_path)
+    chips = "".join(f"[chips.C{number}]\ndevices_per_host = 8\n" for number in range(20))
+    trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\ndevice = "cpu"\nbackend = "gloo"\n{chips}')
+    lines = said(capsys, "list", tmp_path).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.count("(up to 8 a host)") for line in lines) == 21
+
+
+def test_what_is_in_the_way_of_a_file_is_told_by_its_own_name(tmp_path: Path, capsys: Capture) -> None:
+    run, file, folder = run_of(tmp_path / "run"), tmp_path / "file", tmp_path / "folder"
+    file.write_text("")
+    folder.mkdir()
+    assert flagperf("compare", run, run, "--html", folder) == 2
+    assert capsys.readouterr().err == f"flagperf: {folder}: is a folder; a file is wanted\n"
+    assert refused(capsys, "accept", run, "--baselines", file) == [f"{file}: is a file; a folder is wanted"]
 
 
 def test_list_tells_all_that_is_wrong_at_once(tmp_path: Path, capsys: Capture) -> None:
@@ -190,6 +210,7 @@ def test_rounds_of_a_case_are_numbered_anew_and_judged_together(tmp_path: Path, 
         finish(tmp_path / name)
     out = said(capsys, "merge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "all")
     assert "seeds used more than once (42, 43)" in out
+    assert "its 4 rounds are judged again together, with no baseline and no earlier runs\n" in out
     one, two = cases_of(tmp_path / "all")
     assert [outcome.round for outcome in one.outcomes] == [1, 2, 3, 4]
     assert len([test for test in two.verdicts if test.startswith("test_converges")]) == 4
@@ -197,9 +218,72 @@ def test_rounds_of_a_case_are_numbered_anew_and_judged_together(tmp_path: Path, 
     assert two.one_card.where_from == "the merged runs"
     assert two.one_card.p_core == one.median("p_core")
     assert [verdict.name for verdict in next(v for k, v in two.verdicts.items() if "speedup" in k)][-1] == "efficiency"
+    assert [[mark.kind for mark in outcome.marks] for outcome in one.outcomes] == [[], [], ["seed"], ["seed"]]
+    assert "round3 trained with seed 42, as round1 did" in one.outcomes[2].marks[0].sentence
+    valid = [one for one in two.verdicts[f"test_throughput[{two.case}]"] if one.name == "valid"]
+    assert ["are bent" in one.sentence for one in valid] == [False, False, True, True]
     merged = json.loads((tmp_path / "all" / "merged.json").read_text(encoding="utf-8"))
     assert merged["rounds"][one.case][2] == {"run": "b", "round": 1}
     assert json.loads((tmp_path / "all" / one.outcomes[3].directory / "plan.json").read_text())["round"] == 4
+
+
+def with_verdicts(run_dir: Path, test: str, *verdicts: Verdict) -> None:
+    """What a run would have judged of its case beside what its rounds say."""
+    (case,) = cases_of(run_dir)
+    case_dir = run_dir / case.case.replace(":", "_")
+    name = f"{test}[{case.case}]"
+    store.save_verdicts(case_dir, name, [*case.verdicts.get(name, ()), *verdicts])
+
+
+def test_what_only_the_runs_could_judge_is_not_lost(tmp_path: Path, capsys: Capture) -> None:
+    worse = Verdict("baseline p_core", False, "1", "2", "p_core is 50 % below the baseline's")
+    for name in ("a", "b"):
+        run_of(tmp_path / name)
+    with_verdicts(tmp_path / "a", "test_throughput", worse)
+    with_verdicts(tmp_path / "b", "test_of_the_suite", Verdict("own", False, "", "", "the suite's own check failed"))
+    out = said(capsys, "merge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "all")
+    assert "earlier runs; what a run's own rounds were compared with stands as it was found" in out
+    (case,) = cases_of(tmp_path / "all")
+    told = [one.sentence for found in case.verdicts.values() for one in failed(found)]
+    assert sorted(told) == ["a: p_core is 50 % below the baseline's", "b: the suite's own check failed"]
+
+
+@pytest.mark.parametrize(("reasons", "kept"), [(("known", "known"), "known"), (("known", None), None)])
+def test_a_failure_stays_expected_where_it_was_in_every_run(
+    tmp_path: Path, capsys: Capture, reasons: tuple[str | None, ...], kept: str | None
+) -> None:
+    for name, reason in zip(("a", "b"), reasons, strict=True):
+        run_of(tmp_path / name, "missed_target")
+        (case,) = cases_of(tmp_path / name)
+        for test, found in case.verdicts.items():
+            judged = [one if one.ok else replace(one, expected=reason) for one in found]
+            store.save_verdicts(tmp_path / name / case.case.replace(":", "_"), test, judged)
+    said(capsys, "merge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "all")
+    (case,) = cases_of(tmp_path / "all")
+    bad = [one for found in case.verdicts.values() for one in failed(found)]
+    assert bad
+    assert {one.expected for one in bad} == {kept}
+    assert case.ok is (kept is not None)
+
+
+def test_a_round_that_failed_for_being_bent_fails_in_the_merged_run_too(tmp_path: Path, capsys: Capture) -> None:
+    slow = (Mark("throttled", "its clocks were held back"),)
+    run_of(tmp_path / "a", rounds=[lambda outcome: replace(outcome, marks=slow)])
+    run_of(tmp_path / "b")
+    with_verdicts(tmp_path / "a", "test_throughput", Verdict("valid", False, "throttled", "nothing", "bent"))
+    said(capsys, "merge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "all")
+    (case,) = cases_of(tmp_path / "all")
+    told = {one.sentence for found in case.verdicts.values() for one in failed(found)}
+    assert "round 1: its figures are bent: its clocks were held back" in told
+
+
+def test_what_cannot_be_read_is_told_and_not_merged(tmp_path: Path, capsys: Capture) -> None:
+    run_of(tmp_path / "a", rounds=faster(1.0, 1.1))
+    (case,) = cases_of(tmp_path / "a")
+    (tmp_path / "a" / case.outcomes[1].directory / "outcome.json").write_text("{", encoding="utf-8")
+    out = said(capsys, "merge", tmp_path / "a", "--to", tmp_path / "all")
+    assert "1 case, 1 round of 1 run" in out
+    assert "round2/outcome.json: is not JSON" in out
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path, capsys: Capture) -> None:

@@ -49,6 +49,11 @@ COMMANDS: dict[str, ModuleType] = {
 }
 WELL, NOT_WELL, NOT_DONE = 0, 1, 2
 _PIPE_CLOSED = 141
+_WRONG_KIND = {
+    FileExistsError: "is a file; a folder is wanted",
+    NotADirectoryError: "is below a file; a folder is wanted there",
+    IsADirectoryError: "is a folder; a file is wanted",
+}
 _EPILOG = f"exit codes: {WELL} done, {NOT_WELL} done and what was asked about is not well, {NOT_DONE} could not be done"
 
 
@@ -69,7 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return NOT_DONE
     except OSError as error:
-        _complain(f"{error.filename or 'a file'}: {error.strerror or error}")
+        # Of a renaming the second name is the user's, the first a temporary one.
+        where = error.filename2 or error.filename or "a file"
+        _complain(f"{where}: {_WRONG_KIND.get(type(error)) or error.strerror or error}")
         return NOT_DONE
     except KeyboardInterrupt:
         _complain("interrupted")

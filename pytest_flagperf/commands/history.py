@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    paths = arguments.runs or [Path(read_settings({}, Path(), Path.cwd()).reports)]
+    paths = arguments.runs or [_reports()]
     runs = [store.load_run(path) for path in find_runs(paths)]
     groups = history.groups(zip(stored.names_of(runs), runs, strict=True), arguments.case, arguments.across)
     metrics = tuple(dict.fromkeys(arguments.metric or METRICS))
@@ -70,6 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
     print("".join(f"\nnote: {note}" for note in notes), end="\n" if notes else "")
     print("\n" + "\n".join(wrapped(said)))
     return 1 if bad else 0
+
+
+def _reports() -> Path:
+    found = Path(read_settings({}, Path(), Path.cwd()).reports)
+    if not found.is_dir():
+        raise Problems([f"{found}: no such directory; name the runs, or the folder that holds them, after the case"])
+    return found
 
 
 def _shifts(groups: Sequence[Group], trends: Sequence[Sequence[Trend]]) -> dict[tuple[int, str], tuple[str, ...]]:

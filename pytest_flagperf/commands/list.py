@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import Catalog, CatalogError, Chip, Suite, Vendor
+from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.table import aligned
 from pytest_flagperf.results.units import quantity
 from pytest_flagperf.settings import read_settings
+
+_LEAST = 24
+_TOGETHER = "\N{NO-BREAK SPACE}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _lines(catalog: Catalog) -> Iterator[str]:
     yield from _told([("suite", "metric", "scales"), *(_suite(suite) for suite in _suites_of(catalog))])
     yield ""
-    yield from _told([("vendor", "name", "chips", "default scale"), *map(_vendor, _vendors_of(catalog))])
+    yield from _told([("vendor", "name", "default scale", "chips"), *map(_vendor, _vendors_of(catalog))])
     yield ""
     rows = [
         row
@@ -60,14 +65,14 @@ def _suite(suite: Suite) -> tuple[str, ...]:
 
 
 def _vendor(vendor: Vendor) -> tuple[str, ...]:
-    return vendor.name, vendor.title, ", ".join(_chip(*item) for item in vendor.chips.items()), vendor.scale
+    return vendor.name, vendor.title, vendor.scale, ", ".join(_chip(*item) for item in vendor.chips.items())
 
 
 def _chip(name: str, chip: Chip) -> str:
     memory = f"{chip.memory_gib:g} GiB" if chip.memory_gib else ""
     most = f"up to {chip.devices_per_host} a host" if chip.devices_per_host else ""
     told = ", ".join(filter(None, (memory, most)))
-    return f"{name} ({told})" if told else name
+    return f"{name} ({told})".replace(" ", _TOGETHER) if told else name
 
 
 def _configs(catalog: Catalog, suite: Suite, vendor: Vendor) -> Iterator[tuple[str, ...]]:
@@ -79,10 +84,18 @@ def _configs(catalog: Catalog, suite: Suite, vendor: Vendor) -> Iterator[tuple[s
 
 
 def _told(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of text, all to the left."""
+    """Columns of text, all to the left; the last goes on below itself where the terminal ends."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-    return aligned(padded)
+    room = max(stored.width() - sum(widths[:-1]) - 2 * len(widths[:-1]), _LEAST)
+    lines = [line for row in rows for line in _below(row, room)]
+    padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    return [line.replace(_TOGETHER, " ") for line in aligned(padded)]
+
+
+def _below(row: Sequence[str], room: int) -> Iterator[tuple[str, ...]]:
+    first, *others = textwrap.wrap(row[-1], room, break_long_words=False, break_on_hyphens=False) or [""]
+    yield (*row[:-1], first)
+    yield from ((*("" for _ in row[:-1]), other) for other in others)
 
 
 def _suites_of(catalog: Catalog) -> list[Suite]:

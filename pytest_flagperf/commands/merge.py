@@ -1,7 +1,8 @@
 """Several runs as one: 1x1 from here and 2x8 from there, or more rounds of the same case.
 
 Rounds of one case in several runs are numbered anew and judged again, all together; they must have the same
-fingerprint. merged.json says where each round came from.
+fingerprint. Baselines and earlier runs are not looked for again: what a run found of its own rounds by them stays, by
+the run's name, and so do the reasons for failures that were expected. merged.json says where each round came from.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.commands import stored
+from pytest_flagperf.judging import UNTRUE
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import jsons, machine, statistics, store, verdicts
+from pytest_flagperf.results import baselines, gates, jsons, machine, statistics, store, validity, verdicts
 from pytest_flagperf.results.comparable import unlike
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run, RunInfo
@@ -23,6 +25,7 @@ from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 
 FILE = "merged.json"
+_CONVERGES, _THROUGHPUT, _SPEEDUP = "test_converges", "test_throughput", "test_speedup"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,22 +56,25 @@ def run(arguments: argparse.Namespace) -> int:
     problems = [problem for parts in cases.values() for problem in _unlike(parts)]
     if problems:
         raise Problems(problems)
-    told: list[str] = []
+    told = [f"note: {problem}" for one in runs for problem in one.problems]
     with stored.new_directory(arguments.to) as made:
         origins: dict[str, Any] = {}
         for case, parts in cases.items():
             origins[case] = _copy(made / case.replace(":", "_"), parts)
             told += _same_seeds(case, parts)
-        for case, parts in cases.items():
+        together = store.load_run(made).cases
+        for merged in together:
+            parts = cases[merged.case]
             if len(parts) > 1:
-                _judge_again(made / case.replace(":", "_"), parts)
+                _judge_again(made, merged, together, parts)
+                told.append(_judged_again(merged, parts))
         sources = {name: one.info for one, name in zip(runs, names, strict=True)}
         jsons.write(made / FILE, {"schema": store.SCHEMA, "runs": sources, "rounds": origins})
-        merged = replace(store.load_run(made), directory=arguments.to)
-        store.write_run(made, _info(runs, names), merged.cases)
-        store.write_csv(made / "results.csv", [(arguments.to.resolve().name, merged.cases)])
-    rounds = sum(len(case.outcomes) for case in merged.cases)
-    print(f"{arguments.to}: {count(len(merged.cases), 'case')}, {count(rounds, 'round')} of {count(len(runs), 'run')}")
+        judged = store.load_run(made).cases
+        store.write_run(made, _info(runs, names), judged)
+        store.write_csv(made / "results.csv", [(arguments.to.resolve().name, judged)])
+    rounds = sum(len(each.outcomes) for each in judged)
+    print(f"{arguments.to}: {count(len(judged), 'case')}, {count(rounds, 'round')} of {count(len(runs), 'run')}")
     print("\n".join(told), end="\n" if told else "")
     return 0
 
@@ -85,6 +91,7 @@ def _copy(made: Path, parts: Sequence[_Part]) -> list[dict[str, Any]]:
                 store.save_outcome(target, replace(outcome, round=number))
                 plan = jsons.read(target / "plan.json")
                 jsons.write(target / "plan.json", {**plan, "round": number})
+            _mark_seed(target)
             origins.append({"run": part.name, "round": outcome.round})
     for part in parts:
         if len(parts) == 1 and (part.directory / "verdicts").is_dir():
@@ -96,42 +103,100 @@ def _copy(made: Path, parts: Sequence[_Part]) -> list[dict[str, Any]]:
     return origins
 
 
-def _judge_again(made: Path, parts: Sequence[_Part]) -> None:
+def _mark_seed(round_dir: Path) -> None:
+    """A seed may be used twice only now, and the round that had it first has another number."""
+    outcome = store.load_outcome(round_dir)
+    others = [mark for mark in outcome.marks if mark.kind != validity.SEED]
+    marks = (*others, *validity.seed_again(round_dir, outcome.seed))
+    if marks != outcome.marks:
+        store.save_outcome(round_dir, replace(outcome, marks=marks))
+
+
+# -- judging again -------------------------------------------------------------------------------------------
+
+
+def _judge_again(made: Path, case: CaseResult, together: Sequence[CaseResult], parts: Sequence[_Part]) -> None:
     """What the runs judged of their own rounds does not hold for all of them."""
-    merged = next(case for case in store.load_run(made.parent).cases if case.case == parts[0].case.case)
-    plan = jsons.read(made / "round1" / "plan.json")
-    for test, found in _verdicts(merged, plan, made.parent).items():
-        store.save_verdicts(made, test, found)
+    case_dir = made / case.case.replace(":", "_")
+    one_card = _one_card(together, case.outcomes[0]) or case.one_card if case.outcomes[0].cards > 1 else None
+    if one_card is not None:
+        store.save_one_card(case_dir, one_card)
+    plan = jsons.read(case_dir / "round1" / "plan.json")
+    judged = _verdicts(case, one_card, plan, strict=_was_strict(parts))
+    found = {test: [_as_expected(verdict, parts) for verdict in its] for test, its in judged.items()}
+    for test, kept in _kept(parts):
+        found.setdefault(test, []).extend(kept)
+    for test, its in found.items():
+        store.save_verdicts(case_dir, test, its)
 
 
-def _verdicts(case: CaseResult, plan: Mapping[str, Any], made: Path) -> dict[str, Sequence[Verdict]]:
+def _judged_again(case: CaseResult, parts: Sequence[_Part]) -> str:
+    compared = any(baselines.is_comparison(verdict) for _, kept in _kept(parts) for verdict in kept)
+    tail = "; what a run's own rounds were compared with stands as it was found" if compared else ""
+    none = "with no baseline and no earlier runs"
+    return f"note: {case.case}: its {count(len(case.outcomes), 'round')} are judged again together, {none}{tail}"
+
+
+def _verdicts(
+    case: CaseResult, one_card: OneCard | None, plan: Mapping[str, Any], *, strict: bool
+) -> dict[str, Sequence[Verdict]]:
     found: dict[str, Sequence[Verdict]] = {}
-    for outcome in case.outcomes:
+    valid = [gates.valid(outcome, strict=strict) for outcome in case.outcomes]
+    for outcome, its in zip(case.outcomes, valid, strict=True):
         if not outcome.throughput_only:
-            found[f"test_converges[{case.case}-round{outcome.round}]"] = verdicts.converges(outcome)
-    found[f"test_throughput[{case.case}]"] = verdicts.throughput(case.outcomes)
-    first = case.outcomes[0]
-    if first.cards > 1:
-        one_card = _one_card(made, first) or case.one_card
-        if one_card is not None:
-            store.save_one_card(made / case.case.replace(":", "_"), one_card)
+            test = f"{_CONVERGES}[{case.case}-round{outcome.round}]"
+            found[test] = [*verdicts.converges(outcome), its]
+    found[f"{_THROUGHPUT}[{case.case}]"] = [*verdicts.throughput(case.outcomes), *valid]
+    cards = case.outcomes[0].cards
+    if cards > 1:
         least, scaling = plan.get("min_efficiency"), str(plan.get("scaling"))
         least = float(least) if isinstance(least, int | float) else None
-        judged = verdicts.speedup(case.outcomes, one_card, first.cards, least, scaling)
-        found[f"test_speedup[{case.case}]"] = judged
+        found[f"{_SPEEDUP}[{case.case}]"] = verdicts.speedup(case.outcomes, one_card, cards, least, scaling)
     return found
 
 
-def _one_card(made: Path, outcome: Outcome) -> OneCard | None:
+def _kept(parts: Sequence[_Part]) -> Iterator[tuple[str, list[Verdict]]]:
+    """What only the runs can tell: comparisons, expectations that did not come true, a suite's own checks."""
+    for part in parts:
+        for test, found in part.case.verdicts.items():
+            own = test.partition("[")[0] not in (_CONVERGES, _THROUGHPUT, _SPEEDUP)
+            kept = [one for one in found if own or baselines.is_comparison(one) or one.name == UNTRUE]
+            if kept:
+                yield test, [replace(one, sentence=f"{part.name}: {one.sentence}") for one in kept]
+
+
+def _as_expected(verdict: Verdict, parts: Sequence[_Part]) -> Verdict:
+    """With the reason of the runs in which it failed, where it was expected in all of them."""
+    failures = [
+        one
+        for part in parts
+        for found in part.case.verdicts.values()
+        for one in found
+        if one.name == verdict.name and not one.ok
+    ]
+    known = [one.expected for one in failures]
+    return verdict if verdict.ok or not known or None in known else replace(verdict, expected=known[0])
+
+
+def _was_strict(parts: Sequence[_Part]) -> bool:
+    """A run whose bent rounds failed was strict."""
+    found = (one for part in parts for its in part.case.verdicts.values() for one in its)
+    return any(one.name == "valid" and not one.ok for one in found)
+
+
+def _one_card(together: Sequence[CaseResult], outcome: Outcome) -> OneCard | None:
     """The 1x1 case among those that were merged."""
     key = outcome.fingerprint.get("one_card_key")
-    for case in store.load_run(made).cases:
+    for case in together:
         first = case.outcomes[0]
         like = key and first.fingerprint.get("key") == key and not machine.differences(first.machine, outcome.machine)
         values = statistics.finite(one.value("p_core") for one in case.outcomes if one.ok)
         if like and values:
             return OneCard.of(values, "the merged runs", first.rate_unit)
     return None
+
+
+# -- what is told --------------------------------------------------------------------------------------------
 
 
 def _unlike(parts: Sequence[_Part]) -> Iterator[str]:

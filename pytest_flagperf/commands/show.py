@@ -15,7 +15,7 @@ from pytest_flagperf.results.store import Run
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     stored.add_runs(parser)
-    parser.add_argument("--width", type=int, metavar="COLUMNS", help="of the table (default: the terminal's)")
+    parser.add_argument("--width", type=_columns, metavar="COLUMNS", help="of the table (default: the terminal's)")
     parser.add_argument("--figures", action="store_true", help="every figure over the rounds, not the main ones alone")
 
 
@@ -25,6 +25,14 @@ def run(arguments: argparse.Namespace) -> int:
         lines = _lines(one, width, every=arguments.figures)
         print("\n".join([*([""] if number else []), *lines]))
     return 0
+
+
+def _columns(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of columns; a whole number from 1 is wanted, as in 200"
+        )
+    return int(text)
 
 
 def _lines(one: Run, width: int, *, every: bool) -> Iterator[str]:

@@ -128,7 +128,9 @@ def remarks(told: Sequence[Told]) -> Iterator[str]:
 
 def _in_short(one: Verdict) -> str:
     """What was got and wanted, where few words do; a round that broke off says itself why."""
-    said = f"{one.name.replace('_', ' ')} {one.got}, wanted {one.wanted}"
+    # What is judged in words, what it is judged of by its name: "baseline p_core".
+    words, _, name = one.name.partition(" ")
+    said = f"{words.replace('_', ' ')}{name and ' '}{name} {one.got}, wanted {one.wanted}"
     if one.name != "finished" and len(said) <= _SHORT:
         return said
     return shorten(one.sentence, 2 * _SHORT, placeholder=" ...")

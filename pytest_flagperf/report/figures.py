@@ -35,7 +35,8 @@ def over_rounds(case: CaseResult, width: int, names: Collection[str] | None = No
     for name, one in found.items():
         apart = [str(outcomes[place].round) for place in one.outliers]
         if apart:
-            yield f"  {name}: round {', '.join(apart)} lies apart from the others"
+            those = f"round {apart[0]} lies" if len(apart) == 1 else f"rounds {', '.join(apart)} lie"
+            yield f"  {name}: {those} apart from the others"
     too_few = few(len(outcomes))
     if too_few:
         yield f"  {too_few}"

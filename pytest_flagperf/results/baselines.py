@@ -148,7 +148,12 @@ def _judged(
     if not values:
         near = get_close_matches(name, {metric.name for outcome in outcomes for metric in outcome.metrics}, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        return Verdict(title, False, "missing", wanted, f"{name} is missing{hint}, wanted {wanted} ({baseline.said})")
+        return Verdict(title, False, "missing", wanted, f"{name} is missing, wanted {wanted} ({baseline.said}){hint}")
+    units = {metric.unit for outcome in outcomes for metric in outcome.metrics if metric.name == name}
+    if figure.unit not in units:
+        got = " and ".join(sorted(units))
+        sentence = f"{name} is measured in {got!r}, its unit is {figure.unit!r} in the baseline ({baseline.said})"
+        return Verdict(title, False, got, figure.unit, f"{sentence}; mend the file, or accept a new baseline")
     value = statistics.median(values)
     below, above = low is not None and value < low, high is not None and value > high
     worse = (below and figure.direction != "lower") or (above and figure.direction != "higher")

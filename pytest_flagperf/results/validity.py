@@ -42,7 +42,7 @@ def marks(
     samples = monitors.read(round_dir) if samples is None else samples
     reports = monitors.reports(round_dir)
     found = [mark for host, its in samples.items() for mark in _of_host(host, its, reports[host], plan, training)]
-    return (*found, *_seeds(round_dir, plan))
+    return (*found, *seed_again(round_dir, plan.get("seed")))
 
 
 def _of_host(
@@ -139,16 +139,16 @@ def _set_forward(samples: Samples, gap: monitors.Gap) -> float:
 # -- seeds ---------------------------------------------------------------------------------------------------
 
 
-def _seeds(round_dir: Path, plan: Mapping[str, Any]) -> Iterator[Mark]:
+def seed_again(round_dir: Path, seed: object) -> Iterator[Mark]:
     """The later of two rounds of a case with one seed is marked: it says again what the first one said."""
     own = _ROUND.match(round_dir.name)
-    if own is None or plan.get("seed") is None:
+    if own is None or seed is None:
         return
     for other in sorted(round_dir.parent.glob("round*/plan.json")):
         number = _ROUND.match(other.parent.name)
-        if number is not None and int(number[1]) < int(own[1]) and _seed(other) == plan["seed"]:
-            seed = f"seed {plan['seed']}, as {other.parent.name} did"
-            yield Mark(SEED, f"{round_dir.name} trained with {seed}: rounds of a case are to be independent")
+        if number is not None and int(number[1]) < int(own[1]) and _seed(other) == seed:
+            as_then = f"seed {seed}, as {other.parent.name} did"
+            yield Mark(SEED, f"{round_dir.name} trained with {as_then}: rounds of a case are to be independent")
             return
 
 
