@@ -25,9 +25,18 @@ from pytest_flagperf.results.verdicts import Verdict
 
 FILE = "redacted.json"
 GONE = "redacted"
+KEPT = (
+    "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "round", "seed", "scale", "synthetic",
+    "throughput_only", "sample_unit", "state", "target", "stop_reason", "work", "losses", "broken_lines",
+    "other_lines", "limits", "parity_samples", "reference",
+)  # fmt: skip
+"""Of a round as it is; what is neither here nor cleaned below is left out: its times, too, which tell how long the one
+before it took."""
 _METRICS = ("final_loss", "samples_to_target")
 """Kept, beside the suite's own."""
-_VERDICTS = ("finished", "loss_finite", "real_data", "target", "agrees")
+_VERDICTS = (
+    "finished", "loss_finite", "real_data", "learned", "target", "agrees", "not_too_early", "parity",
+)  # fmt: skip
 """Whose sentences say nothing of speed."""
 _PLAN = (
     "schema", "case", "model", "framework", "framework_version", "vendor", "hardware", "nnodes", "nproc", "round",
@@ -95,8 +104,8 @@ def _outcome(outcome: Outcome, gone: Counter[str]) -> Outcome:
     gone["times of steps and evaluations"] += len(outcome.steps) + len(outcome.evaluations)
     gone["warnings"] += len(outcome.warnings)
     gone["last lines of logs"] += sum(len(failure.last_lines) for failure in outcome.failures)
-    return replace(
-        outcome,
+    return Outcome(
+        **{name: getattr(outcome, name) for name in KEPT},
         metrics=tuple(kept),
         failures=tuple(replace(failure, last_lines=()) for failure in outcome.failures),
         steps=tuple(replace(step, time=math.nan, throughput=math.nan) for step in outcome.steps),
@@ -105,14 +114,6 @@ def _outcome(outcome: Outcome, gone: Counter[str]) -> Outcome:
         quality=replace(quality, reached=_timeless(quality.reached) if quality.reached else None),
         fingerprint={name: value for name, value in outcome.fingerprint.items() if name != "deviations"},
         environment={name: text for name, text in outcome.environment.items() if _is_kept(name)},
-        # The start of one round is about the end of the one before.
-        started_ms=None,
-        ended_ms=None,
-        logs=(),
-        warnings=(),
-        marks=(),
-        machine={},
-        phases=(),
     )
 
 
