@@ -153,9 +153,12 @@ def accept(
             old, why_not = _stored(folder, case.case), _why_not(case, run.cases)
         except FormatError as error:
             old, why_not = None, f"the old one cannot be read: {error}; mend it, or remove it"
+        made = None
         if why_not is None:
             like = earlier.like(case.outcomes[0], across=baselines.TESTED)
             made = baselines.accept(case, like, accepted, old, keep_bounds=keep_bounds)
+            why_not = baselines.no_gate(made)
+        if made is not None and why_not is None:
             baselines.write(path, made)
             written.append(Written(path, made, old))
         else:

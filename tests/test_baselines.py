@@ -166,6 +166,15 @@ def test_bounds_are_made_of_the_noise_and_never_narrower_than_the_least() -> Non
     assert made.lower == -(made.upper or 0) < -baselines.LEAST
 
 
+def test_noise_that_would_let_everything_pass_makes_no_baseline() -> None:
+    made = accepted(0.5, 1.0, 2.0)
+    assert made.metrics["p_core"].lower == -1.0
+    assert "p_whole varies so much" in (baselines.no_gate(made) or "")
+    assert baselines.no_gate(accepted()) is None
+    assert baselines.no_gate(with_figure(made, lower=None)) is None
+    assert baselines.no_gate(with_figure(made, direction="lower")) is None
+
+
 def test_earlier_runs_count_for_the_noise() -> None:
     earlier = [rounds(factor) for factor in (1.0, 1.1, 0.9, 1.05, 0.95, 1.1, 0.9)]
     made = baselines.accept(case_of(rounds(1.0)), earlier, ACCEPTED)

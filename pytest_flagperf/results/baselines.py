@@ -209,6 +209,17 @@ def why_not(case: CaseResult) -> str | None:
     return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected), None)
 
 
+def no_gate(baseline: Baseline) -> str | None:
+    """Why a baseline would let everything pass; None where each bound can be missed."""
+    for name, figure in baseline.metrics.items():
+        if figure.direction != "lower" and figure.lower is not None and figure.lower <= -1:
+            return (
+                f"{name} varies so much that its lower bound would be -100 %, which everything passes; measure again"
+                " where nothing else runs, with more rounds"
+            )
+    return None
+
+
 def is_comparison(verdict: Verdict) -> bool:
     """Whether it is about other rounds, accepted or stored ones."""
     return verdict.name.split()[0] in (PREFIX, "history")
@@ -250,7 +261,7 @@ def _figure(
     runs = [finite(outcome.value(name) for outcome in rounds) for rounds in earlier]
     measured = noise.measure([*runs, values])
     made = width(measured, len(values))
-    lower, upper = (kept.lower, kept.upper) if kept is not None else (-made, made)
+    lower, upper = (kept.lower, kept.upper) if kept is not None else (max(-made, -1.0), made)
     value = float(f"{statistics.median(values):.{_DIGITS}g}")
     of_one = None if measured.within is None and measured.between is None else round(measured.of(1), 4)
     return Figure(value, lower, upper, records[0].unit, records[0].direction, len(values), of_one)
