@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_flagperf.results import learning, likeness
+from pytest_flagperf.results import convergence, likeness
 from pytest_flagperf.results.learned import learned
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.speedup import OneCard, speedup
@@ -19,10 +19,10 @@ def converges(outcome: Outcome | None) -> list[Verdict]:
         return found
     if not all(verdict.ok for verdict in found):
         # What an unfinished round reached says nothing; a bad loss may be why it did not finish.
-        return [*found, *(verdict for verdict in learning.finite_loss(outcome) if outcome.losses.bad)]
-    found += [*learning.finite_loss(outcome), *learning.real_data(outcome)]
+        return [*found, *(verdict for verdict in convergence.finite_loss(outcome) if outcome.losses.bad)]
+    found += [*convergence.finite_loss(outcome), *convergence.real_data(outcome)]
     learnt = [learned(outcome)] if all(verdict.ok for verdict in found) else []
     if outcome.parity_samples is not None:
         return [*found, *learnt, likeness.parity(outcome)]
     early = likeness.not_too_early(outcome) if learnt else None
-    return [*found, *learnt, *learning.reached(outcome), *learning.agrees(outcome), *([early] if early else [])]
+    return [*found, *learnt, *convergence.reached(outcome), *convergence.agrees(outcome), *([early] if early else [])]

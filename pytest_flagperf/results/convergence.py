@@ -1,4 +1,4 @@
-"""Whether a training learned what its suite wants: pure functions of its outcome."""
+"""Whether a training did what its suite wants, to its target and on its own data: pure functions of its outcome."""
 
 from __future__ import annotations
 
