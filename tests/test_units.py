@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pytest_flagperf.results.units import compared, count, quantity
+from pytest_flagperf.results.units import compared, count, quantity, signed
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,10 @@ def test_unlike_numbers_are_never_said_alike(unit: str) -> None:
     assert got != wanted
     assert compared(0.5, 0.5, unit)[0] == compared(0.5, 0.5, unit)[1]
     assert compared(71.000001, 71.0, unit)[0] != compared(71.000001, 71.0, unit)[1]
+
+
+def test_a_change_says_which_way() -> None:
+    assert [signed(share) for share in (0.015, -0.08, 0.0)] == ["+1.5 %", "-8.0 %", "+0.0 %"]
 
 
 def test_counts_have_their_plural() -> None:

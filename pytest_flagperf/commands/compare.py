@@ -33,7 +33,7 @@ from pytest_flagperf.results.comparison import (
 from pytest_flagperf.results.earlier import Earlier, Rounds
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import Run
-from pytest_flagperf.results.units import compared, count, quantity
+from pytest_flagperf.results.units import compared, count, quantity, signed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -188,7 +188,7 @@ def _cells(change: Change | None, *, units: bool) -> tuple[str, str, str]:
     if change is None or change.medians[1] is None:
         return NOTHING, NOTHING, ""
     share = change.judgement.change
-    return _said(change, units)[1], NOTHING if share is None else f"{share * 100:+.1f} %", change.word
+    return _said(change, units)[1], NOTHING if share is None else signed(share), change.word
 
 
 def _old(changes: Sequence[Change | None], *, units: bool) -> str:

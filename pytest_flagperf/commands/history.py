@@ -25,7 +25,7 @@ from pytest_flagperf.results.history import Entry, Group, Trend
 from pytest_flagperf.results.noise import Judgement, Shift
 from pytest_flagperf.results.runs import find_runs
 from pytest_flagperf.results.store import Run
-from pytest_flagperf.results.units import compared, count, plain, quantity
+from pytest_flagperf.results.units import compared, count, plain, quantity, signed
 from pytest_flagperf.settings import read_settings
 
 METRICS = tuple(reversed(JUDGED))
@@ -124,7 +124,7 @@ def _newest(group: Group, trends: Sequence[Trend]) -> tuple[bool, str]:
 
 
 def _how(judged: Judgement) -> str:
-    return judged.word if judged.change is None else _signed(judged.change)
+    return judged.word if judged.change is None else signed(judged.change)
 
 
 # -- a group -------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _row(entry: Entry, trend: Trend, number: int) -> tuple[str, ...]:
         str(len(values)),
         _value(statistics.median(values), trend.unit) if values else NOTHING,
         "?" if spread is None else quantity(spread, "share"),
-        NOTHING if judged.change is None else _signed(judged.change),
+        NOTHING if judged.change is None else signed(judged.change),
         "" if judged.word in (noise.WITHIN, noise.TOO_FEW) else judged.word,
     )
 
@@ -181,7 +181,7 @@ def _trend(group: Group, trend: Trend) -> Iterator[str]:
 
 def _shift(group: Group, trend: Trend, shift: Shift) -> str:
     old, new = compared(shift.before, shift.after, trend.unit)
-    share = f" ({_signed((shift.after - shift.before) / abs(shift.before))})" if shift.before else ""
+    share = f" ({signed((shift.after - shift.before) / abs(shift.before))})" if shift.before else ""
     first, last = group.entries[shift.first], group.entries[shift.last]
     if shift.kind == noise.DRIFT:
         return f"drift: from {old} to {new}{share}, little by little from {first.run} to {last.run}"
@@ -218,7 +218,3 @@ def _date(entry: Entry) -> str:
 def _value(value: float, unit: str) -> str:
     """Rates without their unit, which is said below the table."""
     return plain(value) if is_rate(unit) else quantity(value, unit)
-
-
-def _signed(share: float) -> str:
-    return f"{share * 100:+.1f} %"

@@ -14,7 +14,7 @@ from pytest_flagperf.report.html import Name, Number, document, items, table
 from pytest_flagperf.results import noise
 from pytest_flagperf.results.comparison import plain_name
 from pytest_flagperf.results.history import Group, Trend
-from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.results.units import count, quantity, signed
 
 
 @dataclass(frozen=True)
@@ -107,5 +107,5 @@ def _table(group: Group, trends: Sequence[Trend]) -> str:
 def _cells(trend: Trend, number: int) -> tuple[str, ...]:
     run, judged = trend.runs[number], trend.judged[number]
     value = quantity(statistics.median(run), trend.unit) if run else ""
-    change = "" if judged.change is None else f"{judged.change * 100:+.1f} %"
+    change = "" if judged.change is None else signed(judged.change)
     return Number(value), Number(change), "" if judged.word in (noise.WITHIN, noise.TOO_FEW) else judged.word

@@ -11,7 +11,7 @@ from pytest_flagperf.results import curves, noise
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.reference import loss_points, metric_points
 from pytest_flagperf.results.statistics import student_tail
-from pytest_flagperf.results.units import compared, count, plain, quantity
+from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdict import Verdict
 
 CHANCE = 0.01
@@ -117,7 +117,8 @@ def _of_metric(outcome: Outcome) -> list[tuple[bool, str]]:
     way, least = (after - before) / (target.value - before), _least_way(outcome, before)
     said = f"{name} went from {start}, untrained, to {end}"
     if way < least:
-        said += f", {_percent(way)} of the way to the target where {_percent(least)} is the least that is no accident"
+        gone, needed = compared(way, least, "share")
+        said += f", {gone} of the way to the target where {needed} is the least that is no accident"
     return [(way >= least, said)]
 
 
@@ -126,7 +127,3 @@ def _least_way(outcome: Outcome, before: float) -> float:
     known = noise.spread(values) if len(values) >= FEWEST else None
     assert outcome.target.value is not None
     return max(LEAST_WAY, NOISES * (known or 0.0) / abs(outcome.target.value - before))
-
-
-def _percent(share: float) -> str:
-    return f"{plain(share * 100, 3)} %"

@@ -38,6 +38,11 @@ def compared(got: float | None, wanted: float | None, unit: str = "") -> tuple[s
     return left, right
 
 
+def signed(share: float) -> str:
+    """``+1.5 %``, ``-8.0 %``: in a column all with as many decimals."""
+    return f"{share * 100:+.1f} %"
+
+
 def plain(value: float, digits: int = DIGITS) -> str:
     """The number alone: so many significant digits, thousands apart, no tail of zeros."""
     if not math.isfinite(value):
