@@ -166,10 +166,6 @@ def devices(
     ]
 
 
-def _having(name: str, found: Mapping[str, Mapping[str, Series]]) -> dict[str, list[Series]]:
-    return {who: [series[name]] for who, series in found.items() if name in series}
-
-
 def hosts(
     monitored: Mapping[str, Samples], phases: Sequence[Phase] = (), points: int = MAX_POINTS
 ) -> list[Chart | None]:

@@ -14,6 +14,7 @@ from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import Verdict, failed
 
 FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not finished", "failed as expected", "passed"
+STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
 """How a case can stand, the worst first."""
 BAD = (FAILED, REGRESSED)
 NARROWEST = 80
@@ -84,7 +85,15 @@ class Closing:
         short = [f"{one.state}: {one.case}: {_few(one.short)}" for one in self.told if one.short]
         not_run = [f"not run: {text}" for text in self.not_run]
         for line in (*_some(short), *remarks(self.told), *_some(not_run)):
-            yield from wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+            # A per cent sign stays with its number.
+            told = wrap(
+                line.replace(" %", "\xa0%"),
+                width,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            yield from (part.replace("\xa0", " ") for part in told)
         yield from self.notes
         yield from self.reports
         yield self.verdict(width)
@@ -123,7 +132,7 @@ def all_lines(told: Sequence[Told]) -> Iterator[str]:
 def remarks(told: Sequence[Told]) -> Iterator[str]:
     """Which failures were expected, and what else should be known: a line for each."""
     yield from _some([f"expected: {one.case}: {text}" for one in told for text in one.expected])
-    yield from (f"warning: {one.case} {text}" for one in told for text in one.warnings)
+    yield from (f"warning: {one.case}: {text}" for one in told for text in one.warnings)
 
 
 def _in_short(one: Verdict) -> str:
@@ -131,7 +140,7 @@ def _in_short(one: Verdict) -> str:
     # What is judged in words, what it is judged of by its name: "baseline p_core".
     words, _, name = one.name.partition(" ")
     said = f"{words.replace('_', ' ')}{name and ' '}{name} {one.got}, wanted {one.wanted}"
-    if one.name != "finished" and len(said) <= _SHORT:
+    if one.name not in ("finished", "expected") and len(said) <= _SHORT:
         return said
     return shorten(one.sentence, 2 * _SHORT, placeholder=" ...")
 

@@ -148,6 +148,10 @@ def items(sentences: Iterable[str], kind: str = "") -> str:
     return f"<ul{f' class={kind}' if kind else ''}>{found}</ul>" if found else ""
 
 
-def state(name: str) -> str:
-    """A state as a small label; the word itself is the class."""
-    return f'<span class="state {escape(name.replace(" ", "-"))}">{escape(name)}</span>'
+def css_class(state: str) -> str:
+    return escape(state.replace(" ", "-"))
+
+
+def state(name: str, said: str | None = None) -> str:
+    """A state as a small label, which says the word itself or another."""
+    return f'<span class="state {css_class(name)}">{escape(said or name)}</span>'

@@ -154,10 +154,11 @@
   function draw(figure) {
     const place = figure.querySelector(".plot");
     const width = printing ? 330 : place.clientWidth;
-    if (!width) return; // in a part that is closed
+    drawn.get(figure)?.destroy();
+    drawn.delete(figure);
+    if (!width) return; // in a part that is closed: drawn when it opens
     const { xs, charts, number } = dataOf(figure.parentElement);
     const chart = charts[figure.dataset.chart];
-    drawn.get(figure)?.destroy();
     drawn.set(figure, new uPlot(options(chart, figure, number, width), table(chart, charts, xs), place));
   }
 

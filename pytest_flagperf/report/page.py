@@ -14,9 +14,9 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, UNFINISHED, tell
-from pytest_flagperf.report.html import anchor, document, script, style
-from pytest_flagperf.report.rows import STATES, Row, css_class, machines, overview, row_of, scaling
+from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, STATES, UNFINISHED, tell
+from pytest_flagperf.report.html import anchor, css_class, document, script, style
+from pytest_flagperf.report.rows import Row, machines, overview, row_of, scaling
 from pytest_flagperf.report.section import Detail, section
 from pytest_flagperf.results import baselines, gates, store
 from pytest_flagperf.results.store import RunInfo

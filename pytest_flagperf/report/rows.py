@@ -9,15 +9,13 @@ from html import escape
 
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import Bar
-from pytest_flagperf.report.closing import EXPECTED, FAILED, PASSED, REGRESSED, UNFINISHED, Told
-from pytest_flagperf.report.html import anchor, figures, folded, metric, state
+from pytest_flagperf.report.closing import STATES, Told
+from pytest_flagperf.report.html import anchor, css_class, figures, folded, metric, state
 from pytest_flagperf.results import baselines, gates, noise
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import count, quantity
-
-STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,6 @@ def _about(one: Outcome) -> str:
     precision, data = one.environment.get("precision"), "synthetic data" if one.synthetic else ""
     scale = f"{one.scale} scale" if one.scale else ""
     return ", ".join(filter(None, (f"{one.model} {one.framework}", scale, precision, data)))
-
-
-def css_class(state: str) -> str:
-    return state.replace(" ", "-")
 
 
 # -- all cases in one table ----------------------------------------------------------------------------------

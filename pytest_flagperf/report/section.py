@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.closing import EXPECTED, FAILED, Told
-from pytest_flagperf.report.html import Name, Number, anchor, figures, folded, items, metric, state, table
+from pytest_flagperf.report.html import Name, Number, anchor, css_class, figures, folded, items, metric, state, table
 from pytest_flagperf.results import jsons, monitors, rankwords
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.monitors import Samples
@@ -51,7 +51,7 @@ def section(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail
     about = escape(f"{case.case} {case.outcomes[0].vendor} {told.state}")
     body = "".join(_body(case, told, case_dir, page_dir, detail))
     return (
-        f'<details class="case" id="{anchor(case.case)}" data-state="{told.state.replace(" ", "-")}" '
+        f'<details class="case" id="{anchor(case.case)}" data-state="{css_class(told.state)}" '
         f'data-about="{about}"><summary>{_summary(case, told)}</summary><div>{body}</div></details>'
     )
 
