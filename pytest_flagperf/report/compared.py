@@ -18,7 +18,7 @@ from pytest_flagperf.results.comparison import Change, Together, certainty
 from pytest_flagperf.results.monitors import Samples
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.units import compared, count, quantity
+from pytest_flagperf.results.units import compared, count, quantity, signed
 
 _RUNS_DRAWN = 8
 """More lines than this in a chart cannot be told apart."""
@@ -132,19 +132,15 @@ def _case(page: Page, case: Together) -> str:
     body = "".join(_body(page, case))
     return (
         f'<details class="case" data-state="{kind}"{" open" if worse or len(page.cases) <= 3 else ""}>'
-        f"<summary>{_label(word, kind)}<strong>{escape(case.old.case)}</strong>{_summary(case)}</summary>"
+        f"<summary>{state(kind, word)}<strong>{escape(case.old.case)}</strong>{_summary(case)}</summary>"
         f"<div>{body}</div></details>"
     )
-
-
-def _label(word: str, kind: str) -> str:
-    return state(kind).replace(f">{kind}<", f">{word}<")
 
 
 def _summary(case: Together) -> str:
     said = [(side.run, side.change("p_core")) for side in case.sides]
     told = [
-        f"p_core {_signed(change)}{f' in {run}' if len(case.sides) > 1 else ''}"
+        f"p_core {_change(change)}{f' in {run}' if len(case.sides) > 1 else ''}"
         for run, change in said
         if change is not None and change.judgement.change is not None
     ]
@@ -189,7 +185,7 @@ def _cells(change: Change | None) -> tuple[str, ...]:
     bar = _bar(change) if change.judgement.change is not None else ""
     return (
         Number(compared(*change.medians, change.unit)[1]),
-        Number(_signed(change)),
+        Number(_change(change)),
         Markup(bar),
         Number("?" if error is None else quantity(error.limit, "share")),
         Markup(f"<strong>{escape(change.word)}</strong>"),
@@ -210,9 +206,9 @@ def _bar(change: Change) -> str:
     )
 
 
-def _signed(change: Change) -> str:
+def _change(change: Change) -> str:
     share = change.judgement.change
-    return "" if share is None else f"{share * 100:+.1f} %"
+    return "" if share is None else signed(share)
 
 
 # -- how the trainings went ----------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
+from pytest_flagperf.report.table import metric
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import summarize
-from pytest_flagperf.results.store import last_quality
-from pytest_flagperf.results.units import compared, quantity
+from pytest_flagperf.results.units import quantity
 from pytest_flagperf.results.verdicts import Verdict
 
 COLUMNS = ("case", "metric", "p_core", "speedup")
@@ -86,17 +86,6 @@ def row_cells(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict] = ()) -> 
 def anchor(case: str) -> str:
     """Where a case's section is in the page."""
     return f"case-{re.sub(r'[^A-Za-z0-9_.]+', '-', case)}"
-
-
-def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
-    """The median of the rounds' last evaluations against the target; empty where there is none."""
-    last = last_quality(outcomes)
-    if last is None:
-        return _NOTHING
-    target = outcomes[0].target
-    got, wanted = compared(last, target.value, target.unit)
-    said = f"{got} ({'<=' if target.direction == 'lower' else '>='} {wanted})"
-    return f"{target.name} {said}" if named else said
 
 
 # -- pieces --------------------------------------------------------------------------------------------------

@@ -160,9 +160,8 @@ def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]
     first = entries[0].first
     yield words["unit"].format(unit=first.rate_unit)
     if first.target.value is not None:
-        sign = "<=" if first.target.direction == "lower" else ">="
         target = quantity(first.target.value, first.target.unit)
-        yield words["target"].format(name=first.target.name, sign=sign, target=target)
+        yield words["target"].format(name=first.target.name, sign=first.target.sign, target=target)
     if any(len(entry.ended) > 1 for entry in entries):
         rounds = [words["round"].format(shape=_shape(entry.shape), number=len(entry.ended)) for entry in entries]
         yield words["rounds"].format(rounds=words["and"].join(rounds))

@@ -10,7 +10,8 @@ from html import escape
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import Bar
 from pytest_flagperf.report.closing import STATES, Told
-from pytest_flagperf.report.html import anchor, css_class, figures, folded, metric, state
+from pytest_flagperf.report.html import anchor, css_class, figures, folded, state
+from pytest_flagperf.report.table import metric
 from pytest_flagperf.results import baselines, gates, noise
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import summarize

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.closing import EXPECTED, FAILED, Told
-from pytest_flagperf.report.html import Name, Number, anchor, css_class, figures, folded, items, metric, state, table
+from pytest_flagperf.report.html import Name, Number, anchor, css_class, figures, folded, items, state, table
+from pytest_flagperf.report.table import metric
 from pytest_flagperf.results import jsons, monitors, rankwords
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.monitors import Samples

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.store import CaseResult, last_quality
 from pytest_flagperf.results.units import compared, plain, quantity
 
 NOTHING = "-"
@@ -36,7 +37,7 @@ def _row(case: CaseResult) -> tuple[str, ...]:
         case.case,
         f"{sum(outcome.ok for outcome in case.outcomes)}/{len(case.outcomes)}",
         _converged(case),
-        _metric(case),
+        metric(case.outcomes) or NOTHING,
         *(_rate(case, name) for name in ("p_whole", "p_train")),
         _rate(case, "p_core", with_unit=True),
         _share(case, "mfu"),
@@ -62,7 +63,7 @@ def _narrow(cases: Sequence[CaseResult], width: int) -> list[str]:
 def _narrow_row(case: CaseResult) -> tuple[str, ...]:
     """Without what the line above it says."""
     row = _row(case)
-    return (row[2], _metric(case, name=""), *row[4:6], _rate(case, "p_core"), *row[7:])
+    return (row[2], metric(case.outcomes, named=False) or NOTHING, *row[4:6], _rate(case, "p_core"), *row[7:])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -84,15 +85,14 @@ def _converged(case: CaseResult) -> str:
     return f"{case.converged}/{case.meant}"
 
 
-def _metric(case: CaseResult, name: str | None = None) -> str:
-    """The median of the rounds' last evaluations against the target."""
-    target = case.outcomes[0].target if case.outcomes else None
-    got = case.quality
-    if target is None or got is None:
-        return NOTHING
+def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
+    """What the metric came to against the target; empty where it was not to reach it, or no round ended well."""
+    got = last_quality(outcomes)
+    if got is None:
+        return ""
+    target = outcomes[0].target
     said, wanted = compared(got, target.value, target.unit)
-    sign = "<=" if target.direction == "lower" else ">="
-    return f"{target.name if name is None else name} {said} ({sign} {wanted})".lstrip()
+    return f"{f'{target.name} ' if named else ''}{said} ({target.sign} {wanted})"
 
 
 def _rate(case: CaseResult, name: str, *, with_unit: bool = False) -> str:

@@ -122,6 +122,10 @@ class Target:
     unit: str
     value: float | None
 
+    @property
+    def sign(self) -> str:
+        return "<=" if self.direction == "lower" else ">="
+
     def reached_by(self, value: float | None) -> bool:
         if value is None or self.value is None or not (math.isfinite(value) and math.isfinite(self.value)):
             return False
