@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from pytest_flagperf.results import noise, store
 from pytest_flagperf.results.comparable import unlike
@@ -14,6 +15,19 @@ from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.runs import newest_first
 
 Rounds = tuple[Outcome, ...]
+T = TypeVar("T")
+
+
+def without_copies(runs: Sequence[T], rounds_of: Callable[[T], Sequence[Outcome]]) -> list[T]:
+    """Without those of which every round is in others: copied and merged runs would make the noise look smaller."""
+    seen: set[object] = set()
+    kept = set()
+    for place in sorted(range(len(runs)), key=lambda place: len(rounds_of(runs[place]))):
+        rounds = [one.identity for one in rounds_of(runs[place])]
+        if any(started_ms is None or (started_ms, *rest) not in seen for started_ms, *rest in rounds):
+            kept.add(place)
+        seen.update(rounds)
+    return [run for place, run in enumerate(runs) if place in kept]
 
 
 class Earlier:
@@ -27,13 +41,9 @@ class Earlier:
     def like(self, outcome: Outcome, across: Collection[str] = ()) -> list[Rounds]:
         """Each run's rounds that ended well and unbent, the newest run last; unlike only in fields of ``across``."""
         found: list[Rounds] = []
-        seen: set[object] = set()
         for rounds in self._runs(outcome.case.rpartition(":")[0]):
-            names = {one.identity for one in rounds}
-            # A copied or merged run would make the noise look smaller than it is.
-            if not names <= seen and all(text.partition(":")[0] in across for text in unlike(rounds[0], outcome)):
-                found.append(rounds)
-                seen |= {name for name in names if name[0] is not None}
+            if all(text.partition(":")[0] in across for text in unlike(rounds[0], outcome)):
+                found = without_copies([*found, rounds], lambda rounds: rounds)
             if len(found) == noise.MEMORY:
                 break
         return found[::-1]

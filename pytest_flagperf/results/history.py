@@ -10,6 +10,7 @@ from itertools import pairwise
 from pytest_flagperf.results import noise
 from pytest_flagperf.results.comparable import unlike
 from pytest_flagperf.results.comparison import plain_name
+from pytest_flagperf.results.earlier import without_copies
 from pytest_flagperf.results.noise import Judgement, Noise, Shift
 from pytest_flagperf.results.statistics import finite
 from pytest_flagperf.results.store import CaseResult, Run
@@ -60,7 +61,7 @@ class Trend:
 
 def groups(runs: Iterable[tuple[str, Run]], case: str, across: Sequence[str] = ()) -> list[Group]:
     """The group with the newest run last; differences in the fields of ``across`` part nothing."""
-    entries = sorted(_without_copies(entries_of(runs, case)), key=_when)
+    entries = sorted(without_copies(entries_of(runs, case), lambda entry: entry.case.outcomes), key=_when)
     found: list[list[Entry]] = []
     for entry in entries:
         mine = next((group for group in found if not differing(group[-1], entry, across)), None)
@@ -81,18 +82,6 @@ def entries_of(runs: Iterable[tuple[str, Run]], case: str) -> list[Entry]:
         for found in run.cases
         if plain_name(found) in wanted
     ]
-
-
-def _without_copies(entries: Iterable[Entry]) -> list[Entry]:
-    """Without those of which every round is in others: copied and merged runs would make the noise look smaller."""
-    seen: set[object] = set()
-    kept = []
-    for entry in sorted(entries, key=lambda entry: len(entry.case.outcomes)):
-        rounds = [one.identity for one in entry.case.outcomes]
-        if any(one[0] is None or one not in seen for one in rounds):
-            kept.append(entry)
-        seen.update(rounds)
-    return kept
 
 
 def differing(old: Entry, new: Entry, across: Sequence[str] = ()) -> list[str]:
