@@ -144,7 +144,7 @@ def test_show_gives_the_table_the_failures_and_the_warnings_again(tmp_path: Path
     finish(tmp_path / "run", store.RunInfo(unsupported=("toy:pytorch:CPU:2:8:1: has no config",)))
     out = said(capsys, "show", tmp_path / "run", "--width", 80)
     assert "flagperf: 1 of 3 cases passed, 1 failed" in out.splitlines()[-1]
-    assert "warning: toy:pytorch:CPU:1:1:1 round 1: rank 1 fell behind" in out
+    assert "warning: toy:pytorch:CPU:1:1:1: round 1: rank 1 fell behind" in out
     failures = [line for line in out.splitlines() if line.startswith("failed: ")]
     assert len(failures) == 1
     assert "ModuleNotFoundError" in failures[0]
