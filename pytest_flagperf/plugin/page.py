@@ -51,13 +51,14 @@ class Page:
 
 def leave_in_run(run: Run, config: pytest.Config) -> None:
     """Make the page of the run's directory where pytest-html makes none there: it is off, or writes elsewhere."""
+    own = run.directory / "report.html"
+    made = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
+    if run.results is None or (made is not None and made.resolve() == own.resolve()):
+        return
     from pytest_flagperf.report import page
     from pytest_flagperf.results import jsons
 
-    own = run.directory / "report.html"
-    made = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
-    if run.results is not None and (made is None or made.resolve() != own.resolve()):
-        jsons.write_text(own, page.alone(run.directory, own))
+    jsons.write_text(own, page.alone(run.directory, own))
 
 
 def expanded(path: str | None) -> Path | None:

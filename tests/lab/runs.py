@@ -89,8 +89,8 @@ class ClusterToy:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 text=True,
-                # Into a file it would write block by block, and tests wait for words.
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+                # Into a file it would write block by block, and tests wait for words; and for whole sentences.
+                env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "1000", **(env or {})},
                 preexec_fn=listens_to_ctrl_c,
             )
         self.going.append(Going(process, log))
