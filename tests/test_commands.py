@@ -504,6 +504,19 @@ def test_parity_is_no_convergence_of_a_submission(tmp_path: Path, capsys: Captur
     store.save_outcome(directory, replace(curve, fingerprint=old.fingerprint, hardware="X9", vendor="acme"))
     out = said(capsys, "bundle", *runs, "--to", tmp_path / "mine.tar.gz", code=1)
     assert "1x8: no round reached the target: parity_samples has them judged" in out
+    archive = tmp_path / "all.tar.gz"
+    said(capsys, "bundle", *runs, "--to", archive, "--incomplete", code=1)
+    with tarfile.open(archive) as packed:
+        summary = json.load(packed.extractfile("all/submission.json"))  # type: ignore[arg-type]
+    assert [case["parity_samples"] for case in summary["cases"]] == [None, curve.parity_samples, None]
+
+
+def test_only_what_can_be_merged_is_to_be_merged(tmp_path: Path, capsys: Capture) -> None:
+    for name, factors in (("a", (1.0,)), ("b", (1.0,)), ("c", (1.0, 1.1))):
+        run_of(tmp_path / name, rounds=faster(*factors))
+    for others, advice in ((("a", "b"), "give one of them, or merge them\n"), (("a", "c"), "give one of them\n")):
+        runs = [tmp_path / name for name in others]
+        assert advice in said(capsys, "bundle", *runs, "--to", tmp_path / "x.tar.gz", code=1)
 
 
 def test_other_shapes_and_the_small_scale_when_asked(tmp_path: Path, capsys: Capture) -> None:

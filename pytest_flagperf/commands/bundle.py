@@ -2,7 +2,8 @@
 
 For each model, framework and chip every wanted shape must be there: a round of it that ended well, at the reference
 scale, on real data, with all ranks' logs, the config and the fingerprint. The largest shape on one host must have
-reached its target; the others may be for throughput only. All shapes must be of the same code and precision.
+reached its target, which the parity of a loss curve is not; the others may be for throughput only. All shapes must be
+of the same code and precision.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def _of_subject(parts: Sequence[_Found], wanted: Sequence[Shape], scale: str) ->
             yield f"{shape} is missing"
         if len(held) > 1:
             places = " and ".join(str(part.run.directory) for part in held)
-            yield f"{shape} is there {len(held)} times, in {places}: give one of them, or merge them"
+            one_case = len({part.case.case for part in held}) == 1
+            yield f"{shape} is there {len(held)} times, in {places}: give one of them{', or merge them' * one_case}"
         for part in held:
             yield from (f"{shape}: {text}" for text in _of_case(part, shape == max(on_one_host), scale))
     of_wanted = [part for part in parts if part.shape in wanted]
@@ -235,6 +237,7 @@ def _summary(runs: Sequence[Run], wanted: Sequence[Shape], problems: Sequence[st
             "rounds": len(case.outcomes),
             "converged": case.converged,
             "throughput_only": case.outcomes[0].throughput_only,
+            "parity_samples": case.outcomes[0].parity_samples,
             "p_core": case.median("p_core"),
             "fingerprint": case.outcomes[0].fingerprint,
         }
