@@ -50,7 +50,7 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
         sentence = f"{where}: the plan has no target that could be reached: {got}; a suite.toml declares both"
         yield Verdict("target", False, got, "a number and higher or lower", sentence)
         return
-    sign = _sign(outcome)
+    sign = target.sign
     wanted = f"{target.name} {sign} {quantity(target.value, target.unit)}"
     if quality.bad:
         sentence = (
@@ -135,7 +135,3 @@ def _equal(left: float | None, right: float | None) -> bool:
         return False
     # Two NaN agree: that the metric is none is another verdict's business.
     return (math.isnan(left) and math.isnan(right)) or math.isclose(left, right, rel_tol=1e-6, abs_tol=1e-9)
-
-
-def _sign(outcome: Outcome) -> str:
-    return ">=" if outcome.target.direction == "higher" else "<="
