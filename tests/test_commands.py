@@ -283,6 +283,14 @@ def test_a_round_that_failed_for_being_bent_fails_in_the_merged_run_too(tmp_path
     assert "round 1: its figures are bent: its clocks were held back" in told
 
 
+def test_a_case_with_another_number_of_rounds_stays_apart_and_that_is_told(tmp_path: Path, capsys: Capture) -> None:
+    run_of(tmp_path / "a")
+    run_of(tmp_path / "b", rounds=faster(1.0, 1.1))
+    out = said(capsys, "merge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "all")
+    assert "note: toy:pytorch:CPU:1:1:1 and toy:pytorch:CPU:1:1:2 stay apart" in out
+    assert "2 cases, 3 rounds" in out
+
+
 def test_what_cannot_be_read_is_told_and_not_merged(tmp_path: Path, capsys: Capture) -> None:
     run_of(tmp_path / "a", rounds=faster(1.0, 1.1))
     (case,) = cases_of(tmp_path / "a")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     problems = [problem for parts in cases.values() for problem in _unlike(parts)]
     if problems:
         raise Problems(problems)
-    told = [f"note: {problem}" for one in runs for problem in one.problems]
+    told = [*(f"note: {problem}" for one in runs for problem in one.problems), *_apart(cases)]
     with stored.new_directory(arguments.to) as made:
         origins: dict[str, Any] = {}
         for case, parts in cases.items():
@@ -213,6 +213,16 @@ def _same_seeds(case: str, parts: Sequence[_Part]) -> list[str]:
         return []
     named = ", ".join(map(str, twice[:5]))
     return [f"note: {case}: seeds used more than once ({named}): of convergence these rounds say the same thing twice"]
+
+
+def _apart(cases: Iterable[str]) -> Iterator[str]:
+    """A case is named with its number of rounds."""
+    names: dict[str, list[str]] = {}
+    for case in cases:
+        names.setdefault(case.rpartition(":")[0], []).append(case)
+    for same in names.values():
+        if len(same) > 1:
+            yield f"note: {' and '.join(same)} stay apart: they differ in their number of rounds"
 
 
 def _info(runs: Sequence[Run], names: Sequence[str]) -> RunInfo:
