@@ -6,7 +6,6 @@ import html.parser
 import json
 import re
 import shutil
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from pytest_flagperf.results.phases import Phase
 from pytest_flagperf.results.store import RunInfo
 from pytest_flagperf.results.validity import Mark
 from pytest_flagperf.results.verdicts import OneCard, Verdict
-from tests import many_cases
 from tests.results_help import NAMES, edit_json, recorded
 from tests.stored_runs import INFO, add_case, faster, finish
 
@@ -354,25 +352,6 @@ def test_vendored_files_say_their_version_and_licence() -> None:
     assert version is not None
     assert f"| {version[1]} | MIT" in (folder / "README.md").read_text()
     assert "MIT License" in (folder / "uPlot.LICENSE").read_text()
-
-
-@pytest.mark.slow
-def test_fifty_cases_stay_below_three_megabytes(tmp_path: Path) -> None:
-    made = many_cases.make(tmp_path / "run", 50)
-    assert len(page.alone(made, tmp_path / "page.html").encode()) < 3_000_000
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_logs_and_series(tmp_path: Path) -> None:
-    peaks = []
-    for factor in (1, 10):
-        made = many_cases.make(tmp_path / f"run{factor}", 3, factor)
-        tracemalloc.start()
-        page.body(made, tmp_path)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        shutil.rmtree(made)
-    assert peaks[1] < 1.5 * peaks[0] + 2_000_000, peaks
 
 
 # -- the rows of tests ---------------------------------------------------------------------------------------
