@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import xmlschema
 
+from tests.conftest import listens_to_ctrl_c
+
 from .conftest import Toy
 
 pytestmark = pytest.mark.slow
@@ -65,7 +67,12 @@ def test_tests_that_take_no_case_close_without_one(toy: Toy) -> None:
 def test_after_ctrl_c_the_rounds_that_were_done_are_kept_and_told(toy: Toy, workers: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "pytest", "suites", "--nodes=1x1", "--repeat=2", "--set=step_s=0.1", *workers]
     process = subprocess.Popen(
-        [*command, "-p", "no:cacheprovider"], cwd=toy.root, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*command, "-p", "no:cacheprovider"],
+        cwd=toy.root,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=listens_to_ctrl_c,
     )
     deadline = time.monotonic() + 60
     while not list(toy.root.glob("reports/run*/alpha*/round1/outcome.json")) and time.monotonic() < deadline:
