@@ -88,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         jsons.write_text(arguments.html, alone(page))
         notes.append(f"the page is {arguments.html}")
     print("\n".join(["", *(f"note: {text}" for text in notes)]))
-    print("\n".join(f"regression: {text}" for text in regressions) if regressions else "no regression")
+    closing = [f"regression: {text}" for text in regressions] or [f"no regression{_unseen(sides, arguments.threshold)}"]
+    print("\n".join(closing))
     return 1 if regressions else 0
 
 
@@ -122,6 +123,18 @@ def _wrong(sides: Iterable[Side], threshold: float) -> list[str]:
         for side in sides
         for text in side.pair.regressions(side.changes, threshold)
     ]
+
+
+def _unseen(sides: Iterable[Side], threshold: float) -> str:
+    """How much worse a figure could have become in the noise without being called so, where that is more than asked."""
+    needed = [
+        (change.judgement.needed, f"{change.name} of {side.pair.new.case}")
+        for side in sides
+        for change in side.changes
+        if change.judged and change.judgement.needed is not None
+    ]
+    most, what = max(needed, default=(threshold, ""))
+    return f"; the noise hides anything up to {quantity(most, 'share')} ({what})" if most > threshold else ""
 
 
 def _missing(runs: Sequence[Run], matched: Sequence[Matched]) -> list[str]:
