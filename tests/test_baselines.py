@@ -254,7 +254,7 @@ def test_every_wrong_value_of_a_figure_is_told_at_once(tmp_path: Path) -> None:
     baselines.write(path, accepted())
     body = json.loads(path.read_text())
     body["metrics"]["p_core"] = {
-        "value": "NaN", "lower": 0.05, "uper": 1, "unit": 3, "direction": "up", "rounds": True, "noise": -1
+        "value": -100.0, "lower": 0.05, "uper": 1, "unit": 3, "direction": "up", "rounds": True, "noise": -1
     }  # fmt: skip
     path.write_text(json.dumps(body))
     with pytest.raises(FormatError) as caught:

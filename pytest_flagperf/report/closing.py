@@ -47,7 +47,8 @@ def tell(case: CaseResult, *, interrupted: bool = False) -> Told:
     known = {verdict.sentence for verdict in told_of}
     reasons = {verdict.sentence: _in_short(verdict) for verdict in unexpected}
     reasons |= {text: text for text in broken if text not in {*reasons, *known}}
-    worse = [verdict.name.split()[0] in (baselines.PREFIX, gates.HISTORY) for verdict in unexpected]
+    # "baseline" alone is one that cannot be compared with or read: nothing is known to be worse.
+    worse = [verdict.name.startswith((f"{baselines.PREFIX} ", f"{gates.HISTORY} ")) for verdict in unexpected]
     state = REGRESSED if worse and all(worse) and not broken else FAILED if reasons else EXPECTED if told_of else PASSED
     if interrupted and not unexpected and (broken or not case.verdicts or len(case.outcomes) < _wanted_rounds(case)):
         state, reasons = UNFINISHED, {}

@@ -11,7 +11,7 @@ from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import Bar
 from pytest_flagperf.report.closing import STATES, Told
 from pytest_flagperf.report.html import anchor, css_class, figures, folded, state
-from pytest_flagperf.report.table import metric
+from pytest_flagperf.report.table import converged, metric
 from pytest_flagperf.results import baselines, gates, noise
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.statistics import summarize
@@ -124,8 +124,7 @@ def _rounds(case: CaseResult) -> str:
 
 
 def _converged(case: CaseResult) -> str:
-    said = "not asked" if case.converged is None else f"{case.converged}/{case.meant}"
-    return f'<td class="number">{said}</td>'
+    return f'<td class="number">{converged(case)}</td>'
 
 
 def _metric(case: CaseResult) -> str:

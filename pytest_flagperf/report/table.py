@@ -36,7 +36,7 @@ def _row(case: CaseResult) -> tuple[str, ...]:
     return (
         case.case,
         f"{sum(outcome.ok for outcome in case.outcomes)}/{len(case.outcomes)}",
-        _converged(case),
+        converged(case),
         metric(case.outcomes) or NOTHING,
         *(_rate(case, name) for name in ("p_whole", "p_train")),
         _rate(case, "p_core", with_unit=True),
@@ -78,10 +78,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _converged(case: CaseResult) -> str:
-    """Of the rounds that were meant to; a case for throughput only was not."""
+def converged(case: CaseResult) -> str:
+    """Of the rounds that were meant to; a case for throughput only was not, nor one judged by its loss curve."""
     if case.converged is None:
-        return "not asked"
+        return "parity" if any(one.parity_samples is not None for one in case.outcomes) else "not asked"
     return f"{case.converged}/{case.meant}"
 
 

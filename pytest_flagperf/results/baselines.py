@@ -327,7 +327,7 @@ def _figure_problems(where: str, item: object) -> Iterator[str]:
     names = tuple(each.name for each in fields(Figure))
     yield from _keys(where, item, names, names[:-1])
     for name, wanted, fine in (
-        ("value", "a number other than 0", lambda value: _is_number(value) and value != 0),
+        ("value", "a number above 0", lambda value: _is_number(value) and value > 0),
         ("lower", "a share from -1 to 0, as -0.05, or null", lambda value: value is None or _within(value, -1, 0)),
         ("upper", "a share from 0 on, as 0.05, or null", lambda value: value is None or _within(value, 0, math.inf)),
         ("unit", "a string", lambda value: isinstance(value, str)),
