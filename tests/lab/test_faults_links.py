@@ -392,7 +392,7 @@ def test_a_disk_that_fills_while_a_round_runs_is_named(cluster: ClusterToy) -> N
     said_once(going.text, "flagperf: warning: h2: disk: 300 MiB free in /tmp")
     two.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)
     assert going.wait() == 1, going.text
-    said_once(going.text, r"round 1: .*disk.*full.*")
+    said_once(going.text, r"round 1: .*disk.* is full")
     assert fault_of(cluster)["host"] == "h2"
     assert_nothing_left(cluster.hosts)
 
