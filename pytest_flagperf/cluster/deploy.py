@@ -11,7 +11,7 @@ import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,8 @@ def call_module(
     deadline = time.monotonic() + timeout_s
     with _conversation(host, "boot", code.digest, module) as channel:
         _deliver(host, channel, code, module)
-        channel.send(request)
+        with suppress(HostError):  # a program that is gone already: why is in what it left, and read next
+            channel.send(request)
         while (message := _next(host, channel, module, deadline)).get("type") != "answer":
             if message.get("type") == "error":
                 raise HostError(f"{host.name}: {message.get('sentence')}")
