@@ -1,7 +1,5 @@
 """FlagPerf has none: filled in, with the batch of 1x8, as its A100 configs do."""
 
-from config_common import *
-
 train_batch_size = 8
 eval_batch_size = 8
 max_steps = 1388270 * 4 // (train_batch_size * 16)

@@ -1,5 +1,3 @@
-from config_common import *
-
 train_batch_size = 8
 eval_batch_size = 8
 max_steps = 24135 // train_batch_size

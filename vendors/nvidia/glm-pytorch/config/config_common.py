@@ -1,15 +1,4 @@
-"""What the A100 configs share: the original's mixed precision and optimizer settings."""
+"""What the shapes of many cards share: the original's batch, by which they count steps; all else is the reference's."""
 
-precision = "fp16"
 train_batch_size = 8
 eval_batch_size = 8
-gradient_accumulation_steps = 1
-learning_rate = 1e-5
-weight_decay = 0.1
-beta1 = 0.9
-beta2 = 0.999
-epsilon = 1e-8
-lr_warmup_steps = 434
-lr_decay_steps = 4338
-lr_decay_ratio = 0.1
-seed = 10483
