@@ -199,7 +199,7 @@ def facts() -> dict[str, str]:
         "sockets": str(_sockets() or ""),
         "cores": str(os.cpu_count()),
         "usable_cores": str(len(os.sched_getaffinity(0))),
-        "memory_bytes": str(_kib(_content("/proc/meminfo").encode(), b"MemTotal:") * 1024),
+        "memory_bytes": str(_kib(content("/proc/meminfo").encode(), b"MemTotal:") * 1024),
         "network": network(),
         "rdma": rdma(),
         "python": f"{version} ({sys.executable})",
@@ -214,7 +214,7 @@ def system_info(facts: Mapping[str, str]) -> str:
 
 
 def _sockets() -> int:
-    lines = _content("/proc/cpuinfo").splitlines()
+    lines = content("/proc/cpuinfo").splitlines()
     return len({line.partition(":")[2].strip() for line in lines if line.startswith("physical id")})
 
 
@@ -222,7 +222,7 @@ def network(sys_root: str = SYS) -> str:
     """How fast the real network cards that have a link are, the same ones together: ``2 x 25 Gb/s``."""
     folder = sys_root + "/class/net"
     real = [name for name in _names(folder) if os.path.exists(f"{folder}/{name}/device")]  # noqa: PTH110
-    speeds = [_content(f"{folder}/{name}/speed").strip() for name in real]
+    speeds = [content(f"{folder}/{name}/speed").strip() for name in real]
     return _together([f"{int(speed) / 1000:g} Gb/s" for speed in speeds if speed.isdigit() and int(speed)])
 
 
@@ -230,8 +230,8 @@ def rdma(sys_root: str = SYS) -> str:
     """The ports of InfiniBand and RoCE cards that are up, the same ones together: ``8 x 400 Gb/sec (4X NDR)``."""
     folder = sys_root + "/class/infiniband"
     ports = [f"{folder}/{card}/ports/{port}" for card in _names(folder) for port in _names(f"{folder}/{card}/ports")]
-    up = [port for port in ports if "ACTIVE" in _content(port + "/state")]
-    return _together([_content(port + "/rate").strip() for port in up])
+    up = [port for port in ports if "ACTIVE" in content(port + "/state")]
+    return _together([content(port + "/rate").strip() for port in up])
 
 
 def _together(texts: list[str]) -> str:
@@ -240,16 +240,17 @@ def _together(texts: list[str]) -> str:
 
 def _hardware() -> str:
     """The machine's maker and model, which anybody may read."""
-    names = [_content("/sys/class/dmi/id/" + name).strip() for name in ("sys_vendor", "product_name")]
+    names = [content("/sys/class/dmi/id/" + name).strip() for name in ("sys_vendor", "product_name")]
     return " ".join(filter(None, names))
 
 
 def _field(path: str, name: str, separator: str) -> str:
-    lines = _content(path).splitlines()
+    lines = content(path).splitlines()
     return next((line.partition(separator)[2].strip() for line in lines if line.startswith(name)), "")
 
 
-def _content(path: str) -> str:
+def content(path: str) -> str:
+    """A file's text; of one that cannot be read, none."""
     try:
         with open(path, errors="replace") as source:  # noqa: PTH123
             return source.read()

@@ -6,6 +6,7 @@ import os
 import pwd
 from typing import NamedTuple
 
+from flagperf_driver.node.host import content
 from flagperf_driver.node.processes import log_dir_of
 
 PROC = "/proc"
@@ -64,10 +65,10 @@ class Strangers:
 
     def _is_contained(self, pid: int) -> bool:
         """In the container of the round, whose processes' environment may be hidden from us."""
-        return bool(self._container) and str(self._container) in _content(f"{self._proc}/{pid}/cgroup")
+        return bool(self._container) and str(self._container) in content(f"{self._proc}/{pid}/cgroup")
 
     def _stat(self, pid: int) -> _Stat | None:
-        head, _, rest = _content(f"{self._proc}/{pid}/stat").rpartition(")")
+        head, _, rest = content(f"{self._proc}/{pid}/stat").rpartition(")")
         words = rest.split()
         return _Stat(head.partition("(")[2], words[0], int(words[1]), words[19]) if len(words) > 19 else None
 
@@ -98,11 +99,3 @@ def _owner(path: str) -> str:
         return str(uid)
     except OSError:
         return "somebody"
-
-
-def _content(path: str) -> str:
-    try:
-        with open(path, errors="replace") as source:  # noqa: PTH123
-            return source.read()
-    except OSError:
-        return ""
