@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +63,8 @@ class Attachments:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Name a failed item's logs in its output; once it is torn down the writer has closed it."""
+        import xml.etree.ElementTree as ET
+
         from _pytest.junitxml import xml_key
 
         lines, xml = getattr(report, _ATTACHED, ""), self._config.stash.get(xml_key, None)
