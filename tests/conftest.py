@@ -12,6 +12,10 @@ import pytest
 pytest_plugins = ["pytester", "tests.lab.fixtures"]
 REPO = Path(__file__).resolve().parent.parent
 
+# Output is wider where these are set, and pytest's own is too: a test that wants them sets them.
+for _name in [name for name in os.environ if name in ("CI", "BUILD_NUMBER", "COLUMNS") or name.startswith("GITHUB_")]:
+    del os.environ[_name]
+
 
 @pytest.fixture(scope="session")
 def repo() -> Path:

@@ -462,7 +462,6 @@ def test_a_machine_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_lab_tests_are_skipped_aloud_or_fail(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, given: list[str], outcome: str
 ) -> None:
-    monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr("tests.lab.fixtures.missing", lambda: ["no sshd: apt-get install openssh-server"])
     pytester.makeconftest("pytest_plugins = ['tests.lab.fixtures']")
     pytester.makepyfile("def test_one(lab): pass")
