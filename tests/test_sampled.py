@@ -117,6 +117,53 @@ def test_energy_is_of_all_devices_or_of_none(round_dir: Path) -> None:
     assert outcome.metric("device_energy_per_sample") is None
 
 
+def jump(when: float, joules: float) -> float:
+    """A counter of 300 W that jumps in the middle of the training."""
+    return 300 * when + (joules if when > 5 else 0)
+
+
+@pytest.mark.parametrize(
+    ("joules", "told"),
+    [(0, None), (150, None), (1800, "+100.0 %"), (-3000, None)],
+    ids=["right", "not exact", "wrong", "set back: not a counter"],
+)
+def test_a_counter_that_is_far_from_the_integral_of_the_power_is_told(
+    round_dir: Path, joules: float, told: str | None
+) -> None:
+    sampled(round_dir, *((when, 300, jump(when, joules)) for when in ticks(0.5)))
+    sampled(round_dir, *((when, 300, jump(when, 0)) for when in ticks(0.5)), device=1)
+    outcome = measure(round_dir)
+    doubt = f"localhost: device 0: the energy counter is {told} off the integral of the power"
+    assert [text for text in outcome.warnings if "energy counter" in text] == (
+        [f"{doubt}: one of the two is wrong, and device_energy is by the counter"] if told else []
+    )
+
+
+def test_the_record_of_the_energy_says_how_far_the_other_way_of_measuring_it_is(round_dir: Path) -> None:
+    sampled(round_dir, *((when, 300, 291 * when) for when in ticks(0.5)))
+    how = metric(measure(round_dir), "device_energy").how
+    assert how.endswith("by the integral of its power it would be +3.1 %")
+
+
+def test_power_that_lags_or_swings_between_samples_is_no_wrong_counter(round_dir: Path) -> None:
+    """A driver that tells the mean of a second: the training's first second looks half idle, 7 % of its energy."""
+    sampled(round_dir, *((when, 50 if when < 4 else 300, 300 * when) for when in ticks(0.5)))
+    assert not measure(round_dir).warnings
+    (round_dir / "localhost_noderank0" / "devices.series.csv").unlink()
+    sampled(round_dir, *((when, 500 if when % 2 else 100, 400 * when) for when in ticks()))
+    assert not measure(round_dir).warnings
+
+
+def test_the_clocks_and_what_held_them_back(round_dir: Path) -> None:
+    path = round_dir / "localhost_noderank0" / "devices.series.csv"
+    reasons = {4: "sw_power_cap", 5: "sw_power_cap+idle"}
+    rows = [f"{START + when},0,50,300,1024,4096,80,1410,1593,{reasons.get(when, 'idle')}," for when in range(12)]
+    path.write_text("\n".join([",".join(devices.COLUMNS), *rows]) + "\n")
+    outcome = measure(round_dir)
+    assert (outcome.value("device_sm_clock"), outcome.value("device_memory_clock")) == (1410, 1593)
+    assert outcome.value("device_throttled") == pytest.approx(2 / 7)
+
+
 def test_the_offset_of_the_hosts_clock_is_taken_off_both(round_dir: Path) -> None:
     sampled(round_dir, *((when, at_work(when), "") for when in ticks()))
     edit_json(round_dir / "plan.json", hosts=[{"name": "localhost", "clock_offset_s": 86_400}])

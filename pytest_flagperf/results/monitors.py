@@ -144,6 +144,12 @@ class Samples:
         found = self.devices.get(device, {})
         return _counted(found.get("energy"), start, end) or _integral(found.get("power"), start, end)
 
+    def energy_both_ways(self, device: int, start: float = -inf, end: float = inf) -> tuple[Energy, Energy] | None:
+        """By its counter and by its power, of a device that has both."""
+        found = self.devices[device]
+        counted, integral = _counted(found.get("energy"), start, end), _integral(found.get("power"), start, end)
+        return (counted, integral) if counted and integral else None
+
     def host_energy(self, start: float = -inf, end: float = inf) -> Energy | None:
         """Of the whole host in that time."""
         return _integral(self.host.get("power"), start, end)

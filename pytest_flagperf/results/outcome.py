@@ -171,12 +171,13 @@ def measure(round_dir: Path) -> Outcome:
     exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
     failures = faults.find(number_, end, places, exits, logs)
-    warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *monitors.warnings(round_dir))
     phases = phases_of.of_round(logs.values(), _clock_offset(plan))
     own = metrics.of_round(plan, logs.values(), target)
     samples, training = monitors.read(round_dir), phases_of.training(phases)
     p_whole = next((metric.value for metric in own if metric.name == "p_whole"), None)
     found = (*own, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole))
+    said = (*monitors.warnings(round_dir), *sampled.doubts(samples, training))
+    warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *said)
     marks = validity.marks(round_dir, plan, samples, training)
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
     return replace(

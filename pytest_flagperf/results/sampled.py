@@ -5,12 +5,18 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
+from flagperf_driver.node.devices import NO_THROTTLING
 from pytest_flagperf.results.metrics import Metric
-from pytest_flagperf.results.monitors import Energy, Samples, Series
+from pytest_flagperf.results.monitors import Energy, Reasons, Samples, Series, host_of
 from pytest_flagperf.results.phases import Phase
+from pytest_flagperf.results.units import signed
 
 MIB = 2**20
 WHILE = "from TRAIN_START to TRAIN_END"
+_DIFFER = 0.1
+"""So far may a device's counter be from the integral of its power: what drivers tell of power is not exact."""
+_AVERAGED_S = 1.0
+"""Drivers tell the mean power of a time as long as that, so the integral lags behind the counter."""
 
 
 def figures(samples: Mapping[str, Samples], training: Phase | None, p_whole: float | None) -> tuple[Metric, ...]:
@@ -23,7 +29,7 @@ def figures(samples: Mapping[str, Samples], training: Phase | None, p_whole: flo
     hosts = [found.host_energy(start, end) for found in samples.values()]
     return (
         *_devices(inside),
-        *_energy("device", "all devices", devices, training, p_whole),
+        *_energy("device", "all devices", devices, training, p_whole, _difference(samples, training)),
         *_hosts(inside),
         *_energy("host", "all hosts", hosts, training, p_whole),
         *_gaps(inside, training),
@@ -45,12 +51,20 @@ def _devices(samples: Mapping[str, Samples]) -> Iterator[Metric]:
     yield from _mean("device_memory_mean", memory, "bytes", "lower", f"mean over the devices, {WHILE}{source}", MIB)
     whole = _of_devices(samples, "memory_total")
     yield from _highest("device_memory_total", whole, "bytes", None, f"what a device has{source}", MIB)
+    for name in ("sm_clock", "memory_clock"):
+        clock = _of_devices(samples, name)
+        yield from _mean(f"device_{name}", clock, "MHz", None, f"mean over the devices, {WHILE}{source}")
     held = [reasons for host in samples.values() for reasons in host.held.values()]
     if held:
-        value = max((share for reasons in held for share in reasons.shares().values()), default=0.0)
+        value = max(map(_slowed, held))
         how = f"the largest share of samples in which one reason held a device's clocks back, {WHILE}{source}"
         count = sum(len(reasons.codes) for reasons in held)
         yield Metric("device_throttled", value, "share", "lower", how, samples=count)
+
+
+def _slowed(held: Reasons) -> float:
+    """Where nobody used the device, or somebody set its clocks, nothing holds them back."""
+    return max((share for reason, share in held.shares().items() if reason not in NO_THROTTLING), default=0.0)
 
 
 def _hosts(samples: Mapping[str, Samples]) -> Iterator[Metric]:
@@ -65,7 +79,12 @@ def _hosts(samples: Mapping[str, Samples]) -> Iterator[Metric]:
 
 
 def _energy(
-    name: str, whose: str, found: Iterable[Energy | None], training: Phase, p_whole: float | None
+    name: str,
+    whose: str,
+    found: Iterable[Energy | None],
+    training: Phase,
+    p_whole: float | None,
+    difference: str = "",
 ) -> Iterator[Metric]:
     """Of all, or none: a sum in which some are missing says nothing."""
     energies = list(found)
@@ -74,7 +93,7 @@ def _energy(
         return
     how = f"{' and '.join(sorted({energy.how for energy in known}))}, {WHILE}"
     joules = sum(energy.joules for energy in known)
-    yield Metric(f"{name}_energy", joules, "J", "lower", f"{whose} together: {how}")
+    yield Metric(f"{name}_energy", joules, "J", "lower", f"{whose} together: {how}{difference}")
     covered = min(energy.covered for energy in known)
     yield Metric(
         f"{name}_energy_covered", covered, "share", "higher", f"the share of the time {WHILE} that was sampled"
@@ -84,6 +103,52 @@ def _energy(
         watts = sum(energy.joules / (energy.covered * training.seconds) for energy in known)
         how = f"{whose} together: their mean power in the sampled share of the time, over p_whole; {how}"
         yield Metric(f"{name}_energy_per_sample", watts / p_whole, "J/sample", "lower", how)
+
+
+def _difference(samples: Mapping[str, Samples], training: Phase) -> str:
+    """By how much the integral of the power of all devices is more than their counters say."""
+    pairs = [
+        found.energy_both_ways(device, training.start, training.end)
+        for found in samples.values()
+        for device in found.devices
+    ]
+    known = [pair for pair in pairs if pair is not None]
+    counted = sum(counter.joules for counter, _ in known)
+    if not known or len(known) < len(pairs) or counted <= 0:
+        return ""
+    share = sum(integral.joules / integral.covered * counter.covered for counter, integral in known) / counted - 1
+    return f"; by the integral of its power it would be {signed(share)}"
+
+
+def doubts(samples: Mapping[str, Samples], training: Phase | None) -> Iterator[str]:
+    """Sentences on devices whose counter and power do not tell of the same energy."""
+    if training is None:
+        return
+    for folder, found in samples.items():
+        apart = {device: share for device in found.devices if (share := _apart(found, device, training)) is not None}
+        if apart:
+            worst = max(apart.values(), key=abs)
+            who = f"device{'s' if len(apart) > 1 else ''} {', '.join(map(str, apart))}"
+            most = "up to " if len(apart) > 1 else ""
+            yield (
+                f"{host_of(folder)}: {who}: the energy counter is {most}{signed(worst)} off the integral of the power:"
+                " one of the two is wrong, and device_energy is by the counter"
+            )
+
+
+def _apart(samples: Samples, device: int, training: Phase) -> float | None:
+    """By which share of the integral the counter is more, where that is more than measuring explains."""
+    both = samples.energy_both_ways(device, training.start, training.end)
+    if both is None:
+        return None
+    counted, integral = (energy.joules / energy.covered for energy in both)
+    power = samples.devices[device]["power"]
+    watts = power.between(training.start, training.end).values
+    if len(watts) < 2 or not integral:
+        return None
+    lag = _AVERAGED_S * (max(power.values) - min(power.values))
+    noise = 3 * statistics.stdev(watts) / len(watts) ** 0.5 * training.seconds
+    return (counted - integral) / integral if abs(counted - integral) > _DIFFER * integral + lag + noise else None
 
 
 def _gaps(samples: Mapping[str, Samples], training: Phase) -> Iterator[Metric]:

@@ -33,7 +33,7 @@ MEANWHILE = (
     ("device_memory_mean", "bytes"), ("device_memory_total", "bytes"), ("device_throttled", ""), ("device_energy", "J"),
     ("device_energy_covered", ""), ("device_energy_per_sample", "J"), ("host_cpu", ""), ("host_memory", ""),
     ("host_power", "W"), ("host_energy", "J"), ("host_energy_covered", ""), ("host_energy_per_sample", "J"),
-    ("monitor_gaps", "s"),
+    ("monitor_gaps", "s"), ("device_sm_clock", "MHz"), ("device_memory_clock", "MHz"),
 )  # fmt: skip
 """What ranks, devices and hosts did while the round trained, likewise."""
 COLUMNS = (
