@@ -254,7 +254,7 @@ class Run:
         return self.venue.prepare([(self.plan(one), one.vendor) for one in chosen]) if chosen else []
 
     def describe(self, one: Selected) -> str:
-        return describe(self.plan(one))
+        return describe(self.plan(one), one.vendor, self.settings.lease or one.vendor.lease)
 
     # -- places ----------------------------------------------------------------------------------------------
 

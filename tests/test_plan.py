@@ -293,6 +293,26 @@ def test_the_description_says_what_is_not_known(tmp_path: Path) -> None:
     assert "comes with the suite" in small
 
 
+@pytest.mark.parametrize(
+    ("asked", "host", "monitors"),
+    [
+        ("", "8 devices that nobody uses", "the host"),
+        ("nvml = true", "8 devices called X9 (Acme X-?9) that nobody uses", "the host, its devices by NVML"),
+        ('lease = "host"', "the whole host", "the host"),
+    ],
+    ids=["nobody asks", "NVML", "the whole host"],
+)
+def test_the_description_says_what_is_wanted_of_a_host(tmp_path: Path, asked: str, host: str, monitors: str) -> None:
+    toml = VENDOR_TOML.replace("[chips.X9]", f'{asked}\n[chips.X9]\nnames = ["Acme X-?9"]', 1)
+    tree(tmp_path)
+    write_vendor(tmp_path, toml=toml)
+    catalog = Catalog.scan([tmp_path])
+    vendor = catalog.vendor("acme")
+    text = describe(planned(catalog), vendor, vendor.lease)
+    assert re.search(rf"^  each host Python >= 3.8, {re.escape(host)}$", text, re.MULTILINE)
+    assert re.search(rf"^  monitors  {monitors}$", text, re.MULTILINE)
+
+
 def test_long_values_are_told_in_full_and_lines_stay_short(tmp_path: Path) -> None:
     text = describe(planned(tree(tmp_path), settings=[f"note={'word ' * 60}", "width=1"]))
     (told,) = re.findall(r"in full: '((?:word\s+)*)'", text)

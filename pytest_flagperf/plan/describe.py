@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from ..catalog import REFERENCE, Vendor
 from ..launch import RankProcess, Site, World
 from .model import Plan
 
@@ -14,9 +15,10 @@ _WIDTH = 116
 _CUT = "..."
 
 
-def describe(plan: Plan) -> str:
-    """The case, where it runs, every value with its origin, and the command of each rank."""
-    return "\n".join([str(plan.case), *_facts(plan), *_hosts(plan), *_config(plan), *_commands(plan)])
+def describe(plan: Plan, vendor: Vendor | None = None, lease: str = "device") -> str:
+    """The case, what it wants of a host, where it runs, every value with its origin, and the command of each rank."""
+    wanted = _wanted(plan, vendor, lease) if vendor else ()
+    return "\n".join([str(plan.case), *_facts(plan), *wanted, *_hosts(plan), *_config(plan), *_commands(plan)])
 
 
 def _facts(plan: Plan) -> Iterator[str]:
@@ -38,6 +40,18 @@ def _facts(plan: Plan) -> Iterator[str]:
     yield _fact("MFU", _mfu(plan))
 
 
+def _wanted(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
+    """What must be there before the start, and who looks at the devices until the end."""
+    asked = [*(["NVML"] if vendor.nvml else []), *([f"vendors/{vendor.name}/probe.py"] if vendor.probe else [])]
+    chip = vendor.chips.get(plan.case.hardware)
+    names = f" ({' or '.join(chip.names)})" if chip and chip.names else ""
+    called = f" called {plan.case.hardware}{names}" if asked else ""
+    every = ", the whole host" if lease == "host" else f", {_count(plan.case.nproc, 'device')}{called} that nobody uses"
+    image = ", Docker" if plan.runtime == "docker" else ""
+    yield _fact("each host", f"Python >= 3.8{image}{every}{', the data' if plan.data_dir else ''}")
+    yield _fact("monitors", f"the host{', its devices by ' if asked else ''}{', else by '.join(asked)}")
+
+
 def _labels(plan: Plan) -> list[str]:
     labels = ["throughput only"] if plan.throughput_only else [_goal(plan)]
     return [*labels, "synthetic data"] if plan.synthetic else labels
@@ -55,7 +69,7 @@ def _data(plan: Plan) -> str:
         return "synthetic: made up, real shapes"
     if plan.data_dir:
         return f"{plan.data_dir} ({plan.values['data_dir'].where})"
-    return "not given: --data-dir or --case CASE=DATA_DIR" if plan.manifest else "comes with the suite"
+    return "not given: --data-dir or --case CASE=DATA_DIR" if plan.scale == REFERENCE else "comes with the suite"
 
 
 def _mfu(plan: Plan) -> str:
