@@ -41,6 +41,7 @@ class Venue:
         self._ready: dict[tuple[str, str, Wanted], Interpreter] = {}  # by host and runtime; looked at once a run
         self._owed: list[Path] = []  # rounds whose logs are not all here
         self._unfit: dict[str, set[int]] = {}
+        self._near: dict[str, dict[int, Sequence[int]]] = {}
         # Of two runs that begin in the same second on two machines, each has its own folders on the hosts.
         self._mark = secrets.token_hex(4)
 
@@ -195,16 +196,17 @@ class Venue:
                 self.fleet.lost(host, "; ".join(said))
         if len(self.fleet.usable) < wanted:
             raise Problems(fatal)
-        self._unfit = preflight.unfit_devices(findings)
+        self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)
         left_out = [f"left out: {sentence}" for sentence in fatal]
         return left_out + [f"warning: {sentence}" for sentence in preflight.sentences(findings, preflight.WARN)]
 
     @property
     def left_out(self) -> dict[str, Any]:
-        """What the others of a parallel run must know: hosts and devices that are not fit."""
+        """What the others of a parallel run must know: hosts and devices that are not fit, and what is near which."""
         return {
             "hosts": dict(self.fleet.lost_hosts),
             "devices": {name: sorted(devices) for name, devices in self._unfit.items()},
+            "near": self._near,
         }
 
     def leave_out(self, told: Mapping[str, Any]) -> None:
@@ -213,6 +215,7 @@ class Venue:
             if host.name in told["hosts"]:
                 self.fleet.lost(host, told["hosts"][host.name])
         self._unfit = {name: set(devices) for name, devices in told["devices"].items()}
+        self._near = {name: {int(device): cpus for device, cpus in its.items()} for name, its in told["near"].items()}
 
     def _wants(self, plans: Sequence[Plan], vendor: Vendor) -> Wants:
         chip = vendor.chips.get(plans[0].case.hardware)
@@ -390,6 +393,7 @@ class Venue:
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
             show=watch.log if watch.follow else None,
             told={"checkout": checkout(suite.root)},
+            near=self._near,
         )
 
 

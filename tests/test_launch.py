@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -80,19 +81,37 @@ def test_leased_devices_are_the_only_ones_shown() -> None:
     assert not any(value == "4" for value in hidden[0].env.values())  # no variable, nothing shown
 
 
-def test_a_card_that_is_a_core_binds_each_rank_to_its_own() -> None:
-    site = Site("python", "p.py", cpus=(3, 5))
+def test_each_rank_is_bound_to_its_cores_and_a_launcher_to_those_of_all() -> None:
+    site = Site("python", "p.py", cpus=((3,), (5,)))
     assert [each.cpus for each in launchers()["env"](WORLD, 0, site)] == [(3,), (5,)]
     assert [each.cpus for each in launchers()["env"](WORLD, 0, SITE)] == [(), ()]
     assert launchers()["torchrun"](WORLD, 0, site)[0].cpus == (3, 5)
+    assert launchers()["torchrun"](WORLD, 0, SITE)[0].cpus == ()
+
+
+def test_where_one_rank_may_use_any_core_its_launcher_may() -> None:
+    site = Site("python", "p.py", cpus=((4, 5), ()))
+    assert [each.cpus for each in launchers()["env"](WORLD, 0, site)] == [(4, 5), ()]
+    assert launchers()["torchrun"](WORLD, 0, site)[0].cpus == ()
 
 
 @pytest.mark.parametrize(
-    ("cores", "nproc", "card_is_core", "threads"),
-    [(64, 8, False, 8), (63, 8, False, 7), (2, 8, False, 1), (64, 2, True, 1)],
+    ("cores", "nproc", "bound", "threads"),
+    [
+        (64, 8, [], 8),
+        (63, 8, [], 7),
+        (2, 8, [], 1),
+        (64, 1, [range(32)], 32),  # alone on one of two nodes
+        (64, 4, [range(32)] * 4, 8),  # all on one of them
+        (64, 4, [range(32)] * 3 + [range(32, 64)], 10),
+        (64, 2, [range(32), ()], 32),  # of the second's device nothing is known
+        (64, 2, [range(4), ()], 4),
+        (64, 8, [range(4)] * 8, 1),
+        (64, 2, [(0,), (1,)], 1),  # cards that are cores
+    ],
 )
-def test_threads_share_the_cores(cores: int, nproc: int, card_is_core: bool, threads: int) -> None:
-    assert threads_per_rank(cores, nproc, card_is_core=card_is_core) == threads
+def test_threads_share_the_cores(cores: int, nproc: int, bound: list[Sequence[int]], threads: int) -> None:
+    assert threads_per_rank(cores, nproc, bound) == threads
 
 
 @pytest.mark.slow

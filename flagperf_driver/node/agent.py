@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Callable
 
-from flagperf_driver.node import processes
+from flagperf_driver.node import processes, topology
 from flagperf_driver.node.folder import INNER_SOCKET, SOCKET, FolderError, LogFolder, default_folder
 from flagperf_driver.node.lease import LeaseError
 from flagperf_driver.node.ports import free_port
@@ -100,7 +100,7 @@ class Agent:
                 "pid": os.getpid(),
                 "log_dir": str(folder.path),
                 "code_root": str(CODE_ROOT),
-                "cpus": sorted(os.sched_getaffinity(0)),
+                "cpus": topology.cards(os.sched_getaffinity(0)),
                 "port": free_port(),
                 "clock_ms": time.time() * 1000,
                 "python": "{}.{}.{}".format(*sys.version_info),

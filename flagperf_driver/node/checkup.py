@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import lease, leftovers, manifest, ports, processes
+from flagperf_driver.node import lease, leftovers, manifest, ports, processes, topology
 from flagperf_driver.node.environment import cache_root
 from flagperf_driver.node.folder import scratch
 
@@ -127,7 +127,9 @@ def _devices(wants: Mapping[str, Any]) -> dict[str, Any]:
         from flagperf_driver.node import probe
 
         survey = probe.survey(str(Path(__file__).resolve().parents[2] / wants["probe"]))
+    usable = os.sched_getaffinity(0)
     for device in survey["devices"]:
+        device["near"] = topology.near(device.get("pci"), usable)
         leased = _is_leased(device["index"])
         for process in device["processes"]:
             # A round's lease is waited for; whatever a dead round left has just been removed.

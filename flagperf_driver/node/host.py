@@ -140,8 +140,8 @@ class Rdma:
         folder = sys_root + "/class/infiniband"
         ports = [
             f"{folder}/{card}/ports/{port}/counters/"
-            for card in _names(folder)
-            for port in _names(f"{folder}/{card}/ports")
+            for card in names(folder)
+            for port in names(f"{folder}/{card}/ports")
         ]
         self._files = [
             [File(port + name, 64) for port in ports if os.access(port + name, os.R_OK)]
@@ -162,7 +162,7 @@ class Disks:
     def __init__(self, proc: str = PROC, sys_root: str = SYS) -> None:
         self._stats = File(proc + "/diskstats", 1 << 16)
         blocks = sys_root + "/block/"
-        real = [name for name in _names(blocks) if os.path.exists(blocks + name + "/device")]  # noqa: PTH110
+        real = [name for name in names(blocks) if os.path.exists(blocks + name + "/device")]  # noqa: PTH110
         self.names = frozenset(name.encode() for name in real)
         self.means = "/proc/diskstats: " + ", ".join(sorted(real))
 
@@ -175,7 +175,7 @@ class Disks:
         return tuple(float(_SECTOR * sum(int(words[column]) for words in mine)) for column in (5, 9))
 
 
-def _names(folder: str) -> list[str]:
+def names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
@@ -221,7 +221,7 @@ def _sockets() -> int:
 def network(sys_root: str = SYS) -> str:
     """How fast the real network cards that have a link are, the same ones together: ``2 x 25 Gb/s``."""
     folder = sys_root + "/class/net"
-    real = [name for name in _names(folder) if os.path.exists(f"{folder}/{name}/device")]  # noqa: PTH110
+    real = [name for name in names(folder) if os.path.exists(f"{folder}/{name}/device")]  # noqa: PTH110
     speeds = [content(f"{folder}/{name}/speed").strip() for name in real]
     return _together([f"{int(speed) / 1000:g} Gb/s" for speed in speeds if speed.isdigit() and int(speed)])
 
@@ -229,7 +229,7 @@ def network(sys_root: str = SYS) -> str:
 def rdma(sys_root: str = SYS) -> str:
     """The ports of InfiniBand and RoCE cards that are up, the same ones together: ``8 x 400 Gb/sec (4X NDR)``."""
     folder = sys_root + "/class/infiniband"
-    ports = [f"{folder}/{card}/ports/{port}" for card in _names(folder) for port in _names(f"{folder}/{card}/ports")]
+    ports = [f"{folder}/{card}/ports/{port}" for card in names(folder) for port in names(f"{folder}/{card}/ports")]
     up = [port for port in ports if "ACTIVE" in content(port + "/state")]
     return _together([content(port + "/rate").strip() for port in up])
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 from flagperf_driver import events, perflog
-from flagperf_driver.node import oom, processes, watch
+from flagperf_driver.node import oom, processes, topology, watch
 from flagperf_driver.node.agenda import Agenda
 from flagperf_driver.node.news import News, now_ms
 
@@ -179,7 +179,7 @@ class Ranks:
             self._path(order.rank, "progress").unlink()
         try:
             log = self._folder.path / order.log
-            child = processes.spawn(order.argv, self._environment(order), order.cwd, log, order.cpus)
+            child = processes.spawn(order.argv, self._environment(order), order.cwd, log, self._cores(order))
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._cannot_start(order, error)
             return False
@@ -188,6 +188,15 @@ class Ranks:
         self._news.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
         self._news.tell({"type": "started", "rank": order.rank, "pid": child.pid})
         return True
+
+    def _cores(self, order: RankOrder) -> Sequence[int]:
+        """Those that it may have: a container or a scheduler may keep others from us."""
+        allowed = os.sched_getaffinity(0)
+        lacking = [cpu for cpu in order.cpus if cpu not in allowed]
+        if lacking:
+            whose = f"rank {order.rank} was to be bound to the cores {topology.as_list(order.cpus)}"
+            self._news.warning(f"{whose}; of these this process may not use {topology.as_list(lacking)}")
+        return [cpu for cpu in order.cpus if cpu in allowed]
 
     def _environment(self, order: RankOrder) -> Mapping[str, str]:
         refused = tuple(self._orders.not_inherited)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,7 +43,7 @@ class Site:
     case_file: str = ""
     log_dir: str = ""
     code_root: str = ""
-    cpus: tuple[int, ...] = ()  # where a card is a core: the core of each local rank; empty: not pinned
+    cpus: tuple[tuple[int, ...], ...] = ()  # of each local rank, the cores that it is bound to; empty: to none
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,10 @@ def launchers() -> dict[str, Launcher]:
     return {name: importlib.import_module(f"{__name__}.{name}").launch for name in names}
 
 
-def threads_per_rank(cores: int, nproc: int, *, card_is_core: bool) -> int:
-    """A host's cores shared out fairly; a card that is a core has that one core and no more."""
-    return 1 if card_is_core else max(1, cores // nproc)
+def threads_per_rank(cores: int, nproc: int, bound: Sequence[Sequence[int]] = ()) -> int:
+    """A host's cores shared out fairly; those that ranks are bound to, among the ranks that are bound to them."""
+    fair = [len(cpus) // sum(cpus == others for others in bound) for cpus in bound if cpus]
+    return max(1, min([*fair, *([] if bound and all(bound) else [cores // nproc])]))
 
 
 def common_env(world: World, noderank: int, site: Site) -> dict[str, str]:

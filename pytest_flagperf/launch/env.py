@@ -19,5 +19,5 @@ def _rank(world: World, noderank: int, site: Site, local_rank: int) -> RankProce
         "NODE_RANK": noderank,
     }
     env = common_env(world, noderank, site) | {name: str(value) for name, value in place.items()}
-    cpus = site.cpus[local_rank : local_rank + 1]
+    cpus = site.cpus[local_rank] if site.cpus else ()
     return RankProcess(rank, local_rank, (site.python, "-u", site.program), env, cpus)

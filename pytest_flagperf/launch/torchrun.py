@@ -18,4 +18,5 @@ def launch(world: World, noderank: int, site: Site) -> list[RankProcess]:
     argv = (site.python, "-u", "-m", "torch.distributed.run", *switches, site.program)
     first = noderank * world.nproc
     env = common_env(world, noderank, site) | {"NODE_RANK": str(noderank)}
-    return [RankProcess(first, 0, argv, env, site.cpus, tuple(range(first, first + world.nproc)))]
+    cpus = tuple(sorted({cpu for its in site.cpus for cpu in its})) if all(site.cpus) else ()  # it binds no rank itself
+    return [RankProcess(first, 0, argv, env, cpus, tuple(range(first, first + world.nproc)))]

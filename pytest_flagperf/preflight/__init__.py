@@ -3,9 +3,9 @@
 from .findings import FAIL, OK, WARN, Data, Finding, Limits, Wants
 from .judge import judge
 from .look import inspect
-from .tell import lines, sentences, unfit_devices
+from .tell import lines, near_devices, sentences, unfit_devices
 
 __all__ = [
     "FAIL", "OK", "WARN", "Data", "Finding", "Limits", "Wants",
-    "inspect", "judge", "lines", "sentences", "unfit_devices",
+    "inspect", "judge", "lines", "near_devices", "sentences", "unfit_devices",
 ]  # fmt: skip

@@ -55,7 +55,7 @@ class Wants:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing about one host. ``devices`` are those that are unfit, where it is about devices."""
+    """One thing about one host. ``devices`` are those that are unfit, ``near`` is the cores near each device."""
 
     host: str
     kind: str
@@ -63,6 +63,7 @@ class Finding:
     sentence: str
     remedy: str = ""
     devices: tuple[int, ...] = ()
+    near: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def fatal(self) -> bool:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flagperf_driver.node.topology import as_list
+
 from .findings import FAIL, OK, WARN, Finding, Limits, Wants, some
 
 _GIB = float(1 << 30)
@@ -163,6 +165,18 @@ def _devices(host: str, survey: Mapping[str, Any], wants: Wants) -> Iterator[Fin
         names = ", ".join(sorted({str(device["name"]) for device in devices}))
         driver = f", driver {survey['driver']}" if survey["driver"] else ""
         yield Finding(host, "devices", OK, f"{len(devices)} {names}{driver}")
+    near = {device["index"]: tuple(device["near"]) for device in devices if device.get("near")}
+    if near:
+        yield Finding(host, "numa", OK, _places(near), near=tuple(near.items()))
+
+
+def _places(near: Mapping[int, Sequence[int]]) -> str:
+    """The devices of each node by their cores."""
+    nodes: dict[str, list[int]] = {}
+    for device, cpus in near.items():
+        nodes.setdefault(as_list(cpus), []).append(device)
+    whose = {cpus: f"device{'s' if len(its) > 1 else ''} {as_list(its)}" for cpus, its in nodes.items()}
+    return "; ".join(f"{who} near cores {cpus}" for cpus, who in whose.items())
 
 
 _Unfit = tuple[str, str, str, list[int]]

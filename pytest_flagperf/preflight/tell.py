@@ -17,6 +17,15 @@ def unfit_devices(findings: Iterable[Finding]) -> dict[str, set[int]]:
     return unfit
 
 
+def near_devices(findings: Iterable[Finding]) -> dict[str, dict[int, Sequence[int]]]:
+    """By host and device, the cores near it; of what the host does not tell, nothing."""
+    near: dict[str, dict[int, Sequence[int]]] = {}
+    for finding in findings:
+        if finding.near:
+            near.setdefault(finding.host, {}).update(finding.near)
+    return near
+
+
 def sentences(findings: Iterable[Finding], level: str = FAIL) -> list[str]:
     """What is of that level, a sentence each; what holds for many hosts is said once."""
     hosts: dict[tuple[str, str], list[str]] = {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from flagperf_driver.node import topology
 from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.launch import RankProcess, Site, World, launchers, threads_per_rank
 from pytest_flagperf.runtime import Interpreter, Mount
@@ -47,6 +48,8 @@ class Wishes:
     labels: Mapping[str, str] = field(default_factory=dict)  # on what is started for it
     show: Show | None = None  # gets every line of the ranks' logs
     told: Mapping[str, Any] = field(default_factory=dict)  # what else plan.json is to tell
+    bind: bool = True  # ranks to cores, where it is known to which
+    near: Mapping[str, Mapping[int, Sequence[int]]] = field(default_factory=dict)  # by host and device: its cores
 
 
 NO_WISHES = Wishes()
@@ -65,7 +68,7 @@ def make_orders(
     with ThreadPoolExecutor(max(1, len(agents))) as pool:
         made = pool.map(lambda agent: _container(agent, interpreters[agent.name], described, wishes), agents)
         containers = {agent.name: container for agent, container in zip(agents, made, strict=True)}
-    world = _world(plan, described, agents, containers)
+    world = _world(plan, described, agents, containers, wishes)
 
     def order(agent: Agent) -> dict[str, Any]:
         interpreter = interpreters[agent.name]
@@ -75,7 +78,7 @@ def make_orders(
             case_file=f"{agent.log_dir}/case.json",
             log_dir=agent.log_dir,
             code_root=agent.code_root,
-            cpus=_cpus(described, agent),
+            cpus=_cores(described, agent, wishes),
         )
         processes = launchers()[plan.launcher](world, agent.noderank, site)
         case = plan.case_json(round_number, _seed(described, round_number), agent.code_root)
@@ -122,9 +125,10 @@ def _world(
     described: Mapping[str, Any],
     agents: Sequence[Agent],
     containers: Mapping[str, Mapping[str, Any] | None],
+    wishes: Wishes = NO_WISHES,
 ) -> World:
-    cores = min(len(agent.cpus) for agent in agents)
     nproc = described["nproc"]
+    threads = min(threads_per_rank(len(agent.cpus), nproc, _cores(described, agent, wishes)) for agent in agents)
     return World(
         addresses=tuple(agent.host.address for agent in agents),
         nproc=nproc,
@@ -133,7 +137,7 @@ def _world(
         # A container may have numbers of its own for the devices that it was given.
         devices=tuple(tuple((containers[agent.name] or {}).get("devices", agent.devices)) for agent in agents),
         visible_devices_env=plan.visible_devices,
-        threads_per_rank=threads_per_rank(cores, nproc, card_is_core=_card_is_core(described)),
+        threads_per_rank=1 if _card_is_core(described) else threads,
     )
 
 
@@ -152,11 +156,16 @@ def _monitors(wishes: Wishes, agent: Agent, container: Mapping[str, Any] | None)
     return {**wishes.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 
 
-def _cpus(described: Mapping[str, Any], agent: Agent) -> tuple[int, ...]:
-    """The core of each rank where a card is a core and there are as many cores as that."""
-    if not _card_is_core(described) or any(device >= len(agent.cpus) for device in agent.devices):
+def _cores(described: Mapping[str, Any], agent: Agent, wishes: Wishes) -> tuple[tuple[int, ...], ...]:
+    """The cores that each rank is bound to: where a card is a core that one, else those near the rank's device."""
+    if not wishes.bind:
         return ()
-    return tuple(agent.cpus[device] for device in agent.devices)
+    if _card_is_core(described):
+        enough = all(device < len(agent.cpus) for device in agent.devices)
+        return tuple((agent.cpus[device],) for device in agent.devices) if enough else ()
+    near, usable = wishes.near.get(agent.name, {}), set(agent.cpus)
+    found = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in agent.devices)
+    return found if any(found) else ()
 
 
 def _entry(process: RankProcess, env: Mapping[str, str], site: Site) -> dict[str, Any]:
@@ -196,7 +205,7 @@ def write_inputs(
     facts = {
         "round": round_number,
         "seed": _seed(described, round_number),
-        "hosts": [_placed(agent, interpreters[agent.name]) for agent in agents],
+        "hosts": [_placed(agent, interpreters[agent.name], order) for agent, order in zip(agents, orders, strict=True)],
         "python": first.python,
         "interpreter": {"label": first.label, **first.details},
         "code_root": agents[0].code_root,
@@ -213,12 +222,13 @@ def write_inputs(
     write_json(directory / "plan.json", {**described, **facts})
 
 
-def _placed(agent: Agent, interpreter: Interpreter) -> dict[str, Any]:
+def _placed(agent: Agent, interpreter: Interpreter, order: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": agent.name,
         "address": agent.host.address,
         "noderank": agent.noderank,
         "devices": list(agent.devices),
+        "cores": [topology.as_list(rank["cpus"]) for rank in order["ranks"]],  # an empty text: bound to none
         "log_dir": agent.log_dir,
         "code_root": agent.code_root,
         "clock_offset_s": round(agent.clock_offset_s, 6),

@@ -277,6 +277,21 @@ def test_a_rank_keeps_to_its_cores(lab: Lab) -> None:
     assert lab.log(1) == f"cores {sorted(os.sched_getaffinity(0))}\n"
 
 
+def test_cores_that_others_keep_from_the_agent_are_named_and_the_rank_runs(tmp_path: Path) -> None:
+    first, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        pytest.skip("needs two CPUs")
+    with Lab(tmp_path, patch=f"import os; os.sched_setaffinity(0, [{first}])") as lab:
+        assert lab.hello()["cpus"] == [first]
+        program = "print('cores', sorted(os.sched_getaffinity(0)))"
+        lab.send(lab.order([{**lab.rank(0, program), "cpus": others[:1]}]))
+        lab.end()
+        assert lab.log(0) == f"cores [{first}]\n"
+        (warning,) = lab.of("warning")
+        wanted = f"was to be bound to the cores {others[0]}; of these this process may not use {others[0]}"
+        assert warning["sentence"] == f"rank 0 {wanted}"
+
+
 def test_an_agent_whose_ranks_only_load_says_that_it_is_there(lab: Lab) -> None:
     lab.start("time.sleep(1.5)", init_timeout_s=None, hang_timeout_s=None, round_timeout_s=None)
     assert lab.wait_for("beat")["ranks"] == {}

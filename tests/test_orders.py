@@ -1,0 +1,76 @@
+"""Which cores each rank is bound to, and that it is bound to them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.round import Wishes
+from pytest_flagperf.round.orders import _cores, _world
+from tests.rounds import TinyPlan, run_tiny
+
+NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
+
+
+def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] = range(8), **wishes: Any) -> Any:
+    agent: Any = SimpleNamespace(name="h", cpus=tuple(cpus), devices=tuple(devices))
+    return _cores({"device": device}, agent, Wishes(**wishes))
+
+
+def test_a_card_that_is_a_core_has_the_one_that_the_host_named_for_it() -> None:
+    assert cores([0, 3], device="cpu", cpus=[0, 2, 4, 6, 1]) == ((0,), (6,))
+    assert cores([0, 5], device="cpu", cpus=[0, 2]) == ()  # more cards than cores
+
+
+def test_other_ranks_have_the_cores_near_their_devices() -> None:
+    near = {"h": NODES}
+    assert cores([1, 2], near=near) == (tuple(range(4)), tuple(range(4, 8)))
+    assert cores([1, 9], near=near) == (tuple(range(4)), ())
+    assert cores([1, 2], near=near, cpus=[0, 1]) == ((0, 1), ())  # of those that the agent may use
+    assert cores([1, 2], near={"another": NODES}) == cores([1, 2]) == cores([8, 9], near=near) == ()
+
+
+def test_who_wants_no_binding_has_none() -> None:
+    assert cores([0, 1], near={"h": NODES}, bind=False) == cores([0, 1], device="cpu", bind=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("device", "near", "threads"),
+    [("acme", {}, 4), ("acme", {"h": NODES}, 2), ("cpu", {}, 1)],
+    ids=["any core", "two on one node", "a core each"],
+)
+def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: int) -> None:
+    agent: Any = SimpleNamespace(
+        name="h", cpus=tuple(range(8)), port=1, devices=(0, 1), host=SimpleNamespace(address="h")
+    )
+    plan: Any = TinyPlan()
+    assert _world(plan, {"nproc": 2, "device": device}, [agent], {"h": None}, Wishes(near=near)).threads_per_rank == (
+        threads
+    )
+
+
+@pytest.mark.parametrize("bind", [True, False])
+def test_ranks_keep_to_their_cores_and_the_plan_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bind: bool
+) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
+    usable = os.sched_getaffinity(0)
+    if len(usable) < 2:
+        pytest.skip("needs two CPUs")
+    core = max(usable)
+    plan = TinyPlan(device="acme", config={"step_s": 0.001, "max_steps": 1})
+    say = "print('cores', sorted(os.sched_getaffinity(0)))\n"
+    end = run_tiny(tmp_path, plan, before=say, wishes=Wishes(near={"h0": {0: [core]}}, bind=bind))
+    assert end.state == "finished"
+    told = json.loads((tmp_path / "round1/plan.json").read_text())["hosts"][0]["cores"]
+    logs = [(tmp_path / f"round1/h0_noderank0/rank{rank}.out.log").read_text() for rank in (0, 1)]
+    assert told == ([str(core), ""] if bind else ["", ""])
+    assert f"cores {[core] if bind else sorted(usable)}" in logs[0]
+    assert f"cores {sorted(usable)}" in logs[1]
