@@ -14,8 +14,9 @@ HOST = {
     "usable_cores": "128", "memory_bytes": str(1 << 40), "network": "2 x 25 Gb/s", "rdma": "8 x 400 Gb/sec (4X NDR)",
 }  # fmt: skip
 DEVICE = {
-    "name": "X9 80GB", "firmware": "96.00.1", "memory_total": 81920, "power_limit": 700.0, "links": 18, "mig": False,
-    "pcie": {"generation": 1, "width": 16, "best_generation": 5, "best_width": 16}, "uuid": "GPU-1",
+    "name": "X9 80GB", "firmware": "96.00.1", "memory_total": 81920, "power_limit": 700.0, "links": 18,
+    "partitioned": False, "pcie_generation": 1, "pcie_width": 16, "best_pcie_generation": 5, "best_pcie_width": 16,
+    "uuid": "GPU-1",
 }  # fmt: skip
 PLACES = ({"name": "h1", "address": "10.0.0.1"}, {"name": "h2", "address": "10.0.0.2"})
 

@@ -19,6 +19,7 @@ import pytest
 
 from flagperf_driver.node import checkup, leftovers, processes
 from flagperf_driver.node.folder import default_folder
+from flagperf_driver.node.health import described
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.cluster.conf import ClusterConf
 from pytest_flagperf.cluster.deploy import pack
@@ -227,9 +228,18 @@ FACTS: dict[str, Any] = {
 
 
 def device(index: int, **changed: Any) -> dict[str, Any]:
-    whole = {"name": "Acme X9-80GB", "uuid": f"u{index}", "memory_total": 81920, "processes": [], "error": None,
-             "ecc_uncorrected": 0, "row_remap_pending": False, "row_remap_failed": False, "throttle": []}  # fmt: skip
-    return {"index": index, **whole, **changed}
+    well = {
+        "name": "Acme X9-80GB", "uuid": f"u{index}", "memory_total": 81920, "partitioned": False,
+        "ecc_corrected": 7, "ecc_uncorrected": 0, "row_remap_pending": False, "row_remap_failed": False,
+        "power_limit": 700.0, "usual_power_limit": 700.0, "links": 18, "links_down": 0, "link_errors": 3,
+        "pcie_generation": 1, "best_pcie_generation": 5, "pcie_width": 16, "best_pcie_width": 16,
+    }  # fmt: skip
+    return described(index, {**well, **changed}, processes=[], throttle=[], error=None) | changed
+
+
+def silent(index: int) -> dict[str, Any]:
+    """Of which a tool tells nothing but that it is there."""
+    return described(index, {}, processes=[], throttle=[], error=None)
 
 
 def judged(*devices: dict[str, Any], **wants: Any) -> list[Finding]:
@@ -288,7 +298,12 @@ def test_sick_devices_are_named() -> None:
         device(2, throttle=["hw_thermal", "hw_slowdown"]),
         device(3, row_remap_failed=True),
         device(4, error="GPU is lost", name=None),
-        device(5),
+        device(5, trouble="Warning {0}"),
+        device(6, power_limit=250.0),
+        device(7, power_limit=250.0),
+        device(8, pcie_width=8),
+        device(9, links=16, links_down=2),
+        device(10),
     ]
     assert of(judged(*sick), "health") == [
         (WARN, "device 3 could not replace failing memory rows"),
@@ -296,13 +311,42 @@ def test_sick_devices_are_named() -> None:
         (WARN, "device 0 had 3 uncorrected memory errors"),
         (WARN, "device 1 waits to replace failing memory rows"),
         (WARN, "device 2 is slowed down: hw_thermal, hw_slowdown"),
+        (WARN, "the vendor's tool says of device 5: Warning (0)"),
+        (WARN, "devices 6, 7 are limited to 250 W where 700 W are usual"),
+        (WARN, "device 8 has 8 of its 16 PCIe lanes"),
+        (WARN, "device 9 has 16 of 18 links to its like up"),
     ]
-    assert {level for level, _ in of(judged(*sick, nproc=5), "health")} == {WARN, FAIL}
+    assert {level for level, _ in of(judged(*sick, nproc=10), "health")} == {WARN, FAIL}
+    assert unfit_devices(judged(*sick)) == {"h1": {3, 4}}
 
 
-def test_what_a_device_cannot_tell_is_no_finding() -> None:
-    silent = device(0, ecc_uncorrected=None, row_remap_pending=None, row_remap_failed=None)
-    assert bad(judged(silent, device(1))) == set()
+def test_what_is_as_it_is_built_or_cannot_be_told_is_no_finding() -> None:
+    """A limit above the usual, a bus that rests, cards without any bridge."""
+    assert bad(judged(silent(0), device(1))) == set()
+    assert bad(judged(device(0, power_limit=750.0), device(1, pcie_generation=1))) == set()
+    assert bad(judged(device(0, links=0, links_down=12), device(1, links=0, links_down=12))) == set()
+    assert of(judged(device(0, links=0, links_down=18), device(1)), "health") == [
+        (WARN, "device 0 has 0 of 18 links to its like up")
+    ]
+
+
+def test_a_part_of_a_device_is_not_the_chip() -> None:
+    (fault,) = [one for one in judged(device(0), device(1, partitioned=True)) if one.level != OK]
+    assert (fault.level, fault.devices) == (FAIL, (1,))
+    assert fault.sentence == "device 1 is partitioned (MIG): no part of it is the chip"
+    assert fault.remedy == "switch its partitioning off"
+    (spare,) = [one for one in judged(device(0), device(1, partitioned=True), device(2)) if one.level != OK]
+    assert spare.level == WARN
+
+
+def test_devices_that_are_asked_in_another_way_than_usual_are_told_so() -> None:
+    survey = {"driver": "1.2", "devices": [silent(0), device(1)], "error": None, "instead": "NVML: no library"}
+    found = list(judge("h1", {**FACTS, "devices": survey}, Wants(CODE, nproc=2, hardware="X9", nvml=True)))
+    assert of(found, "devices")[0] == (
+        WARN,
+        "the vendor's tool is asked, a process for each sample and less told: NVML: no library",
+    )
+    assert {one.level for one in found} == {OK, WARN}
 
 
 def test_no_driver_is_refused() -> None:

@@ -25,11 +25,14 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from flagperf_driver.node import lease, leftovers, manifest, ports, processes, topology
 from flagperf_driver.node.environment import cache_root
 from flagperf_driver.node.folder import scratch
+from flagperf_driver.node.strangers import serves_others
 
 _PROBE_BYTES = 1 << 16
 _LISTEN_S = 60.0
 _SUDO = ("sudo", "-n", "-l", "/sbin/sysctl", "vm.drop_caches=3")
 _SUDO_S = 10.0
+_DRIVER_S = 30.0
+"""Of eight devices that nobody holds open the driver wakes one after the other."""
 
 
 def look(wants: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -119,23 +122,46 @@ def _docker(path: str, image: str | None) -> dict[str, Any]:
 
 def _devices(wants: Mapping[str, Any]) -> dict[str, Any]:
     """What the vendor's own tools say of each device, and of each process on one whose it is."""
-    if wants.get("nvml"):
-        from flagperf_driver.node import nvml
-
-        survey = nvml.survey()
-    else:
-        from flagperf_driver.node import probe
-
-        survey = probe.survey(str(Path(__file__).resolve().parents[2] / wants["probe"]))
+    survey = _surveyed(wants)
     usable = os.sched_getaffinity(0)
     for device in survey["devices"]:
         device["near"] = topology.near(device.get("pci"), usable)
+        device["processes"] = [one for one in device["processes"] if not serves_others(str(one.get("name")))]
         leased = _is_leased(device["index"])
         for process in device["processes"]:
             # A round's lease is waited for; whatever a dead round left has just been removed.
             process["ours"] = leased or processes.log_dir_of(process["pid"]) is not None
             process["user"] = _owner(process["pid"])
     return survey
+
+
+def _surveyed(wants: Mapping[str, Any]) -> dict[str, Any]:
+    """By NVML, or else by the vendor's tool, as in a round; ``instead`` says why by the tool."""
+    why_not = None
+    if wants.get("nvml"):
+        from flagperf_driver.node import nvml
+
+        survey = _in_time(nvml.survey)
+        if not survey["error"] or not wants.get("probe"):
+            return {**survey, "instead": None}
+        why_not = survey["error"]
+    from flagperf_driver.node import probe
+
+    survey = probe.survey(str(Path(__file__).resolve().parents[2] / wants["probe"]))
+    if why_not and survey["error"]:
+        return {**survey, "error": f"{why_not}; {survey['error']}", "instead": None}
+    return {**survey, "instead": why_not}
+
+
+def _in_time(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A driver that hangs holds up its own thread and nothing else."""
+    found: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: found.append(ask()), daemon=True)
+    thread.start()
+    thread.join(_DRIVER_S)
+    if found:
+        return found[0]
+    return {"driver": None, "devices": [], "error": f"NVML did not answer within {_DRIVER_S:g} s: the driver hangs"}
 
 
 def _is_leased(index: int) -> bool:

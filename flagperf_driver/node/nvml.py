@@ -14,6 +14,8 @@ import time
 from typing import Any, Callable, Sequence
 
 from flagperf_driver.node.devices import NO_THROTTLING, QUANTITIES, Cell, DeviceFiles, Source
+from flagperf_driver.node.health import PROCESSES, Course, described
+from flagperf_driver.node.host import content
 from flagperf_driver.node.notes import CHANGED, Notes
 
 REASONS = {
@@ -34,8 +36,17 @@ _LOST = (15, 16)  # fallen off the bus; needs a reset
 _NEVER = (2, 3, 4, 13, 25)  # argument, not supported, no permission, function or version unknown: also next time
 _FAST_S, _SLOW_S = 0.1, 1.0
 _SM, _MEMORY = 1, 2
+_UTILIZATION = QUANTITIES.index("utilization")
 _REASONS_CALLS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-_UNCORRECTED, _SINCE_BOOT = 1, 0
+_CORRECTED, _UNCORRECTED, _SINCE_BOOT = 0, 1, 0
+_LINK_ERRORS = tuple(
+    f"NVML_FI_DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL" for kind in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY")
+)
+"""Of all links of a device in one call, where each link's own counters would take four calls."""
+_PROCESSES_CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+_SHARING_CALLS = ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2")
+_BUSY = 50
+"""Percent of utilization from which on a bus that slows down at rest is awake."""
 
 Read = Callable[[Any], Sequence[Cell]]
 
@@ -72,7 +83,10 @@ class Quantity:
 
 
 def _quantities(nvml: Any) -> list[Quantity]:
-    """What is asked most often is asked without pynvml's wrappers, which take longer than the library."""
+    """What is asked most often is asked without pynvml's wrappers, which take longer than the library.
+
+    The throughput of PCIe is left out: the driver counts for 20 ms in each call, 320 ms a sample of eight devices.
+    """
     memory_clock, energy = nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetTotalEnergyConsumption
     return [
         Quantity(0.0, ["power"], _scalar(nvml, ["nvmlDeviceGetPowerUsage"], lambda milliwatts: milliwatts / 1000)),
@@ -170,14 +184,15 @@ def _memory(nvml: Any) -> Read:
 class Device:
     """One device while it is there, and its latest figures."""
 
-    def __init__(self, index: int, handle: Any, questions: list[Quantity]) -> None:
+    def __init__(self, index: int, handle: Any, questions: list[Quantity], notes: Notes) -> None:
         self.index = index
         self.handle = handle
         self.questions = questions
         self.last: list[Cell] = [None] * len(QUANTITIES)
         self.lost = False
-        self.health: dict[str, Any] = {}
-        self.identity: dict[str, Any] = {}
+        self.told: set[str] = set()
+        self.facts: dict[str, Any] = {}
+        self.course = Course(index, notes)
 
 
 class Nvml(Source):
@@ -218,7 +233,9 @@ class Nvml(Source):
         except self._nvml.NVMLError as error:
             self._notes.event(f"device {index} cannot be read from the start: {error}", index)
             return
-        self._devices.append(Device(index, handle, list(self._questions)))
+        device = Device(index, handle, list(self._questions), self._notes)
+        device.facts = _facts(self._nvml, index, handle)
+        self._devices.append(device)
 
     def sample(self, tick: int, everything: bool = False) -> None:
         due = {every_s for every_s, when in self._due.items() if everything or tick >= when}
@@ -263,33 +280,40 @@ class Nvml(Source):
             self._notes.error(f"device {device.index}, {names}: {error}")
 
     def look_after(self, _: int) -> None:
-        """The driver, what a device is, and errors of its memory: what changes is an event."""
+        """The driver, what a device is and how it fares: what changes is an event."""
         driver = _driver(self._nvml)
         if driver != self.driver and driver:
             self._notes.event(f"the driver went from {self.driver} to {driver}", kind=CHANGED)
             self.driver = driver
         for device in self._devices:
             if not device.lost:
-                device.health = self._changed(device, device.health, _health(self._nvml, device.handle))
-                device.identity = self._changed(device, device.identity, _identity(self._nvml, device.handle), CHANGED)
+                device.course.learn({**_standing(self._nvml, device.handle), **self._bus_at_work(device)})
 
-    def _changed(
-        self, device: Device, before: dict[str, Any], now: dict[str, Any], kind: str | None = None
-    ) -> dict[str, Any]:
-        """All that is known now; what could not be asked this time is as it was."""
-        known = {name: value for name, value in now.items() if value is not None}
-        for name, value in known.items():
-            if value != before.get(name, value):
-                sentence = f"device {device.index}: {name} went from {before[name]} to {value}"
-                self._notes.event(sentence, device.index, kind)
-        return {**before, **known}
+    def _bus_at_work(self, device: Device) -> dict[str, Any]:
+        """At rest it is slow on purpose."""
+        if (device.last[_UTILIZATION] or 0) < _BUSY:  # type: ignore[operator]
+            return {}
+        bus = _bus(self._nvml, device.handle)
+        for name, unit in (("pcie_width", "lanes"), ("pcie_generation", "generation")):
+            now, best = bus[name], device.facts[f"best_{name}"]
+            if now and best and now < best and name not in device.told:
+                device.told.add(name)
+                sentence = f"device {device.index}: its PCIe link is at {unit} {now} of {best} while it computes"
+                self._notes.event(sentence, device.index)
+        return bus
 
     def processes(self) -> list[tuple[int, int]]:
         there = [device for device in self._devices if not device.lost]
-        return [(device.index, pid) for device in there for pid in _pids(self._nvml, device.handle)]
+        return [(device.index, pid) for device in there for pid in self._pids(device)]
+
+    def _pids(self, device: Device) -> set[int]:
+        found = _computing(self._nvml, device.handle)
+        if found is None:
+            self._notes.missing("who else computes on the devices: the driver does not tell", device.index)
+        return {int(process.pid) for process in found or ()}
 
     def facts(self) -> list[dict[str, Any]]:
-        return [_facts(self._nvml, device.index, device.handle) for device in self._devices if not device.lost]
+        return [device.facts for device in self._devices if not device.lost]
 
     def close(self) -> None:
         if self._nvml is not None:
@@ -319,117 +343,117 @@ def _surveyed(nvml: Any, index: int) -> dict[str, Any]:
     """One that cannot be read says so itself, in its own ``error``."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        nvml.nvmlDeviceGetMemoryInfo(handle)
+        _asked(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, forgiven=_NEVER)
     except nvml.NVMLError as error:
-        return {**_UNREADABLE, "index": index, "error": str(error)}
+        return described(index, {}, processes=[], throttle=[], error=str(error))
     bits = (_asked(nvml, _scalar(nvml, _REASONS_CALLS, wide=True), handle) or (0,))[0]
     return {
         **_facts(nvml, index, handle),
-        **_health(nvml, handle),
-        "processes": _processes(nvml, handle),
+        PROCESSES: [_process(one) for one in _computing(nvml, handle) or ()],
         "throttle": throttle_names(bits & ~HARMLESS).split("+") if bits & ~HARMLESS else [],
         "error": None,
     }
 
 
-_UNREADABLE: dict[str, Any] = {
-    "name": None,
-    "uuid": None,
-    "memory_total": None,
-    "processes": [],
-    "ecc_uncorrected": None,
-    "row_remap_pending": None,
-    "row_remap_failed": None,
-    "throttle": [],
-}
-
-
 def _facts(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
     memory = _asked(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    limit = _asked(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
     usual = _asked(nvml, nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)
     pci = _asked(nvml, nvml.nvmlDeviceGetPciInfo, handle)
-    mig = _asked(nvml, nvml.nvmlDeviceGetMigMode, handle)
-    return {
-        "index": index,
-        **_identity(nvml, handle),
+    told = {
+        **_standing(nvml, handle),
+        **_bus(nvml, handle),
         "memory_total": memory.total // MIB if memory else None,
-        "power_limit": limit / 1000 if limit else None,
         "usual_power_limit": usual / 1000 if usual else None,
         "pci": _text(pci.busId) if pci else None,
-        "pcie": {
-            "generation": _asked(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-            "width": _asked(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-            "best_generation": _asked(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
-            "best_width": _asked(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
-        },
-        "links": _links(nvml, handle),
-        "mig": bool(mig[0]) if mig else None,
+        # What device and host can do together: a slot of half the lanes is no link that trained down.
+        "best_pcie_generation": _asked(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        "best_pcie_width": _asked(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
     }
+    return described(index, told)
 
 
-def _identity(nvml: Any, handle: Any) -> dict[str, Any]:
-    """What stays the same as long as it is the same device with the same firmware."""
-    asked = {
+def _standing(nvml: Any, handle: Any) -> dict[str, Any]:
+    """What stays as it is over a round in which nothing happens."""
+    texts = {
         "name": nvml.nvmlDeviceGetName,
         "uuid": nvml.nvmlDeviceGetUUID,
         "serial": nvml.nvmlDeviceGetSerial,
         "firmware": nvml.nvmlDeviceGetVbiosVersion,
     }
-    return {name: _text(_asked(nvml, call, handle)) for name, call in asked.items()}
-
-
-def _links(nvml: Any, handle: Any) -> int:
-    """How many links to other devices are up."""
-    states = (_asked(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(nvml.NVML_NVLINK_MAX_LINKS))
-    return sum(bool(state) for state in states)
-
-
-def _driver(nvml: Any) -> str | None:
-    return _text(_asked(nvml, nvml.nvmlSystemGetDriverVersion))
-
-
-def _pids(nvml: Any, handle: Any) -> set[int]:
-    """Also of those that share the device by a server."""
-    asked = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetMPSComputeRunningProcesses)
-    return {int(process.pid) for call in asked for process in _asked(nvml, call, handle) or []}
-
-
-def _health(nvml: Any, handle: Any) -> dict[str, Any]:
+    limit = _asked(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    parts = _asked(nvml, nvml.nvmlDeviceGetMigMode, handle)
     rows = _asked(nvml, nvml.nvmlDeviceGetRemappedRows, handle)
     return {
+        **{name: _text(_asked(nvml, call, handle)) for name, call in texts.items()},
+        "power_limit": limit / 1000 if limit else None,
+        "partitioned": bool(parts[0]) if parts else None,
+        **_links(nvml, handle),
+        "ecc_corrected": _asked(nvml, nvml.nvmlDeviceGetTotalEccErrors, handle, _CORRECTED, _SINCE_BOOT),
         "ecc_uncorrected": _asked(nvml, nvml.nvmlDeviceGetTotalEccErrors, handle, _UNCORRECTED, _SINCE_BOOT),
         "row_remap_pending": bool(rows[2]) if rows else None,
         "row_remap_failed": bool(rows[3]) if rows else None,
     }
 
 
-def _processes(nvml: Any, handle: Any) -> list[dict[str, Any]]:
-    """Who computes on it; memory in MiB, None where it is not told."""
-    found = _asked(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    return [
-        {
-            "pid": process.pid,
-            "name": _process_name(process.pid),
-            "memory": process.usedGpuMemory // MIB if process.usedGpuMemory is not None else None,
-        }
-        for process in found
-    ]
+def _bus(nvml: Any, handle: Any) -> dict[str, Any]:
+    return {
+        "pcie_generation": _asked(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+        "pcie_width": _asked(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+    }
+
+
+def _links(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Those to other devices. One that a device has not got is an error, one with nothing at its end is down."""
+    states = [_asked(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
+    there = [bool(state) for state in states if state is not None]
+    if not there:
+        return {}
+    return {"links": sum(there), "links_down": len(there) - sum(there), "link_errors": _link_errors(nvml, handle)}
+
+
+def _link_errors(nvml: Any, handle: Any) -> int | None:
+    told = _asked(nvml, nvml.nvmlDeviceGetFieldValues, handle, [getattr(nvml, name) for name in _LINK_ERRORS]) or ()
+    counts = [int(one.value.ullVal) for one in told if one.nvmlReturn == 0]
+    return sum(counts) if counts else None
+
+
+def _driver(nvml: Any) -> str | None:
+    return _text(_asked(nvml, nvml.nvmlSystemGetDriverVersion))
+
+
+def _computing(nvml: Any, handle: Any) -> list[Any] | None:
+    """Who computes on it, also those that share it by a server; None where nobody can be told."""
+    told = [_first(nvml, calls, handle) for calls in (_PROCESSES_CALLS, _SHARING_CALLS)]
+    return None if told[0] is None else [process for found in told for process in found or ()]
+
+
+def _first(nvml: Any, names: Sequence[str], handle: Any) -> Any:
+    """The answer of the first that gives one."""
+    answers = (_asked(nvml, getattr(nvml, name), handle) for name in names if hasattr(nvml, name))
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def _process(told: Any) -> dict[str, Any]:
+    """Memory in MiB, None where it is not told."""
+    memory = told.usedGpuMemory
+    return {
+        "pid": told.pid,
+        "name": _process_name(told.pid),
+        "memory": memory // MIB if memory is not None else None,
+    }
 
 
 def _process_name(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm") as comm:  # noqa: PTH123
-            return comm.read().strip()
-    except OSError:
-        return "?"
+    return content(f"/proc/{pid}/comm").strip() or "?"
 
 
-def _asked(nvml: Any, call: Callable[..., Any], *values: Any) -> Any:
-    """Its answer, or None where the library or the device has none."""
+def _asked(nvml: Any, call: Callable[..., Any], *values: Any, forgiven: Sequence[int] | None = None) -> Any:
+    """Its answer, or None where the library or the device has none; other errors than those forgiven are raised."""
     try:
         return call(*values)
-    except nvml.NVMLError:
+    except nvml.NVMLError as error:
+        if forgiven is not None and error.value not in forgiven:
+            raise
         return None
 
 

@@ -2,8 +2,8 @@
 
 A vendor's probe.py has ``COMMAND``, a list of words, and ``parse(text) -> list of readings``: a dictionary a device
 with any of ``devices.QUANTITIES`` as numbers in ``devices.UNITS`` (throttle as text), and ``device``, its number, where
-that is not its place in the list; and any of ``FACTS``, which preflight and reports tell. It may say ``EVERY_S`` (5),
-``DEADLINE_S`` (10) and ``ENVIRONMENT`` (a dictionary).
+that is not its place in the list; and any of ``health.WORDS`` and ``health.PROCESSES``, which preflight and reports
+tell. It may say ``EVERY_S`` (5), ``DEADLINE_S`` (10) and ``ENVIRONMENT`` (a dictionary).
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver.node import command
-from flagperf_driver.node.devices import QUANTITIES, Cell, DeviceFiles, Source
+from flagperf_driver.node.devices import NO_THROTTLING, QUANTITIES, Cell, DeviceFiles, Source
+from flagperf_driver.node.health import PROCESSES, WORDS, Course, described, fits, understood
 from flagperf_driver.node.notes import CHANGED, Notes
 
-FACTS = ("name", "uuid", "firmware", "driver")
+HARMLESS = NO_THROTTLING | {"sw_power_cap"}
+_KNOWN = frozenset(["device", PROCESSES, *WORDS, *QUANTITIES])
 EVERY_S = 5.0
 DEADLINE_S = 10.0
 
@@ -76,6 +78,7 @@ class Probe(Source):
     """Runs the tool at its own rate; what it cannot read is said once and counted."""
 
     def __init__(self, path: str, every_s: float, files: DeviceFiles, notes: Notes) -> None:
+        self.means = path
         self._path = path
         self._least_s = every_s
         self._files = files
@@ -83,7 +86,9 @@ class Probe(Source):
         self._wanted: set[int] | None = None
         self._tool: Tool | None = None
         self._seen: set[int] = set()
-        self._facts: dict[int, dict[str, str]] = {}
+        self._courses: dict[int, Course] = {}
+        self._facts: list[dict[str, Any]] = []
+        self._processes: list[tuple[int, int]] = []
 
     def open(self, wanted: Sequence[int] | None) -> str | None:
         try:
@@ -106,41 +111,39 @@ class Probe(Source):
         except (ProbeError, command.CommandError) as error:
             self._notes.error(str(error))
             return
-        present = set()
-        for place, reading in enumerate(readings):
-            index = reading.get("device", place)
-            if self._wanted is None or index in self._wanted:
-                present.add(index)
-                self._identify(index, reading)
-                self._row(index, now, reading)
-        if not self._notes.devices:
-            self._tell_facts()
-        for index in sorted(self._seen - present):
+        found = {index: reading for index, reading in _numbered(readings) if self._is_wanted(index)}
+        for index, reading in found.items():
+            self._learn(index, reading)
+            self._row(index, now, reading)
+        self._processes = [(index, one["pid"]) for index, reading in found.items() for one in _computing(reading)]
+        for index in sorted(self._seen - found.keys()):
             self._files.forget(index)
             self._notes.event(f"device {index} is no longer in the output of {self._tool.command[0]}", index, CHANGED)
-        self._seen = present
+        self._seen = set(found)
 
-    def _identify(self, index: int, reading: Mapping[str, Any]) -> None:
-        """What it is; that it is another one than before is an event."""
-        known = self._facts.setdefault(index, {})
-        for name in FACTS:
-            now = reading.get(name)
-            if not isinstance(now, str) or now == known.get(name):
-                continue
-            if name in known:
-                sentence = f"device {index}: {name} went from {known[name]} to {now}"
-                self._notes.event(sentence, index, CHANGED)
-            known[name] = now
+    def _is_wanted(self, index: int) -> bool:
+        return self._wanted is None or index in self._wanted
 
-    def _tell_facts(self) -> None:
-        """As they were at first."""
-        drivers = sorted({facts["driver"] for facts in self._facts.values() if "driver" in facts})
-        self._notes.driver = ", ".join(drivers) or None
-        self._notes.devices = [{"index": index, **facts} for index, facts in sorted(self._facts.items())]
+    def _learn(self, index: int, reading: Mapping[str, Any]) -> None:
+        """What it is and how it fares; as it was at first it is told with the results."""
+        if index not in self._courses:
+            self._courses[index] = Course(index, self._notes)
+            self._facts.append(described(index, reading))
+            self.driver = ", ".join(sorted({one["driver"] for one in self._facts if one["driver"]})) or None
+        self._courses[index].learn({"trouble": "none", **understood(reading)})
+
+    def processes(self) -> list[tuple[int, int]]:
+        return self._processes
+
+    def facts(self) -> list[dict[str, Any]]:
+        return sorted(self._facts, key=lambda one: int(one["index"]))
 
     def _row(self, index: int, now: float, reading: Mapping[str, Any]) -> None:
-        for name in sorted(set(reading) - {"device", *FACTS, *QUANTITIES}):
-            self._notes.missing(f"{name}: not a quantity that is known here ({', '.join(QUANTITIES)})")
+        for name in sorted(set(reading) - _KNOWN):
+            self._notes.missing(f"{name}: not a word that is known here ({', '.join((*QUANTITIES, *WORDS))})")
+        for name in set(reading).intersection(WORDS) - set(QUANTITIES):
+            if not fits(name, reading[name]):
+                self._notes.missing(f"{name}: {reading[name]!r} is not a value of it", index)
         cells = [self._cell(index, name, reading.get(name)) for name in QUANTITIES]
         self._files.row(index, now, cells, cells)
 
@@ -155,6 +158,18 @@ class Probe(Source):
         return None
 
 
+def _numbered(readings: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Each by the device's number, which is its place in the list where the tool does not say it."""
+    for place, reading in enumerate(readings):
+        yield reading.get("device", place), reading
+
+
+def _computing(reading: Mapping[str, Any]) -> list[dict[str, Any]]:
+    told = reading.get(PROCESSES)
+    found = told if isinstance(told, (list, tuple)) else ()
+    return [one for one in found if isinstance(one, dict) and isinstance(one.get("pid"), int)]
+
+
 def survey(path: str) -> dict[str, Any]:
     """The devices as the tool shows them, in the words of ``nvml.survey``; what a tool does not tell is None."""
     try:
@@ -162,15 +177,13 @@ def survey(path: str) -> dict[str, Any]:
     except (ProbeError, command.CommandError, TypeError, ValueError, AttributeError) as error:
         return {"driver": None, "devices": [], "error": str(error)}
     devices = [
-        {
-            "index": reading.get("device", place),
-            **{name: reading.get(name) for name in ("name", "uuid", "memory_total")},
-        }
-        for place, reading in enumerate(readings)
+        described(index, reading, processes=_computing(reading), throttle=_throttle(reading), error=None)
+        for index, reading in _numbered(readings)
     ]
-    unknown = {"ecc_uncorrected": None, "row_remap_pending": None, "row_remap_failed": None, "error": None}
-    return {
-        "driver": None,
-        "devices": [{**device, "processes": [], "throttle": [], **unknown} for device in devices],
-        "error": None,
-    }
+    drivers = sorted({device["driver"] for device in devices if device["driver"]})
+    return {"driver": ", ".join(drivers) or None, "devices": devices, "error": None}
+
+
+def _throttle(reading: Mapping[str, Any]) -> list[str]:
+    told = reading.get("throttle")
+    return [reason for reason in str(told or "none").split("+") if reason not in HARMLESS]

@@ -197,6 +197,7 @@ class DeviceSampler:
         self._strangers = Strangers(orders.folder, os.getppid(), orders.container)
         self._told: set[tuple[int, int]] = set()
         self._unclear = False
+        self._asked = ""
         self.tasks: list[Task] = []
 
     def run(self, stop: Stop) -> None:
@@ -204,7 +205,7 @@ class DeviceSampler:
             self._source = self._open()
             if self._source is None:
                 return
-            self._describe(self._source)
+            self._notes.means["devices"] = self._source.means
             self._sample(self._source, stop)
         except Exception as error:
             self._notes.event(f"the sampling of the devices ended: {type(error).__name__}: {error}")
@@ -212,8 +213,10 @@ class DeviceSampler:
     def _open(self) -> Source | None:
         """NVML, or else the vendor's tool; why not is noted."""
         for source in self._sources():
+            self._asked = source.means
             why_not = source.open(self._orders.devices)
             if why_not is None:
+                self._asked = source.means
                 return source
             self._notes.missing(f"devices: {why_not}")
         return None
@@ -229,27 +232,37 @@ class DeviceSampler:
 
             yield Probe(self._orders.probe, every_s, self._files, self._notes)
 
+    def _look_after(self, source: Source, tick: int) -> None:
+        source.look_after(tick)
+        if not self._notes.devices:
+            self._describe(source)
+
     def _describe(self, source: Source) -> None:
-        self._notes.means["devices"] = source.means
+        """As they were at first; of a tool it is known when it has answered."""
         self._notes.driver = source.driver
         self._notes.devices = source.facts()
-        lines = [
-            "accelerator {index}: {name}, {memory_total} MiB, {uuid}\n".format(**one) for one in self._notes.devices
-        ]
+        lines = ["accelerator {index}: {name}, {memory_total} MiB, {uuid}\n".format(**one) for one in source.facts()]
         with open(self._orders.folder + "/sys_info.log", "a") as out:  # noqa: PTH123
-            out.write("".join([f"accelerators: {source.means}\n", *lines]))
+            out.write("".join([f"accelerators: {source.means}\n", *lines] if lines else []))
+
+    def say_that_it_hangs(self) -> None:
+        """It is waited for no longer. Where nothing was ever read, that is why."""
+        self._files.flush()
+        if not self._files.series.written:
+            self._notes.missing(f"devices: {self._asked} does not answer")
+        self._notes.event(f"{self._asked} did not answer to the end: the figures of the devices end before")
 
     def _sample(self, source: Source, stop: Stop) -> None:
         self.tasks = [
             Task("devices", source.every_s, source.sample),
             Task("device log", LOG_EVERY_S, lambda tick: self._files.write_log() if tick else None),
-            Task("device health", _LOOK_S, source.look_after),
+            Task("device health", _LOOK_S, lambda tick: self._look_after(source, tick)),
             Task("strangers", _STRANGERS_S, lambda _: self._look_for_strangers(source)),
             Task("device files", _FLUSH_S, self._files.flush),
         ]
         schedule.run(self.tasks, stop)
         source.sample(0, everything=True)
-        source.look_after(1)
+        self._look_after(source, 1)
         self._look_for_strangers(source)
         self._say_what_is_unclear()
         if self._files.log is not None and not self._files.log.written:
@@ -305,8 +318,8 @@ class Sampling:
         end = time.monotonic() + _PATIENCE_S
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
-        if any(thread.is_alive() for thread in threads):
-            self._notes.event("a driver or a tool did not answer to the end")
+        if self._devices is not None and threads[0].is_alive():
+            self._devices.say_that_it_hangs()
         self._host.finish()
         self._report(ended=time.time())
 
@@ -317,6 +330,7 @@ class Sampling:
         self._stop.tell()
 
     def _beside(self) -> list[Callable[[Stop], None]]:
+        """The devices first."""
         devices = [self._devices.run] if self._devices is not None else []
         return [*devices, *([self._power.run] if self._power.asks else [])]
 

@@ -16,6 +16,10 @@ _SHARING_SERVER = "cuda-mps"
 """The end of its name, as far as the kernel keeps it: it serves other processes, which a device tells one by one."""
 
 
+def serves_others(name: str) -> bool:
+    return name.endswith(_SHARING_SERVER)
+
+
 class Stranger(NamedTuple):
     pid: int
     name: str
@@ -43,7 +47,7 @@ class Strangers:
     def _is_own(self, pid: int) -> bool | None:
         """None for what has ended, or is not to be seen."""
         stat = self._stat(pid)
-        if stat is None or stat.state in "ZX" or stat.name.endswith(_SHARING_SERVER):
+        if stat is None or stat.state in "ZX" or serves_others(stat.name):
             return None
         who = pid, stat.started
         if who not in self._known:

@@ -148,6 +148,9 @@ def _devices(host: str, survey: Mapping[str, Any], wants: Wants) -> Iterator[Fin
     if survey["error"]:
         yield Finding(host, "devices", FAIL, survey["error"], "see that the vendor's driver works on that host")
         return
+    if survey.get("instead"):
+        sentence = f"the vendor's tool is asked, a process for each sample and less told: {survey['instead']}"
+        yield Finding(host, "devices", WARN, sentence, "see that the driver's library is found there, and answers")
     unfit: set[int] = set()
     for kind, sentence, remedy, indexes in _unfitting(devices, wants):
         unfit.update(indexes)
@@ -162,7 +165,7 @@ def _devices(host: str, survey: Mapping[str, Any], wants: Wants) -> Iterator[Fin
         sentence = f"{len(devices)} of the {wants.devices_per_host} that a host with {wants.hardware} has"
         yield Finding(host, "devices", WARN, sentence, "one may have failed: see the host's kernel log")
     else:
-        names = ", ".join(sorted({str(device["name"]) for device in devices}))
+        names = ", ".join(sorted({device["name"] for device in devices if device["name"]})) or "of no name"
         driver = f", driver {survey['driver']}" if survey["driver"] else ""
         yield Finding(host, "devices", OK, f"{len(devices)} {names}{driver}")
     near = {device["index"]: tuple(device["near"]) for device in devices if device.get("near")}
@@ -195,12 +198,17 @@ def _unfitting(devices: Sequence[Mapping[str, Any]], wants: Wants) -> Iterator[_
             yield "strangers", f"{who} is in use by {names}", "wait for their end, or ask their owner", index
         if device["row_remap_failed"]:
             yield "health", f"{who} could not replace failing memory rows", "have it replaced", index
+        if device["partitioned"]:
+            yield "health", f"{who} is partitioned (MIG): no part of it is the chip", _WHOLE, index
     wrong: dict[str, list[int]] = {}
     for device in devices:
         if device["name"] and not is_named(device["name"], wants.hardware, wants.chips.get(wants.hardware, ())):
             wrong.setdefault(device["name"], []).append(device["index"])
     for name, indexes in wrong.items():
         yield "model", f"{_numbers(indexes)} {name}, not {wants.hardware}", _right_name(name, wants), indexes
+
+
+_WHOLE = "switch its partitioning off"
 
 
 def _stranger(process: Mapping[str, Any]) -> str:
@@ -229,14 +237,46 @@ def _right_name(name: str, wants: Wants) -> str:
 
 
 def _degraded(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Of devices that have the same, one sentence."""
+    linked = any(device["links"] for device in devices)
+    alike: dict[tuple[str, str], list[int]] = {}
     for device in devices:
-        who = f"device {device['index']}"
-        if device["ecc_uncorrected"]:
-            yield f"{who} had {device['ecc_uncorrected']} uncorrected memory errors", "reset it; watch its count"
-        if device["row_remap_pending"]:
-            yield f"{who} waits to replace failing memory rows", "reset it, or restart the host"
-        if device["throttle"]:
-            yield f"{who} is slowed down: {', '.join(device['throttle'])}", "see its cooling and its power supply"
+        for said in _weaknesses(device, linked=linked):
+            alike.setdefault(said, []).append(device["index"])
+    for (what, remedy), indexes in alike.items():
+        one = len(indexes) == 1
+        who = f"device{'' if one else 's'} {', '.join(map(str, indexes))}"
+        yield what.format(who=who, is_="is" if one else "are", has="has" if one else "have", s="s" * one), remedy
+
+
+def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[str, str]]:
+    """Such a device computes, but perhaps not as its like."""
+    if device["trouble"]:
+        yield f"the vendor's tool says of {{who}}: {_quoted(device['trouble'])}", "see the vendor's manual for it"
+    if device["ecc_uncorrected"]:
+        yield f"{{who}} had {device['ecc_uncorrected']:g} uncorrected memory errors", "reset it; watch its count"
+    if device["row_remap_pending"]:
+        yield "{who} wait{s} to replace failing memory rows", "reset it, or restart the host"
+    if device["throttle"]:
+        yield f"{{who}} {{is_}} slowed down: {', '.join(device['throttle'])}", "see its cooling and its power supply"
+    if _is_below(device["power_limit"], device["usual_power_limit"]):
+        limits = f"{device['power_limit']:g} W where {device['usual_power_limit']:g} W are usual"
+        yield f"{{who}} {{is_}} limited to {limits}", "set the limit back: its figures are of a slower device"
+    if _is_below(device["pcie_width"], device["best_pcie_width"]):
+        lanes = f"{device['pcie_width']:g} of its {device['best_pcie_width']:g} PCIe lanes"
+        yield f"{{who}} {{has}} {lanes}", "put it in anew: a dirty contact, a bent riser, a wrong slot"
+    if device["links_down"] and linked:
+        # Never refused: where a bridge was never put in, its links look like those of a broken one.
+        links = f"{device['links']:g} of {device['links'] + device['links_down']:g} links to its like up"
+        yield f"{{who}} {{has}} {links}", "see its bridges and cables, and the host's kernel log"
+
+
+def _is_below(now: float | None, usual: float | None) -> bool:
+    return now is not None and usual is not None and now < usual
+
+
+def _quoted(text: str) -> str:
+    return text.replace("{", "(").replace("}", ")")
 
 
 def meetings(met: Mapping[str, Mapping[str, str | None]], addresses: Mapping[str, str]) -> dict[str, list[Finding]]:

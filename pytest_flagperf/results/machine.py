@@ -91,11 +91,11 @@ def _of_devices(report: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     devices = [one for one in report.get("devices") or () if isinstance(one, dict)]
     told: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
         "chip": lambda one: one.get("name"),
-        "chip_memory": lambda one: one.get("memory_total") and f"{one['memory_total']} MiB",
+        "chip_memory": lambda one: one.get("memory_total") and f"{one['memory_total']:.0f} MiB",
         "firmware": lambda one: one.get("firmware"),
         "power_limit": lambda one: one.get("power_limit") and f"{one['power_limit']:g} W",
         "interconnect": _interconnect,
-        "partitioned": lambda one: "yes" if one.get("mig") else None,
+        "partitioned": lambda one: "yes" if one.get("partitioned") else None,
     }
     if report.get("driver"):
         yield "driver", report["driver"]
@@ -106,10 +106,10 @@ def _of_devices(report: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _interconnect(device: Mapping[str, Any]) -> str | None:
     """Its links to its like, and the bus; a device at rest has slowed its bus down, so what it can do counts."""
-    links, bus = device.get("links"), device.get("pcie") or {}
-    found = [f"{links} links"] if links else []
-    if bus.get("best_generation") and bus.get("width"):
-        found.append(f"PCIe {bus['best_generation']} x{bus['width']}")
+    links, generation, width = (device.get(name) for name in ("links", "best_pcie_generation", "pcie_width"))
+    found = [f"{links:g} links"] if links else []
+    if generation and width:
+        found.append(f"PCIe {generation:g} x{width:g}")
     return ", ".join(found) or None
 
 

@@ -706,7 +706,8 @@ def test_a_broken_probe_is_said(start: Start, tmp_path: Path, text: str, said: s
     [
         ("[{'power': 'NA'}]", "power: 'NA' is not a number (device 0)", []),
         ("[{'power': float('nan')}]", "power: nan is not a number (device 0)", []),
-        ("[{'power': 1, 'fan': 3}]", "fan: not a quantity that is known here", []),
+        ("[{'power': 1, 'fan': 3}]", "fan: not a word that is known here", []),
+        ("[{'power': 1, 'links': '3'}]", "links: '3' is not a value of it (device 0)", []),
         ("{'power': 1}", "", ["parse() must return a list of dictionaries, one a device"]),
         ("[3]", "", ["parse() must return a list of dictionaries, one a device"]),
     ],
@@ -777,5 +778,11 @@ def test_what_a_tool_says_of_a_device_is_told_and_that_it_is_another_one_is_an_e
     assert [(event["kind"], event["sentence"]) for event in told["events"]] == [
         ("changed", "device 0: driver went from 1.0 to 2.0")
     ]
-    assert told["driver"] == "1.0"
-    assert told["devices"] == [{"index": 0, "name": "X9", "driver": "1.0", "uuid": "u1"}]
+    assert one.driver == "1.0"
+    (facts,) = one.facts()
+    assert {name: value for name, value in facts.items() if value is not None} == {
+        "index": 0,
+        "name": "X9",
+        "driver": "1.0",
+        "uuid": "u1",
+    }

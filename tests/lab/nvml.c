@@ -30,6 +30,7 @@ typedef struct {
     int64_t ecc_enabled, ecc_corrected, ecc_uncorrected, ecc_corrected_total, ecc_uncorrected_total;
     int64_t rows_corrected, rows_uncorrected, rows_pending, rows_failed;
     int64_t pcie_tx_kb, pcie_rx_kb, pcie_generation, pcie_generation_max, pcie_width, pcie_width_max, pcie_replays;
+    int64_t links, links_down, link_errors;
     int64_t mig, persistence, fan, performance_state, major, minor, num_processes;
     Process processes[MAX_PROCESSES];
 } Device;
@@ -316,6 +317,33 @@ int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
     if (d.mig < 0) return NOT_SUPPORTED;
     *current = *pending = (unsigned)d.mig;
     return SUCCESS;
+}
+
+/* Links are numbered from those that are up; of those behind them the device has none. */
+int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *out) {
+    Device d;
+    int failed = device(handle, &d);
+    if (failed) return failed;
+    if (d.links + d.links_down <= 0) return NOT_SUPPORTED;
+    if (link >= d.links + d.links_down) return INVALID_ARGUMENT;
+    *out = link < d.links;
+    return SUCCESS;
+}
+
+typedef struct {
+    unsigned field, scope;
+    int64_t timestamp, latency_us;
+    int type, failed;
+    unsigned long long value;
+} FieldValue;
+int nvmlDeviceGetFieldValues(void *handle, int count, FieldValue *out) {
+    Device d;
+    int failed = device(handle, &d);
+    for (int i = 0; i < count && !failed; i++) {
+        out[i].type = 3, out[i].value = i ? 0 : (unsigned long long)d.link_errors;
+        out[i].failed = i == count - 1 || d.link_errors < 0 ? NOT_SUPPORTED : SUCCESS; /* not all are known everywhere */
+    }
+    return failed;
 }
 
 typedef struct {

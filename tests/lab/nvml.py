@@ -34,6 +34,7 @@ NUMBERS = (
     "rows_corrected", "rows_uncorrected", "rows_pending", "rows_failed",
     "pcie_tx_kb", "pcie_rx_kb", "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max",
     "pcie_replays",
+    "links", "links_down", "link_errors",
     "mig", "persistence", "fan", "performance_state", "major", "minor", "num_processes",
 )  # fmt: skip
 IDLE = {

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from flagperf_driver.node import probe
 from flagperf_driver.node.devices import QUANTITIES
+from flagperf_driver.node.health import PROCESSES, WORDS
 from flagperf_driver.node.printed import NotUnderstood
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.preflight.judge import is_named
@@ -99,7 +100,7 @@ def test_every_probe_has_samples_of_many_devices_of_a_cut_output_and_of_an_error
 @each_sample
 def test_readings_are_quantities_and_facts_that_are_known(sample: Path) -> None:
     for reading in expected(sample).get("devices", ()):
-        assert reading.keys() <= {"device", *QUANTITIES, *probe.FACTS}
+        assert reading.keys() <= {"device", *QUANTITIES, *WORDS, PROCESSES}
 
 
 def test_each_text_has_its_reading_and_each_reading_its_text() -> None:
@@ -167,7 +168,7 @@ def test_no_text_makes_a_parser_raise_anything_but_its_own_error(probe_file: Pat
         assert readings
         for reading in readings:
             assert isinstance(reading["device"], int)
-            assert reading.keys() <= {"device", *QUANTITIES, *probe.FACTS}
+            assert reading.keys() <= {"device", *QUANTITIES, *WORDS, PROCESSES}
             assert all(isinstance(reading[name], float) for name in QUANTITIES if name in reading)
             json.dumps(reading, allow_nan=False)
 

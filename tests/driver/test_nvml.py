@@ -1,0 +1,221 @@
+"""What NVML tells beside the samples, and libraries that are broken, hang, or know only a part."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from flagperf_driver.node import checkup
+from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED
+from tests.sampling import Running, code_root, gpus
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with")
+
+OPENS = """
+static int device;
+int nvmlInitWithFlags(unsigned flags) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *out) { *out = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) { *out = &device; return index > 1; }
+"""
+NAMES = sorted(set(re.findall(r'_nvmlGetFunctionPointer\("(\w+)"\)', Path(str(pynvml.__file__)).read_text())))
+
+
+def answering(how: str) -> str:
+    """All that a library has beside what opens it, each with this body."""
+    return "\n".join(f"int {name}() {{ {how} }}" for name in NAMES if f" {name}(" not in OPENS)
+
+
+LIBRARIES = {
+    "nothing": "int other(void) { return 0; }",
+    "no init": "int nvmlInitWithFlags(unsigned flags) { return 999; }",
+    "not supported": OPENS + answering("return 3;"),
+    "no symbols": OPENS,
+    "hangs": "#include <unistd.h>\n" + OPENS + answering("for (;;) pause();"),
+    "hangs at once": "#include <unistd.h>\nint nvmlInitWithFlags(unsigned flags) { for (;;) pause(); }",
+}
+
+
+def library(folder: Path, name: str) -> dict[str, str]:
+    """The environment in which a program finds it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "nvml.c").write_text(LIBRARIES[name])
+    made = ["gcc", "-shared", "-fPIC", "-w", "-o", str(folder / "libnvidia-ml.so.1"), str(folder / "nvml.c")]
+    subprocess.run(made, check=True)
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
+def surveyed(root: Path, env: dict[str, str], **wants: object) -> dict[str, Any]:
+    """As preflight has it."""
+    code = (
+        "import json, os, sys; sys.path.insert(0, sys.argv[1]); from flagperf_driver.node import checkup; "
+        "checkup._DRIVER_S = 0.5; print(json.dumps(checkup._devices(json.loads(sys.argv[2]))), flush=True); os._exit(0)"
+    )
+    words = [sys.executable, "-I", "-S", "-c", code, str(root), json.dumps({"nvml": True, **wants})]
+    done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Any]:
+    begun: list[Running] = []
+
+    def begin(env: dict[str, str], **orders: object) -> Running:
+        told: dict[str, Any] = {"nvml": True, "vendor": "acme", "device_every_s": 0.05, **orders}
+        begun.append(Running(tmp_path / "code", tmp_path / "h1_noderank0", env, **told))
+        return begun[-1]
+
+    code_root(tmp_path)
+    yield begin
+    for one in begun:
+        one.process.kill()
+        one.wait()
+
+
+# -- health, before and in a round -----------------------------------------------------------------------------
+
+
+def test_a_survey_tells_links_the_bus_limits_and_parts(tmp_path: Path) -> None:
+    nv, env = gpus(tmp_path, 4)
+    nv[0].set(links=10, links_down=2, link_errors=5)
+    nv[1].set(pcie_width=8, pcie_generation=1, power_limit_mw=250_000)
+    nv[2].set(mig=1, ecc_corrected=4, link_errors=9)
+    nv[3].set(links=1, link_errors=NOT_SUPPORTED)
+    linked, slow, cut, silent = surveyed(code_root(tmp_path), env)["devices"]
+    assert [linked[name] for name in ("links", "links_down", "link_errors")] == [10, 2, 5]
+    assert [slow[name] for name in ("links", "links_down", "link_errors")] == [None] * 3
+    assert [slow[name] for name in ("pcie_width", "best_pcie_width", "pcie_generation")] == [8, 16, 1]
+    assert [slow[name] for name in ("power_limit", "usual_power_limit")] == [250.0, 400.0]
+    assert (slow["partitioned"], cut["partitioned"], cut["ecc_corrected"]) == (False, True, 4)
+    assert (silent["links"], silent["links_down"], silent["link_errors"]) == (1, 0, None)
+
+
+def test_what_changes_in_a_round_is_an_event_and_what_bends_figures_is_marked(tmp_path: Path, running: Any) -> None:
+    nv, env = gpus(tmp_path, 4)
+    nv[0].set(links=12)
+    one = running(env)
+    one.until(lambda: (one.folder / "monitors.json").exists() and one.rows())
+    nv[0].set(links=11, links_down=1, link_errors=40)
+    nv[1].set(power_limit_mw=250_000, ecc_corrected=2, mig=1)
+    nv[2].set(utilization=97, pcie_width=8, pcie_generation=3)
+    nv[3].set(utilization=3, pcie_width=8, pcie_generation=1)  # the control: it rests
+    one.go_on(0.2, "devices")
+    one.end()
+    assert [(event["device"], event["kind"], event["sentence"]) for event in one.report()["events"]] == [
+        (0, "changed", "device 0: links_down went from 0 to 1"),
+        (0, None, "device 0: link_errors went from 0 to 40"),
+        (1, "changed", "device 1: power_limit went from 400.0 to 250.0"),
+        (1, "changed", "device 1: partitioned went from False to True"),
+        (1, None, "device 1: ecc_corrected went from 0 to 2"),
+        (2, None, "device 2: its PCIe link is at lanes 8 of 16 while it computes"),
+        (2, None, "device 2: its PCIe link is at generation 3 of 4 while it computes"),
+    ]
+
+
+# -- libraries that let it down ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nothing", "NVML: Function Not Found"),
+        ("no init", "NVML: Unknown Error"),
+        ("hangs at once", "NVML did not answer within 0.5 s: the driver hangs"),
+        ("hangs", "NVML did not answer within 0.5 s: the driver hangs"),
+    ],
+)
+def test_a_library_that_cannot_be_used_is_said_by_preflight_and_the_vendors_tool_is_asked(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    env, root = library(tmp_path / "broken", name), code_root(tmp_path)
+    found = surveyed(root, env)
+    assert (found["error"], found["devices"]) == (said, [])
+    (root / "probe.py").write_text(
+        "COMMAND = ['echo', 'X9']\n"
+        "def parse(text): return [dict(name='X9', processes=[dict(pid=1), dict(pid='2'), 3], driver='7')]\n"
+    )
+    found = surveyed(root, env, probe=str(root / "probe.py"))
+    assert (found["error"], found["instead"], found["driver"]) == (None, said, "7")
+    (device,) = found["devices"]
+    assert [process["pid"] for process in device["processes"]] == [1]
+    (root / "probe.py").write_text("COMMAND = ['false']\ndef parse(text): return []\n")
+    assert surveyed(root, env, probe=str(root / "probe.py"))["error"] == f"{said}; false ended with 1: no message"
+
+
+@pytest.mark.parametrize("name", ["not supported", "no symbols"])
+def test_devices_that_tell_nothing_are_there_all_the_same(tmp_path: Path, name: str) -> None:
+    found = surveyed(code_root(tmp_path), library(tmp_path / "broken", name))
+    assert found["error"] is None
+    for index, device in enumerate(found["devices"]):
+        assert {word: value for word, value in device.items() if value not in (None, [])} == {"index": index}
+
+
+@pytest.mark.parametrize(("name", "said"), [("not supported", "Not Supported"), ("no symbols", "Function Not Found")])
+def test_what_a_library_does_not_know_is_said_once_in_the_report(
+    tmp_path: Path, running: Any, name: str, said: str
+) -> None:
+    one = running(library(tmp_path / "broken", name))
+    one.go_on(0.3, "devices")
+    assert one.end() == ""
+    report = one.report()
+    devices = [sentence for sentence in report["missing"] if sentence.endswith("(devices 0, 1)")]
+    assert devices == [
+        *(
+            f"{names}: {said} (devices 0, 1)"
+            for names in (
+                "power",
+                "utilization",
+                "sm_clock",
+                "throttle",
+                "temperature",
+                "memory_used, memory_total",
+                "memory_clock",
+                "energy",
+            )
+        ),
+        "who else computes on the devices: the driver does not tell (devices 0, 1)",
+    ]
+    assert (report["errors"], report["events"]) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["hangs", "hangs at once"])
+def test_a_library_that_hangs_holds_up_nothing_else_and_is_said(tmp_path: Path, running: Any, name: str) -> None:
+    one = running(library(tmp_path / "broken", name), every_s=0.1)
+    one.go_on(0.5)
+    assert one.end() == ""
+    report = one.report()
+    assert report["schedule"]["host"]["missed"] == 0
+    assert "devices: NVML does not answer" in report["missing"]
+    assert [event["sentence"] for event in report["events"]] == [
+        "NVML did not answer to the end: the figures of the devices end before"
+    ]
+
+
+def test_one_device_that_is_lost_from_the_start_costs_only_itself(tmp_path: Path, running: Any) -> None:
+    nv, env = gpus(tmp_path, 2)
+    nv[1].set(error=GPU_IS_LOST)
+    one = running(env)
+    one.go_on(0.1, "devices")
+    assert one.end() == ""
+    assert {row["device"] for row in one.rows()} == {"0"}
+    (event,) = one.report()["events"]
+    assert event["sentence"] == "device 1 cannot be read from the start: GPU is lost"
+
+
+def test_who_serves_others_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [{"pid": 1, "name": "acme-cuda-mps"}, {"pid": 1, "name": "python"}]
+    found = {"driver": None, "devices": [{"index": 0, "processes": told}], "error": None}
+    monkeypatch.setattr(checkup, "_surveyed", lambda _: found)
+    (device,) = checkup._devices({})["devices"]
+    assert [process["name"] for process in device["processes"]] == ["python"]
