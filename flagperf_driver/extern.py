@@ -1,4 +1,7 @@
-"""A vendor's own steps: the functions of ``extern/trainer_adapter.py`` replace the suite's by name."""
+"""A vendor's own steps: the functions of ``extern/trainer_adapter.py`` replace the suite's by name.
+
+Read by both sides: the harness looks at the file without running it, a rank imports it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,28 @@ from types import ModuleType
 from typing import Any, Callable, Collection, Iterator, Sequence
 
 MODULE = "trainer_adapter"
+REPLACEABLE = (
+    "create_model",
+    "convert_model",
+    "model_to_fp16",
+    "compile_model",
+    "model_to_ddp",
+    "prepare_batch",
+    "calculate_loss",
+    "backward",
+    "create_optimizer",
+    "create_grad_scaler",
+)
+"""How it is computed is a vendor's to change; ``flagperf_driver/pytorch/adapted.py`` checks that it is still that."""
+KEPT = {
+    "create_train_data": "the data are the suite's",
+    "create_eval_data": "the data are the suite's",
+    "evaluate_batch": "the suite measures the quality",
+    "summarize": "the suite measures the quality",
+    "count_samples": "the suite counts the samples",
+    "create_scheduler": "the config tells the learning rate of each step",
+}
+"""Steps that say what is trained and how that is measured, each with the reason why no vendor replaces it."""
 _PACKAGE = "flagperf_extern"
 
 
@@ -22,24 +47,49 @@ class ExternError(ValueError):
         self.problems = list(problems)
 
 
-def load(folder: Path | None, allowed: Collection[str], module: str = MODULE) -> dict[str, Callable[..., Any]]:
-    """The functions that ``folder``/``module``.py defines, each of whose names must be in ``allowed``.
+def replaced(folder: Path | None) -> dict[str, int]:
+    """The steps that ``folder``'s adapter replaces, each with its line; nothing of it is run.
 
-    Names that begin with ``_`` and imported names replace nothing. The file's neighbours can be imported
-    relatively (``from .layers import x``), or by plain name, where the suite's own modules come first.
+    Names that begin with ``_`` and imported names replace nothing.
     """
     files = _sources(folder)
     if folder is None or not files:
         return {}
-    path = folder / (module + ".py")
+    path = folder / (MODULE + ".py")
     if not path.is_file():
-        raise ExternError([_no_module(folder, module, files)])
+        raise ExternError([_no_module(folder, files)])
     bound = _bindings(path)
-    problems = _unknown(path, bound, allowed)
+    problems = _refused(path, bound)
     if problems:
         raise ExternError(problems)
-    loaded = _import(path, module)
-    return _callables(path, loaded, [name for name in bound if name in allowed])
+    return {name: node.lineno for name, node in bound.items() if name in REPLACEABLE}
+
+
+def load(folder: Path | None) -> dict[str, Callable[..., Any]]:
+    """The functions of ``folder``'s adapter that replace steps.
+
+    The file's neighbours can be imported relatively (``from .layers import x``), or by plain name, where the suite's
+    own modules come first.
+    """
+    names = replaced(folder)
+    if folder is None or not names:
+        return {}
+    path = folder / (MODULE + ".py")
+    return _callables(path, _import(path), list(names), "step")
+
+
+def functions(path: Path, allowed: Collection[str], what: str) -> dict[str, Callable[..., Any]]:
+    """The functions of a file that stands alone, each of whose names must be in ``allowed``; names as in ``replaced``.
+
+    Its neighbours are other things: they cannot be imported by plain name, nor it by them.
+    """
+    bound = _bindings(path)
+    unknown = {name: node for name, node in bound.items() if name not in allowed and not isinstance(node, ast.Assign)}
+    if unknown:
+        told = (f"{path}:{node.lineno}: {name!r} is no {what}; {near(name, allowed)}" for name, node in unknown.items())
+        raise ExternError(list(told))
+    loaded = _execute("flagperf_" + path.stem, path, None)
+    return _callables(path, loaded, [name for name in bound if name in allowed], what)
 
 
 def _sources(folder: Path | None) -> list[str]:
@@ -48,9 +98,9 @@ def _sources(folder: Path | None) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
 
 
-def _no_module(folder: Path, module: str, files: Sequence[str]) -> str:
+def _no_module(folder: Path, files: Sequence[str]) -> str:
     there = ", ".join(name + ".py" for name in files)
-    return f"{folder}: there is no {module}.py, so nothing here would be used; there is {there}"
+    return f"{folder}: there is no {MODULE}.py, so nothing here would be used; there is {there}"
 
 
 def _bindings(path: Path) -> dict[str, ast.stmt]:
@@ -79,12 +129,17 @@ def _names(node: ast.stmt) -> list[str]:
     return []
 
 
-def _unknown(path: Path, bound: dict[str, ast.stmt], allowed: Collection[str]) -> list[str]:
-    functions = {name: node for name, node in bound.items() if not isinstance(node, ast.Assign) and name not in allowed}
-    return [
-        f"{path}:{node.lineno}: {name!r} is not a step that can be replaced; {near(name, allowed)}"
-        for name, node in functions.items()
-    ]
+def _refused(path: Path, bound: dict[str, ast.stmt]) -> list[str]:
+    """Of every name that is kept, and of every function whose name is none; a constant may be called what it likes."""
+    found = []
+    for name, node in bound.items():
+        if name in KEPT:
+            may = ", ".join(REPLACEABLE)
+            found.append(f"{path}:{node.lineno}: {name!r} is not a vendor's to replace: {KEPT[name]}; these are: {may}")
+        elif name not in REPLACEABLE and not isinstance(node, ast.Assign):
+            told = near(name, REPLACEABLE)
+            found.append(f"{path}:{node.lineno}: {name!r} is not a step that can be replaced; {told}")
+    return found
 
 
 def near(name: str, allowed: Collection[str]) -> str:
@@ -95,7 +150,7 @@ def near(name: str, allowed: Collection[str]) -> str:
     return "there is: {}".format(", ".join(sorted(allowed)) or "nothing")
 
 
-def _import(path: Path, module: str) -> ModuleType:
+def _import(path: Path) -> ModuleType:
     folder = str(path.parent)
     init = path.parent / "__init__.py"
     if init.is_file():
@@ -106,7 +161,7 @@ def _import(path: Path, module: str) -> ModuleType:
         sys.modules[_PACKAGE] = package
     if folder not in sys.path and len(_sources(path.parent)) > 1:
         sys.path.append(folder)
-    return _execute(_PACKAGE + "." + module, path, None)
+    return _execute(_PACKAGE + "." + MODULE, path, None)
 
 
 def _execute(name: str, path: Path, search: list[str] | None) -> ModuleType:
@@ -119,9 +174,9 @@ def _execute(name: str, path: Path, search: list[str] | None) -> ModuleType:
     return loaded
 
 
-def _callables(path: Path, loaded: ModuleType, names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+def _callables(path: Path, loaded: ModuleType, names: Sequence[str], what: str) -> dict[str, Callable[..., Any]]:
     there = {name: vars(loaded)[name] for name in names if name in vars(loaded)}
     wrong = [name for name, value in there.items() if not callable(value)]
     if wrong:
-        raise ExternError([f"{path}: {name!r} is a step's name, but no function" for name in wrong])
+        raise ExternError([f"{path}: {name!r} is a {what}'s name, but no function" for name in wrong])
     return there

@@ -49,8 +49,7 @@ def _run(steps: Steps, suite_dir: Path, rank: Rank) -> None:
     case, world = rank.case, rank.world
     device = devices.find(case.device, case.torch_plugin, world.local_rank, world.local_world_size)
     with distributed.joined(case.backend, device, world.world_size, rank.config.init_timeout_s):
-        steps, replaced = with_vendor(steps, case.extern)
-        training = Training(rank, context(rank, device, suite_dir), steps, replaced)
+        training = Training(rank, context(rank, device, suite_dir), with_vendor(steps, case.extern), own=steps)
         training.run()
     rank.heartbeat.beat(training.progress.step, heartbeat.DONE)
 
@@ -94,11 +93,12 @@ class Evaluated:
 class Training:
     """One rank's training, from its parts to FINISHED."""
 
-    def __init__(self, rank: Rank, ctx: Context, steps: Steps, replaced: tuple[str, ...] = ()) -> None:
+    def __init__(self, rank: Rank, ctx: Context, steps: Steps, own: Steps | None = None) -> None:
         self.rank, self.ctx, self.steps, self.config = rank, ctx, steps, ctx.config
-        self.log, self.replaced = rank.log, replaced
+        self.log = rank.log
+        self._own = own or steps  # by which it is measured, whatever the vendor's steps are
         self.for_throughput = rank.case.throughput_only or self.config.throughput_only
-        self.parts: Parts = build(ctx, steps)
+        self.parts: Parts = build(ctx, steps, self._own)
         self.progress = Progress()
         self.evaluated = Evaluated()
         self.timeline = Timeline(ctx.device, self.config.timing_warmup_steps)
@@ -121,7 +121,7 @@ class Training:
     # -- the story ---------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        self.log(events.INIT_END, {**description(self.ctx, self.parts), "replaced": self.replaced})
+        self.log(events.INIT_END, description(self.ctx, self.parts))
         random_state = self._resume()
         if self.config.eval_at_start and not self.for_throughput and not self.progress.step:
             self._evaluate(events.INIT_EVALUATION)
@@ -308,7 +308,7 @@ class Training:
         begin = time.perf_counter()
         step = self.progress.step
         beat = functools.partial(self.rank.heartbeat.beat, step, heartbeat.EVALUATE)
-        metrics = evaluate(self.ctx, self.steps, self.parts.model, self.parts.eval_data, beat)
+        metrics = evaluate(self.ctx, self._own, self.parts.model, self.parts.eval_data, beat)
         seconds = time.perf_counter() - begin
         if event == events.EVALUATE:
             self.progress.eval_time += seconds

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from flagperf_driver import extern
 from flagperf_driver.driver import Rank
+from flagperf_driver.pytorch import adapted
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch.schedules import Scheduler
 from flagperf_driver.pytorch.steps import Context, Steps
@@ -27,6 +28,10 @@ class Parts:
     scaler: torch.amp.GradScaler | None
     train_data: Iterable[Any]
     eval_data: Iterable[Any]
+    replaced: tuple[str, ...] = ()
+    """The steps that are a vendor's own."""
+    deviations: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What else is not the suite's own, found out here: by name what it is and what the suite's is."""
 
 
 def context(rank: Rank, device: torch.device, suite_dir: Path) -> Context:
@@ -49,10 +54,12 @@ def context(rank: Rank, device: torch.device, suite_dir: Path) -> Context:
     )
 
 
-def with_vendor(steps: Steps, folder: Path | None) -> tuple[Steps, tuple[str, ...]]:
-    """The steps, those replaced that the vendor brings, and their names."""
-    theirs = extern.load(folder, list(Steps.__dataclass_fields__))
-    return replace(steps, **theirs), tuple(sorted(theirs))
+def with_vendor(own: Steps, folder: Path | None) -> Steps:
+    """The suite's own steps, those replaced that the vendor brings."""
+    theirs = extern.load(folder)
+    return replace(
+        own, **{name: adapted.first_compared(name, step, getattr(own, name)) for name, step in theirs.items()}
+    )
 
 
 def settings(config: Any, device: torch.device) -> None:
@@ -62,18 +69,20 @@ def settings(config: Any, device: torch.device) -> None:
     torch.backends.cudnn.deterministic = config.cudnn_deterministic
 
 
-def build(ctx: Context, steps: Steps) -> Parts:
+def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
     """Make everything; the weights are the same on all ranks, what is drawn later is not."""
     settings(ctx.config, ctx.device)
     devices.seed_model(ctx.seed)
-    model = steps.create_model(ctx)
+    model, original = adapted.create_model(ctx, steps, own)
     model = steps.model_to_fp16(ctx, steps.convert_model(ctx, model))
     if ctx.config.compile:
         model = steps.compile_model(ctx, model)
     model = steps.model_to_ddp(ctx, model)
+    adapted.check_model(model, original, steps, own)
     model.train()
     devices.seed_rank(ctx.seed, ctx.rank)
     optimizer = steps.create_optimizer(ctx, model)
+    deviations = adapted.check_optimizer(ctx, steps, own, model, optimizer)
     return Parts(
         model=model,
         optimizer=optimizer,
@@ -81,6 +90,8 @@ def build(ctx: Context, steps: Steps) -> Parts:
         scaler=steps.create_grad_scaler(ctx),
         train_data=steps.create_train_data(ctx),
         eval_data=steps.create_eval_data(ctx),
+        replaced=adapted.replaced(steps, own),
+        deviations=deviations,
     )
 
 
@@ -100,4 +111,6 @@ def description(ctx: Context, parts: Parts) -> dict[str, Any]:
         "compile": ctx.config.compile,
         "optimizer": type(parts.optimizer).__name__,
         "parallel": ctx.config.parallel if ctx.world_size > 1 else None,
+        "replaced": parts.replaced,
+        "deviations": parts.deviations,
     }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from flagperf_driver.extern import ExternError, load
-
-ALLOWED = ["convert_model", "create_optimizer", "model_to_ddp"]
+from flagperf_driver.extern import KEPT, REPLACEABLE, ExternError, load, replaced
+from tests.driver.lab import REPO
 
 
 @pytest.fixture(autouse=True)
@@ -29,19 +29,19 @@ def extern(folder: Path, adapter: str, **others: str) -> Path:
 
 
 def test_functions_replace_by_name(tmp_path: Path) -> None:
-    found = load(extern(tmp_path, "def convert_model(ctx, model): return 'ours'\n"), ALLOWED)
+    found = load(extern(tmp_path, "def convert_model(ctx, model): return 'ours'\n"))
     assert list(found) == ["convert_model"]
     assert found["convert_model"](None, None) == "ours"
 
 
 def test_private_and_imported_names_and_constants_replace_nothing(tmp_path: Path) -> None:
     text = "from os.path import join as model_to_ddp\nfrom json import *\nLIMIT = 3\ndef _helper(): pass\n"
-    assert load(extern(tmp_path, text), ALLOWED) == {}
+    assert load(extern(tmp_path, text)) == {}
 
 
 def test_an_assigned_function_replaces(tmp_path: Path) -> None:
     text = "import json\ncreate_optimizer = json.loads\nif True:\n    model_to_ddp = len\n"
-    found = load(extern(tmp_path, text), ALLOWED)
+    found = load(extern(tmp_path, text))
     assert found["create_optimizer"]("1") == 1
     assert found["model_to_ddp"] is len
 
@@ -49,38 +49,55 @@ def test_an_assigned_function_replaces(tmp_path: Path) -> None:
 def test_every_unknown_function_is_told_with_near_matches(tmp_path: Path) -> None:
     text = "def convert_modle(): pass\n\ndef train_faster(): pass\n"
     with pytest.raises(ExternError) as error:
-        load(extern(tmp_path, text), ALLOWED)
+        load(extern(tmp_path, text))
     first, second = error.value.problems
     assert "trainer_adapter.py:1: 'convert_modle' is not a step that can be replaced" in first
-    assert first.endswith("; did you mean 'convert_model'?")
+    assert "; did you mean 'convert_model'" in first
     assert "trainer_adapter.py:3: 'train_faster'" in second
-    assert "there is: convert_model, create_optimizer, model_to_ddp" in second
+    assert f"there is: {', '.join(sorted(REPLACEABLE))}" in second
+
+
+def test_the_steps_of_a_training_are_replaceable_or_kept_and_the_list_is_whole() -> None:
+    tree = ast.parse((REPO / "flagperf_driver/pytorch/steps.py").read_text(encoding="utf-8"))
+    (steps,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Steps"]
+    names = [node.target.id for node in steps.body if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")]
+    assert sorted(names) == sorted([*REPLACEABLE, *KEPT])
+
+
+def test_names_are_known_with_their_lines_and_nothing_is_run(tmp_path: Path) -> None:
+    text = "raise SystemExit\n\ndef backward(ctx, loss, scaler): pass\n\nif True:\n    convert_model = print\n"
+    assert replaced(extern(tmp_path, text)) == {"backward": 3, "convert_model": 6}
+    assert replaced(None) == {}
+
+
+def test_a_file_that_replaces_no_step_is_not_run(tmp_path: Path) -> None:
+    assert load(extern(tmp_path, "raise SystemExit\n")) == {}
 
 
 def test_a_step_that_is_no_function(tmp_path: Path) -> None:
     with pytest.raises(ExternError, match="'convert_model' is a step's name, but no function"):
-        load(extern(tmp_path, "convert_model = 3\n"), ALLOWED)
+        load(extern(tmp_path, "convert_model = 3\n"))
 
 
 def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
     with pytest.raises(ExternError, match=r"trainer_adapter\.py:2: "):
-        load(extern(tmp_path, "x = 1\ndef (\n"), ALLOWED)
+        load(extern(tmp_path, "x = 1\ndef (\n"))
 
 
 def test_a_folder_whose_files_would_not_be_used(tmp_path: Path) -> None:
     (tmp_path / "trainer_adaptor.py").touch()
     with pytest.raises(ExternError, match=r"no trainer_adapter\.py.*there is trainer_adaptor\.py"):
-        load(tmp_path, ALLOWED)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("folder", [None, Path("/no/such/folder")])
 def test_no_extern_no_overrides(folder: Path | None) -> None:
-    assert load(folder, ALLOWED) == {}
+    assert load(folder) == {}
 
 
 def test_an_empty_package_has_no_overrides(tmp_path: Path) -> None:
     (tmp_path / "__init__.py").touch()
-    assert load(tmp_path, ALLOWED) == {}
+    assert load(tmp_path) == {}
 
 
 @pytest.mark.parametrize("how", ["from .ourlayers import NAME", "from ourlayers import NAME"])
@@ -88,18 +105,18 @@ def test_an_empty_package_has_no_overrides(tmp_path: Path) -> None:
 def test_neighbours_can_be_imported(tmp_path: Path, how: str, init: bool) -> None:
     text = how + "\ndef convert_model(ctx, model): return NAME\n"
     folder = extern(tmp_path, text, ourlayers="NAME = 'fused'\n", **({"__init__": ""} if init else {}))
-    assert load(folder, ALLOWED)["convert_model"](None, None) == "fused"
+    assert load(folder)["convert_model"](None, None) == "fused"
 
 
 def test_the_suites_modules_come_before_neighbours_of_the_same_name(tmp_path: Path) -> None:
     text = "import json\ndef convert_model(ctx, model): return json.__name__, hasattr(json, 'loads')\n"
     folder = extern(tmp_path, text, json="", string="")
-    assert load(folder, ALLOWED)["convert_model"](None, None) == ("json", True)
+    assert load(folder)["convert_model"](None, None) == ("json", True)
     assert sys.path[-1] == str(folder)
 
 
 def test_without_neighbours_the_path_is_left_alone(tmp_path: Path) -> None:
     before = list(sys.path)
-    load(extern(tmp_path, "def convert_model(ctx, model): pass\n"), ALLOWED)
+    load(extern(tmp_path, "def convert_model(ctx, model): pass\n"))
     assert sys.path == before
     assert "trainer_adapter" not in sys.modules

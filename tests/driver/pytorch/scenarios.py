@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import adaptations  # type: ignore[import-not-found]
 import torch
 from torch import distributed as dist
 from torch import nn
@@ -298,10 +299,6 @@ def for_all() -> dict[str, Any]:
 
 
 def for_one() -> dict[str, Any]:
-    folder = Path(tempfile.mkdtemp())
-    (folder / "trainer_adapter.py").write_text(
-        "import torch\n\ndef create_optimizer(ctx, model):\n    return torch.optim.SGD(model.parameters(), lr=0.5)\n"
-    )
     return {
         "units": units(),
         "target": train(target=0.5),
@@ -318,7 +315,7 @@ def for_one() -> dict[str, Any]:
         "fp32": train(max_steps=2),
         "compiled": train(compile=True, compile_with="eager"),
         "no_data": train(no_data=True),
-        "extern": train(extern=str(folder), max_steps=2),
+        "adapted": adaptations.for_one(),
         "late": train(eval_start_steps=10, eval_at_start=False),
         "seed7": train(seed=7),
         "lamb": train(optimizer="lamb", weight_decay=0.01),
@@ -352,6 +349,7 @@ def for_two() -> dict[str, Any]:
         "fsdp_resumed": resumed(parallel="fsdp", blocks=2),
         "fsdp_lamb": train(parallel="fsdp", optimizer="lamb", **how),
         "ddp_lamb": train(optimizer="lamb", **how),
+        "adapted": adaptations.for_two(**how),
     }
     with_ddp.no_sync = real
     return found

@@ -188,13 +188,6 @@ def test_data_without_a_whole_step_are_refused(alone: Found) -> None:
     assert error.endswith("one needs 1 batch(es) of 32")
 
 
-def test_a_vendors_step_takes_the_place_of_ours(alone: Found) -> None:
-    (told,) = alone["extern"].of("INIT_END")
-    assert told["replaced"] == ["create_optimizer"]
-    assert told["optimizer"] == "SGD"
-    assert alone["fp32"].of("INIT_END")[0]["optimizer"] == "AdamW"
-
-
 def test_an_interrupted_training_goes_on_as_if_nothing_had_been(alone: Found) -> None:
     whole, first, second = (alone.within("resumed", name) for name in ("whole", "first", "second"))
     assert first.error == "Stopped: asked to stop at call 8"

@@ -150,10 +150,10 @@ def train(**settings: Any) -> dict[str, Any]:
     run_case = driver.RunCase.from_json(case(**settings))
     rank = driver.Rank(run_case, world, perflog.PerfLog(world.rank, stream), Heartbeat(None))
     ctx = context(rank, torch.device("cpu"), Path())
-    steps, replaced = with_vendor(toy.steps(), run_case.extern)
+    own = toy.steps()
     error, training = None, None
     try:
-        training = Training(rank, ctx, steps, replaced)
+        training = Training(rank, ctx, with_vendor(own, run_case.extern), own)
         training.run()
     except (ArithmeticError, RuntimeError, ValueError) as raised:
         error = f"{type(raised).__name__}: {raised}"

@@ -1,0 +1,84 @@
+"""Vendors' own steps for the toy, good and bad: each an adapter, and what its training comes to."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from toy import train  # type: ignore[import-not-found]
+
+HEAD = "import torch\nfrom torch import nn\nfrom flagperf_driver.pytorch import optimizers, steps\n\n"
+ADAM = "lr=ctx.config.learning_rate, betas=(ctx.config.beta1, ctx.config.beta2), eps=ctx.config.epsilon"
+GROUPS = "optimizers.parameter_groups(model, ctx.config.weight_decay)"
+CONVERT = "def convert_model(ctx, model):\n"
+CREATE = "def create_optimizer(ctx, model):\n"
+TOY = "import sys\nClassifier = sys.modules['toy'].Classifier\n"
+
+GOOD = {
+    "modules": CONVERT
+    + "    class Fused(nn.Linear):\n        pass\n"
+    + "    fused = Fused(32, 2)\n    fused.weight, fused.bias = model.last.weight, model.last.bias\n"
+    + "    model.last = fused\n    return model\n",
+    "optimizer": "class Ours(torch.optim.AdamW):\n    pass\n\n"
+    + f"{CREATE}    return Ours({GROUPS}, {ADAM}, foreach=True)\n",
+    "model": f"{TOY}def create_model(ctx):\n    torch.manual_seed(9)\n    return Classifier(ctx.config)\n",
+    "wrapped": "def compile_model(ctx, model):\n    return torch.compile(model, backend='eager')\n",
+    "batch": "seen = []\ndef prepare_batch(ctx, batch):\n    seen.append(1)\n    assert len(seen) <= 12\n"
+    + "    return {'values': batch['values'].clone(), 'labels': batch['labels']}\n",
+    "loss": "def calculate_loss(ctx, model, batch):\n"
+    + "    logits = model(batch['values']).log_softmax(1)\n"
+    + "    return -logits.gather(1, batch['labels'][:, None]).mean()\n",
+    "low": "def model_to_fp16(ctx, model):\n    return model.bfloat16()\n",
+}
+BAD = {
+    "narrow": CONVERT + "    model.first, model.last = nn.Linear(16, 8), nn.Linear(8, 2)\n    return model\n",
+    "dropped": CONVERT + "    del model.blocks[1]\n    return model\n",
+    "frozen": CONVERT + "    model.first.requires_grad_(False)\n    return model\n",
+    "other values": CONVERT + "    nn.init.normal_(model.first.weight)\n    return model\n",
+    "more": CONVERT + "    model.extra = nn.Linear(2, 2)\n    return model\n",
+    "narrow model": f"{TOY}def create_model(ctx):\n    model = Classifier(ctx.config)\n"
+    + "    model.last = nn.Linear(32, 2, bias=False)\n    return model\n",
+    "sgd": CREATE + f"    return torch.optim.SGD({GROUPS}, lr=ctx.config.learning_rate)\n",
+    "lamb": f"class AdamW(optimizers.Lamb):\n    pass\n\n{CREATE}    return AdamW({GROUPS}, {ADAM})\n",
+    "rate": CREATE + f"    return torch.optim.AdamW({GROUPS}, lr=0.5)\n",
+    "decay": CREATE + f"    return torch.optim.AdamW(model.parameters(), {ADAM}, weight_decay=0.3)\n",
+    "left out": CREATE + f"    return torch.optim.AdamW(model.last.parameters(), {ADAM}, weight_decay=0)\n",
+    "half a batch": "def prepare_batch(ctx, batch):\n"
+    + "    return {name: value[: len(value) // 2] for name, value in batch.items()}\n",
+    "other labels": "def prepare_batch(ctx, batch):\n"
+    + "    return {'values': batch['values'], 'labels': 0 * batch['labels']}\n",
+    "half a loss": "def calculate_loss(ctx, model, batch):\n"
+    + "    return nn.functional.cross_entropy(model(batch['values']), batch['labels']) / 2\n",
+}
+
+
+def folder(text: str) -> str:
+    made = Path(tempfile.mkdtemp())
+    (made / "trainer_adapter.py").write_text(HEAD + text)
+    return str(made)
+
+
+def trained(name: str, text: str, **more: Any) -> Any:
+    how = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3, "compile": name == "wrapped", **more}
+    if name == "low":
+        how["precision"] = "bf16"
+    return train(extern=folder(text), compile_with="eager", **how)
+
+
+def for_one() -> dict[str, Any]:
+    plain = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3}
+    bad = {name: trained(name, text, max_steps=1)["error"] for name, text in BAD.items()}
+    return {
+        "standard": train(**plain),
+        "good": {name: trained(name, text) for name, text in GOOD.items()},
+        "bad": bad,
+    }
+
+
+def for_two(**how: Any) -> dict[str, Any]:
+    found = {}
+    for parallel in ("ddp", "fsdp"):
+        found[parallel] = train(parallel=parallel, extern=folder(GOOD["modules"]), **how)
+        found[f"{parallel} frozen"] = train(parallel=parallel, extern=folder(BAD["frozen"]), **how)["error"]
+    return found
