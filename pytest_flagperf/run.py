@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import judging, original
-from .catalog import REFERENCE, Catalog, Vendor
+from .catalog import REFERENCE, Catalog, Vendor, scan
 from .cluster import Host
 from .cluster.conf import ClusterConf, read_cluster, split_hosts
 from .config import Value
@@ -81,9 +81,9 @@ class Run:
         conf = original.read(root / settings.test_conf) if settings.test_conf else None
         if conf is not None:
             settings = _with_conf(settings, conf)
-        catalog = Catalog.scan([root / each for each in settings.roots])
+        catalog = scan(settings)
         if not catalog.suites:
-            if COMMAND_LINE in settings.sources.values():
+            if settings.given("roots") or COMMAND_LINE in settings.sources.values():
                 raise Problems([f"no suites: none of {_list(catalog.roots)} has suites/<model>/<framework>/suite.toml"])
             return None
         selection = select(settings, catalog, conf)

@@ -21,6 +21,7 @@ from .problems import Problems, near, without_credentials
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+LACKS = "holds neither vendors/<vendor>/vendor.toml nor suites/<model>/<framework>/suite.toml"
 
 
 class SettingsError(Problems):
@@ -31,7 +32,8 @@ class SettingsError(Problems):
 class Option:
     """One option: ``--name`` on the command line, ``name`` in the settings file.
 
-    A ``path`` is relative to where it was given: the directory of the command line, the folder of the file.
+    A ``path`` is relative to where it was given: the directory of the command line, the folder of the file. Of ``many``
+    the command line's take the place of the file's; of the roots they are added to them.
     """
 
     name: str
@@ -89,6 +91,14 @@ OPTIONS = (
         flag=True,
     ),
     Option("set", "another value for a mutable parameter; may be given again", "KEY=VALUE", (), many=True),
+    Option(
+        "roots",
+        "another folder that holds vendors/ or suites/, beside the tree's own; may be given again",
+        "DIR",
+        (),
+        many=True,
+        path=True,
+    ),
     Option("plan", "print what would run, where and with which values; start nothing", default=False, flag=True),
     Option("reports", "folder of the run directories", "DIR", "reports", path=True),
     Option("baselines", "folder of the accepted baselines", "DIR", "reports/baselines", path=True),
@@ -181,6 +191,7 @@ class Settings:
     synthetic: bool
     throughput_only: bool
     set: tuple[str, ...]
+    roots: tuple[str, ...]
     plan: bool
     reports: str
     baselines: str
@@ -199,7 +210,6 @@ class Settings:
     lease_time: float
     preflight: bool
     resume: str | None
-    roots: tuple[str, ...] = (".",)
     cluster: ClusterTable | None = None
     expected: tuple[Expected, ...] = ()
     expected_in: str = ""
@@ -274,7 +284,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     sources = dict.fromkeys(values, DEFAULT)
     problems: list[str] = []
     found = settings_file(root)
-    roots: tuple[str, ...] = (".",)
+    roots: tuple[str, ...] = (str(root),)
     cluster = None
     expected: tuple[Expected, ...] = ()
     if found is not None:
@@ -286,10 +296,13 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
             cluster = _cluster(table, path, problems)
         if "roots" in table:
             roots = _roots(table.pop("roots"), path, problems)
+            sources["roots"] = str(path)
         _take(values, sources, _located(_checked(table, path, problems), path.parent), str(path))
     given = _given(command_line)
     problems += _empty_paths(given)
     _take(values, sources, _located(given, cwd or Path.cwd()), COMMAND_LINE)
+    problems += [f"--roots={each}: {wrong}" for each in values["roots"] if (wrong := _no_root(each))]
+    values["roots"] = dict.fromkeys((*roots, *values["roots"]))
     _check_numbers(values, sources, problems)
     if problems:
         raise SettingsError(problems)
@@ -297,7 +310,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         if option.many:
             values[option.key] = tuple(values[option.key])
     file = str(found[0]) if found is not None else ""
-    return Settings(**values, roots=roots, cluster=cluster, expected=expected, expected_in=file, sources=sources)
+    return Settings(**values, cluster=cluster, expected=expected, expected_in=file, sources=sources)
 
 
 def located(path: str, folder: Path) -> str:
@@ -321,7 +334,8 @@ def _located(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for option in OPTIONS:
         # A program's bare name is looked for on the PATH.
         if option.path and option.key in given and (option.key != "python" or "/" in given[option.key]):
-            values[option.key] = located(given[option.key], folder)
+            value = given[option.key]
+            values[option.key] = [located(each, folder) for each in value] if option.many else located(value, folder)
     if "case" in given:
         values["case"] = [_located_case(text, folder) for text in given["case"]]
     return values
@@ -334,21 +348,39 @@ def _located_case(text: str, folder: Path) -> str:
 
 def _empty_paths(given: Mapping[str, Any]) -> Iterator[str]:
     for option in OPTIONS:
-        if option.path and given.get(option.key) == "":
+        value = given.get(option.key)
+        if option.path and (value == "" or (option.many and "" in (value or ()))):
             yield f"--{option.name} is empty: a path is wanted"
 
 
 def _roots(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
-    """The folders to look for suites in; every one must be there, and one of them hold a suite."""
+    """The folders to look for suites and vendors in; every one must be there, and hold some."""
     if not isinstance(given, list) or not given or not all(isinstance(item, str) for item in given):
         problems.append(f"{path}: roots = {given!r}: a list of folders is wanted, at least one")
         return ()
     roots = tuple(located(item, path.parent) for item in given)
-    missing = [root for root in roots if not Path(root).is_dir()]
-    problems += [f"{path}: roots: {root}: there is no such folder" for root in missing]
-    if not missing and not any(any(Path(root).glob("suites/*/*/suite.toml")) for root in roots):
-        problems.append(f"{path}: roots: none of {', '.join(roots)} has suites/<model>/<framework>/suite.toml")
+    own = path.parent.resolve()
+    problems += [
+        f"{path}: roots: {root}: {wrong}" for root in roots if Path(root).resolve() != own and (wrong := _no_root(root))
+    ]
     return roots
+
+
+def _no_root(root: str) -> str | None:
+    """What a folder lacks to be looked for suites and vendors in."""
+    folder = Path(root)
+    if not folder.is_dir():
+        return "there is no such folder"
+    if holds_some(folder):
+        return None
+    if above := next(filter(holds_some, folder.resolve().parents[:2]), None):
+        return f"it is the folder above vendors/ or suites/ that is wanted: {above}"
+    return f"it {LACKS}"
+
+
+def holds_some(folder: Path) -> bool:
+    """Whether there is a suite or a vendor in it."""
+    return any(any(folder.glob(files)) for files in ("vendors/*/vendor.toml", "suites/*/*/suite.toml"))
 
 
 def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> ClusterTable | None:
@@ -386,7 +418,7 @@ def _checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[
     for name, value in table.items():
         option = options.get(name)
         if option is None:
-            known = [*(option.name for option in OPTIONS), "roots", "cluster", "expected"]
+            known = [*(option.name for option in OPTIONS), "cluster", "expected"]
             problems.append(f"{path}: unknown setting {name!r}{near(name, known)}")
         elif wrong := _wrong(option, value):
             problems.append(f"{path}: {name} = {value!r}: {wrong}")

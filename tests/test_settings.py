@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.settings import OPTIONS, SettingsError, find_root, read_settings, tree_root
+from tests.trees import write_vendor
 
 
 def test_defaults_stand_when_nobody_says_otherwise(tmp_path: Path) -> None:
@@ -100,10 +101,17 @@ def suite(root: Path) -> None:
         ("roots = []", r"flagperf\.toml: roots = \[\]: a list of folders is wanted, at least one"),
         ('roots = "."', r"flagperf\.toml: roots = '\.': a list of folders"),
         ('roots = [".", "nope"]', r"flagperf\.toml: roots: /.*/nope: there is no such folder"),
-        ('roots = [".."]', r"flagperf\.toml: roots: none of /.*/\.\. has suites/"),
+        (
+            'roots = [".."]',
+            r"flagperf\.toml: roots: /.*/\.\.: it holds neither vendors/<vendor>/vendor\.toml nor suites/",
+        ),
+        (
+            'roots = ["suites"]',
+            r"roots: /.*/suites: it is the folder above vendors/ or suites/ that is wanted: /.*/tree$",
+        ),
     ],
 )
-def test_roots_must_be_there_and_hold_suites(tmp_path: Path, text: str, said: str) -> None:
+def test_roots_must_be_there_and_hold_something(tmp_path: Path, text: str, said: str) -> None:
     suite(tmp_path / "tree")
     (tmp_path / "tree" / "flagperf.toml").write_text(text)
     with pytest.raises(SettingsError, match=said):
@@ -112,8 +120,36 @@ def test_roots_must_be_there_and_hold_suites(tmp_path: Path, text: str, said: st
 
 def test_roots_are_relative_to_the_file_and_one_may_hold_vendors_alone(tmp_path: Path) -> None:
     suite(tmp_path / "tree")
+    write_vendor(tmp_path)
     (tmp_path / "tree" / "flagperf.toml").write_text('roots = [".", ".."]')
     assert read_settings({}, tmp_path / "tree").roots == (f"{tmp_path}/tree", f"{tmp_path}/tree/..")
+
+
+def test_the_command_lines_roots_are_added(tmp_path: Path) -> None:
+    suite(tmp_path / "tree")
+    write_vendor(tmp_path / "one")
+    write_vendor(tmp_path / "two")
+    given = {"roots": ["one", str(tmp_path / "tree")]}
+    assert read_settings(given, tmp_path / "tree", tmp_path).roots == (f"{tmp_path}/tree", f"{tmp_path}/one")
+    (tmp_path / "tree" / "flagperf.toml").write_text('roots = [".", "../two"]')
+    assert read_settings(given, tmp_path / "tree", tmp_path).roots == tuple(
+        f"{tmp_path}/{each}" for each in ("tree", "tree/../two", "one")
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nope", r"--roots=/.*/nope: there is no such folder"),
+        ("", r"--roots is empty: a path is wanted"),
+        ("one/vendors/acme", r"it is the folder above vendors/ or suites/ that is wanted: /.*/one$"),
+        ("one/vendors", r"it is the folder above vendors/ or suites/ that is wanted: /.*/one$"),
+    ],
+)
+def test_a_wrong_root_of_the_command_line_is_told(tmp_path: Path, given: str, said: str) -> None:
+    write_vendor(tmp_path / "one")
+    with pytest.raises(SettingsError, match=said):
+        read_settings({"roots": [given]}, tmp_path, tmp_path)
 
 
 # -- files that cannot be used ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from .entries import (
     Suite,
     Vendor,
 )
+from .roots import scan
 from .scan import Catalog
 from .tables import CatalogError
 
@@ -30,4 +31,5 @@ __all__ = [
     "Scale",
     "Suite",
     "Vendor",
+    "scan",
 ]

@@ -176,6 +176,7 @@ class Vendor:
 
     name: str
     path: Path
+    root: Path
 
     @property
     def title(self) -> str:

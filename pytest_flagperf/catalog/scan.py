@@ -26,10 +26,12 @@ class Catalog:
     roots: tuple[Path, ...]
     suites: Mapping[tuple[str, str], Suite]
     vendors: Mapping[str, Vendor]
+    brought: Mapping[Path, str] = field(default_factory=dict)
+    """Roots that are of an installed package, and which."""
     _configs: dict[tuple[Path, str], Configs] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def scan(cls, roots: Sequence[Path]) -> Catalog:
+    def scan(cls, roots: Sequence[Path], brought: Mapping[Path, str] | None = None) -> Catalog:
         """Roots hold ``suites/<model>/<framework>/suite.toml`` and ``vendors/<vendor>/vendor.toml``."""
         unique = tuple(dict.fromkeys(Path(root).resolve() for root in roots))
         problems: list[str] = []
@@ -38,13 +40,13 @@ class Catalog:
         for root in unique:
             for suite in _suites(root):
                 known = suites.setdefault((suite.model, suite.framework), suite)
-                problems += _twice(f"suite {suite.name}", known.path, suite.path)
+                problems += _twice(f"suite {suite.name}", known, suite, brought or {})
             for vendor in _vendors(root):
                 first = vendors.setdefault(vendor.name, vendor)
-                problems += _twice(f"vendor {vendor.name}", first.path, vendor.path)
+                problems += _twice(f"vendor {vendor.name}", first, vendor, brought or {})
         if problems:
             raise CatalogError(problems)
-        return cls(unique, suites, vendors)
+        return cls(unique, suites, vendors, brought or {})
 
     def suite(self, model: str, framework: str) -> Suite:
         """The suite of a case's model and framework; a framework's version is no part of its folder."""
@@ -57,7 +59,8 @@ class Catalog:
     def vendor(self, name: str) -> Vendor:
         if name not in self.vendors:
             names = sorted(self.vendors)
-            raise CatalogError([f"vendor {name!r}: no such folder in vendors/{_instead(name, names)}"])
+            elsewhere = "; one that is elsewhere: --roots=DIR, with DIR/vendors"
+            raise CatalogError([f"vendor {name!r}: no such folder in vendors/{_instead(name, names)}{elsewhere}"])
         return self.vendors[name]
 
     def case_folder(self, suite: Suite, vendor: Vendor) -> Path:
@@ -124,7 +127,7 @@ def _suites(root: Path) -> list[Suite]:
 
 
 def _vendors(root: Path) -> list[Vendor]:
-    return [Vendor(file.parts[-2], file.parent) for file in sorted(root.glob("vendors/*/vendor.toml"))]
+    return [Vendor(file.parts[-2], file.parent, root) for file in sorted(root.glob("vendors/*/vendor.toml"))]
 
 
 def _list_configs(folder: Path) -> Configs:
@@ -155,7 +158,11 @@ def _instead(name: str, names: list[str]) -> str:
     return near(name, names) + (f" (there are: {', '.join(names)})" if names else " (there are none)")
 
 
-def _twice(what: str, first: Path, second: Path) -> list[str]:
-    if first == second:
+def _twice(what: str, first: Suite | Vendor, second: Suite | Vendor, brought: Mapping[Path, str]) -> list[str]:
+    if first.path == second.path:
         return []
-    return [f"{what} is there twice: {first} and {second}; keep one, or give only one of the roots"]
+    one, other = (
+        f"{entry.path}{f' (of {brought[entry.root]})' if entry.root in brought else ''}" for entry in (first, second)
+    )
+    uninstall = ", or uninstall the package" if {first.root, second.root} & brought.keys() else ""
+    return [f"{what} is there twice: {one} and {other}; keep one: take the other's folder or root away{uninstall}"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_flagperf.commands import stored
+from pytest_flagperf.commands import stored, tree
 from pytest_flagperf.judging import accept, told_of
-from pytest_flagperf.settings import find_root, read_settings
+from pytest_flagperf.settings import read_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder = arguments.baselines or Path(read_settings({}, find_root(Path.cwd()) or Path.cwd()).baselines)
+    folder = arguments.baselines or Path(read_settings({}, tree.root()).baselines)
     one = stored.load_one(arguments.run)
     written, refused = accept(one, folder, note=arguments.note, keep_bounds=not arguments.new_bounds)
     print("\n".join(told_of(written, refused)))

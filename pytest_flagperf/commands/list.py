@@ -9,11 +9,10 @@ from pathlib import Path
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import Catalog, CatalogError, Chip, Suite, Vendor
-from pytest_flagperf.commands import stored
+from pytest_flagperf.commands import stored, tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.table import aligned
 from pytest_flagperf.results.units import quantity
-from pytest_flagperf.settings import read_settings
 
 _LEAST = 24
 _TOGETHER = "\N{NO-BREAK SPACE}"
@@ -21,29 +20,30 @@ _TOGETHER = "\N{NO-BREAK SPACE}"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "root", metavar="ROOT", type=Path, nargs="?", default=Path(), help="where suites/ and vendors/ are (default: .)"
+        "root", metavar="ROOT", type=Path, nargs="?", help="where suites/ and vendors/ are (default: the tree here)"
     )
+    tree.add_roots(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    root: Path = arguments.root
+    root: Path = arguments.root or tree.root()
     if not root.is_dir():
         raise Problems([f"{root}: no such directory"])
-    catalog = Catalog.scan([root / each for each in read_settings({}, root, Path.cwd()).roots])
+    catalog = tree.catalog(root, arguments.roots)
     if not catalog.suites:
         raise Problems([f"{root}: no suites: there is no suites/<model>/<framework>/suite.toml"])
     entries: list[Suite | Vendor] = [*_suites_of(catalog), *_vendors_of(catalog)]
     problems = [problem for entry in entries for problem in _wrong(entry)]
     if problems:
         raise Problems(problems)
-    print("\n".join(_lines(catalog)))
+    print("\n".join(_lines(catalog, root.resolve())))
     return 0
 
 
-def _lines(catalog: Catalog) -> Iterator[str]:
+def _lines(catalog: Catalog, root: Path) -> Iterator[str]:
     yield from _told([("suite", "metric", "scales"), *(_suite(suite) for suite in _suites_of(catalog))])
     yield ""
-    yield from _told([("vendor", "name", "default scale", "chips"), *map(_vendor, _vendors_of(catalog))])
+    yield from _told(_vendors(catalog, root))
     yield ""
     rows = [
         row
@@ -64,8 +64,16 @@ def _suite(suite: Suite) -> tuple[str, ...]:
     return suite.name, suite.metric.name, scales
 
 
-def _vendor(vendor: Vendor) -> tuple[str, ...]:
-    return vendor.name, vendor.title, vendor.scale, ", ".join(_chip(*item) for item in vendor.chips.items())
+def _vendors(catalog: Catalog, root: Path) -> list[tuple[str, ...]]:
+    """The table's rows; where vendors are from is told if one is not of the tree."""
+    vendors = _vendors_of(catalog)
+    of = ["" if one.root == root else catalog.brought.get(one.root, str(one.root)) for one in vendors]
+    rows = [("vendor", "name", "default scale", "from", "chips")]
+    rows += [
+        (one.name, one.title, one.scale, place, ", ".join(_chip(*item) for item in one.chips.items()))
+        for one, place in zip(vendors, of, strict=True)
+    ]
+    return [row if any(of) else (*row[:3], row[4]) for row in rows]
 
 
 def _chip(name: str, chip: Chip) -> str:

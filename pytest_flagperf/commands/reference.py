@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.commands import stored
+from pytest_flagperf.commands import stored, tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import jsons, reference
 from pytest_flagperf.results.outcome import Outcome
@@ -21,7 +20,6 @@ from pytest_flagperf.results.reference import FEWEST, Batch, Reference
 from pytest_flagperf.results.store import Run
 from pytest_flagperf.results.units import count, plain, quantity
 from pytest_flagperf.results.verdicts import converges, failed
-from pytest_flagperf.settings import read_settings
 
 _TIMES = ("init_timeout_s", "hang_timeout_s", "round_timeout_s")
 _NO_MATTER = frozenset(["seed", "vendor", "data_dir", "num_workers", "min_efficiency", *_TIMES])
@@ -80,8 +78,7 @@ def _rounds(runs: Sequence[Run]) -> Iterator[_Round]:
 
 def _file(kind: _Kind) -> Path:
     model, framework, scale = kind
-    catalog = Catalog.scan([Path(each) for each in read_settings({}, Path(), Path.cwd()).roots])
-    return catalog.suite(model, framework).reference_file(scale)
+    return tree.catalog().suite(model, framework).reference_file(scale)
 
 
 def _made(rounds: Sequence[_Round], file: Path) -> tuple[Reference, list[str], list[str]]:
