@@ -295,7 +295,7 @@ def host_rows(training: Training, sampling: Sampling, noderank: int) -> Iterator
     for when, share in _times(training, sampling, noderank):
         cpu, memory = 0.12 + 0.05 * _wave(share, 31), 0.2 + 0.1 * min(share * 10, 1)
         net = 9e8 * _busy(training, share) * (training.nnodes - 1)
-        cells = [f"{cpu:.4f}", f"{memory:.4f}", f"{net:.0f}", f"{net:.0f}", "", "", f"{4e7 * cpu:.0f}", "0", ""]
+        cells = [f"{cpu:.4f}", f"{memory:.4f}", f"{net:.0f}", f"{net:.0f}", "", "", f"{4e7 * cpu:.0f}", "0", "", ""]
         yield ",".join([f"{when:.4f}", *cells])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_flagperf.results import machine
 from pytest_flagperf.results.units import quantity
 from tests.recording import Training, write, write_json
@@ -56,6 +58,24 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
         "somelib": "1.2.3",
         "commit": "abc123 with changes",
     }
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "binding", "told"),
+    [
+        ("cpu", [["0", "2"], ["0", "2"]], "a core each", "0; 2; 0; 2"),
+        ("acme", [["0-31"] * 4 + ["32-63"] * 4], "near its device", "4 x 0-31; 4 x 32-63"),
+        ("acme", [["0-31", ""]], "of some ranks", "0-31; any"),
+        ("acme", [["", ""]], "none", ""),
+        ("acme", [], None, ""),
+    ],
+)
+def test_whether_ranks_were_bound_is_a_fact_and_to_which_cores_is_told(
+    device: str, cores: list[list[str]], binding: str | None, told: str, tmp_path: Path
+) -> None:
+    plan = {"device": device, "hosts": [{"name": "h1", "cores": its} for its in cores] or [{"name": "h1"}]}
+    assert machine.facts(tmp_path, plan).get("binding") == binding
+    assert machine.cores_of_ranks(plan) == told
 
 
 def test_a_registrys_digest_is_an_images_name_and_another_python_has_its_environment(tmp_path: Path) -> None:

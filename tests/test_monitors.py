@@ -24,7 +24,7 @@ def host_rows(folder: Path, *rows: tuple[object, ...]) -> None:
     """Time after the start, CPU, memory, then bytes in and out."""
     lines = [",".join(host.COLUMNS)]
     for when, cpu, memory, received, sent in rows:
-        lines.append(f"{START + float(str(when))},{cpu},{memory},{received},{sent},,,,,")
+        lines.append(f"{START + float(str(when))},{cpu},{memory},{received},{sent},,,,,,")
     (folder / "host.series.csv").write_text("\n".join(lines) + "\n")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node import devices, host
+from flagperf_driver.node import devices, host, power, sampler
+from flagperf_driver.node.notes import Notes
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import Outcome, measure
 from tests.results_help import REPLAYS, edit_json
@@ -172,9 +174,77 @@ def test_the_offset_of_the_hosts_clock_is_taken_off_both(round_dir: Path) -> Non
     assert outcome.value("device_energy") == pytest.approx(1800.0)
 
 
+class Clock:
+    """A host's time, as the replay's."""
+
+    now = float(START)
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+
+def processors_sampled(round_dir: Path, monkeypatch: pytest.MonkeyPatch, watts: Callable[[float], float]) -> Notes:
+    """The sampler's own files of a host whose counter wraps around each 300 J, read every second."""
+    root, clock, notes = round_dir / "root", Clock(), Notes()
+    zone = root / "sys/class/powercap/intel-rapl:0"
+    zone.mkdir(parents=True)
+    (zone / "name").write_text("package-0")
+    (zone / "max_energy_range_uj").write_text("300000000")
+    for module in (host, sampler):
+        monkeypatch.setattr(module, "time", clock)
+    (zone / "energy_uj").write_text("250000000")
+    orders = sampler.Orders({"folder": str(round_dir / "localhost_noderank0")})
+    one = sampler.HostSampler(orders, notes, power.NodePower(notes, str(root), processors_first=True))
+    joules = 250.0
+    for tick in range(13):
+        (zone / "energy_uj").write_text(str(int(joules % 300 * 1e6)))
+        one.sample(tick)
+        clock.now += 1
+        joules += watts(clock.now - START - 0.5)
+    one.flush()
+    (round_dir / "localhost_noderank0/monitors.json").write_text(json.dumps(notes.report()))
+    return notes
+
+
+def test_the_processors_energy_is_their_counters_in_the_training_and_is_named_so(
+    round_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = processors_sampled(round_dir, monkeypatch, lambda when: 200.0 if 3 <= when <= 9 else 20.0)
+    outcome = measure(round_dir)
+    energy = metric(outcome, "host_energy")
+    assert energy.value == pytest.approx(6 * 200, rel=1e-3)
+    assert outcome.value("host_energy_covered") == pytest.approx(1.0)
+    assert outcome.value("host_energy_per_sample") == pytest.approx(6 * 200 / SAMPLES, rel=1e-3)
+    assert energy.how.endswith("the processors' own counters, from TRAIN_START to TRAIN_END, read from RAPL: processors"
+                               ", not the whole host")  # fmt: skip
+    assert metric(outcome, "host_power").how.endswith("RAPL: processors, not the whole host")
+    assert not [text for text in notes.report()["missing"] if text.startswith("power")]
+
+
+def test_counters_that_may_not_be_read_are_no_figure_and_one_sentence(
+    round_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = power._number
+
+    def refused(path: str) -> float:
+        if path.endswith("energy_uj"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(power, "_number", refused)
+    notes = processors_sampled(round_dir, monkeypatch, lambda _: 200.0)
+    outcome = measure(round_dir)
+    assert outcome.value("host_memory") is not None
+    assert outcome.metric("host_energy") is outcome.metric("host_power") is None
+    (said,) = [text for text in notes.report()["missing"] if text.startswith("power")]
+    assert "energy_uj may not be read by this user (root may)" in said
+
+
 def host_sampled(round_dir: Path, rows: Iterable[tuple[float, float, float]]) -> None:
     lines = [",".join(host.COLUMNS)]
-    lines += [f"{START + when},{cpu},0.5,,,,,,,{watts}" for when, cpu, watts in rows]
+    lines += [f"{START + when},{cpu},0.5,,,,,,,{watts}," for when, cpu, watts in rows]
     (round_dir / "localhost_noderank0" / "host.series.csv").write_text("\n".join(lines) + "\n")
 
 

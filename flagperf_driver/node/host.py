@@ -20,6 +20,7 @@ COLUMNS = (
     "disk_read [B/s]",
     "disk_write [B/s]",
     "power [W]",
+    "energy [J]",
 )
 """Of the series: name and unit; 1 is a share of the whole host. What was not sampled then is empty."""
 SLOW_S = 1.0

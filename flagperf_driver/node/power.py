@@ -1,10 +1,14 @@
-"""What the host draws: its management controller's figure (IPMI), else the processors' own counters (RAPL)."""
+"""What the host draws: its management controller's figure (IPMI), else the processors' own counters (RAPL).
+
+Where the processors are what is measured their counters come first: the controller is asked every two minutes, which
+a training may not last, and the question takes time of a core.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from flagperf_driver.node import command, schedule
 from flagperf_driver.node.host import Rate
@@ -19,18 +23,25 @@ _DCMI = re.compile(r"Instantaneous power reading:\s*([\d.]+)\s*Watts", re.IGNORE
 _WATTS = re.compile(r"\|\s*([\d.]+)\s*Watts\s*\|", re.IGNORECASE)
 
 
+class Reading(NamedTuple):
+    """W, and J since the first reading where the source counts them; None where there is no new figure."""
+
+    watts: float | None = None
+    joules: float | None = None
+
+
 class NodePower:
     """One source for the whole round: IPMI where it answers, else RAPL; which, or why none, is noted."""
 
-    def __init__(self, notes: Notes, root: str = "") -> None:
+    def __init__(self, notes: Notes, root: str = "", processors_first: bool = False) -> None:
         self._notes = notes
         self._rapl = Rapl(root)
         self._ipmi = Ipmi(root)
         self._answered: float | None = None
         self._has_answered = False
-        self.asks = self._ipmi.why_not is None
+        self.asks = self._ipmi.why_not is None and not (processors_first and self._rapl.why_not is None)
         if not self.asks:
-            self._do_without(str(self._ipmi.why_not))
+            self._do_without(self._ipmi.why_not or "IPMI: not asked, the processors are what is measured")
 
     def run(self, stop: Stop) -> None:
         """Ask now and then; in a thread of its own, because an answer takes its time."""
@@ -52,12 +63,12 @@ class NodePower:
         self._has_answered = True
         self._notes.means["power"] = self._ipmi.means
 
-    def fresh(self) -> float | None:
-        """W, where there is a reading that was not given out yet."""
+    def fresh(self) -> Reading:
+        """What was not given out yet."""
         if not self.asks:
-            return None if self._rapl.why_not else self._rapl.read()
+            return Reading() if self._rapl.why_not else self._rapl.read()
         watts, self._answered = self._answered, None
-        return watts
+        return Reading(watts)
 
     def _do_without(self, why: str) -> None:
         """For the whole round: a column holds figures of one source."""
@@ -69,9 +80,9 @@ class NodePower:
 
 
 class Rapl:
-    """The sum of all packages and of their memory, from counters of energy that wrap around."""
+    """The sum of all packages and, where it is counted, of their memory; the counters wrap around."""
 
-    means = "RAPL: processors and memory, not the whole host"
+    means = "RAPL: processors, not the whole host"
 
     def __init__(self, root: str = "") -> None:
         self._folder = root + "/sys/class/powercap"
@@ -81,18 +92,18 @@ class Rapl:
         self._whole = 0.0
         self._rate = Rate()
 
-    def read(self) -> float | None:
-        """W since the last call; None the first time."""
+    def read(self) -> Reading:
+        """W since the last call, none the first time; J since the first."""
         try:
             now = [_number(path) for path, _ in self._zones]
         except (OSError, ValueError):
-            return None
+            return Reading()
         if self._before is not None:
             for value, before, (_, most) in zip(now, self._before, self._zones):
                 self._whole += value - before + (most if value < before else 0.0)
         self._before = now
         microwatts = self._rate.of((self._whole,))[0]
-        return None if microwatts is None else microwatts / 1e6
+        return Reading(None if microwatts is None else microwatts / 1e6, self._whole / 1e6)
 
     def _find(self) -> str | None:
         """Why there is none, after looking."""
@@ -107,6 +118,8 @@ class Rapl:
                     continue  # of a package: its cores; of all: the board's, where it is said at all
                 _number(zone + "energy_uj")
                 self._zones.append((zone + "energy_uj", _number(zone + "max_energy_range_uj")))
+                if label == "dram":
+                    self.means = "RAPL: processors and memory, not the whole host"
             except PermissionError:
                 return f"RAPL: {zone}energy_uj may not be read by this user (root may)"
             except (OSError, ValueError):

@@ -56,6 +56,7 @@ class Orders:
         self.container = str(body.get("container") or "")
         self.nvml = bool(body.get("nvml"))
         self.probe = str(body["probe"]["module"]) if body.get("probe") else None
+        self.processors_first = bool(body.get("processors_first"))
 
     @classmethod
     def parse(cls, line: bytes) -> Orders:
@@ -128,11 +129,10 @@ class HostSampler:
         cells = [_share(self._memory.read())]
         for rate, read in self._rates:
             cells += ["" if value is None else f"{value:.0f}" for value in rate.of(read())] if read else ["", ""]
-        watts = self._power.fresh()
-        if watts is None:
-            return [*cells, ""]
-        self._log_power(watts)
-        return [*cells, f"{watts:.1f}"]
+        power = self._power.fresh()
+        if power.watts is not None:
+            self._log_power(power.watts)
+        return cells + ["" if value is None else f"{value:.1f}" for value in power]
 
     def _log_power(self, watts: float) -> None:
         """The first reading, then the mean of those of each two minutes."""
@@ -300,7 +300,7 @@ class Sampling:
         self._notes.host = host.facts()
         self._started = time.time()
         self._stop = Stop()
-        self._power = power.NodePower(self._notes)
+        self._power = power.NodePower(self._notes, processors_first=orders.processors_first)
         self._host = HostSampler(orders, self._notes, self._power)
         wanted = (orders.nvml or orders.probe) and orders.devices != []
         self._devices = DeviceSampler(orders, self._notes) if wanted else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def facts(round_dir: Path, plan: Mapping[str, Any], init_end: Mapping[str, Any] 
         monitors.host_of(folder): dict(_of_host(_host(round_dir / folder, report), report, several=several))
         for folder, report in sorted(reports.items(), key=lambda item: _noderank(item[0]))
     }
-    return {**_merged(hosts), **dict(_software(plan, init_end or {}))}
+    return {**_merged(hosts), **dict(_binding(plan)), **dict(_software(plan, init_end or {}))}
 
 
 def differences(old: Facts, new: Facts) -> list[str]:
@@ -121,6 +122,28 @@ def _merged(hosts: Mapping[str, Facts]) -> dict[str, Any]:
         same = len(set(values.values())) == 1
         found[name] = next(iter(values.values())) if same else ", ".join(f"{h}: {v}" for h, v in values.items())
     return found
+
+
+def _binding(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Whether the ranks were bound to cores, and to which kind of them, not to which: a lease gives any devices."""
+    cores = _cores(plan)
+    if cores and all(cores):
+        yield "binding", "a core each" if plan.get("device") == "cpu" else "near its device"
+    elif cores:
+        yield "binding", "of some ranks" if any(cores) else "none"
+
+
+def cores_of_ranks(plan: Mapping[str, Any]) -> str:
+    """Those that they were bound to, host by host, the same ones together: ``4 x 0-31; 4 x 32-63``."""
+    cores = _cores(plan)
+    runs = [(text or "any", len(list(same))) for text, same in groupby(cores)] if any(cores) else []
+    return "; ".join(f"{count} x {text}" if count > 1 else text for text, count in runs)
+
+
+def _cores(plan: Mapping[str, Any]) -> list[str]:
+    """Of each process that was started; an empty text is any core."""
+    lists = [host.get("cores") for host in plan.get("hosts") or () if isinstance(host, dict)]
+    return [str(text) for its in lists if isinstance(its, list) for text in its]
 
 
 # -- what ran on them ----------------------------------------------------------------------------------------

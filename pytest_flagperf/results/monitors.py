@@ -151,8 +151,9 @@ class Samples:
         return (counted, integral) if counted and integral else None
 
     def host_energy(self, start: float = -inf, end: float = inf) -> Energy | None:
-        """Of the whole host in that time."""
-        return _integral(self.host.get("power"), start, end)
+        """Of the host in that time, as much of it as its power is of: see ``read_from``."""
+        power, counter = self.host.get("power"), self.host.get("energy")
+        return _counted(counter, start, end, "the processors' own counters") or _integral(power, start, end)
 
     def between(self, start: float, end: float) -> Samples:
         """What was sampled in that time; nothing before the first sample or after the last is a gap too."""
@@ -346,7 +347,9 @@ def _finite(edge: float) -> list[float]:
 # -- energy --------------------------------------------------------------------------------------------------
 
 
-def _counted(counter: Series | None, start: float = -inf, end: float = inf) -> Energy | None:
+def _counted(
+    counter: Series | None, start: float = -inf, end: float = inf, how: str = "the device's own counter"
+) -> Energy | None:
     """Its counter's growth; between two samples it grew evenly. A counter that was set back has lost count."""
     if counter is None or len(counter.values) < 2:
         return None
@@ -356,7 +359,7 @@ def _counted(counter: Series | None, start: float = -inf, end: float = inf) -> E
     if finish <= begin or any(later < earlier for earlier, later in pairwise(counter.values[first : last + 1])):
         return None
     joules = _at(counter, last - 1, finish) - _at(counter, first, begin)
-    return Energy(joules, "the device's own counter", _share(finish - begin, start, end, counter.times))
+    return Energy(joules, how, _share(finish - begin, start, end, counter.times))
 
 
 def _integral(power: Series | None, start: float = -inf, end: float = inf) -> Energy | None:

@@ -376,6 +376,7 @@ def _environment(plan: Mapping[str, Any], log: RankLog, finished: Mapping[str, A
         "world size": init.get("world_size"),
         "parameters": init.get("parameters"),
         "threads per rank": finished.get("threads"),
+        "cores of each rank": machine.cores_of_ranks(plan),
         "hosts": ", ".join(hosts),
         "runtime": plan.get("runtime"),
         "launcher": plan.get("launcher"),

@@ -31,14 +31,13 @@ def figures(samples: Mapping[str, Samples], training: Phase | None, p_whole: flo
         *_devices(inside),
         *_energy("device", "all devices", devices, training, p_whole, _difference(samples, training)),
         *_hosts(inside),
-        *_energy("host", "all hosts", hosts, training, p_whole),
+        *_energy("host", "all hosts", hosts, training, p_whole, _source(samples, "power")),
         *_gaps(inside, training),
     )
 
 
 def _devices(samples: Mapping[str, Samples]) -> Iterator[Metric]:
-    means = sorted({found for host in samples.values() if (found := host.read_from("devices"))})
-    source = f", read from {' and '.join(means)}" if means else ""
+    source = _source(samples, "devices")
     power, temperature = _of_devices(samples, "power"), _of_devices(samples, "temperature")
     yield from _mean("device_power", power, "W", "lower", f"a device's mean, over the devices, {WHILE}{source}")
     yield from _highest("device_power_highest", power, "W", "lower", f"the highest of any device, {WHILE}{source}")
@@ -62,6 +61,12 @@ def _devices(samples: Mapping[str, Samples]) -> Iterator[Metric]:
         yield Metric("device_throttled", value, "share", "lower", how, samples=count)
 
 
+def _source(samples: Mapping[str, Samples], name: str) -> str:
+    """What it was read with; why not with something else, in brackets, is told elsewhere."""
+    means = sorted({found.partition(" (")[0] for host in samples.values() if (found := host.read_from(name))})
+    return f", read from {' and '.join(means)}" if means else ""
+
+
 def _slowed(held: Reasons) -> float:
     """Where nobody used the device, or somebody set its clocks, nothing holds them back."""
     return max((share for reason, share in held.shares().items() if reason not in NO_THROTTLING), default=0.0)
@@ -74,7 +79,7 @@ def _hosts(samples: Mapping[str, Samples]) -> Iterator[Metric]:
     yield from _mean("host_cpu", cpu, "share", None, f"mean share of all cores, over the hosts, {WHILE}")
     yield from _highest("host_memory", memory, "share", "lower", f"the most of any host, {WHILE}")
     if power and len(power) == len(samples):
-        how = f"the hosts' means, summed, {WHILE}"
+        how = f"the hosts' means, summed, {WHILE}{_source(samples, 'power')}"
         yield Metric("host_power", sum(series.mean for series in power), "W", "lower", how, samples=_count(power))
 
 
@@ -84,7 +89,7 @@ def _energy(
     found: Iterable[Energy | None],
     training: Phase,
     p_whole: float | None,
-    difference: str = "",
+    more: str = "",
 ) -> Iterator[Metric]:
     """Of all, or none: a sum in which some are missing says nothing."""
     energies = list(found)
@@ -93,7 +98,7 @@ def _energy(
         return
     how = f"{' and '.join(sorted({energy.how for energy in known}))}, {WHILE}"
     joules = sum(energy.joules for energy in known)
-    yield Metric(f"{name}_energy", joules, "J", "lower", f"{whose} together: {how}{difference}")
+    yield Metric(f"{name}_energy", joules, "J", "lower", f"{whose} together: {how}{more}")
     covered = min(energy.covered for energy in known)
     yield Metric(
         f"{name}_energy_covered", covered, "share", "higher", f"the share of the time {WHILE} that was sampled"

@@ -90,7 +90,7 @@ def make_orders(
             "ranks": [_entry(each, {**interpreter.env, **each.env}, site) for each in processes],
             "follow": [rank for each in processes for rank in each.reports],
             "container": containers[agent.name],
-            "monitors": _monitors(wishes, agent, containers[agent.name]),
+            "monitors": _monitors(described, wishes, agent, containers[agent.name]),
             "clear_caches": wishes.clear_caches,
             "show": wishes.show is not None,
             **_deadlines(described["config"]),
@@ -145,13 +145,16 @@ def _card_is_core(described: Mapping[str, Any]) -> bool:
     return bool(described["device"] == "cpu")
 
 
-def _monitors(wishes: Wishes, agent: Agent, container: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _monitors(
+    described: Mapping[str, Any], wishes: Wishes, agent: Agent, container: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
     """The sampler's orders; a core that no tool knows is no device to it."""
     if wishes.monitors is None:
         return None
     probe = wishes.monitors.get("probe")
     devices = list(agent.devices) if probe or wishes.monitors.get("nvml") else []
-    own = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
+    own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
+    own |= {"processors_first": True} if _card_is_core(described) else {}
     inside = {"container": container["id"]} if container else {}
     return {**wishes.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 

@@ -276,20 +276,25 @@ def test_rapl_sums_packages_and_memory_and_survives_a_wrap(tmp_path: Path, monke
     start = [("intel-rapl:0", "package-0", 999_000_000), ("intel-rapl:0:0", "core", 5), ("intel-rapl:1", "psys", 5)]
     rapl(tmp_path, *start, ("intel-rapl:0:1", "dram", 1_000_000))
     node = power.NodePower(Notes(), str(tmp_path))
-    assert node.fresh() is None
+    assert node.fresh() == (None, 0)
     now[0] += 2
     rapl(tmp_path, ("intel-rapl:0", "package-0", 99_000_000), ("intel-rapl:0:1", "dram", 21_000_000))
-    assert node.fresh() == pytest.approx((100 + 20) / 2)
+    assert node.fresh() == pytest.approx(((100 + 20) / 2, 100 + 20))
+    (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").unlink()
+    assert node.fresh() == (None, None)
 
 
 def test_the_source_of_power_or_why_there_is_none_is_said(tmp_path: Path) -> None:
     notes = Notes()
-    assert power.NodePower(notes, str(tmp_path)).fresh() is None
+    assert power.NodePower(notes, str(tmp_path)).fresh() == (None, None)
     (missing,) = notes.report()["missing"]
     assert missing.startswith("power: IPMI: none of /dev/ipmi0")
     assert "RAPL: no counters in" in missing
     rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
     notes = Notes()
+    power.NodePower(notes, str(tmp_path))
+    assert notes.report()["means"]["power"].startswith("RAPL: processors, not the whole host (IPMI: none")
+    rapl(tmp_path, ("intel-rapl:0:1", "dram", 1))
     power.NodePower(notes, str(tmp_path))
     assert notes.report()["means"]["power"].startswith("RAPL: processors and memory, not the whole host (IPMI: none")
 
@@ -316,21 +321,38 @@ def test_ipmi_is_asked_in_one_way_that_works(dcmi: str | None, sdr: str | None, 
     assert len(asked) == (2 if dcmi else 3)
 
 
+def controller(root: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    """A host with a management controller, and a tool that asks it."""
+    tool = root / "bin/ipmitool"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\n{says}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    (root / "dev").mkdir()
+    (root / "dev/ipmi0").touch()
+
+
+def test_where_processors_are_measured_their_counters_come_before_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller(tmp_path, monkeypatch, "echo 'Instantaneous power reading: 223 Watts'")
+    assert power.NodePower(Notes(), str(tmp_path), processors_first=True).asks  # there are none
+    rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
+    assert power.NodePower(Notes(), str(tmp_path)).asks
+    notes = Notes()
+    assert not power.NodePower(notes, str(tmp_path), processors_first=True).asks
+    assert notes.report()["means"]["power"].endswith("(IPMI: not asked, the processors are what is measured)")
+
+
 def test_a_controller_that_does_not_answer_leaves_the_field_to_rapl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool = tmp_path / "bin/ipmitool"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 'Could not open device at /dev/ipmi0' >&2\nexit 1\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/ipmi0").touch()
+    controller(tmp_path, monkeypatch, "echo 'Could not open device at /dev/ipmi0' >&2; exit 1")
     rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
     notes = Notes()
     node = power.NodePower(notes, str(tmp_path))
     assert node.asks
-    assert node.fresh() is None  # not before it is known which source it will be
+    assert node.fresh() == (None, None)  # not before it is known which source it will be
     node.ask()
     assert not node.asks
     assert "Could not open device" in notes.report()["means"]["power"]
