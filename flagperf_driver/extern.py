@@ -1,6 +1,7 @@
-"""A vendor's own steps: the functions of ``extern/trainer_adapter.py`` replace the suite's by name.
+"""A vendor's own functions: the steps of a suite and the hooks of a device that they replace by name.
 
-Read by both sides: the harness looks at the file without running it, a rank imports it.
+Steps are replaced by a case's ``extern/trainer_adapter.py``, hooks by the vendor's ``device.py``. Both are read by
+both sides: the harness looks at the file without running it, a rank imports it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ KEPT = {
     "create_scheduler": "the config tells the learning rate of each step",
 }
 """Steps that say what is trained and how that is measured, each with the reason why no vendor replaces it."""
+HOOKS = (
+    "set_device",
+    "settings",
+    "seed",
+    "autocast",
+    "grad_scaler",
+    "copy_stream",
+    "synchronize",
+    "events",
+    "memory",
+)
+"""What a training asks of its device: ``Hooks`` in ``flagperf_driver/pytorch/hooks.py``."""
 _PACKAGE = "flagperf_extern"
 
 
@@ -52,44 +65,45 @@ def replaced(folder: Path | None) -> dict[str, int]:
 
     Names that begin with ``_`` and imported names replace nothing.
     """
-    files = _sources(folder)
-    if folder is None or not files:
-        return {}
-    path = folder / (MODULE + ".py")
-    if not path.is_file():
-        raise ExternError([_no_module(folder, files)])
-    bound = _bindings(path)
-    problems = _refused(path, bound)
-    if problems:
-        raise ExternError(problems)
-    return {name: node.lineno for name, node in bound.items() if name in REPLACEABLE}
+    path = _adapter(folder)
+    return {} if path is None else named(path, REPLACEABLE, "step")
 
 
 def load(folder: Path | None) -> dict[str, Callable[..., Any]]:
     """The functions of ``folder``'s adapter that replace steps.
 
     The file's neighbours can be imported relatively (``from .layers import x``), or by plain name, where the suite's
-    own modules come first.
+    own modules come first. A file that replaces no step is not run: nothing would tell of what it does.
     """
-    names = replaced(folder)
-    if folder is None or not names:
+    path = _adapter(folder)
+    if path is None or not named(path, REPLACEABLE, "step"):
         return {}
-    path = folder / (MODULE + ".py")
-    return _callables(path, _import(path), list(names), "step")
+    return functions(path, REPLACEABLE, "step")
+
+
+def named(path: Path, allowed: Collection[str], what: str) -> dict[str, int]:
+    """The names that a file replaces, each with its line; ``what`` they are is for messages. Nothing of it is run."""
+    bound = _bindings(path)
+    problems = _refused(path, bound, allowed, what)
+    if problems:
+        raise ExternError(problems)
+    return {name: node.lineno for name, node in bound.items() if name in allowed}
 
 
 def functions(path: Path, allowed: Collection[str], what: str) -> dict[str, Callable[..., Any]]:
-    """The functions of a file that stands alone, each of whose names must be in ``allowed``; names as in ``replaced``.
+    """The functions of a file that replace something."""
+    names = list(named(path, allowed, what))
+    return _callables(path, _import(path), names, what)
 
-    Its neighbours are other things: they cannot be imported by plain name, nor it by them.
-    """
-    bound = _bindings(path)
-    unknown = {name: node for name, node in bound.items() if name not in allowed and not isinstance(node, ast.Assign)}
-    if unknown:
-        told = (f"{path}:{node.lineno}: {name!r} is no {what}; {near(name, allowed)}" for name, node in unknown.items())
-        raise ExternError(list(told))
-    loaded = _execute("flagperf_" + path.stem, path, None)
-    return _callables(path, loaded, [name for name in bound if name in allowed], what)
+
+def _adapter(folder: Path | None) -> Path | None:
+    files = _sources(folder)
+    if folder is None or not files:
+        return None
+    path = folder / (MODULE + ".py")
+    if not path.is_file():
+        raise ExternError([_no_module(folder, files)])
+    return path
 
 
 def _sources(folder: Path | None) -> list[str]:
@@ -129,16 +143,15 @@ def _names(node: ast.stmt) -> list[str]:
     return []
 
 
-def _refused(path: Path, bound: dict[str, ast.stmt]) -> list[str]:
+def _refused(path: Path, bound: dict[str, ast.stmt], allowed: Collection[str], what: str) -> list[str]:
     """Of every name that is kept, and of every function whose name is none; a constant may be called what it likes."""
     found = []
     for name, node in bound.items():
-        if name in KEPT:
-            may = ", ".join(REPLACEABLE)
-            found.append(f"{path}:{node.lineno}: {name!r} is not a vendor's to replace: {KEPT[name]}; these are: {may}")
-        elif name not in REPLACEABLE and not isinstance(node, ast.Assign):
-            told = near(name, REPLACEABLE)
-            found.append(f"{path}:{node.lineno}: {name!r} is not a step that can be replaced; {told}")
+        where = f"{path}:{node.lineno}: {name!r}"
+        if what == "step" and name in KEPT:
+            found.append(f"{where} is not a vendor's to replace: {KEPT[name]}; these are: {', '.join(allowed)}")
+        elif name not in allowed and not isinstance(node, ast.Assign):
+            found.append(f"{where} is not a {what} that can be replaced; {near(name, allowed)}")
     return found
 
 
@@ -161,7 +174,7 @@ def _import(path: Path) -> ModuleType:
         sys.modules[_PACKAGE] = package
     if folder not in sys.path and len(_sources(path.parent)) > 1:
         sys.path.append(folder)
-    return _execute(_PACKAGE + "." + MODULE, path, None)
+    return _execute(_PACKAGE + "." + path.stem, path, None)
 
 
 def _execute(name: str, path: Path, search: list[str] | None) -> ModuleType:
