@@ -102,8 +102,45 @@ def test_all_that_is_wrong_with_options_is_told_at_once_with_where_it_stands() -
 def test_gpus_are_the_leased_ones_whatever_the_option_says() -> None:
     assert options("--gpus", "all").gpus
     for value in ("2", "device=0,1", "none"):
-        with pytest.raises(OptionsError, match="all is wanted"):
+        with pytest.raises(OptionsError, match=r"all is wanted.* others are not set here$"):
             options("--gpus", value)
+    with pytest.raises(OptionsError, match=r"all is wanted.*; a part of a device \(MIG\) cannot be leased"):
+        options("--gpus", "device=MIG-4a9b")
+    with pytest.raises(OptionsError, match=r"maker.com/gpu=0: a name of CDI .*--gpus all asks for them"):
+        options("--device", "maker.com/gpu=0")
+
+
+def test_an_option_with_device_in_it_is_given_once_for_each_leased_device() -> None:
+    words = ["--device=/dev/acme{device}", "-v", "/run/a{device}:/run/a{device}", "--device", "/dev/acme_ctl"]
+    given = parse([*words, "--env", "ACME{device}=on"], "vendor.toml: options", devices=[4, 6]).arguments
+    assert given["devices"] == ["/dev/acme4", "/dev/acme6", "/dev/acme_ctl"]
+    assert [mount["Target"] for mount in given["mounts"]] == ["/run/a4", "/run/a6"]
+    assert given["environment"] == {"ACME4": "on", "ACME6": "on"}
+    nobody = options(*words)  # as an image is looked at
+    assert (nobody.arguments, nobody.by_device) == ({"devices": ["/dev/acme_ctl"]}, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--device=/dev/acme{devise}"], "{devise} is not filled in; allowed is {device}"),
+        (["--volume", "${HOME}/x:/x"], "{HOME} is not filled in; allowed is {device}"),
+        (["--device", "dev/acme{device}"], "--device dev/acme{device}: 'dev/acme0': an absolute path is wanted"),
+        (["--env", "ACME={device}"], "it is the same one for all devices"),
+        (["--hostname", "h{device}"], "it is the same one for all devices"),
+    ],
+)
+def test_what_cannot_be_filled_in_is_told_though_no_device_is_leased_yet(words: list[str], said: str) -> None:
+    with pytest.raises(OptionsError) as told:
+        options(*words)
+    assert said in str(told.value)
+
+
+def test_only_where_others_are_out_of_sight_a_container_needs_not_be_told_which_devices_are_its_own() -> None:
+    assert options("--gpus", "all").only_leased
+    assert options("--device", "/dev/acme{device}").only_leased
+    assert not options("--device", "/dev/acme0", "--device", "/dev/acme1").only_leased
+    assert not options("--gpus", "all", "--privileged").only_leased, "it sees all that the host has"
 
 
 def test_a_working_directory_is_left_out_with_a_word() -> None:
@@ -465,13 +502,14 @@ def test_a_container_sees_what_it_may(start: Start, far: Engine, near: Near, tmp
         "-c",
         script,
         mounts=[Mount("/tmp/log", "/tmp/log", read_only=False), Mount("/tmp/data", "/data")],
-        words="--env A=1 --shm-size 16m",
+        words="--env A=1 --shm-size 16m --device /dev/null:/dev/mine{device}",
         log_dir="/tmp/log",
     )
     assert ended(far, container).exit_code == 0, far.logs(container)
     assert far.logs(container) == "/tmp/log 1 16\nRead-only file system\n"
     assert (near.lab.root / "tmp/log/written").exists()
     told = far.inspect(container)["HostConfig"]
+    assert [(each["PathOnHost"], each["PathInContainer"]) for each in told["Devices"]] == [("/dev/null", "/dev/mine0")]
     assert (told["Privileged"], told["PidMode"], told["IpcMode"]) == (False, "", "private")
     assert (told["NetworkMode"], told["LogConfig"]["Config"]["max-size"]) == ("host", "1m")
 
@@ -536,7 +574,7 @@ def test_only_the_leased_devices_are_asked_for(near: Near, far: Engine, wanted: 
     try:
         (request,) = far.inspect(told["id"])["HostConfig"]["DeviceRequests"]
         assert (request["DeviceIDs"], request["Count"]) == (["4", "6"], 0)
-        assert told["devices"] == [0, 1], "as they are numbered in there"
+        assert told["only_leased"]
     finally:
         far.remove(told["id"])
 

@@ -22,7 +22,7 @@ from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.cluster import Host, HostError
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.round import MODULE, Progress
-from pytest_flagperf.round.orders import _container_name
+from pytest_flagperf.round.orders import _container_name, _visible_devices
 from pytest_flagperf.round.progress import Bounds, Tracker, time_left
 from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, TinyPlan, processes_of, run_tiny
@@ -374,3 +374,10 @@ def test_torchrun_is_as_good_a_launcher(tmp_path: Path, torch_python: str, fault
 @pytest.mark.parametrize("log_dir", ["/tmp/pytest-flagperf-0/rounds/x-h1", "/home/a b/runs (1)/round1/h1", "/é"])
 def test_a_container_has_a_name_that_docker_takes_whatever_the_folder(log_dir: str) -> None:
     assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]+", _container_name(log_dir))
+
+
+def test_who_is_alone_with_its_devices_is_not_told_which_they_are() -> None:
+    plan: Any = TinyPlan(visible_devices="ACME_VISIBLE")
+    assert _visible_devices(plan, [None]) == "ACME_VISIBLE"
+    assert _visible_devices(plan, [{"only_leased": False}]) == "ACME_VISIBLE"
+    assert _visible_devices(plan, [{"only_leased": True}]) is None

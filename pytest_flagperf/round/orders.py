@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,11 +134,19 @@ def _world(
         nproc=nproc,
         master_addr=agents[0].host.address,
         master_port=agents[0].port,
-        # A container may have numbers of its own for the devices that it was given.
-        devices=tuple(tuple((containers[agent.name] or {}).get("devices", agent.devices)) for agent in agents),
-        visible_devices_env=plan.visible_devices,
+        devices=tuple(agent.devices for agent in agents),
+        visible_devices_env=_visible_devices(plan, containers.values()),
         threads_per_rank=1 if _card_is_core(described) else threads,
     )
+
+
+def _visible_devices(plan: Plan, containers: Collection[Mapping[str, Any] | None]) -> str | None:
+    """By which variable ranks are told their devices; where they see no others they are not.
+
+    In such a container the devices may have other numbers than outside, and who makes them decides which.
+    """
+    only_leased = all(container and container["only_leased"] for container in containers)
+    return None if only_leased else plan.visible_devices
 
 
 def _card_is_core(described: Mapping[str, Any]) -> bool:

@@ -68,7 +68,10 @@ class Container(Protocol):
         devices: Sequence[int],
         labels: Mapping[str, str],
     ) -> Mapping[str, Any]:
-        """Create it, do not start it; what the agent must know to do so: ``{"socket": ..., "id": ...}``."""
+        """Create it, do not start it; what the agent must know to do so: ``{"socket": ..., "id": ...}``.
+
+        ``only_leased`` beside them says whether its processes see no devices but those.
+        """
 
 
 @dataclass(frozen=True)

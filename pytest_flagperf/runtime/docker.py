@@ -37,12 +37,12 @@ _LAST_LINES = 15
 def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:  # noqa: ARG001
     """The image is on the host, and what is in it is known; ``create`` of the interpreter's container does the rest."""
     wish = wanted.image or Image()
-    options, shm_size = _options(wish)
+    options = _options(wish)
     for note in options.notes:
         progress(note)
     with _client(host) as client:
         image = _image(client, host, wanted, time.monotonic() + wanted.timeout_s, progress)
-        recipe = _Container(image.id, options, shm_size)
+        recipe = _Container(image.id, wish)
         found = looked_at(client, host, recipe.image, recipe.arguments(()), wanted, progress)
     name = (image.tags or [wish.image or image.id])[0]
     _check_complete(host, name, wanted, found["libraries"])
@@ -57,11 +57,16 @@ def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) ->
     return Interpreter(found["executable"], found["env"], f"docker: {name}", details, recipe)
 
 
-def _options(wish: Image) -> tuple[Options, int | None]:
+def _options(wish: Image, devices: Sequence[int] = ()) -> Options:
     try:
-        return parse(wish.options, wish.options_by), size(wish.shm_size) if wish.shm_size else None
+        return parse(wish.options, wish.options_by, devices)
     except OptionsError as error:
         raise RuntimeSetupError(str(error)) from error
+
+
+def _shm_size(wish: Image) -> int | None:
+    try:
+        return size(wish.shm_size) if wish.shm_size else None
     except ValueError as error:
         raise RuntimeSetupError(f"shm size {wish.shm_size!r}: {error}") from error
 
@@ -324,8 +329,7 @@ class _Container:
     """A container to be."""
 
     image: str
-    options: Options
-    shm_size: int | None
+    wish: Image
 
     def create(
         self,
@@ -352,21 +356,20 @@ class _Container:
                 working_dir=labels["flagperf.log_dir"],
                 **merged(self.arguments(devices), own),
             )
-        # Docker numbers the ones it was asked for from 0; all others keep their numbers.
-        seen = range(len(devices)) if self.options.gpus else devices
-        return {"socket": engine.SOCKET, "id": made.id, "devices": list(seen)}
+        return {"socket": engine.SOCKET, "id": made.id, "only_leased": _options(self.wish).only_leased}
 
     def arguments(self, devices: Sequence[int]) -> dict[str, Any]:
         """Of docker-py's create: what the options say, over what we find right."""
+        options, shm_size = _options(self.wish, devices), _shm_size(self.wish)
         arguments: dict[str, Any] = {
             "network_mode": "host",  # ranks of several hosts find each other, at the host's speed
             "shm_size": size(SHM_SIZE),
             "log_config": {"type": "json-file", "config": {"max-size": "1m", "max-file": "1"}},
-            **self.options.arguments,
+            **options.arguments,
         }
-        if self.shm_size:
-            arguments["shm_size"] = self.shm_size
-        if self.options.gpus and devices:
+        if shm_size:
+            arguments["shm_size"] = shm_size
+        if options.gpus and devices:
             # Exactly the leased ones, whatever else the host has.
             arguments["device_requests"] = [
                 {"device_ids": [str(device) for device in devices], "capabilities": [["gpu"]]}

@@ -15,6 +15,9 @@ SHM_SIZE = "32g"
 _SIZE = re.compile(r"(\d+)([bkmgt]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _MODES = {"": False, "rw": False, "ro": True}
+_CDI = re.compile(r"[\w.-]+/[\w.-]+=[\w.:{}-]+")  # as in maker.example/gpu=0
+_DEVICE = "{device}"
+_FILLED_IN = re.compile(r"\{\w*\}")
 
 
 class OptionsError(Problems):
@@ -26,12 +29,18 @@ class Options:
     """What the words mean."""
 
     arguments: Mapping[str, Any]  # of docker-py's containers.create
-    gpus: bool = False  # the leased devices are asked of Docker, which then numbers them from 0
+    gpus: bool = False  # the leased devices are asked of Docker
+    by_device: bool = False  # an option is given once for each leased device
     notes: tuple[str, ...] = ()  # what was left out, for people
 
     @property
     def privileged(self) -> bool:
         return bool(self.arguments.get("privileged"))
+
+    @property
+    def only_leased(self) -> bool:
+        """Whether the container sees its own devices and no others; a privileged one sees whatever the host has."""
+        return (self.gpus or self.by_device) and not self.privileged
 
     @property
     def host_namespaces(self) -> tuple[str, ...]:
@@ -40,18 +49,41 @@ class Options:
         return tuple(name for name, key in modes.items() if self.arguments.get(key) == "host")
 
 
-def parse(words: Sequence[str], source: str) -> Options:
-    """The options, or an OptionsError with everything that is wrong; ``source`` says where they were given."""
+def parse(words: Sequence[str], source: str, devices: Sequence[int] = ()) -> Options:
+    """The options, or an OptionsError with everything that is wrong; ``source`` says where they were given.
+
+    One with ``{device}`` is given once for each of the ``devices``, and understood even where there are none.
+    """
     reading = _Reading({})
     problems: list[str] = []
     for name, value in _pairs(words, problems):
         try:
-            _TABLE[name](reading, value)
+            for each in _filled_in(name, value, devices):
+                _TABLE[name](reading, each)
         except ValueError as error:
             problems.append(f"{name} {value}: {error}")
+        reading.by_device |= _DEVICE in value
     if problems:
         raise OptionsError([f"{source}: {problem}" for problem in problems])
-    return Options(reading.arguments, reading.gpus, tuple(f"{source}: {note}" for note in reading.notes))
+    notes = tuple(f"{source}: {note}" for note in reading.notes)
+    return Options(reading.arguments, reading.gpus, reading.by_device, notes)
+
+
+def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
+    """What the option is given with, one after the other."""
+    others = sorted(set(_FILLED_IN.findall(value)) - {_DEVICE})
+    if others:
+        raise ValueError(
+            f"{' and '.join(others)} is not filled in; allowed is {_DEVICE}, the number of a leased device"
+        )
+    if _DEVICE not in value:
+        return [value]
+    tried = _Reading({})
+    for number in range(2):
+        _TABLE[name](tried, value.replace(_DEVICE, str(number)))
+    if sum(len(got) for got in tried.arguments.values() if isinstance(got, (list, dict))) < 2:
+        raise ValueError(f"it is the same one for all devices; {_DEVICE} is for what a container has one of for each")
+    return [value.replace(_DEVICE, str(device)) for device in devices]
 
 
 def size(text: str) -> int:
@@ -71,6 +103,7 @@ class _Reading:
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
         self.gpus = False
+        self.by_device = False
         self.notes: list[str] = []
 
 
@@ -149,7 +182,8 @@ def _named(key: str, separator: str, wanted: str) -> _Take:
 
 def _gpus(reading: _Reading, value: str) -> None:
     if value != "all":
-        raise ValueError("all is wanted, and means the devices that a case has leased; which those are is not set here")
+        part = "; a part of a device (MIG) cannot be leased" if "mig" in value.lower() else ""
+        raise ValueError(f"all is wanted, and means the devices that a case has leased; others are not set here{part}")
     reading.gpus = True
 
 
@@ -176,6 +210,11 @@ def _absolute(path: str) -> str:
 
 
 def _device(value: str) -> str:
+    if _CDI.fullmatch(value):
+        raise ValueError(
+            "a name of CDI fixes the devices, and a case has those that it leased; --gpus all asks for them, or "
+            "--device with the path of their files, in which {device} is the number of each"
+        )
     return _absolute(value)
 
 
