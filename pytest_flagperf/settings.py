@@ -125,6 +125,13 @@ OPTIONS = (
         "what a case takes for itself: its devices or the whole host (default: what vendor.toml names)",
         choices=("device", "host"),
     ),
+    Option(
+        "bind",
+        "cores that a rank may use: those near its device, or one where a card is a core (auto); all of its host's"
+        " (none)",
+        default="auto",
+        choices=("auto", "none"),
+    ),
     Option("test-conf", "the original's test_conf.py, used as it is", "FILE", path=True),
     Option(
         "hosts",
@@ -199,6 +206,7 @@ class Settings:
     unlike: bool
     history: str
     lease: str | None
+    bind: str
     test_conf: str | None
     hosts: str | None
     cluster_conf: str | None

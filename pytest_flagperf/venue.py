@@ -393,6 +393,7 @@ class Venue:
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
             show=watch.log if watch.follow else None,
             told={"checkout": checkout(suite.root)},
+            bind=self._settings.bind == "auto",
             near=self._near,
         )
 
