@@ -37,6 +37,7 @@ from pytest_flagperf.preflight import (
     judge,
     lines,
     look,
+    near_devices,
     sentences,
     unfit_devices,
 )
@@ -278,6 +279,14 @@ def test_another_chip_is_refused_and_the_right_name_offered() -> None:
 )
 def test_a_chips_key_is_a_word_of_its_name(name: str, fits: bool) -> None:
     assert is_named(name, "H20", ()) is fits
+
+
+def test_which_cores_are_near_which_devices_is_told_where_the_host_knows() -> None:
+    near = [[0, 1], [0, 1], [2, 3], []]
+    found = judged(*(device(index, near=its) for index, its in enumerate(near)))
+    assert of(found, "numa") == [(OK, "devices 0-1 near cores 0-1; device 2 near cores 2-3")]
+    assert near_devices(found) == {"h1": {0: (0, 1), 1: (0, 1), 2: (2, 3)}}
+    assert near_devices(judged(device(0), device(1, near=[]))) == {}
 
 
 def test_a_strangers_device_is_refused_only_where_it_is_needed() -> None:

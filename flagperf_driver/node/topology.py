@@ -15,17 +15,14 @@ def cards(usable: Iterable[int], sys_root: str = SYS) -> list[int]:
 
     After them come the cores' other threads, which are cards only where there are more cards than cores.
     """
-    cpus = sorted(usable)
-    nodes = _nodes(sys_root)
-    cores: dict[str, list[int]] = {}
-    for cpu in cpus:
-        own = content(f"{sys_root}/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").strip()
-        cores.setdefault(own or str(cpu), []).append(cpu)
-    order = {}
-    for threads in cores.values():
-        for place, cpu in enumerate(threads):
-            order[cpu] = (place, nodes.get(cpu, -1), threads[0], cpu)
-    return sorted(cpus, key=order.__getitem__)
+    cpus, nodes = set(usable), _nodes(sys_root)
+    order: dict[int, tuple[int, int, int]] = {}
+    for cpu in sorted(cpus):
+        if cpu not in order:  # a file's reading costs, and the core's first thread names the others
+            told = content(f"{sys_root}/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+            threads = sorted(cpus.intersection(listed(told)) | {cpu})
+            order.update({thread: (place, nodes.get(cpu, -1), cpu) for place, thread in enumerate(threads)})
+    return sorted(sorted(cpus), key=order.__getitem__)
 
 
 def near(pci: object, usable: Iterable[int], sys_root: str = SYS) -> list[int]:
