@@ -22,6 +22,11 @@ SOCKET = "/var/run/docker.sock"
 
 _ANSWER_S = 10.0
 _START_S = 120.0  # a vendor's hook sets devices up before the container runs
+_NO_DEVICES = "could not select device driver"
+_NO_TOOLKIT = (
+    "Docker cannot give containers the devices of this host: install the container toolkit of their vendor and restart"
+    f" Docker, or choose another --runtime ({_NO_DEVICES} for --gpus)"
+)
 _REMOVE_S = 60.0  # a writable layer of many files takes a while to delete
 
 
@@ -91,7 +96,12 @@ class Engine:
 
     def start(self, container: str) -> None:
         """Start a container that was made; one that runs is left to run."""
-        self._call("POST", f"/containers/{quote(container)}/start", timeout_s=_START_S)
+        try:
+            self._call("POST", f"/containers/{quote(container)}/start", timeout_s=_START_S)
+        except EngineError as error:
+            if _NO_DEVICES in str(error):
+                raise EngineError(_NO_TOOLKIT) from None
+            raise
 
     def stop(self, container: str, grace_s: float = 10) -> None:
         """SIGTERM to its first process, and after ``grace_s`` SIGKILL to all."""
