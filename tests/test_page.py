@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flagperf_driver.node import devices
 from pytest_flagperf.commands import main
 from pytest_flagperf.report import html as pieces
 from pytest_flagperf.report import page
@@ -262,6 +263,19 @@ def test_marks_warnings_phases_and_the_machine_are_shown(tmp_path: Path) -> None
     ):
         assert wanted in text, wanted
     assert "2 warnings on 1 case" in text
+
+
+def test_what_held_clocks_back_is_a_line_a_reason_and_rest_is_none(tmp_path: Path) -> None:
+    case_dir = add_case(tmp_path, "converged_1x2")
+    (folder,) = {path.parent for path in (case_dir / "round1").glob("*/rank0.out.log")}
+    lines = [",".join(devices.COLUMNS)]
+    for second in range(4):
+        for device, reason in enumerate(["sw_power_cap", "sw_power_cap" if second else "none", "idle"]):
+            lines.append(f"{1_700_000_000 + second},{device},50,300,1024,4096,80,1410,1593,{reason},")
+    (folder / "devices.series.csv").write_text("\n".join(lines) + "\n")
+    text = of(finish(tmp_path)).said
+    assert text.count("clocks held back by") == 1
+    assert f"{folder.name}, devices 0, 1: clocks held back by sw_power_cap 75.0 % to 100.0 % of the time" in text
 
 
 def test_what_differs_between_rounds_is_said_of_each(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ FIRST = (
 """Figures that stand before the others, after the suite's own."""
 SERIES_AT_MOST = 192 * 1024
 _LEAST_OF_A_LOG = 8 * 1024
+_AT_REST = "idle"
+"""The one reason for low clocks that says nothing: they are high when there is work."""
 
 
 @dataclass(frozen=True)
@@ -272,13 +274,21 @@ def _ended(outcome: Outcome) -> str:
 def _notes(found: Mapping[str, Samples]) -> str:
     """What must be known of what was sampled."""
     notes = [f"{folder}: {note}" for folder, samples in found.items() for note in samples.notes]
-    held = [
-        f"{folder}, device {index}: clocks held back by {reason} {share:.0%} of the time"
-        for folder, samples in found.items()
-        for index, reasons in sorted(samples.throttle.items())
-        for reason, share in reasons.items()
-    ]
+    held = [line for folder, samples in found.items() for line in _held_back(folder, samples)]
     return items([*notes, *held], "soft")
+
+
+def _held_back(folder: str, samples: Samples) -> Iterator[str]:
+    """A line a reason; a device at rest is held back by nothing."""
+    alike: dict[str, dict[int, float]] = {}
+    for index, reasons in sorted(samples.throttle.items()):
+        for reason, share in reasons.items():
+            alike.setdefault(reason, {})[index] = share
+    for reason, shares in alike.items():
+        if reason != _AT_REST:
+            who = f"device{'s' if len(shares) > 1 else ''} {', '.join(map(str, shares))}"
+            said = " to ".join(dict.fromkeys(quantity(each(shares.values()), "share") for each in (min, max)))
+            yield f"{folder}, {who}: clocks held back by {reason} {said} of the time"
 
 
 def _logs(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
