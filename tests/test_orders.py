@@ -1,4 +1,4 @@
-"""Which cores each rank is bound to, and that it is bound to them."""
+"""Which cores each rank is bound to, how that is known, and that it is bound to them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.cluster.fleet import Fleet
+from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.preflight import OK, Finding
 from pytest_flagperf.round import Wishes
 from pytest_flagperf.round.orders import _cores, _world
+from pytest_flagperf.venue import Venue
 from tests.rounds import TinyPlan, run_tiny
 
 NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
@@ -53,6 +57,20 @@ def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: in
     assert _world(plan, {"nproc": 2, "device": device}, [agent], {"h": None}, Wishes(near=near)).threads_per_rank == (
         threads
     )
+
+
+def test_what_preflight_saw_is_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def place() -> Venue:
+        made = Venue.__new__(Venue)
+        made.__dict__["fleet"] = Fleet((LocalHost("h1"),))
+        return made
+
+    seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
+    monkeypatch.setattr(Venue, "inspect", lambda *_: [seen])
+    first, second = place(), place()
+    first.prepare([])
+    second.leave_out(json.loads(json.dumps(first.left_out)))
+    assert [list(second._near["h1"][device]) for device in (0, 1)] == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize("bind", [True, False])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flagperf_driver.node import checkup, leftovers, processes
+from flagperf_driver.node import checkup, leftovers, processes, topology
 from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.health import described
 from pytest_flagperf.catalog import DataItem
@@ -287,6 +287,14 @@ def test_which_cores_are_near_which_devices_is_told_where_the_host_knows() -> No
     assert of(found, "numa") == [(OK, "devices 0-1 near cores 0-1; device 2 near cores 2-3")]
     assert near_devices(found) == {"h1": {0: (0, 1), 1: (0, 1), 2: (2, 3)}}
     assert near_devices(judged(device(0), device(1, near=[]))) == {}
+
+
+def test_a_checkup_asks_the_kernel_by_the_devices_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    survey = {"devices": [described(0, {"pci": "0000:65:00.0"}, processes=[]), described(1, {}, processes=[])]}
+    monkeypatch.setattr(checkup, "_surveyed", lambda _: survey)
+    monkeypatch.setattr(topology, "near", lambda pci, usable: sorted(usable)[:1] if pci else [])
+    near = [one["near"] for one in checkup._devices({})["devices"]]
+    assert near == [sorted(os.sched_getaffinity(0))[:1], []]
 
 
 def test_a_strangers_device_is_refused_only_where_it_is_needed() -> None:
