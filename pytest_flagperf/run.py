@@ -148,6 +148,8 @@ class Run:
             for one in ready
             if one.case.framework_version and self.runtime(one) != "docker"
         ]
+        notes = [note for one in ready for note in self.venue.notes(one.case, one.vendor, self.runtime(one))]
+        lines += [f"  note: {note}" for note in dict.fromkeys(notes)]
         lines += judging.those_with_baselines(self.settings, [str(one.case) for one in ready])
         if self.settings.resume:
             lines.append(f"  going on with {_relative(self.directory)}")
@@ -213,6 +215,7 @@ class Run:
                 self._check_data(one, self.plan(one))
                 judging.check_baseline(self.settings, str(one.case))
                 self._check_place(one)
+                self.venue.check_extension(self.plan(one), one.vendor)
                 if self.runtime(one) == "docker":
                     self.venue.check_container(self.plan(one), one.vendor)
             except Problems as error:
@@ -254,7 +257,9 @@ class Run:
         return self.venue.prepare([(self.plan(one), one.vendor) for one in chosen]) if chosen else []
 
     def describe(self, one: Selected) -> str:
-        return describe(self.plan(one), one.vendor, self.settings.lease or one.vendor.lease)
+        plan = self.plan(one)
+        image = self.venue.image(plan, one.vendor) if plan.runtime == "docker" else None
+        return describe(plan, one.vendor, self.settings.lease or one.vendor.lease, image)
 
     # -- places ----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 from flagperf_driver.node import engine, lease
 
 from . import preflight
+from .case import Case
 from .catalog import REFERENCE, Catalog, Vendor
 from .cluster import Host, HostError
 from .cluster.conf import ClusterConf
@@ -134,12 +135,13 @@ class Venue:
 
     def image(self, plan: Plan, vendor: Vendor) -> Image:
         """What the case's container is made of: what was asked for, else what the vendor says."""
-        said = vendor.container
+        said, theirs = vendor.container, vendor.image(plan.case.framework)
         own = self._catalog.case_folder(self._catalog.suite(plan.case.model, plan.case.framework), vendor)
-        folder = vendor.path / "images" / plan.case.framework
+        given = self._settings.image
         return Image(
-            image=self._settings.image or said.image,
-            folder=folder if folder.is_dir() else None,
+            image=given or (theirs.name if theirs else None),
+            image_by=self._settings.told("image") if given else theirs.by if theirs else "",
+            folder=theirs.folder if theirs and not given else None,
             extras=own if own.is_dir() else None,
             options=(*said.options, *self._container_options()),
             options_by=self._told_options(vendor),
@@ -169,9 +171,46 @@ class Venue:
             raise Problems(error.problems) from error
         except ValueError as error:
             raise Problems([f"{self._settings.told('shm_size')}: {error}"]) from error
-        if image.image is None and not (image.folder and (image.folder / "Dockerfile").is_file()):
-            name = f"vendors/{vendor.name}/images/{plan.case.framework}"
-            raise Problems([f"no container image: {name}/Dockerfile is not there; write it, or name one with --image"])
+        if image.image is None and image.folder is None:
+            place, framework = f"vendors/{vendor.name}", plan.case.framework
+            raise Problems(
+                [
+                    f"no container image: {place}/images/{framework}/Dockerfile is not there; write it, or name one"
+                    f" with --image or in [images] of {place}/vendor.toml"
+                ]
+            )
+
+    def check_extension(self, plan: Plan, vendor: Vendor) -> None:
+        """A Problem where the case has an extension that nobody would build."""
+        folder = self._extension(plan.case.model, plan.case.framework, vendor)
+        if folder is None:
+            return
+        name = f"vendors/{vendor.name}/{folder.parent.name}/csrc"
+        if not docker_images.is_buildable(folder):
+            raise Problems([f"{name} has neither setup.py nor pyproject.toml: nothing of it would be built; add one"])
+        if plan.runtime == "venv":
+            raise Problems(
+                [
+                    f"{name} is built into images only, and --runtime=venv has none: give --runtime=docker, or"
+                    " --runtime=host and a Python that has it"
+                ]
+            )
+
+    def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:
+        """What the vendor has for containers, and this case will not use."""
+        if runtime == "docker":
+            frameworks = {framework for _, framework in self._catalog.suites}
+            return [] if self._settings.image else vendor.about_images(case.framework, frameworks)
+        folder = self._extension(case.model, case.framework, vendor)
+        if folder is None or runtime != "host":
+            return []
+        name = f"vendors/{vendor.name}/{folder.parent.name}/csrc"
+        return [f"{case}: {name} is built into images only; with --runtime=host the Python at hand must have it"]
+
+    def _extension(self, model: str, framework: str, vendor: Vendor) -> Path | None:
+        """What a case's ranks want built, in C++ most likely."""
+        folder = self._catalog.case_folder(self._catalog.suite(model, framework), vendor) / "csrc"
+        return folder if folder.is_dir() else None
 
     # -- before the first case -------------------------------------------------------------------------------
 

@@ -12,16 +12,17 @@ import pytest
 
 from pytest_flagperf import venue
 from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.cluster import HostError, HostLost
 from pytest_flagperf.cluster.fleet import Fleet
 from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import Plan, describe, make_plan
 from pytest_flagperf.preflight import Wants
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.live import Live, silent
 from pytest_flagperf.round.crew import Crew
 from pytest_flagperf.settings import read_settings
-from tests.trees import tree, write
+from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
 
 
 class Away(LocalHost):
@@ -120,3 +121,57 @@ def test_without_containers_no_image_is_wanted(tmp_path: Path) -> None:
 def test_no_image_and_nothing_to_build_one_from_is_told(tmp_path: Path) -> None:
     with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:8:1: no image for pytorch: .*--image"):
         wants(tmp_path)
+
+
+def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:
+    write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
+    made, plan, vendor = planned(tmp_path)
+    assert made.image(plan, vendor).image_by == "vendors/acme/images/pytorch/Dockerfile"
+    assert made.notes(plan.case, vendor, "docker") == []
+    write_vendor(tmp_path, toml=VENDOR_TOML + '[images]\npytorch = "maker/torch:1"\npytoch = "maker/torch:2"\n')
+    made, plan, vendor = planned(tmp_path)
+    image = made.image(plan, vendor)
+    assert (image.image, image.image_by, image.folder) == (
+        "maker/torch:1",
+        "[images] of vendors/acme/vendor.toml",
+        None,
+    )
+    unused, stranger = made.notes(plan.case, vendor, "docker")
+    assert unused.endswith("maker/torch:1 is used; vendors/acme/images/pytorch is not built")
+    assert stranger.endswith("images.pytoch: there is no suite of this framework; did you mean pytorch?")
+    made, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--device /dev/acme{device}",))
+    image = made.image(plan, vendor)
+    assert (image.image, image.image_by) == ("mine:3", "--image=mine:3")
+    said = describe(plan, vendor, image=image)
+    assert "image     mine:3, of --image=mine:3" in said
+    assert "ACME_VISIBLE" in describe(plan, vendor)
+    assert "ACME_VISIBLE" not in said, "the container has no devices but the case's"
+
+
+def test_an_extension_that_nobody_would_build_is_told_before_the_run(tmp_path: Path) -> None:
+    for runtime in ("docker", "host", "venv"):
+        made, plan, vendor = planned(tmp_path, runtime)
+        made.check_extension(plan, vendor)
+        assert made.notes(plan.case, vendor, runtime) == []
+    write(tmp_path, "vendors/acme/toy-pytorch/csrc/kernel.cu", "")
+    with pytest.raises(Problems, match=r"^vendors/acme/toy-pytorch/csrc has neither setup\.py nor pyproject\.toml"):
+        made.check_extension(plan, vendor)
+    write(tmp_path, "vendors/acme/toy-pytorch/csrc/setup.py", "")
+    with pytest.raises(Problems, match=r"csrc is built into images only, and --runtime=venv has none"):
+        made.check_extension(plan, vendor)
+    for runtime, noted in (("docker", 0), ("host", 1)):
+        made, plan, vendor = planned(tmp_path, runtime)
+        made.check_extension(plan, vendor)
+        assert len(made.notes(plan.case, vendor, runtime)) == noted
+    (note,) = made.notes(plan.case, vendor, "host")
+    assert note.endswith("with --runtime=host the Python at hand must have it")
+
+
+def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[venue.Venue, Plan, Vendor]:
+    write_suite(root)
+    write(root, "vendors/acme/toy-pytorch/config/config_X9x1x8.py", "")
+    if not (root / "vendors/acme/vendor.toml").exists():
+        write_vendor(root)
+    catalog = Catalog.scan([root])
+    plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    return venue.Venue(read_settings(given, root), catalog, None), plan, catalog.vendor("acme")

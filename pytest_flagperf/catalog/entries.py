@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,9 @@ from ..case import CaseError, Shape
 from ..expected import Expected
 from ..problems import near
 from ..runtime import docker_options
-from .tables import CatalogError, read
+from . import images
+from .images import VendorImage
+from .tables import CatalogError, read, where
 
 LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker")
@@ -68,10 +70,9 @@ class Chip:
 
 @dataclass(frozen=True)
 class Container:
-    """How the vendor's containers are started, and what of where no Dockerfile is."""
+    """How the vendor's containers are started."""
 
     options: tuple[str, ...] = ()  # words of the docker command line
-    image: str | None = None
     shm_size: str | None = None
 
 
@@ -104,6 +105,7 @@ class _VendorTable:
     min_efficiency: float = 0.8
     nvml: bool = False
     container: Container = Container()
+    images: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     expected: tuple[Expected, ...] = ()
 
@@ -233,6 +235,16 @@ class Vendor:
     def container(self) -> Container:
         return self._table.container
 
+    def image(self, framework: str) -> VendorImage | None:
+        """What its containers of a framework, or of one version of it, are made of."""
+        return images.find(self._table.images, self.path / "vendor.toml", framework)
+
+    def about_images(self, framework: str, frameworks: Collection[str]) -> list[str]:
+        """What of its images has no effect; ``frameworks`` are those that suites are written in."""
+        file = self.path / "vendor.toml"
+        unused = images.unused(self._table.images, file, framework)
+        return [*([unused] if unused else []), *images.strangers(self._table.images, file, frameworks)]
+
     @property
     def environment(self) -> Mapping[str, str]:
         """What every rank has in its environment; a case's own file is sourced on top of it."""
@@ -266,7 +278,7 @@ class Vendor:
         if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
             allowed = f"more than 0, up to {BEST_EFFICIENCY}"
             problems.append(f"{file}: min_efficiency is {table.min_efficiency}; allowed: {allowed}")
-        problems += _container(file, table.container)
+        problems += _container(file, table.container) + images.problems(table.images, file)
         problems += [
             f"{file}: environment.{name}: no shell can set a variable of that name; allowed: letters, digits and _"
             for name in table.environment
@@ -305,13 +317,14 @@ def _chip(where: str, chip: Chip) -> list[str]:
 def _container(file: Path, container: Container) -> list[str]:
     problems = []
     try:
-        docker_options.parse(container.options, f"{file}: container.options")
+        docker_options.parse(container.options, f"{where(file, 'container', 'options')}: container.options")
     except docker_options.OptionsError as error:
         problems += error.problems
     try:
         docker_options.size(container.shm_size or docker_options.SHM_SIZE)
     except ValueError as error:
-        problems.append(f"{file}: container.shm_size is {container.shm_size!r}: {error}")
+        at = where(file, "container", "shm_size")
+        problems.append(f"{at}: container.shm_size is {container.shm_size!r}: {error}")
     return problems
 
 

@@ -21,7 +21,8 @@ else:
 T = TypeVar("T")
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(r"\s*([A-Za-z0-9_\-.\"']+)\s*=")
+_PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([^.\s"']+))\s*\.?""")
+_KEY = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_\-.])+)\s*=""")
 _DECODE_LINE = re.compile(r"\(at line (\d+)")
 
 Way = tuple[str, ...]
@@ -47,9 +48,18 @@ def read(cls: type[T], file: Path) -> T:
     return value  # type: ignore[no-any-return]
 
 
+def where(file: Path, *at: str) -> str:
+    """``FILE:LINE`` of a key, or of the table that it would stand in."""
+    return f"{file}:{_line(_lines(_text(file)), at)}"
+
+
+def _line(lines: Mapping[Way, int], at: Way) -> int:
+    return next((lines[at[:end]] for end in range(len(at), 0, -1) if at[:end] in lines), 1)
+
+
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark of its encoding
     except UnicodeDecodeError as error:
         raise CatalogError([f"{file}: it is not UTF-8: {error}"]) from None
     except OSError as error:
@@ -112,8 +122,7 @@ class _Reader:
         self._note(at, f"{_dotted(at)} is {value!r}, wanted is {wanted}")
 
     def _note(self, at: Way, problem: str) -> None:
-        line = next((self.lines[at[:end]] for end in range(len(at), 0, -1) if at[:end] in self.lines), 1)
-        self.problems.append(f"{self.file}:{line}: {problem}")
+        self.problems.append(f"{self.file}:{_line(self.lines, at)}: {problem}")
 
 
 def _is_required(field: Field[Any]) -> bool:
@@ -140,7 +149,7 @@ def _lines(text: str) -> dict[Way, int]:
 
 
 def _parts(dotted: str) -> Way:
-    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+    return tuple("".join(found) for found in _PART.findall(dotted))
 
 
 def _count(found: Mapping[Way, int], table: Way) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..catalog import REFERENCE, Vendor
 from ..launch import RankProcess, Site, World
+from ..runtime import Image, docker_options
 from .model import Plan
 
 _CODE, _ROUND, _PYTHON, _PORT = "{code}", "{round}", "{python}", 0
@@ -15,13 +16,15 @@ _WIDTH = 116
 _CUT = "..."
 
 
-def describe(plan: Plan, vendor: Vendor | None = None, lease: str = "device") -> str:
+def describe(plan: Plan, vendor: Vendor | None = None, lease: str = "device", image: Image | None = None) -> str:
     """The case, what it wants of a host, where it runs, every value with its origin, and the command of each rank."""
     wanted = _wanted(plan, vendor, lease) if vendor else ()
-    return "\n".join([str(plan.case), *_facts(plan), *wanted, *_hosts(plan), *_config(plan), *_commands(plan)])
+    only_leased = image is not None and docker_options.parse(image.options, image.options_by).only_leased
+    commands = _commands(plan, None if only_leased else plan.visible_devices)
+    return "\n".join([str(plan.case), *_facts(plan, image), *wanted, *_hosts(plan), *_config(plan), *commands])
 
 
-def _facts(plan: Plan) -> Iterator[str]:
+def _facts(plan: Plan, image: Image | None) -> Iterator[str]:
     shape = plan.case.shape
     sign = ">=" if plan.metric.direction == "higher" else "<="
     yield _fact("labels", ", ".join(_labels(plan)))
@@ -31,6 +34,8 @@ def _facts(plan: Plan) -> Iterator[str]:
     if shape.cards > 1:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
     yield _fact("runtime", f"{plan.runtime}, launched by {plan.launcher}")
+    if image:
+        yield _fact("image", f"{image.image}, of {image.image_by}" if image.image else f"built from {image.image_by}")
     yield _fact("extern", plan.extern or "none")
     yield _fact("data", _data(plan))
     for item in plan.manifest:
@@ -107,7 +112,7 @@ def _config(plan: Plan) -> Iterator[str]:
             yield from _wrapped(f"in full: {plan.config[row[1]]!r}", indent)
 
 
-def _commands(plan: Plan) -> Iterator[str]:
+def _commands(plan: Plan, visible_devices: str | None) -> Iterator[str]:
     yield _title(f"commands ({_PYTHON}: of the {plan.runtime} runtime, {_CODE}: the staged code)")
     world = World(
         addresses=tuple(host.address for host in plan.hosts),
@@ -115,7 +120,7 @@ def _commands(plan: Plan) -> Iterator[str]:
         master_addr=plan.hosts[0].address,
         master_port=_PORT,
         devices=tuple(host.devices for host in plan.hosts),
-        visible_devices_env=plan.visible_devices,
+        visible_devices_env=visible_devices,
     )
     for host in plan.hosts:
         logs = f"{_ROUND}/{host.name}_noderank{host.noderank}"

@@ -24,6 +24,7 @@ class Image:
     """What the container of a case is made of and started with."""
 
     image: str | None = None  # given by its name: nothing is built
+    image_by: str = ""  # who gave it, or the file that it is built from
     folder: Path | None = None  # where the vendor's Dockerfile for the framework is
     extras: Path | None = None  # the case's folder: its config/requirements.txt and csrc/ go into a second layer
     options: tuple[str, ...] = ()  # as the docker command line has them

@@ -20,6 +20,7 @@ from .requirements import union
 _CASE = "/opt/flagperf/case"
 _ENVIRONMENT = "config/environment_variables.sh"
 _REQUIREMENTS = "config/requirements.txt"
+_BUILT_BY = ("setup.py", "pyproject.toml")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def case_recipe(wanted: Wanted, base: str, base_id: str) -> Recipe | None:
         return None
     names = {name for name in (_REQUIREMENTS, _ENVIRONMENT) if (extras / name).is_file()}
     files = {name: _file(extras / name) for name in names}
-    if (extras / "csrc" / "setup.py").is_file():
+    if is_buildable(extras / "csrc"):
         files |= {f"csrc/{name}": file for name, file in _files(extras / "csrc")}
     if files.keys() <= {_ENVIRONMENT}:
         return None
@@ -90,12 +91,17 @@ def case_recipe(wanted: Wanted, base: str, base_id: str) -> Recipe | None:
     return Recipe(_title(extras.parent.name, extras.name), files, _arguments(wanted), base_id, str(extras))
 
 
+def is_buildable(extension: Path) -> bool:
+    """Whether pip would make something of a case's ``csrc/``."""
+    return any((extension / name).is_file() for name in _BUILT_BY)
+
+
 def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str:
     install = f"{python} -m pip install --no-cache-dir"
     steps = []
     if _REQUIREMENTS in files:
         steps.append(f"{install} -r {_REQUIREMENTS}")
-    if "csrc/setup.py" in files:
+    if any(f"csrc/{name}" in files for name in _BUILT_BY):
         # What it is built against, the framework above all, is in the image already.
         steps.append(f"EXTENSION_SOURCE_DIR={_CASE}/csrc {install} --no-build-isolation ./csrc")
     # As the original: sourced before each, by bash, and no failure whatever its last command says.

@@ -185,18 +185,20 @@ def test_a_vendor_without_a_dockerfile_is_told_before_anything_starts(lone: Clus
 
 
 def test_an_option_that_docker_run_does_not_have_is_told_before_anything_starts(lone: ClusterToy) -> None:
-    said = lone.refused("--image=any:1", "--container-opt=--memroy 64m", "--container-opt=--cpus none")
+    wrong = ("--memroy 64m", "--cpus none", "--device /dev/x{n}")
+    said = lone.refused("--image=any:1", *(f"--container-opt={option}" for option in wrong))
     assert "--memroy" in said
     assert "did you mean --memory" in said
     assert "--cpus" in said
     assert "a number of cores is wanted" in said
+    assert "{n} is not filled in; allowed is {device}" in said
 
 
 def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> None:
     lone.lab.image(lone.hosts[0], PYTHON.parent)
     options = ["--privileged", *lone.lab.container_options(PYTHON)]
     with (lone.root / "vendors/cpu/vendor.toml").open("a") as file:
-        file.write(f"[container]\nimage = 'flagperf-lab:python'\noptions = {options}\n")
+        file.write(f"[container]\noptions = {options}\n[images]\nplain = 'flagperf-lab:python'\n")
     code, said = lone.run("-k", "converges")
     assert code == 0, said
     sentence = "container was privileged, as vendors/cpu/vendor.toml asks"

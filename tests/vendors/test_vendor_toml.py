@@ -31,10 +31,13 @@ def problems(folder: Path, text: str) -> str:
         ("bf16 =", "bf61 =", "chips.X9.peak_tflops.bf61: no such precision; did you mean bf16?"),
         ("bf16 =", "int4 =", "no such precision; allowed: fp64, fp32, tf32, bf16, fp16, fp8"),
         ("fp32 = 10", "fp32 = 0", "chips.X9.peak_tflops.fp32 is 0; allowed: more than 0, or nothing where nobody"),
-        ("[chips.A1x2]", "[container]\nimages = 'a'", "container.images: no such key; did you mean image?"),
+        ("[chips.A1x2]", "[container]\nimage = 'a'", "vendor.toml:11: container.image: no such key"),
+        ("[chips.A1x2]", "[images]\npytorch = 2", "vendor.toml:11: images.pytorch is 2, wanted is a string"),
+        ("[chips.A1x2]", "[images]\n'a b' = 'x'", "vendor.toml:11: images.a b: wanted is a framework"),
+        ("[chips.A1x2]", "[images]\n'a_2.10' = 'x y'", "vendor.toml:11: images.a_2.10 is 'x y'; wanted is an image's"),
         ("[chips.A1x2]", "[environment]\nN = 1\n[chips.A1x2]", "environment.N is 1, wanted is a string"),
         ("[chips.A1x2]", "[environment]\n'A-B' = '1'\n[chips.A1x2]", "environment.A-B: no shell can set a variable"),
-        ("[chips.A1x2]", "[container]\noptions = ['--devices=/dev/a']", "did you mean --device?"),
+        ("[chips.A1x2]", "[container]\noptions = ['--devices=/dev/a']", "vendor.toml:11: container.options: option"),
     ],
 )
 def test_what_is_wrong_is_told_with_what_was_meant(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -1,0 +1,63 @@
+"""Which image a vendor's containers are made of: one that vendor.toml names, or one that is built here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..problems import near
+from .tables import where
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(_[A-Za-z0-9._+-]+)?")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+
+
+@dataclass(frozen=True)
+class VendorImage:
+    """One of the two, and the place that says so."""
+
+    by: str
+    name: str | None = None
+    folder: Path | None = None
+
+
+def find(named: Mapping[str, str], file: Path, framework: str) -> VendorImage | None:
+    """``framework`` may end with its version: what is for exactly that wins, and of two such what vendor.toml names."""
+    place, folder = f"vendors/{file.parent.name}", file.parent / "images" / framework
+    if framework in named:
+        return VendorImage(f"[images] of {place}/vendor.toml", named[framework])
+    if (folder / "Dockerfile").is_file():
+        return VendorImage(f"{place}/images/{framework}/Dockerfile", folder=folder)
+    name = framework.partition("_")[0]
+    return VendorImage(f"{name} in [images] of {place}/vendor.toml", named[name]) if name in named else None
+
+
+def unused(named: Mapping[str, str], file: Path, framework: str) -> str | None:
+    """A sentence where an image is named and there are files to build it from as well."""
+    if framework not in named or not (file.parent / "images" / framework / "Dockerfile").is_file():
+        return None
+    place = f"vendors/{file.parent.name}"
+    return f"{where(file, 'images', framework)}: {named[framework]} is used; {place}/images/{framework} is not built"
+
+
+def strangers(named: Mapping[str, str], file: Path, frameworks: Collection[str]) -> list[str]:
+    """A sentence for each image of a framework that no suite is written in."""
+    return [
+        f"{where(file, 'images', key)}: images.{key}: there is no suite of this framework{near(name, frameworks)}"
+        for key in named
+        if (name := key.partition("_")[0]) not in frameworks
+    ]
+
+
+def problems(named: Mapping[str, str], file: Path) -> list[str]:
+    """What is wrong with the names, each with its line."""
+    found = []
+    for key, image in named.items():
+        at = f"{where(file, 'images', key)}: images.{key}"
+        if not _NAME.fullmatch(key):
+            found.append(f"{at}: wanted is a framework, or one with its version after a _, as in pytorch_2.10")
+        if not _IMAGE.fullmatch(image):
+            found.append(f"{at} is {image!r}; wanted is an image's name, as docker pull takes it: maker/pytorch:1")
+    return found
