@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Pattern
 
 LONGEST_QUOTE = 120
+_LONGEST_ROW = 400
 _FIGURE = re.compile(r"\s*([-+]?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([^\s0-9,/|]*)")
+_PCI = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 _INDEX = re.compile(r"[0-9]{1,6}")
 
 
@@ -28,6 +30,18 @@ def first(text: str, unit: str) -> float | None:
     return float(match[1]) if match else None
 
 
+def pci(text: object) -> str | None:
+    """The address on the bus that begins a text; by it a host knows which of its cores are near."""
+    match = _PCI.match(text.strip()) if isinstance(text, str) else None
+    return match[0] if match else None
+
+
+def limit(text: str, unit: str) -> float | None:
+    """The figure behind the last slash, of ``N/A / 350W``."""
+    _, slash, last = text.rpartition("/")
+    return figure(last, unit) if slash else None
+
+
 def used_of_total(text: str, *units: str) -> tuple[float | None, float | None]:
     """Both of ``914/65536 MiB`` and of ``0 MiB / 23374 MiB``."""
     used, _, total = text.partition("/")
@@ -46,6 +60,20 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") and line.endswith("|") else []
 
 
+def table(text: str, *head: str) -> list[list[str]]:
+    """The cells of each device's one line, which its number begins; below other headings nothing is guessed."""
+    rows = [row for row in map(cells, _whole(text)) if any(row)]
+    if list(head) not in rows:
+        raise refused(text, "no table of " + ", ".join(head))
+    found = rows[rows.index(list(head)) + 1 :]
+    wrong = [row for row in found if len(row) != len(head) or index(row[0]) is None]
+    if wrong:
+        raise NotUnderstood(f"{_quoted(' | '.join(wrong[0]))} is no device's line: {len(head)} cells are wanted")
+    if not found:
+        raise refused(text, "no device below the headings")
+    return found
+
+
 def two_lines(text: str, columns: int, opens: Callable[[list[str]], bool]) -> Iterator[tuple[list[str], list[str]]]:
     """The cells of both lines of each device, where a device has two; ``opens`` knows a first one."""
     rows = [row for row in map(cells, _whole(text)) if len(row) == columns]
@@ -56,6 +84,25 @@ def two_lines(text: str, columns: int, opens: Callable[[list[str]], bool]) -> It
         if second is None or opens(second):
             raise NotUnderstood(f"the second line of the device {first[0]!r} is missing")
         yield first, second
+
+
+def computing(text: str, row: Pattern[str]) -> dict[str, list[dict[str, object]]]:
+    """By ``device``, who computes on it: from the lines of the table of processes, of which ``row`` names the parts.
+
+    These are ``device``, ``pid``, ``name`` and ``memory`` (MiB); what stands between a line's outer bars is matched.
+    """
+    found: dict[str, list[dict[str, object]]] = {}
+    inner = (line.strip()[1:-1].strip() for line in text.partition("Process")[2].splitlines() if line.startswith("|"))
+    for match in (row.fullmatch(line) for line in inner if len(line) <= _LONGEST_ROW):
+        if match:
+            who = known(pid=int(match["pid"]), name=match["name"].strip(), memory=figure(match["memory"]))
+            found.setdefault(match["device"].strip(), []).append(who)
+    return found
+
+
+def joined(found: list[dict[str, object]], users: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
+    """Each device with who computes on it."""
+    return [{**each, **known(processes=users.get(str(each["device"])))} for each in found]
 
 
 def _whole(text: str) -> list[str]:
@@ -75,7 +122,7 @@ def after(label: str, text: str) -> str | None:
 
 def known(**readings: object) -> dict[str, object]:
     """Without those that the tool did not give: a figure that is missing is told, one that is None is none."""
-    return {name: reading for name, reading in readings.items() if reading not in (None, "")}
+    return {name: reading for name, reading in readings.items() if reading not in (None, "", [])}
 
 
 def refused(text: str, wanted: str) -> NotUnderstood:

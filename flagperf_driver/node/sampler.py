@@ -241,7 +241,7 @@ class DeviceSampler:
         """As they were at first; of a tool it is known when it has answered."""
         self._notes.driver = source.driver
         self._notes.devices = source.facts()
-        lines = ["accelerator {index}: {name}, {memory_total} MiB, {uuid}\n".format(**one) for one in source.facts()]
+        lines = [_said_of(one) for one in source.facts()]
         with open(self._orders.folder + "/sys_info.log", "a") as out:  # noqa: PTH123
             out.write("".join([f"accelerators: {source.means}\n", *lines] if lines else []))
 
@@ -289,6 +289,12 @@ class DeviceSampler:
     def losses(self) -> list[str]:
         files = [self._files.series, *([self._files.log] if self._files.log else [])]
         return [loss for file in files if (loss := _loss(file))]
+
+
+def _said_of(device: Mapping[str, Any]) -> str:
+    memory = device["memory_total"]
+    known = [device["name"], memory and f"{memory:.0f} MiB", device["uuid"]]
+    return f"accelerator {device['index']}: " + ", ".join(filter(None, known)) + "\n"
 
 
 class Sampling:

@@ -213,7 +213,7 @@ _WHOLE = "switch its partitioning off"
 
 def _stranger(process: Mapping[str, Any]) -> str:
     owner = f" of {process['user']}" if process.get("user") else ""
-    memory = f", {process['memory']} MiB" if process.get("memory") else ""
+    memory = f", {process['memory']:.0f} MiB" if process.get("memory") else ""
     return f"{process.get('name') or 'a process'} (pid {process['pid']}{owner}{memory})"
 
 

@@ -746,6 +746,36 @@ def test_readings_that_are_none_are_said(tmp_path: Path, answer: str, missing: s
     assert any(sentence.startswith(missing) for sentence in told["missing"]) == bool(missing)
 
 
+def test_a_tool_tells_who_else_computes_and_how_devices_fare(start: Start, tmp_path: Path) -> None:
+    orphan = subprocess.run(
+        ["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
+    )
+    (tmp_path / "said").write_text("OK 0")
+    text = (
+        "COMMAND = {command}\nEVERY_S = 0.1\n"
+        "def parse(text):\n"
+        "    health, count = text.split()\n"
+        f"    told = dict(memory_total=5, ecc_uncorrected=int(count), processes=[dict(pid={int(orphan.stdout)})])\n"
+        "    return [told if health == 'OK' else dict(told, trouble=health)]\n"
+    )
+    try:
+        found = written_probe(tmp_path, "cat", str(tmp_path / "said"), text=text)
+        running = start(vendor="acme", probe=found, device_every_s=0.1)
+        running.until(running.rows)
+        (tmp_path / "said").write_text("Alarm 3")
+        running.go_on(0.4, "devices")
+        running.end()
+    finally:
+        os.kill(int(orphan.stdout), 9)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert {(event["kind"], event["sentence"]) for event in running.report()["events"]} == {
+        (None, "device 0: trouble went from none to Alarm"),
+        (None, "device 0: ecc_uncorrected went from 0 to 3"),
+        ("foreign", f"device 0 was in use by sleep of {user} (pid {int(orphan.stdout)}) too"),
+    }
+    assert "accelerator 0: 5 MiB\n" in (running.folder / "sys_info.log").read_text()
+
+
 def test_where_nvml_is_missing_the_vendors_tool_takes_its_place(start: Start, tmp_path: Path) -> None:
     running = start(nvml=True, probe=written_probe(tmp_path, "echo", "40 114 2"), vendor="acme")
     running.until(running.rows)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from flagperf_driver.node import probe
 from flagperf_driver.node.devices import QUANTITIES
-from flagperf_driver.node.health import PROCESSES, WORDS
+from flagperf_driver.node.health import PROCESSES, WORDS, fits
 from flagperf_driver.node.printed import NotUnderstood
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.preflight.judge import is_named
@@ -33,7 +34,7 @@ SAMPLES = sorted(VENDORS.glob("*/samples/*.txt"))
 each_probe = pytest.mark.parametrize("probe_file", PROBES, ids=lambda path: path.parent.name)
 each_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
 thoroughly = settings(
-    max_examples=300,
+    max_examples=500,
     deadline=None,
     database=None,
     report_multiple_bugs=False,
@@ -140,26 +141,45 @@ def test_an_old_python_reads_the_same() -> None:
 # -- any text ----------------------------------------------------------------------------------------------
 
 
-def texts(words: list[str]) -> st.SearchStrategy[str]:
-    """Nothing but text; and what a tool prints with pieces cut out, put in, doubled and exchanged."""
-    piece = st.one_of(st.sampled_from(words), st.text(max_size=20), st.sampled_from(list('|/-+:"{}[]\n %\x1c\u2028²')))
-    return st.one_of(
-        st.text(),
-        st.lists(piece, max_size=60).map("".join),
-        st.tuples(st.sampled_from(words), st.integers(0, 4000), st.integers(0, 4000), piece).map(
-            lambda told: told[0][: min(told[1:3])] + told[3] + told[0][max(told[1:3]) :]
-        ),
-    )
+PIECES = st.one_of(
+    st.sampled_from(["", "N/A", "-", "9" * 30, "1e999", "nan", "²", "-5", "1.2.3", "x", "null", "7", "[]", "{}", '""']),
+    st.sampled_from(list('|/-+:"{}[]\n %\x1c\u2028')),
+    st.text(max_size=20),
+)
+_WORD = re.compile(r"[^\s|/,:]+")
 
 
-@each_probe
-def test_no_text_makes_a_parser_raise_anything_but_its_own_error(probe_file: Path) -> None:
-    module = load(probe_file)
-    whole = [sample.read_text(encoding="utf-8") for sample in of_vendor(probe_file)]
-    lines = [line for text in whole for line in text.splitlines(keepends=True)]
+@st.composite
+def damaged(draw: st.DrawFn, good: list[str]) -> str:
+    """What a tool prints when all is well, with a few of its words exchanged: all else is as a parser expects it."""
+    text = draw(st.sampled_from(good))
+    words = list(_WORD.finditer(text))
+    struck = draw(st.lists(st.sampled_from(words), min_size=1, max_size=4, unique=True))
+    for word in sorted(struck, key=lambda match: -match.start()):
+        text = text[: word.start()] + draw(PIECES) + text[word.end() :]
+    return text
 
-    @thoroughly
-    @given(texts(whole + lines))
+
+@st.composite
+def torn(draw: st.DrawFn, whole: list[str]) -> str:
+    """With a part cut out, and another one in its place."""
+    text = draw(st.sampled_from(whole))
+    start, end = sorted(draw(st.integers(0, len(text))) for _ in range(2))
+    return text[:start] + draw(PIECES) + text[end:]
+
+
+def texts(good: list[str], whole: list[str]) -> st.SearchStrategy[str]:
+    """Nothing but text; a tool's lines in any order; and what it prints, damaged and torn."""
+    lines = sorted({line for text in whole for line in text.splitlines(keepends=True)})
+    jumbled = st.lists(st.one_of(st.sampled_from(lines), PIECES), max_size=60).map("".join)
+    return st.one_of(damaged(good), damaged(good), torn(whole), jumbled, st.text())
+
+
+def check_any_text(module: Any, probe_file: Path, how: settings) -> None:
+    told = {sample.read_text(encoding="utf-8"): "devices" in expected(sample) for sample in of_vendor(probe_file)}
+
+    @how
+    @given(texts([text for text, is_good in told.items() if is_good], list(told)))
     def check(text: str) -> None:
         try:
             readings = module.parse(text)
@@ -170,9 +190,49 @@ def test_no_text_makes_a_parser_raise_anything_but_its_own_error(probe_file: Pat
             assert isinstance(reading["device"], int)
             assert reading.keys() <= {"device", *QUANTITIES, *WORDS, PROCESSES}
             assert all(isinstance(reading[name], float) for name in QUANTITIES if name in reading)
+            assert all(fits(name, reading[name]) for name in WORDS if name in reading)
+            for one in reading.get(PROCESSES, ()):
+                assert isinstance(one["pid"], int)
+                assert one.keys() <= {"pid", "name", "memory"}
             json.dumps(reading, allow_nan=False)
 
     check()
+
+
+@each_probe
+def test_no_text_makes_a_parser_raise_anything_but_its_own_error(probe_file: Path) -> None:
+    check_any_text(load(probe_file), probe_file, thoroughly)
+
+
+PLANTED: dict[str, Callable[..., object]] = {
+    "figure": lambda text, *units: float(text.rstrip("".join(units) + " ")),
+    "index": int,
+    "first": lambda text, unit: float(text.split(unit)[0].split()[-1]),
+    "used_of_total": lambda text, *_: tuple(float(part) for part in text.split("/")),
+    "_text": str.strip,
+    "_word": lambda told: told[2:][0],
+    "_watts": lambda given: given / 1000,
+    "after": lambda label, text: text.split(label)[1].split()[0],
+}
+"""Of what parsers are built of: as somebody writes it who has only seen good output."""
+
+
+@pytest.mark.parametrize(
+    ("probe_file", "name"),
+    [
+        pytest.param(path, name, id=f"{path.parent.name}-{name}")
+        for path in PROBES
+        for name in PLANTED
+        if hasattr(load(path), name)
+    ],
+)
+def test_a_planted_bug_is_found_in_every_parser(probe_file: Path, name: str) -> None:
+    """The control of the one above."""
+    module = load(probe_file)
+    setattr(module, name, PLANTED[name])
+    with pytest.raises((ValueError, IndexError, TypeError, AttributeError, AssertionError)) as caught:
+        check_any_text(module, probe_file, settings(thoroughly, max_examples=5000, phases=[Phase.generate]))
+    assert not isinstance(caught.value, NotUnderstood)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 100_000, "|" * 100_000, "| 0 " * 30_000])
@@ -182,16 +242,6 @@ def test_deep_and_long_texts_are_refused_in_time(probe_file: Path, text: str) ->
         load(probe_file).parse("{" + text)
     with pytest.raises(NotUnderstood):
         load(probe_file).parse(text)
-
-
-def test_a_parser_that_raises_something_else_is_found() -> None:
-    @thoroughly
-    @given(texts(["40 114\n"]))
-    def check(text: str) -> None:
-        [float(line.split()[0]) for line in text.splitlines()]
-
-    with pytest.raises((ValueError, IndexError)):
-        check()
 
 
 # -- as in a round -----------------------------------------------------------------------------------------
@@ -246,21 +296,25 @@ def test_the_sampler_writes_what_the_tool_prints(running: tuple[Running, list[An
 
 @each_probe
 def test_preflight_sees_the_devices(tmp_path: Path, probe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sample = next(one for one in of_vendor(probe_file) if expected(one).get("devices"))
+    sample = max(of_vendor(probe_file), key=lambda one: len(str(expected(one).get("devices", ""))))
     tool = tmp_path / load(probe_file).COMMAND[0]
     tool.write_text(f"#!/bin/sh\nexec cat {sample}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     found = probe.survey(str(probe_file))
     assert found["error"] is None
-    assert [device["index"] for device in found["devices"]] == [one["device"] for one in expected(sample)["devices"]]
+    for device, told in zip(found["devices"], expected(sample)["devices"], strict=True):
+        assert device["index"] == told["device"]
+        assert device[PROCESSES] == told.get(PROCESSES, [])
+        assert {name: device[name] for name in WORDS} == {name: told.get(name) for name in WORDS}
 
 
 @each_probe
 def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path, probe_file: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", str(tmp_path))  # the tool itself may be installed here
     command = load(probe_file).COMMAND[0]
     assert command in probe.survey(str(probe_file))["error"]
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     tool = tmp_path / command
     said = next(one for one in of_vendor(probe_file) if one.stem.startswith("error"))
     tool.write_text(f"#!/bin/sh\ncat {said} >&2\nexit 9\n")

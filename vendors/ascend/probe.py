@@ -2,32 +2,46 @@
 
 | 4       910A     | OK              | NA                43             0          / 970            |
 | 0       0        | 0000:81:00.0    | 0                 861  / 21534                               |
+
+Below is a line for each process, with the numbers of its module and of the chip in it:
+
+| 0       0                 | 812345        | python                   | 56621                   |
 """
 
 from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.printed import figure, index, known, refused, two_lines
+from flagperf_driver.node.printed import computing, figure, index, known, pci, refused, two_lines
 
 COMMAND = ["npu-smi", "info"]
 ENVIRONMENT = {"PATH": "$PATH:/usr/local/sbin:/usr/local/bin"}
 _FIRST = re.compile(r"([0-9]{1,4})\s+(\S.*)")
-_PCI = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
+_PROCESS = re.compile(
+    r"(?P<device>[0-9]{1,4} +[0-9]{1,4})\s*\|\s*(?P<pid>[0-9]{1,10})\s*\|(?P<name>[^|]+)\|"
+    r"\s*(?P<memory>[0-9]{1,9})\s*(?:\|.*)?"  # newer ones add the number in its container
+)
 _VERSION = re.compile(r"Version:\s*([^\s|]+)")
 
 
 def parse(text: str) -> list[dict[str, object]]:
     version = _VERSION.search(text)
-    found = [_device(*lines, version[1] if version else None) for lines in two_lines(text, 3, _opens)]
-    if not found:
+    driver, pairs = version[1] if version else None, list(two_lines(text, 3, _opens))
+    if not pairs:
         raise refused(text, "no device of npu-smi's table")
-    return found
+    users = {tuple(map(int, place.split())): who for place, who in computing(text, _PROCESS).items()}
+    return [{**_device(*lines, driver), **known(processes=users.get(_place(*lines)))} for lines in pairs]
 
 
 def _opens(row: list[str]) -> bool:
     """A chip's line has the same number of cells, and a PCI address in its second."""
-    return _FIRST.fullmatch(row[0]) is not None and not _PCI.match(row[1])
+    return _FIRST.fullmatch(row[0]) is not None and pci(row[1]) is None
+
+
+def _place(module: list[str], chip: list[str]) -> tuple[int, ...]:
+    """The module's number and the chip's in it."""
+    words = (module[0].split()[0], *chip[0].split()[:1])
+    return tuple(int(word) for word in words if index(word) is not None)
 
 
 def _device(module: list[str], chip: list[str], driver: str | None) -> dict[str, object]:
@@ -38,7 +52,9 @@ def _device(module: list[str], chip: list[str], driver: str | None) -> dict[str,
     return known(
         device=_number(chip[0], int(number)),
         name=name,
+        pci=pci(chip[1]),
         driver=driver,
+        trouble=None if module[1] == "OK" else module[1],
         temperature=figure(temperature),
         power=figure(power),
         memory_used=figure(memory[-2]) if len(memory) >= 2 else None,

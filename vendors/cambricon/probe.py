@@ -8,10 +8,25 @@ from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.printed import figure, first, known, refused, two_lines, used_of_total
+from flagperf_driver.node.printed import (
+    computing,
+    figure,
+    first,
+    index,
+    joined,
+    known,
+    limit,
+    pci,
+    refused,
+    two_lines,
+    used_of_total,
+)
 
 COMMAND = ["cnmon"]
 _FIRST = re.compile(r"([0-9]{1,4})\s+\S+\s+(\S*MLU\S*)\s*(\S*)")
+_PROCESS = re.compile(
+    r"(?P<device>[0-9]{1,4})\s+\S+\s+(?P<pid>[0-9]{1,10})\s+(?P<name>\S+(?: \S+)*)\s+(?P<memory>[0-9]{1,9}) MiB"
+)
 _DRIVER = re.compile(r"Driver:?\s+(v[^\s|]+)")
 
 
@@ -20,7 +35,7 @@ def parse(text: str) -> list[dict[str, object]]:
     found = [_device(*lines, driver[1] if driver else None) for lines in two_lines(text, 3, _opens)]
     if not found:
         raise refused(text, "no device of cnmon's table")
-    return found
+    return joined(found, computing(text, _PROCESS))
 
 
 def _opens(row: list[str]) -> bool:
@@ -33,14 +48,23 @@ def _device(what: list[str], load: list[str], driver: str | None) -> dict[str, o
     return known(
         device=int(number),
         name=name,
+        pci=pci(what[1]),
         firmware=firmware,
         driver=driver or _driver_of(what[1]),
+        trouble=_trouble(what[2]),
         temperature=first(load[0], "C"),
         power=first(load[0], "W"),
+        power_limit=limit(load[0], "W"),
         memory_used=used,
         memory_total=total,
         utilization=figure(what[2], "%"),
     )
+
+
+def _trouble(cell: str) -> str | None:
+    """Errors of its memory, of which cnmon does not say whether they were corrected."""
+    last = cell.split()[-1:]
+    return f"Ecc-Error {last[0]}" if last and index(last[0]) else None
 
 
 def _driver_of(cell: str) -> str | None:

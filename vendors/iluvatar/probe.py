@@ -8,11 +8,26 @@ from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.printed import after, figure, first, known, refused, two_lines, used_of_total
+from flagperf_driver.node.printed import (
+    after,
+    computing,
+    figure,
+    first,
+    joined,
+    known,
+    limit,
+    pci,
+    refused,
+    two_lines,
+    used_of_total,
+)
 
 COMMAND = ["ixsmi"]
 ENVIRONMENT = {"PATH": "$PATH:/usr/local/corex/bin", "LD_LIBRARY_PATH": "/usr/local/corex/lib"}
 _FIRST = re.compile(r"([0-9]{1,4})\s+(\S.*)")
+_PROCESS = re.compile(
+    r"(?P<device>[0-9]{1,4})\s+(?P<pid>[0-9]{1,10})\s+(?P<name>\S+(?: \S+)*)\s+(?P<memory>[0-9]{1,9})"
+)
 _MEGAHERTZ = re.compile(r"([0-9]{1,6})\s*MHz", re.IGNORECASE)
 
 
@@ -21,7 +36,7 @@ def parse(text: str) -> list[dict[str, object]]:
     found = [_device(*lines, driver) for lines in two_lines(text, 3, _opens)]
     if not found:
         raise refused(text, "no device of ixsmi's table")
-    return found
+    return joined(found, computing(text, _PROCESS))
 
 
 def _opens(row: list[str]) -> bool:
@@ -35,9 +50,11 @@ def _device(what: list[str], load: list[str], driver: str | None) -> dict[str, o
     return known(
         device=int(number),
         name=name,
+        pci=pci(what[1]),
         driver=driver,
         temperature=first(load[0], "C"),
         power=first(load[0], "W"),
+        power_limit=limit(load[0], "W"),
         memory_used=used,
         memory_total=total,
         utilization=figure(load[2], "%"),

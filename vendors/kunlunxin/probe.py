@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from shutil import which
 
-from flagperf_driver.node.printed import NotUnderstood, figure, index, known, refused
+from flagperf_driver.node.printed import NotUnderstood, figure, index, known, pci, refused
 
 # Newer drivers have xpu-smi, as another maker's tool is called too; older ones have xpu_smi.
 COMMAND = [next(filter(which, ("xpu-smi", "xpu_smi")), "xpu-smi"), "-m"]
 _NUMBER, _SERIAL, _TEMPERATURE, _POWER, _USED, _TOTAL, _UTILIZATION, _FIRMWARE = 1, 3, 4, 8, 17, 18, 19, 20
-_PCI = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
 _NAME = re.compile(r'"([^"]*)"')
 _MORE_WATTS_THAN_A_CARD_TAKES = 2000.0
 
 
 def parse(text: str) -> list[dict[str, object]]:
-    lines = [line for line in text.splitlines() if _PCI.match(line.strip())]
+    lines = [line for line in text.splitlines() if pci(line)]
     if not lines:
         raise refused(text, "no line of xpu-smi -m, which begins with a PCI address,")
     return [_device(line) for line in lines]
@@ -32,6 +31,7 @@ def _device(line: str) -> dict[str, object]:
     return known(
         device=index(words[_NUMBER]),
         name=name[1] if name else None,
+        pci=pci(line),
         uuid=words[_SERIAL],
         firmware=words[_FIRMWARE],
         temperature=figure(words[_TEMPERATURE]),

@@ -8,11 +8,26 @@ from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.printed import after, figure, first, known, refused, two_lines, used_of_total
+from flagperf_driver.node.printed import (
+    after,
+    computing,
+    figure,
+    first,
+    joined,
+    known,
+    limit,
+    pci,
+    refused,
+    two_lines,
+    used_of_total,
+)
 
 COMMAND = ["mx-smi"]
 ENVIRONMENT = {"PATH": "$PATH:/opt/mxdriver/bin:/opt/maca/bin"}
 _FIRST = re.compile(r"([0-9]{1,4})\s+(\S+(?: \S+)*).*")  # the name ends where there are two spaces
+_PROCESS = re.compile(
+    r"(?P<device>[0-9]{1,4})\s+(?P<pid>[0-9]{1,10})\s+(?P<name>\S+(?: \S+)*)\s+(?P<memory>[0-9]{1,9})"
+)
 
 
 def parse(text: str) -> list[dict[str, object]]:
@@ -20,7 +35,7 @@ def parse(text: str) -> list[dict[str, object]]:
     found = [_device(*lines, driver, firmware) for lines in two_lines(text, 3, _opens)]
     if not found:
         raise refused(text, "no device of mx-smi's table")
-    return found
+    return joined(found, computing(text, _PROCESS))
 
 
 def _opens(row: list[str]) -> bool:
@@ -33,10 +48,12 @@ def _device(what: list[str], load: list[str], driver: str | None, firmware: str 
     return known(
         device=int(number),
         name=name,
+        pci=pci(what[1]),
         driver=driver,
         firmware=firmware,
         temperature=first(load[0], "C"),
-        power=first(load[0], "W"),  # the first of usage / limit
+        power=first(load[0], "W"),
+        power_limit=limit(load[0], "W"),
         memory_used=used,
         memory_total=total,
         utilization=figure(what[2], "%"),

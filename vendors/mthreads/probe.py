@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.printed import figure, known, refused
+from flagperf_driver.node.printed import figure, known, pci, refused
 
 COMMAND = ["mthreads-gmi", "-q"]
-_DEVICE = re.compile(r"GPU\s*(?:([0-9]{1,3})\s+)?[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:")
+_DEVICE = re.compile(r"GPU\s*(?:([0-9]{1,3})\s+)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:\S*)")
 _DRIVER = "Driver Version"
 
 
@@ -17,7 +17,7 @@ def parse(text: str) -> list[dict[str, object]]:
     for line in text.splitlines():
         device = _DEVICE.match(line.strip())
         if device:
-            found.append({"number": device[1] or str(len(found))})
+            found.append({"number": device[1] or str(len(found)), "address": device[2]})
             continue
         label, _, value = (part.strip() for part in line.partition(":"))
         if value and found:
@@ -33,6 +33,7 @@ def _device(told: dict[str, str], driver: str | None) -> dict[str, object]:
     return known(
         device=int(told["number"]),
         name=told.get("Product Name"),
+        pci=pci(told["address"]),
         uuid=told.get("GPU UUID"),
         driver=told.get(_DRIVER, driver),
         temperature=figure(told.get("GPU Current Temp"), "C"),

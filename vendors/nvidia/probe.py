@@ -1,11 +1,12 @@
 """Devices by nvidia-smi, where NVML's library cannot be loaded: the sampler takes this in its place.
 
-A process a sample, and no health: NVML is what figures should come from.
+A process a sample, and nothing of links, memory rows, reasons for low clocks or who computes: NVML is what figures
+should come from.
 """
 
 from __future__ import annotations
 
-from flagperf_driver.node.printed import NotUnderstood, figure, index, known, refused
+from flagperf_driver.node.printed import NotUnderstood, figure, index, known, pci, refused
 
 FIELDS = (
     "index",
@@ -19,8 +20,33 @@ FIELDS = (
     "utilization.gpu",
     "clocks.sm",
     "clocks.mem",
+    "pci.bus_id",
+    "vbios_version",
+    "enforced.power.limit",
+    "power.default_limit",
+    "mig.mode.current",
+    "ecc.errors.corrected.volatile.total",
+    "ecc.errors.uncorrected.volatile.total",
+    "pcie.link.width.current",
+    "pcie.link.width.max",
 )
 COMMAND = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
+
+_FIGURES = {
+    "temperature": "temperature.gpu",
+    "power": "power.draw",
+    "memory_used": "memory.used",
+    "memory_total": "memory.total",
+    "utilization": "utilization.gpu",
+    "sm_clock": "clocks.sm",
+    "memory_clock": "clocks.mem",
+    "power_limit": "enforced.power.limit",
+    "usual_power_limit": "power.default_limit",
+    "ecc_corrected": "ecc.errors.corrected.volatile.total",
+    "ecc_uncorrected": "ecc.errors.uncorrected.volatile.total",
+    "pcie_width": "pcie.link.width.current",
+    "best_pcie_width": "pcie.link.width.max",
+}
 
 
 def parse(text: str) -> list[dict[str, object]]:
@@ -38,19 +64,16 @@ def _device(line: str) -> dict[str, object]:
     number = index(told[0])
     if len(told) != len(FIELDS) or number is None:
         raise NotUnderstood(f"{line[:80]!r} is not {len(FIELDS)} fields, of which the first is the device's number")
-    _, name, uuid, driver, temperature, power, used, total, utilization, sm_clock, memory_clock = told
+    said = dict(zip(FIELDS, told))
     return known(
         device=number,
-        name=_word(name),
-        uuid=_word(uuid),
-        driver=_word(driver),
-        temperature=figure(temperature),
-        power=figure(power),
-        memory_used=figure(used),
-        memory_total=figure(total),
-        utilization=figure(utilization),
-        sm_clock=figure(sm_clock),
-        memory_clock=figure(memory_clock),
+        name=_word(said["name"]),
+        uuid=_word(said["uuid"]),
+        driver=_word(said["driver_version"]),
+        pci=pci(said["pci.bus_id"]),
+        firmware=_word(said["vbios_version"]),
+        partitioned={"Enabled": True, "Disabled": False}.get(said["mig.mode.current"]),
+        **{reading: figure(said[field]) for reading, field in _FIGURES.items()},
     )
 
 
