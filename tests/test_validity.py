@@ -94,6 +94,21 @@ def test_a_gap_within_the_training_is_a_mark_if_it_is_long(tmp_path: Path) -> No
     assert marks(tmp_path, left_out=lambda share: share < 0.2) == ()
 
 
+@pytest.mark.parametrize(
+    ("lost", "who"), [((1,), "device 1 was"), ((1, 2), "devices 1, 2 were"), ((0, 1, 2), "its devices were")]
+)
+def test_devices_that_were_lost_are_named_where_the_host_was_sampled(
+    tmp_path: Path, lost: tuple[int, ...], who: str
+) -> None:
+    round_dir = write(replace(LONG, sampling=sampling(devices=3)), tmp_path)
+    (series,) = round_dir.glob("*/devices.series.csv")
+    head, *rows = series.read_text().splitlines()
+    kept = [row for row in rows if int(row.split(",")[1]) not in lost or float(row.split(",")[0]) < START_MS / 1000 + 6]
+    series.write_text("\n".join([head, *kept]) + "\n")
+    mark = only(measure(round_dir).marks)
+    assert re.match(rf"h1: {who} not sampled for 3\.\d+ s of the training's 6\.50? s$", mark.sentence)
+
+
 def test_a_sampler_that_ended_early_leaves_a_gap(tmp_path: Path) -> None:
     assert only(marks(tmp_path, left_out=lambda share: share > 0.5)).kind == "gap"
 

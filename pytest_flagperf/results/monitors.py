@@ -85,10 +85,12 @@ class Reasons:
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nothing was sampled."""
+    """A time in which something was not sampled."""
 
     start: float
     seconds: float
+    devices: tuple[int, ...] = ()
+    """Which of them, where the host itself was."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,11 @@ class Samples:
             events=tuple(event for event in self.events if start <= event.time <= end),
         )
 
-    def _ticks(self) -> Iterator[Sequence[float]]:
+    def _ticks(self) -> Iterator[tuple[int | None, Sequence[float]]]:
         """When the host and each device were looked at: the times of what is sampled most often."""
-        for found in (self.host, *self.devices.values()):
+        for device, found in [(None, self.host), *self.devices.items()]:
             if found:
-                yield max((series.times for series in found.values()), key=len)
+                yield device, max((series.times for series in found.values()), key=len)
 
     @property
     def notes(self) -> list[str]:
@@ -243,7 +245,9 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
         host=host[None].series() if None in host else _old_host(folder, offset),
         devices=figures or _old_devices(folder, offset),
         held={index: found.reasons() for index, found in devices.items() if index is not None},
-        gaps=() if skimmed else tuple(_gaps(table.times for table in [*host.values(), *devices.values()])),
+        gaps=()
+        if skimmed
+        else tuple(_gaps((device, table.times) for device, table in [*host.items(), *devices.items()])),
         events=tuple(_events(report, offset)),
         missing=tuple(map(str, _list(report, "missing"))),
         errors=tuple(_errors(report)),
@@ -317,27 +321,29 @@ def _column(text: str) -> tuple[str, str]:
     return (match.group(1), match.group(2) or "") if match else (text, "")
 
 
-def _gaps(tables: Iterable[Sequence[float]], start: float = -inf, end: float = inf) -> list[Gap]:
-    """Of all tables; what was missed by several at a time is one gap."""
+def _gaps(tables: Iterable[tuple[int | None, Sequence[float]]], start: float = -inf, end: float = inf) -> list[Gap]:
+    """Of the host and its devices; what several missed at a time is one gap."""
+    each = (gap for device, times in tables for gap in _gaps_of(device, times, start, end))
     found: list[Gap] = []
-    for gap in sorted((gap for times in tables for gap in _gaps_of(times, start, end)), key=lambda gap: gap.start):
+    for gap in sorted(each, key=lambda gap: gap.start):
         last = found[-1] if found else None
         if last is None or gap.start >= last.start + last.seconds:
             found.append(gap)
         else:
             end = max(last.start + last.seconds, gap.start + gap.seconds)
-            found[-1] = Gap(last.start, end - last.start)
+            both = tuple(sorted({*last.devices, *gap.devices})) if last.devices and gap.devices else ()
+            found[-1] = Gap(last.start, end - last.start, both)
     return found
 
 
-def _gaps_of(times: Sequence[float], start: float, end: float) -> Iterator[Gap]:
+def _gaps_of(device: int | None, times: Sequence[float], start: float, end: float) -> Iterator[Gap]:
     """Between those ends, if there are any, which stand for samples."""
     steps = [later - earlier for earlier, later in pairwise(times)]
     least = _HOLE * statistics.median(steps) if len(steps) > 2 else inf
     inside = [*_finite(start), *times[_span(times, start, end)], *_finite(end)]
     for earlier, later in pairwise(inside):
         if later - earlier > least:
-            yield Gap(earlier, later - earlier)
+            yield Gap(earlier, later - earlier, () if device is None else (device,))
 
 
 def _finite(edge: float) -> list[float]:

@@ -127,7 +127,18 @@ def _unseen(host: str, samples: Samples, training: Phase) -> Iterator[Mark]:
     if longest >= _UNSEEN_AT_ONCE_S or (whole >= _UNSEEN_S and whole >= _UNSEEN_SHARE * training.seconds):
         seconds = quantity(training.seconds, "s")
         once = f", {quantity(longest, 's')} of it at once" if len(lost) > 1 else ""
-        yield Mark(UNSEEN, f"{host} was not sampled for {quantity(whole, 's')} of the training's {seconds}{once}")
+        who = f"{host}{_whose(samples)} not sampled for {quantity(whole, 's')}"
+        yield Mark(UNSEEN, f"{who} of the training's {seconds}{once}")
+
+
+def _whose(samples: Samples) -> str:
+    """Its devices, or some of them, if the host itself was sampled."""
+    found = sorted({device for gap in samples.gaps for device in gap.devices})
+    if not all(gap.devices for gap in samples.gaps):
+        return " was"
+    if len(found) == 1:
+        return f": device {found[0]} was"
+    return ": its devices were" if len(found) == len(samples.devices) else f": devices {_list(found)} were"
 
 
 def _set_forward(samples: Samples, gap: monitors.Gap) -> float:
