@@ -294,12 +294,11 @@ class Nvml(Source):
         if (device.last[_UTILIZATION] or 0) < _BUSY:  # type: ignore[operator]
             return {}
         bus = _bus(self._nvml, device.handle)
-        for name, unit in (("pcie_width", "lanes"), ("pcie_generation", "generation")):
+        for name, what in (("pcie_width", "{} of its {} PCIe lanes"), ("pcie_generation", "PCIe {} of {}")):
             now, best = bus[name], device.facts[f"best_{name}"]
             if now and best and now < best and name not in device.told:
                 device.told.add(name)
-                sentence = f"device {device.index}: its PCIe link is at {unit} {now} of {best} while it computes"
-                self._notes.event(sentence, device.index)
+                self._notes.event(f"device {device.index} computes with {what.format(now, best)}", device.index)
         return bus
 
     def processes(self) -> list[tuple[int, int]]:

@@ -18,7 +18,6 @@ from flagperf_driver.node.devices import NO_THROTTLING, QUANTITIES, Cell, Device
 from flagperf_driver.node.health import PROCESSES, WORDS, Course, described, fits, understood
 from flagperf_driver.node.notes import CHANGED, Notes
 
-HARMLESS = NO_THROTTLING | {"sw_power_cap"}
 _KNOWN = frozenset(["device", PROCESSES, *WORDS, *QUANTITIES])
 EVERY_S = 5.0
 DEADLINE_S = 10.0
@@ -186,4 +185,4 @@ def survey(path: str) -> dict[str, Any]:
 
 def _throttle(reading: Mapping[str, Any]) -> list[str]:
     told = reading.get("throttle")
-    return [reason for reason in str(told or "none").split("+") if reason not in HARMLESS]
+    return [reason for reason in str(told or "none").split("+") if reason not in NO_THROTTLING]

@@ -118,8 +118,8 @@ def test_what_changes_in_a_round_is_an_event_and_what_bends_figures_is_marked(tm
         (1, "changed", "device 1: power_limit went from 400.0 to 250.0"),
         (1, "changed", "device 1: partitioned went from False to True"),
         (1, None, "device 1: ecc_corrected went from 0 to 2"),
-        (2, None, "device 2: its PCIe link is at lanes 8 of 16 while it computes"),
-        (2, None, "device 2: its PCIe link is at generation 3 of 4 while it computes"),
+        (2, None, "device 2 computes with 8 of its 16 PCIe lanes"),
+        (2, None, "device 2 computes with PCIe 3 of 4"),
     ]
 
 
