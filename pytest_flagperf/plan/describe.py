@@ -36,7 +36,7 @@ def _facts(plan: Plan, image: Image | None) -> Iterator[str]:
     yield _fact("runtime", f"{plan.runtime}, launched by {plan.launcher}")
     if image:
         yield _fact("image", f"{image.image}, of {image.image_by}" if image.image else f"built from {image.image_by}")
-    yield _fact("extern", plan.extern or "none")
+    yield from _brought(plan)
     yield _fact("data", _data(plan))
     for item in plan.manifest:
         counts = {"files": item.files, "folders": item.folders, "bytes": item.size}
@@ -55,6 +55,17 @@ def _wanted(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
     image = ", Docker" if plan.runtime == "docker" else ""
     yield _fact("each host", f"Python >= 3.8{image}{every}{', the data' if plan.data_dir else ''}")
     yield _fact("monitors", f"the host{', its devices by ' if asked else ''}{', else by '.join(asked)}")
+
+
+def _brought(plan: Plan) -> Iterator[str]:
+    """What the vendor brings beside its config, before any of it runs."""
+    rows = [
+        (one.name, "" if one.file == one.value else f"{one.value} ({one.reference} without it)", one.where)
+        for one in plan.brought
+    ]
+    lines = [": ".join(filter(None, row[:2])) + f", {row[2]}" for row in rows] or ["nothing but its config"]
+    for number, line in enumerate(lines):
+        yield _fact("" if number else "brings", line)
 
 
 def _labels(plan: Plan) -> list[str]:

@@ -18,6 +18,7 @@ from ..launch import DEFAULT as DEFAULT_LAUNCHER
 from ..launch import launchers
 from ..problems import Problems, near
 from ..settings import COMMAND_LINE
+from .brought import Brought, brought
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
 from .model import Plan, PlannedHost
 
@@ -63,6 +64,11 @@ def make_plan(
     scale, runtime = scale or maker.scale, runtime or maker.runtime
     catalog.find(case, vendor, scale)
     problems = _unknown("runtime", runtime, RUNTIMES) + _unknown("launcher", launcher, tuple(launchers()))
+    theirs: tuple[Brought, ...] = ()
+    try:
+        theirs = brought(suite, maker, catalog.case_folder(suite, maker), runtime)
+    except Problems as error:
+        problems += error.problems
     try:
         given = _given(settings, settings_source, data_dir, throughput_only, synthetic)
         check = check_data and not synthetic
@@ -72,7 +78,7 @@ def make_plan(
     problems += _no_curve(suite, scale, resolved.values["parity_samples"])
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
-    return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, hosts)
+    return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, theirs, hosts)
 
 
 def _no_curve(suite: Suite, scale: str, parity: Value) -> list[str]:
@@ -116,6 +122,7 @@ def _plan(
     launcher: str,
     synthetic: bool,
     resolved: Resolved,
+    theirs: tuple[Brought, ...],
     hosts: Sequence[Place],
 ) -> Plan:
     config = resolved.config
@@ -146,6 +153,7 @@ def _plan(
         extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
         values=resolved.values,
         deviations=resolved.deviations,
+        brought=theirs,
         manifest=manifest,
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
@@ -153,9 +161,10 @@ def _plan(
         hosts=_hosts(hosts, case.shape),
         fingerprint={
             **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
-            # What of the config is not the suite's own; its hash is in the key.
+            # What is not the suite's own; in the key are hashes of it all.
             "deviations": {
-                one.key: [one.value, one.reference] for one in resolved.deviations if one.key not in _PLACES
+                **{one.key: [one.value, one.reference] for one in resolved.deviations if one.key not in _PLACES},
+                **{one.name: [one.value, one.reference] for one in theirs},
             },
         },
         reference=suite.reference(scale),

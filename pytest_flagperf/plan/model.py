@@ -11,6 +11,7 @@ from ..case import Case
 from ..catalog import DataItem, Metric
 from ..config import Deviation, Value
 from ..launch import RankProcess, Site, World, launchers
+from .brought import Brought
 
 SCHEMA = 1
 
@@ -44,6 +45,8 @@ class Plan:
     extern: str | None  # within the code that the hosts get
     values: Mapping[str, Value]
     deviations: tuple[Deviation, ...]
+    brought: tuple[Brought, ...]
+    """What the vendor brings beside its config."""
     manifest: tuple[DataItem, ...]
     flops_per_sample: float | None
     peak_tflops: float | None  # dense, of one card at the config's precision
@@ -105,6 +108,7 @@ class Plan:
             "config": self.config,
             "values": {key: asdict(value) for key, value in self.values.items()},
             "deviations": [asdict(deviation) for deviation in self.deviations],
+            "brought": [asdict(one) for one in self.brought],
             "manifest": [_without_none(asdict(item)) for item in self.manifest],
             "flops_per_sample": self.flops_per_sample,
             "peak_tflops": self.peak_tflops,

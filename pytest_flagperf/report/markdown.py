@@ -134,6 +134,9 @@ def _deviations(plan: Mapping[str, Any]) -> str:
     told = plan.get("deviations")
     found = [item for item in told if isinstance(item, dict)] if isinstance(told, list) else []
     texts = [f"{item.get('key')}={item.get('value')}" for item in found if item.get("key") != "data_dir"]
+    brought = plan.get("brought")
+    names = [str(item.get("name")) for item in (brought if isinstance(brought, list) else []) if isinstance(item, dict)]
+    texts += [f"own {name.partition(' ')[2]}" for name in names if name.startswith("step ")]
     return " ".join(texts).replace("|", "\\|") or NONE
 
 

@@ -318,15 +318,30 @@ def _config(round_dir: Path) -> str:
     rows = [_setting(key, values[key], deviations.get(key)) for key in keys]
     title = f"Config: {count(len(rows), 'value')}, {count(len(deviations), 'deviation')} from the reference"
     marked = [key in deviations for key in keys]
-    return folded(title, table(("key", "value", "reference", "from", "layer"), rows, marked))
+    return folded(title, table(("key", "value", "reference", "from", "layer"), rows, marked)) + _brought(plan)
+
+
+def _brought(plan: Mapping[str, Any]) -> str:
+    """What the vendor has in place of the suite's own, beside its config."""
+    told = plan.get("brought")
+    rows = [
+        (str(one.get("name")), str(one.get("value")), str(one.get("reference")), _place(one))
+        for one in (told if isinstance(told, list) else [])
+        if isinstance(one, dict)
+    ]
+    title = f"Brought by the vendor: {count(len(rows), 'thing')} beside its config"
+    return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""
 
 
 def _setting(key: str, said: Any, deviation: Mapping[str, Any] | None) -> tuple[str, ...]:
     said = said if isinstance(said, dict) else {"value": said}
     reference = "" if deviation is None else repr(deviation.get("reference"))
+    return key, repr(said.get("value")), reference, _place(said), str(said.get("layer") or "")
+
+
+def _place(said: Mapping[str, Any]) -> str:
     file, line = said.get("file"), said.get("line")
-    place = f"{file}:{line}" if file and line else str(file or "")
-    return key, repr(said.get("value")), reference, place, str(said.get("layer") or "")
+    return f"{file}:{line}" if file and line else str(file or "")
 
 
 def _over_rounds(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:

@@ -41,24 +41,32 @@ def notes(first: Outcome, second: Outcome) -> list[str]:
         then, now = first.environment.get(name), second.environment.get(name)
         if then != now and None not in (then, now):
             found.append(f"{name}: {then} -> {now}")
-    if first.fingerprint.get("config") == second.fingerprint.get("config"):
-        found += _deviating(first.fingerprint, second.fingerprint)
+    same_config = first.fingerprint.get("config") == second.fingerprint.get("config")
+    for name, said in _deviating(first.fingerprint, second.fingerprint):
+        if same_config or not _is_of_config(name):
+            found.append(said)
     return [*found, *machine.notes(first.machine, second.machine)]
 
 
 def _difference(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> str:
     """Of configs the values that one of them has of its own, where these are why."""
-    named = ", ".join(_deviating(old, new)) if name == "config" else ""
+    of_config = (said for key, said in _deviating(old, new) if _is_of_config(key))
+    named = ", ".join(of_config) if name == "config" else ""
     return f"{name}: {named or f'{_said(old[name])} -> {_said(new[name])}'}"
 
 
-def _deviating(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:
-    """The values that only one has otherwise than its suite, or each otherwise."""
+def _deviating(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What only one has otherwise than its suite, or each otherwise, by name."""
     then, now = old.get(_DEVIATIONS), new.get(_DEVIATIONS)
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys([*then, *now]):
             if then.get(name) != now.get(name):
-                yield f"{name} {_value(name, then, now)} -> {_value(name, now, then)}"
+                yield name, f"{name} {_value(name, then, now)} -> {_value(name, now, then)}"
+
+
+def _is_of_config(name: str) -> bool:
+    """Its keys are identifiers; what a vendor brings beside it has a kind as well, as "step backward"."""
+    return " " not in name
 
 
 def _value(name: str, own: Mapping[str, object], other: Mapping[str, object]) -> str:

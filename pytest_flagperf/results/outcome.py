@@ -226,7 +226,7 @@ def _outcome(
         losses=_losses(logs, finished),
         quality=_quality(first, finished, target),
         environment=_environment(plan, first, finished),
-        fingerprint=_mapping(plan.get("fingerprint")),
+        fingerprint=_fingerprint(plan, first.init_end),
         started_ms=_count(end.get("started_ms")) if end else None,
         ended_ms=_count(end.get("ended_ms")) if end else None,
         broken_lines=sum(log.broken_lines for log in logs),
@@ -238,6 +238,12 @@ def _outcome(
         reference=_mapping(plan.get("reference")) or None,
         phases=phases,
     )
+
+
+def _fingerprint(plan: Mapping[str, Any], init_end: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The plan's, with what only a rank could know not to be the suite's own."""
+    told, found = _mapping(plan.get("fingerprint")), _mapping(init_end.get("deviations"))
+    return {**told, "deviations": {**_mapping(told.get("deviations")), **found}} if found else told
 
 
 def _clock_offset(plan: Mapping[str, Any]) -> float:
@@ -382,6 +388,7 @@ def _environment(plan: Mapping[str, Any], log: RankLog, finished: Mapping[str, A
         "launcher": plan.get("launcher"),
         "python": plan.get("python"),
         "replaced steps": ", ".join(str(name) for name in init.get("replaced") or ()),
+        "replaced hooks": ", ".join(str(name) for name in init.get("replaced_hooks") or ()),
     }
     for name, version in sorted(_mapping(init.get("libraries")).items()):
         found[f"library {name}"] = version

@@ -1,0 +1,170 @@
+"""What a vendor may not change of a case is refused before anything runs, and what it may change is told.
+
+What only a rank can see, the model and the optimizer that its steps make, is in tests/driver/pytorch/test_adapted.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver.extern import KEPT
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.plan import Plan, describe, make_plan
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report import section
+from pytest_flagperf.results import jsons
+from pytest_flagperf.results.comparable import differences, notes
+from pytest_flagperf.results.outcome import measure
+from tests.results_help import REPLAYS, edit_json, recorded
+from tests.trees import VENDOR_TOML, tree, write, write_vendor
+
+CASE = "toy:pytorch:X9:1:8:1"
+OWN = "vendors/acme/toy-pytorch"
+ADAPTER = f"{OWN}/extern/trainer_adapter.py"
+SUITES = "torch==2.1\nnumpy==2.0\n"
+
+
+def planned(root: Path, config: str = "", **more: Any) -> Plan:
+    return make_plan(tree(root, config), Case.parse(CASE), vendor="acme", synthetic=True, **more)
+
+
+def refusal(root: Path, config: str = "", adapter: str = "") -> str:
+    write(root, ADAPTER, adapter)
+    with pytest.raises(Problems) as caught:
+        planned(root, config)
+    (problem,) = caught.value.problems
+    return problem.removeprefix(f"case {CASE}: ")
+
+
+# -- what may not be changed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "config", "sentence"),
+    [
+        ("the model's size", "frozen = 4", "frozen = 4: cannot be set here: it is not in mutable_params"),
+        ("the optimizer", "optimizer = 'sgd'", "optimizer = 'sgd': cannot be set here: it is not in mutable_params"),
+        ("the data", "train_data = 'tiny'", "train_data = 'tiny': cannot be set here: it is not in mutable_params"),
+        ("the checkpoint", "init_checkpoint = 'x.pt'", "init_checkpoint = 'x.pt': cannot be set here: it is not in"),
+        ("the target", "target_top1 = 0.5", "target_top1 = 0.5: the quality target is the suite's, 0.75 at scale"),
+    ],
+)
+def test_none_of_the_five_is_a_configs_to_set(tmp_path: Path, what: str, config: str, sentence: str) -> None:
+    assert refusal(tmp_path, config).startswith(f"{OWN}/config/config_X9x1x8.py:1: {sentence}"), what
+
+
+@pytest.mark.parametrize(("step", "reason"), KEPT.items())
+def test_no_step_that_says_what_is_trained_and_how_it_is_measured_is_replaced(
+    tmp_path: Path, step: str, reason: str
+) -> None:
+    told = refusal(tmp_path, adapter=f"\n\ndef {step}(ctx): ...\n")
+    assert told.startswith(f"{ADAPTER}:3: '{step}' is not a vendor's to replace: {reason}; these are: create_model, ")
+
+
+def test_a_step_that_is_none_is_told_before_anything_runs_with_all_else(tmp_path: Path) -> None:
+    write(tmp_path, ADAPTER, "raise SystemExit\ndef convert_modle(ctx, model): ...\n")
+    with pytest.raises(Problems) as caught:
+        planned(tmp_path, "frozen = 4", runtime="vnev")
+    runtime, step, key = caught.value.problems
+    assert "runtime 'vnev' is unknown" in runtime
+    assert f"{ADAPTER}:2: 'convert_modle' is not a step that can be replaced; did you mean 'convert_model'" in step
+    assert "frozen = 4" in key
+
+
+def test_a_hook_that_is_none_is_told_too(tmp_path: Path) -> None:
+    write(tmp_path, "vendors/acme/device.py", "def synchronise(device): ...\n")
+    told = refusal(tmp_path)
+    assert told.startswith("vendors/acme/device.py:1: 'synchronise' is not a hook of a device that can be replaced")
+
+
+# -- what is told ----------------------------------------------------------------------------------------------
+
+
+def adapt(root: Path) -> Catalog:
+    """A vendor that brings one of everything."""
+    tree(root)
+    write_vendor(root, toml=VENDOR_TOML + '[environment]\nACME_HOME = "/opt/acme"\n')
+    write(root, "vendors/acme/device.py", "def synchronize(device): ...\n")
+    write(root, ADAPTER, "raise SystemExit\n\ndef create_optimizer(ctx, model): ...\n")
+    write(root, f"{OWN}/config/environment_variables.sh", "# fast\nexport ACME_FAST=1\nsource /opt/acme/env\n")
+    write(root, "suites/toy/pytorch/requirements.txt", SUITES)
+    write(root, f"{OWN}/config/requirements.txt", "torch==2.4  # theirs\nnumpy==2.0\nAcme_Kernels>=1\n")
+    write(root, f"{OWN}/csrc/setup.py", "raise SystemExit\n")
+    return Catalog.scan([root])
+
+
+BROUGHT = {
+    "step create_optimizer": [ADAPTER, "the suite's own"],
+    "hook synchronize": ["vendors/acme/device.py", "the suite's own"],
+    "variable ACME_HOME": ["/opt/acme", "none"],
+    "variable ACME_FAST": ["1", "none"],
+    "package torch": ["==2.4", "==2.1"],
+    "package acme-kernels": [">=1", "none"],
+    "extension csrc": ["not built: the runtime is venv", "none"],
+}
+
+
+def test_what_a_vendor_brings_is_known_without_running_any_of_it(tmp_path: Path) -> None:
+    plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
+    assert {one.name: [one.value, one.reference] for one in plan.brought} == BROUGHT
+    lines = {one.name: one.line for one in plan.brought}
+    assert (lines["step create_optimizer"], lines["variable ACME_FAST"], lines["package acme-kernels"]) == (3, 2, 3)
+    docker = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True, runtime="docker")
+    assert docker.brought[-1].value == "built into the image"
+
+
+def test_the_plan_prints_it(tmp_path: Path) -> None:
+    text = describe(make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True))
+    assert f"\n  brings    step create_optimizer, {ADAPTER}:3\n" in text
+    assert f"\n            package torch: ==2.4 (==2.1 without it), {OWN}/config/requirements.txt:1\n" in text
+    assert "\n  brings    nothing but its config\n" in describe(planned(tmp_path / "plain"))
+
+
+def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path) -> None:
+    """What parts them are the hashes of the vendor's code, environment and requirements."""
+    write(tmp_path / "plain", "suites/toy/pytorch/requirements.txt", SUITES)
+    plain = planned(tmp_path / "plain").fingerprint
+    told = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True).fingerprint
+    assert isinstance(told["deviations"], dict)
+    assert told["deviations"].items() >= BROUGHT.items()
+    parting = {text.partition(":")[0] for text in differences(plain, told)}
+    assert parting == {"vendor_code", "requirements"}  # and the environment, which the other does not have
+    old, new = (replace(recorded("converged_1x1"), fingerprint={**plain, "deviations": each}) for each in ({}, BROUGHT))
+    assert differences(old.fingerprint, new.fingerprint) == []
+    assert f"step create_optimizer the suite's own -> {ADAPTER}" in notes(old, new)
+    assert "package torch ==2.1 -> ==2.4" in notes(old, new)
+    assert "variable ACME_FAST 1 -> none" in notes(new, old)
+    other = replace(new, fingerprint={**new.fingerprint, "config": "another"})
+    assert "variable ACME_FAST none -> 1" in notes(old, other), "told also where configs differ"
+    changed = {**new.fingerprint, "key": "k", "config": "another"}
+    assert differences(old.fingerprint, changed) == [f"config: {plain['config']} -> another"]
+
+
+def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:
+    plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
+    jsons.write(tmp_path / "plan.json", plan.to_json())
+    page = section._config(tmp_path)
+    assert "Brought by the vendor: 7 things beside its config" in page
+    for text in (f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch"):
+        assert text in page
+    jsons.write(tmp_path / "plan.json", planned(tmp_path / "plain").to_json())
+    assert "Brought by the vendor" not in section._config(tmp_path)
+
+
+def test_what_only_a_rank_knows_is_among_them(tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1"))
+    log = next(directory.glob("*/rank0.out.log"))
+    text = log.read_text(encoding="utf-8")
+    assert '"replaced": []' in text
+    found = '"replaced": ["create_optimizer"], "deviations": {"optimizer class": ["Ours", "AdamW"]}'
+    log.write_text(text.replace('"replaced": []', found), encoding="utf-8")
+    edit_json(directory / "plan.json", fingerprint={"key": "k", "deviations": {"width": [1, 2]}})
+    one = measure(directory)
+    assert one.fingerprint["deviations"] == {"width": [1, 2], "optimizer class": ["Ours", "AdamW"]}
+    assert one.environment["replaced steps"] == "create_optimizer"
