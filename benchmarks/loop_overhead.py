@@ -97,7 +97,7 @@ def rank(folder: Path, count: int) -> driver.Rank:
         "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
         "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "seed": 1, "scale": "small", "synthetic": False,
         "throughput_only": False, "metric": metric, "sample_unit": "samples", "device": "cpu", "backend": "gloo",
-        "torch_plugin": None, "data_dir": None, "extern": None, "config": values,
+        "modules": [], "device_module": None, "data_dir": None, "extern": None, "config": values,
     }  # fmt: skip
     beats = Heartbeat(folder / "rank0.progress")
     return driver.Rank(driver.RunCase.from_json(case), driver.World(), perflog.PerfLog(0, io.StringIO()), beats)

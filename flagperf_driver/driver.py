@@ -135,7 +135,8 @@ class RunCase:
     sample_unit: str
     device: str
     backend: str
-    torch_plugin: str | None
+    modules: tuple[str, ...]
+    device_module: Path | None
     data_dir: Path | None
     extern: Path | None
     config: Config
@@ -159,8 +160,9 @@ class RunCase:
         assert isinstance(metric, dict)
         values = {item.name: body[item.name] for item in fields(cls)}
         values["metric"] = Metric(**{item.name: metric[item.name] for item in fields(Metric)})
-        values["data_dir"] = Path(values["data_dir"]) if values["data_dir"] else None
-        values["extern"] = Path(values["extern"]) if values["extern"] else None
+        values["modules"] = tuple(values["modules"])
+        for name in ("data_dir", "device_module", "extern"):
+            values[name] = Path(values[name]) if values[name] else None
         values["config"] = Config(values["config"])
         return cls(**values)
 

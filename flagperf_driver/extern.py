@@ -76,9 +76,10 @@ def load(folder: Path | None) -> dict[str, Callable[..., Any]]:
     own modules come first. A file that replaces no step is not run: nothing would tell of what it does.
     """
     path = _adapter(folder)
-    if path is None or not named(path, REPLACEABLE, "step"):
+    names = {} if path is None else named(path, REPLACEABLE, "step")
+    if path is None or not names:
         return {}
-    return functions(path, REPLACEABLE, "step")
+    return _callables(path, _import(path), list(names), "step")
 
 
 def named(path: Path, allowed: Collection[str], what: str) -> dict[str, int]:
@@ -91,9 +92,12 @@ def named(path: Path, allowed: Collection[str], what: str) -> dict[str, int]:
 
 
 def functions(path: Path, allowed: Collection[str], what: str) -> dict[str, Callable[..., Any]]:
-    """The functions of a file that replace something."""
+    """The functions of a file that replace something.
+
+    It stands alone: what lies beside it is no part of it, and is not found by plain name.
+    """
     names = list(named(path, allowed, what))
-    return _callables(path, _import(path), names, what)
+    return _callables(path, _execute("flagperf_" + path.stem, path, None), names, what)
 
 
 def _adapter(folder: Path | None) -> Path | None:
@@ -191,5 +195,5 @@ def _callables(path: Path, loaded: ModuleType, names: Sequence[str], what: str) 
     there = {name: vars(loaded)[name] for name in names if name in vars(loaded)}
     wrong = [name for name, value in there.items() if not callable(value)]
     if wrong:
-        raise ExternError([f"{path}: {name!r} is a {what}'s name, but no function" for name in wrong])
+        raise ExternError([f"{path}: {name!r} is the name of a {what}, but no function" for name in wrong])
     return there

@@ -240,8 +240,8 @@ def plan(training: Training) -> Json:
         "metric": {
             "name": training.metric, "direction": training.direction, "unit": "fraction", "target": training.target,
         },
-        "sample_unit": training.sample_unit, "device": "cpu", "backend": "gloo", "torch_plugin": None, "data_dir": None,
-        "extern": None,
+        "sample_unit": training.sample_unit, "device": "cpu", "backend": "gloo", "modules": [], "data_dir": None,
+        "device_module": None, "extern": None,
         "config": {"train_batch_size": BATCH, "gradient_accumulation_steps": 1, "learning_rate": 0.001,
                    "timing_warmup_steps": WARMUP},
         "values": {

@@ -78,7 +78,8 @@ class TinyPlan:
             "sample_unit": "lines",
             "device": self.device,
             "backend": "none",
-            "torch_plugin": None,
+            "modules": [],
+            "device_module": None,
             "data_dir": None,
             "config": {**defaults, **self.config},
         }

@@ -86,6 +86,20 @@ def test_vendor_code_that_is_there_is_named(tmp_path: Path, catalog: Catalog) ->
     assert plan.case_json(1, 42, "/code")["extern"] == "/code/vendors/acme/toy-pytorch/extern"
 
 
+def test_a_vendors_own_device_is_named_and_part_of_what_is_compared(tmp_path: Path, catalog: Catalog) -> None:
+    before = planned(catalog)
+    assert (before.modules, before.device_module) == ((), None)
+    assert before.case_json(1, 42, "/code")["device_module"] is None
+    write_vendor(tmp_path, toml='modules = ["torch_acme", "acme.collectives"]\n' + VENDOR_TOML)
+    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
+    plan = planned(Catalog.scan([tmp_path]))
+    told = plan.case_json(1, 42, "/code")
+    assert told["modules"] == ["torch_acme", "acme.collectives"]
+    assert told["device_module"] == "/code/vendors/acme/device.py"
+    assert plan.to_json()["device_module"] == "vendors/acme/device.py"
+    assert plan.fingerprint["vendor_code"] != before.fingerprint["vendor_code"]
+
+
 def test_what_a_vendor_sets_in_the_environment_makes_another_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
     plain = planned(catalog).fingerprint
     assert "environment" not in plain

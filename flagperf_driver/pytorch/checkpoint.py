@@ -151,8 +151,9 @@ def _restore(parts: Parts, body: dict[str, Any], sharded: bool) -> None:
 
 def _random_state(device: torch.device) -> dict[str, Any]:
     state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if not devices.is_host(device) and hasattr(devices.backend(device), "get_rng_state"):
-        state["device"] = devices.backend(device).get_rng_state()
+    drawn = devices.random_state(device)
+    if drawn is not None:
+        state["device"] = drawn
     if "numpy" in sys.modules:
         kind, keys, *rest = sys.modules["numpy"].random.get_state()
         state["numpy"] = [kind, keys.tolist(), *rest]

@@ -17,8 +17,11 @@ class Marks(Protocol):
     """Points on the device's timeline."""
 
     name: str
+    """How it was timed, as the report says it: "device events"."""
 
-    def mark(self) -> Any: ...
+    def mark(self) -> Any:
+        """Here, when the work that was asked for up to now is done; waits for nothing."""
+
     def seconds(self, marks: Sequence[Any]) -> list[float]:
         """From each mark to the next; waits for the last."""
 
@@ -39,7 +42,7 @@ class DeviceMarks:
     name = "device events"
 
     def __init__(self, device: torch.device) -> None:
-        self._event = devices.backend(device).Event
+        self._event = devices.part(device, "Event", "events")
         self._free: list[Any] = []
 
     def mark(self) -> Any:
@@ -52,6 +55,11 @@ class DeviceMarks:
         gaps = [before.elapsed_time(after) / 1e3 for before, after in zip(marks, marks[1:])]
         self._free.extend(marks)
         return gaps
+
+
+def events(device: torch.device) -> Marks:
+    """Give what marks points on the device's timeline."""
+    return HostMarks() if devices.is_host(device) else DeviceMarks(device)
 
 
 @dataclass
@@ -92,8 +100,8 @@ class Timeline:
     Up to its turn, from forward to backward, a rank waits for nobody: that part tells who is slow.
     """
 
-    def __init__(self, device: torch.device, warmup_steps: int) -> None:
-        self.marks: Marks = HostMarks() if devices.is_host(device) else DeviceMarks(device)
+    def __init__(self, marks: Marks, warmup_steps: int) -> None:
+        self.marks = marks
         self.totals = Totals()
         self._warmup = warmup_steps
         self._seen = 0

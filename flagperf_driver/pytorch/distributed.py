@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import inspect
+import sys
 from typing import Any, Iterator, Sequence
 
 import torch
@@ -23,12 +24,31 @@ def joined(backend: str, device: torch.device, world_size: int, timeout_s: float
     if world_size == 1:
         yield
         return
-    bound = None if devices.is_host(device) else device
-    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s), device_id=bound)
+    check(backend)
+    timeout = datetime.timedelta(seconds=timeout_s)
+    dist.init_process_group(backend, timeout=timeout, **_bound(backend, device))
     yield
-    # Nobody tears down the group that another still uses.
-    dist.barrier()
+    # Nobody tears down the group that another still uses. A barrier would choose its device itself.
+    total([0.0], device)
     dist.destroy_process_group()
+
+
+def check(backend: str) -> None:
+    """Whether torch has it; it may name one for each type of device: ``cpu:gloo,acme:accl``."""
+    names = [part.rpartition(":")[2] for part in backend.split(",")]
+    missing = [name for name in names if not dist.is_backend_available(name)]
+    if missing:
+        there = [name for name in dist.Backend.backend_list if dist.is_backend_available(name)]
+        raise devices.DeviceError(
+            f"backend {missing[0]!r}: torch {torch.__version__} in {sys.executable} has none of that name; name the "
+            f"module that registers it (modules in vendor.toml); there is: {', '.join(there)}"
+        )
+
+
+def _bound(backend: str, device: torch.device) -> dict[str, Any]:
+    """NCCL connects at once when it is told the device; of other backends nobody promises that they take one."""
+    takes = "device_id" in inspect.signature(dist.init_process_group).parameters  # torch 2.3
+    return {"device_id": device} if takes and backend == "nccl" and not devices.is_host(device) else {}
 
 
 def _alone() -> bool:
@@ -37,25 +57,28 @@ def _alone() -> bool:
 
 def total(values: Sequence[float], device: torch.device) -> list[float]:
     """The sums over all ranks, in float64; the device's work before it is waited for."""
-    return _reduced(values, device, dist.ReduceOp.SUM)
+    return _over_ranks(values, device, torch.sum)
 
 
 def least(values: Sequence[float], device: torch.device) -> list[float]:
     """The smallest over all ranks."""
-    return _reduced(values, device, dist.ReduceOp.MIN)
+    return _over_ranks(values, device, torch.amin)
 
 
 def most(values: Sequence[float], device: torch.device) -> list[float]:
     """The largest over all ranks."""
-    return _reduced(values, device, dist.ReduceOp.MAX)
+    return _over_ranks(values, device, torch.amax)
 
 
-def _reduced(values: Sequence[float], device: torch.device, operation: Any) -> list[float]:
+def _over_ranks(values: Sequence[float], device: torch.device, operation: Any) -> list[float]:
     if _alone():
         return list(values)
-    tensor = torch.tensor(values, dtype=torch.float64, device=device)
-    dist.all_reduce(tensor, operation)
-    result: list[float] = tensor.tolist()
+    # As bytes: neither every device nor every backend has float64.
+    mine = torch.tensor(values, dtype=torch.float64).view(torch.uint8).to(device)
+    everybody = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everybody, mine)
+    whole = torch.stack(everybody).cpu().view(torch.float64)
+    result: list[float] = operation(whole, dim=0).tolist()
     return result
 
 

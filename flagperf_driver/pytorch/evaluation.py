@@ -7,9 +7,9 @@ from typing import Any, Callable, Iterable
 import torch
 from torch import nn
 
-from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.feed import feed
+from flagperf_driver.pytorch.hooks import forward
 from flagperf_driver.pytorch.steps import Context, Steps
 
 
@@ -23,16 +23,18 @@ def evaluate(
     """The metrics, the same on every rank; the model is left training."""
     bare = distributed.unwrap(model)
     distributed.average_statistics(bare)
-    sums = None
+    autocast = forward(ctx.hooks, ctx.config.precision, ctx.device)
+    parts: list[torch.Tensor] = []
     model.eval()
     with torch.no_grad(), distributed.whole(bare):
         for batch in feed(ctx, steps, data):
-            with devices.autocast(ctx.config.precision, ctx.device):
-                part = steps.evaluate_batch(ctx, bare, batch)
-            sums = part.double() if sums is None else sums + part
+            with autocast:
+                parts.append(steps.evaluate_batch(ctx, bare, batch))
             beat()
     model.train()
-    return _summary(ctx, steps, _over_ranks([] if sums is None else sums.tolist(), ctx.device))
+    # On the host: not every device has float64.
+    sums: list[float] = torch.stack(parts).cpu().double().sum(0).tolist() if parts else []
+    return _summary(ctx, steps, _over_ranks(sums, ctx.device))
 
 
 def _over_ranks(sums: list[float], device: torch.device) -> list[float]:

@@ -18,10 +18,10 @@ import torch
 from flagperf_driver import driver, events, heartbeat
 from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import checkpoint, distributed
-from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch.clock import Timeline
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import feed
+from flagperf_driver.pytorch.hooks import forward, plug_in, versions
 from flagperf_driver.pytorch.parts import Parts, build, context, description, with_vendor
 from flagperf_driver.pytorch.steps import Context, Steps
 
@@ -47,9 +47,9 @@ def main(steps: Steps) -> None:
 def _run(steps: Steps, suite_dir: Path, rank: Rank) -> None:
     rank.heartbeat.beat(0, heartbeat.INIT)
     case, world = rank.case, rank.world
-    device = devices.find(case.device, case.torch_plugin, world.local_rank, world.local_world_size)
+    hooks, device = plug_in(case, world)
     with distributed.joined(case.backend, device, world.world_size, rank.config.init_timeout_s):
-        training = Training(rank, context(rank, device, suite_dir), with_vendor(steps, case.extern), own=steps)
+        training = Training(rank, context(rank, device, suite_dir, hooks), with_vendor(steps, case.extern), own=steps)
         training.run()
     rank.heartbeat.beat(training.progress.step, heartbeat.DONE)
 
@@ -101,8 +101,8 @@ class Training:
         self.parts: Parts = build(ctx, steps, self._own)
         self.progress = Progress()
         self.evaluated = Evaluated()
-        self.timeline = Timeline(ctx.device, self.config.timing_warmup_steps)
-        self._autocast = devices.autocast(self.config.precision, ctx.device)
+        self.timeline = Timeline(ctx.hooks.events(ctx.device), self.config.timing_warmup_steps)
+        self._autocast = forward(ctx.hooks, self.config.precision, ctx.device)
         # Looked up at every step, so not through the config.
         self._accumulation = self.config.gradient_accumulation_steps
         self._max_norm = self.config.max_grad_norm
@@ -116,23 +116,26 @@ class Training:
         self._rate = 0.0
         self._next_log = 1
         self._last_step = self._step_limit()
+        ctx.hooks.memory(ctx.device)  # what is wrong with it is told now, not after days
         self._trained = [parameter for group in self.parts.optimizer.param_groups for parameter in group["params"]]
 
     # -- the story ---------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        self.log(events.INIT_END, description(self.ctx, self.parts))
+        told = description(self.ctx, self.parts)
+        told["libraries"].update(versions(self.rank.case.modules))
+        self.log(events.INIT_END, {**told, "replaced_hooks": self.ctx.hooks.replaced})
         random_state = self._resume()
         if self.config.eval_at_start and not self.for_throughput and not self.progress.step:
             self._evaluate(events.INIT_EVALUATION)
-        devices.synchronize(self.ctx.device)
+        self.ctx.hooks.synchronize(self.ctx.device)
         self._begin = time.perf_counter()
         self._init_time = self.rank.age()
         self.log(events.TRAIN_START)
         reason = self._train(random_state)
         if self.evaluated.step != self.progress.step and not self.for_throughput and reason != "target":
             self._evaluate(events.EVALUATE)
-        devices.synchronize(self.ctx.device)
+        self.ctx.hooks.synchronize(self.ctx.device)
         self.progress.train_time += time.perf_counter() - self._begin
         self.log(events.TRAIN_END, {"reason": reason})
         if not self.for_throughput and reason != "deadline":
@@ -304,7 +307,7 @@ class Training:
 
     def _evaluate(self, event: str) -> bool:
         """Whether the target is reached; a training on synthetic data reaches none."""
-        devices.synchronize(self.ctx.device)
+        self.ctx.hooks.synchronize(self.ctx.device)
         begin = time.perf_counter()
         step = self.progress.step
         beat = functools.partial(self.rank.heartbeat.beat, step, heartbeat.EVALUATE)
@@ -408,7 +411,7 @@ class Training:
             "input_wait_time": progress.input_wait_time + totals.waiting,
             "eval_time": progress.eval_time,
             "compile_time": totals.first_step - step_time["p50"] if compiled and step_time else None,
-            "peak_memory_bytes": devices.peak_memory(self.ctx.device),
+            "peak_memory_bytes": self.ctx.hooks.memory(self.ctx.device),
             "threads": torch.get_num_threads(),
         }
 

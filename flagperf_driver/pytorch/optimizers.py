@@ -24,22 +24,29 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 def create(config: Any, groups: Groups) -> Optimizer:
     """The optimizer that ``config.optimizer`` names."""
-    kinds: dict[str, Callable[..., Optimizer]] = {
-        "sgd": lambda **how: torch.optim.SGD(groups, config.learning_rate, momentum=config.momentum, **how),
-        "adam": lambda **how: torch.optim.Adam(groups, **_adam(config), **how),
-        "adamw": lambda **how: torch.optim.AdamW(groups, **_adam(config), **how),
-        "lamb": lambda **_fused: Lamb(groups, **_adam(config)),
+    kinds: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
+        "sgd": (torch.optim.SGD, {"lr": config.learning_rate, "momentum": config.momentum}),
+        "adam": (torch.optim.Adam, _adam(config)),
+        "adamw": (torch.optim.AdamW, _adam(config)),
+        "lamb": (Lamb, _adam(config)),
     }
     if config.optimizer not in kinds:
         raise ValueError("optimizer={!r}: there is {}".format(config.optimizer, ", ".join(kinds)))
-    kind = kinds[config.optimizer]
-    if config.fused_optimizer:
-        try:
-            return kind(fused=True)
-        except (RuntimeError, TypeError):
-            # This torch has no fused kernel for this optimizer on this device.
-            pass
-    return kind()
+    kind, options = kinds[config.optimizer]
+    fused = {"fused": True} if config.fused_optimizer and kind is not Lamb and _fuses(kind, groups) else {}
+    return kind(groups, **options, **fused)
+
+
+def _fuses(kind: Callable[..., Optimizer], groups: Groups) -> bool:
+    """Tried on a weight of the same device: torch takes the word of a plugged-in one, and a kernel may be missing."""
+    weight = groups[0]["params"][0]
+    trial = torch.zeros(1, dtype=weight.dtype, device=weight.device, requires_grad=True)
+    trial.grad = torch.zeros_like(trial)
+    try:
+        kind([trial], fused=True).step()
+    except (RuntimeError, TypeError):
+        return False
+    return True
 
 
 def _adam(config: Any) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import Any, Iterable, Mapping, Sequence
 import torch
 from torch import nn
 
-from flagperf_driver import extern
+from flagperf_driver import extern, seeds
 from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import adapted
 from flagperf_driver.pytorch import device as devices
+from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.schedules import Scheduler
 from flagperf_driver.pytorch.steps import Context, Steps
 
@@ -34,7 +35,7 @@ class Parts:
     """What else is not the suite's own, found out here: by name what it is and what the suite's is."""
 
 
-def context(rank: Rank, device: torch.device, suite_dir: Path) -> Context:
+def context(rank: Rank, device: torch.device, suite_dir: Path, hooks: Hooks | None = None) -> Context:
     """What the steps are told."""
     case, world = rank.case, rank.world
     return Context(
@@ -51,6 +52,7 @@ def context(rank: Rank, device: torch.device, suite_dir: Path) -> Context:
         metric=case.metric.name,
         direction=case.metric.direction,
         target=case.metric.target,
+        hooks=hooks or Hooks(),
     )
 
 
@@ -62,17 +64,17 @@ def with_vendor(own: Steps, folder: Path | None) -> Steps:
     )
 
 
-def settings(config: Any, device: torch.device) -> None:
-    """What is set for the whole process."""
-    devices.set_precision(config.precision, device)
-    torch.backends.cudnn.benchmark = config.cudnn_benchmark
-    torch.backends.cudnn.deterministic = config.cudnn_deterministic
+def seed(ctx: Context, purpose: str, rank: int = 0) -> None:
+    """What is drawn from here on, on the host and on the device."""
+    value = seeds.derive(ctx.seed, purpose, rank)
+    devices.seed_host(value)
+    ctx.hooks.seed(ctx.device, value)
 
 
 def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
     """Make everything; the weights are the same on all ranks, what is drawn later is not."""
-    settings(ctx.config, ctx.device)
-    devices.seed_model(ctx.seed)
+    ctx.hooks.settings(ctx.device, ctx.config)
+    seed(ctx, seeds.MODEL)
     model, original = adapted.create_model(ctx, steps, own)
     model = steps.model_to_fp16(ctx, steps.convert_model(ctx, model))
     if ctx.config.compile:
@@ -80,7 +82,7 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
     model = steps.model_to_ddp(ctx, model)
     adapted.check_model(model, original, steps, own)
     model.train()
-    devices.seed_rank(ctx.seed, ctx.rank)
+    seed(ctx, seeds.RANK, ctx.rank)
     optimizer = steps.create_optimizer(ctx, model)
     deviations = adapted.check_optimizer(ctx, steps, own, model, optimizer)
     return Parts(

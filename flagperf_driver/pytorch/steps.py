@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, optimizers, schedules
+from flagperf_driver.pytorch.hooks import Hooks
 
 Batch = Any
 """Tensors, nested in tuples, lists, dicts and dataclasses as the suite likes; only the suite looks inside."""
@@ -36,6 +37,8 @@ class Context:
     metric: str = ""
     direction: str = "higher"
     target: float | None = None
+    hooks: Hooks = field(default_factory=Hooks)
+    """How the device is set, seeded, waited for and measured: ours, or the vendor's."""
 
 
 def prepare_batch(ctx: Context, batch: Batch) -> Batch:
@@ -77,7 +80,7 @@ def create_scheduler(ctx: Context, optimizer: torch.optim.Optimizer) -> schedule
 
 def create_grad_scaler(ctx: Context) -> torch.amp.GradScaler | None:
     """Give fp16 a loss scaler; nothing else needs one."""
-    return torch.amp.GradScaler(ctx.device.type) if ctx.config.precision == "fp16" else None
+    return ctx.hooks.grad_scaler(ctx.device) if ctx.config.precision == "fp16" else None
 
 
 def backward(ctx: Context, loss: Tensor, scaler: torch.amp.GradScaler | None) -> None:  # noqa: ARG001

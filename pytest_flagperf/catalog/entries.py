@@ -96,7 +96,7 @@ class _VendorTable:
     device: str
     backend: str
     chips: Mapping[str, Chip]
-    torch_plugin: str | None = None
+    modules: tuple[str, ...] = ()
     visible_devices: str | None = None
     runtime: str = "venv"
     scale: str = REFERENCE
@@ -193,8 +193,9 @@ class Vendor:
         return self._table.backend
 
     @property
-    def torch_plugin(self) -> str | None:
-        return self._table.torch_plugin
+    def modules(self) -> tuple[str, ...]:
+        """What a rank imports, in this order, before it touches its device."""
+        return self._table.modules
 
     @property
     def visible_devices(self) -> str | None:
@@ -220,6 +221,12 @@ class Vendor:
     def nvml(self) -> bool:
         """Whether its devices are asked through NVML."""
         return self._table.nvml
+
+    @property
+    def device_module(self) -> Path | None:
+        """The vendor's own functions for its device, where torch's do not fit."""
+        file = self.path / "device.py"
+        return file if file.is_file() else None
 
     @property
     def probe(self) -> Path | None:
@@ -275,6 +282,7 @@ class Vendor:
         problems = [] if table.chips else [f"{file}: chips: a vendor has at least one, as in [chips.NAME]"]
         problems += _choice(file, "runtime", table.runtime, RUNTIMES)
         problems += _choice(file, "lease", table.lease, LEASES)
+        problems += _modules(file, table.modules)
         if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
             allowed = f"more than 0, up to {BEST_EFFICIENCY}"
             problems.append(f"{file}: min_efficiency is {table.min_efficiency}; allowed: {allowed}")
@@ -295,6 +303,14 @@ class Vendor:
                 problems += [f"{file}: shapes: {problem}" for problem in error.problems]
         _raise(problems)
         return table
+
+
+def _modules(file: Path, modules: tuple[str, ...]) -> list[str]:
+    return [
+        f'{file}: modules: {name!r} cannot be imported; wanted are names of modules, as in ["torch_acme"]'
+        for name in modules
+        if not all(part.isidentifier() for part in name.split("."))
+    ]
 
 
 def _chip(where: str, chip: Chip) -> list[str]:

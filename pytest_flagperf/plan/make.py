@@ -130,7 +130,7 @@ def _plan(
     manifest = _manifest(declared.data, resolved)
     facts = (
         _facts(case, vendor, scale, synthetic, runtime)
-        | _code(suite, own)
+        | _code(suite, vendor, own)
         | _surroundings(vendor, own)
         | {"data": digest_of(manifest)}
     )
@@ -146,7 +146,8 @@ def _plan(
         sample_unit=suite.sample_unit,
         device=vendor.device,
         backend=vendor.backend,
-        torch_plugin=vendor.torch_plugin,
+        modules=vendor.modules,
+        device_module=f"vendors/{vendor.name}/{module.name}" if (module := vendor.device_module) else None,
         visible_devices=vendor.visible_devices,
         runtime=runtime,
         launcher=launcher,
@@ -216,10 +217,10 @@ def _facts(case: Case, vendor: Vendor, scale: str, synthetic: bool, runtime: str
     }
 
 
-def _code(suite: Suite, own: Path) -> dict[str, object]:
+def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
     return {
         "suite_code": code_hash(suite.path, suite.root / "suites" / "common"),
-        "vendor_code": code_hash(own),
+        "vendor_code": code_hash(own, vendor.path / "device.py"),
         "driver_code": code_hash(_DRIVER),
         "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
     }

@@ -38,7 +38,8 @@ class Plan:
     sample_unit: str
     device: str
     backend: str
-    torch_plugin: str | None
+    modules: tuple[str, ...]  # imported by each rank, in this order, before the device exists
+    device_module: str | None  # within the code that the hosts get
     visible_devices: str | None
     runtime: str
     launcher: str
@@ -95,6 +96,7 @@ class Plan:
             **self._facts(),
             "round": round_number,
             "seed": seed,
+            "device_module": f"{code_root}/{self.device_module}" if self.device_module else None,
             "extern": f"{code_root}/{self.extern}" if self.extern else None,
             "config": {**self.config, "seed": seed},
         }
@@ -104,6 +106,7 @@ class Plan:
         return {
             "schema": SCHEMA,
             **self._facts(),
+            "device_module": self.device_module,
             "extern": self.extern,
             "config": self.config,
             "values": {key: asdict(value) for key, value in self.values.items()},
@@ -138,7 +141,7 @@ class Plan:
             "sample_unit": self.sample_unit,
             "device": self.device,
             "backend": self.backend,
-            "torch_plugin": self.torch_plugin,
+            "modules": list(self.modules),
             "data_dir": self.data_dir,
         }
 

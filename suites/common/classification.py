@@ -60,7 +60,7 @@ def evaluate_batch(ctx: Context, model: nn.Module, batch: Images) -> Tensor:  # 
     scores = model(batch.pixels).float()
     hits = scores.topk(min(5, scores.shape[1]), dim=1).indices == batch.labels[:, None]
     loss = functional.cross_entropy(scores, batch.labels, reduction="sum")
-    return torch.stack([hits[:, 0].sum(), hits.sum(), loss, torch.full_like(loss, len(scores))]).double()
+    return torch.stack([hits[:, 0].sum(), hits.sum(), loss, torch.full_like(loss, len(scores))])
 
 
 def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
@@ -158,4 +158,4 @@ def _workers(ctx: Context) -> int:
 
 
 def _pin(ctx: Context) -> bool:
-    return not devices.is_host(ctx.device)
+    return devices.pins(ctx.device)

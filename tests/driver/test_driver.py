@@ -39,7 +39,8 @@ CASE: dict[str, Any] = {
     "sample_unit": "images",
     "device": "cpu",
     "backend": "gloo",
-    "torch_plugin": None,
+    "modules": ["json"],
+    "device_module": "/code/vendors/acme/device.py",
     "data_dir": None,
     "extern": "/code/extern",
     "config": {"learning_rate": 0.1, "lr_gamma": None},
@@ -90,6 +91,7 @@ def test_the_case_is_typed() -> None:
     case = RunCase.from_json(CASE)
     assert case.metric == Metric("top1", "higher", "fraction", 0.8)
     assert case.extern == Path("/code/extern")
+    assert (case.modules, case.device_module) == (("json",), Path("/code/vendors/acme/device.py"))
     assert case.data_dir is None
     assert case.config.learning_rate == 0.1
     with pytest.raises(AttributeError):

@@ -75,7 +75,7 @@ def test_a_file_that_replaces_no_step_is_not_run(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_no_function(tmp_path: Path) -> None:
-    with pytest.raises(ExternError, match="'convert_model' is a step's name, but no function"):
+    with pytest.raises(ExternError, match="'convert_model' is the name of a step, but no function"):
         load(extern(tmp_path, "convert_model = 3\n"))
 
 

@@ -24,7 +24,9 @@ def problems(folder: Path, text: str) -> str:
     ("old", "new", "said"),
     [
         ("backend =", "backendd =", "vendor.toml:3: backendd: no such key; did you mean backend?"),
-        ("device =", "torch_plugins = 'acme'\ndevice =", "torch_plugins: no such key; did you mean torch_plugin?"),
+        ("device =", "module = ['acme']\ndevice =", "module: no such key; did you mean modules?"),
+        ("device =", "modules = 'acme'\ndevice =", "modules is 'acme', wanted is an array"),
+        ("device =", "modules = ['torch acme']\ndevice =", "modules: 'torch acme' cannot be imported; wanted are"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory = 32", "chips.A1x2.memory: no such key; did you mean memory_gib?"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = '32'", "chips.A1x2.memory_gib is '32', wanted is a number"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = 0", "chips.A1x2.memory_gib is 0; allowed: more than 0"),
@@ -59,7 +61,7 @@ def test_a_vendor_of_this_repository_says_what_a_run_needs(name: str) -> None:
     assert all(chip.devices_per_host for chip in vendor.chips.values())
     assert vendor.container.options
     if vendor.device != "cuda":
-        assert vendor.torch_plugin
+        assert vendor.modules
 
 
 @pytest.mark.parametrize("name", sorted(VENDORS.keys() - {"cpu"}))

@@ -86,13 +86,13 @@ def train(ctx: Context) -> Batches:
     if ctx.config.shuffle_labels:
         data = with_wrong_labels(data, ctx.seed)
     order = shuffled(len(data), ctx.config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
-    return Batches(data, order, ctx.config, pinned=not devices.is_host(ctx.device))
+    return Batches(data, order, ctx.config, pinned=devices.pins(ctx.device))
 
 
 def evaluation(ctx: Context) -> Batches:
     data = _read(ctx, training=False)
     order = shared_out(data.candidates, ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
-    return Batches(data, order, ctx.config, pinned=not devices.is_host(ctx.device))
+    return Batches(data, order, ctx.config, pinned=devices.pins(ctx.device))
 
 
 def _read(ctx: Context, *, training: bool) -> ClozeSet:
@@ -172,7 +172,7 @@ def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:
 
 def evaluate_batch(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:
     found = cloze.correct(cloze.scores(model, batch, ctx.config.max_candidates), batch)
-    return torch.stack([found.sum(), torch.ones_like(found).sum()]).double()
+    return torch.stack([found.sum(), torch.ones_like(found).sum()])
 
 
 def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature

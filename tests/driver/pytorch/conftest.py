@@ -72,10 +72,11 @@ def run_ranks(
     ranks = []
     for rank in range(count):
         env = {
-            **os.environ, **environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
+            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
             "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(repo),
             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "error::FutureWarning:flagperf_driver",
+            **environment,
         }  # fmt: skip
         ranks.append(
             subprocess.Popen(argv, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -21,11 +21,13 @@ from torch import nn
 from toy import EVAL, Classifier, Toy, eval_data, samples, train  # type: ignore[import-not-found]
 from toy_case import config  # type: ignore[import-not-found]
 
+from flagperf_driver import seeds
 from flagperf_driver.driver import Config
-from flagperf_driver.pytorch import clock, distributed, optimizers, schedules
+from flagperf_driver.pytorch import clock, distributed, hooks, optimizers, parts, schedules
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import feed
+from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.steps import Context
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -100,9 +102,10 @@ def averaged() -> dict[str, float]:
 
 def draws() -> list[float]:
     """What the weights' seed gives and what the rank's does."""
-    devices.seed_model(42)
+    ctx = Context(config=Config(config()), device=torch.device("cpu"))
+    parts.seed(ctx, seeds.MODEL)
     weights = float(torch.rand(1))
-    devices.seed_rank(42, RANK)
+    parts.seed(ctx, seeds.RANK, RANK)
     return [weights, float(torch.rand(1))]
 
 
@@ -168,6 +171,14 @@ def schedule(steps: int, **settings: Any) -> list[float]:
     return rates
 
 
+@contextlib.contextmanager
+def knowing(device: torch.device, module: Any) -> Iterator[None]:
+    """Torch has this module for the device."""
+    setattr(torch, device.type, module)
+    yield
+    delattr(torch, device.type)
+
+
 class Ticks:
     """A device's timeline by hand: each mark is where the test has put the clock."""
 
@@ -191,10 +202,9 @@ def device_clock() -> dict[str, Any]:
 
     100 s pass between the windows.
     """
-    real = devices.backend
-    devices.backend = lambda _device: SimpleNamespace(Event=Ticks)  # type: ignore[assignment,return-value]
-    timeline = clock.Timeline(torch.device("meta"), warmup_steps=1)
-    devices.backend = real
+    elsewhere = torch.device("meta")
+    with knowing(elsewhere, SimpleNamespace(Event=Ticks)):
+        timeline = clock.Timeline(Hooks().events(elsewhere), warmup_steps=1)
     windows = []
     for _ in range(2):
         timeline.resume()
@@ -238,15 +248,12 @@ def copied_aside() -> list[Any]:
         yield
         asked.append("back")
 
-    real = devices.backend
-    fake = SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)
-    devices.backend = lambda _device: fake  # type: ignore[assignment,return-value]
-    elsewhere: Any = SimpleNamespace(type="elsewhere")
+    elsewhere = torch.device("meta")
     ctx = Context(config=Config(config()), device=elsewhere)
     steps = replace(Toy().steps(), prepare_batch=lambda _, batch: batch)
-    for batch in feed(ctx, steps, [torch.zeros(1), torch.ones(1)], 1):
-        asked.append(float(batch))
-    devices.backend = real
+    with knowing(elsewhere, SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)):
+        for batch in feed(ctx, steps, [torch.zeros(1), torch.ones(1)], 1):
+            asked.append(float(batch))
     return asked
 
 
@@ -274,9 +281,13 @@ def units() -> dict[str, Any]:
         "no_end": told(lambda: schedule(1, lr_schedule="linear", max_steps=None)),
         "no_schedule": told(lambda: schedule(1, lr_schedule="cosin")),
         "no_optimizer": told(lambda: optimizers.create(Config(config(optimizer="lion")), [])),
-        "no_device": told(lambda: devices.find("musa", None, 0, 1)),
-        "absent_device": told(lambda: devices.find("cuda", None, 0, 1)),
-        "no_plugin": told(lambda: devices.find("musa", "torch_musa", 0, 1)),
+        "no_device": told(lambda: devices.set_device("acme", 0, 1)),
+        "absent_device": told(lambda: devices.set_device("cuda", 0, 1)),
+        "no_module": told(lambda: hooks.import_modules(["json", "torch_acme"], "acme")),
+        "no_backend": told(lambda: distributed.check("cpu:gloo,acme:accl")),
+        "no_events": told(lambda: Hooks().events(torch.device("meta"))),
+        "no_scaler": told(lambda: Hooks().grad_scaler(torch.device("cuda"))),
+        "no_lower": told(lambda: Hooks().autocast(torch.device("cuda"), torch.float16)),
         "moved": [str(tensor.device) for tensor in devices.tensors(moved)] + [moved["b"][1][1:]],
         "decays": [(group["weight_decay"], len(group["params"])) for group in groups],
     }

@@ -42,8 +42,12 @@ def test_each_step_has_its_learning_rate(alone: Found, kind: str, rates: list[fl
         ("no_end", ["ValueError", "lr_schedule='linear'", "lr_decay_steps or max_steps"]),
         ("no_schedule", ["ValueError", "'cosin'", "constant, linear, cosine and step"]),
         ("no_optimizer", ["ValueError", "'lion'", "sgd, adam, adamw, lamb"]),
-        ("no_device", ["DeviceError", "'musa'", "knows no torch.musa", "torch_plugin in vendor.toml"]),
-        ("no_plugin", ["DeviceError", "torch_musa", "cannot be imported", "install it beside torch"]),
+        ("no_device", ["DeviceError", "'acme'", "knows no torch.acme", "modules in vendor.toml"]),
+        ("no_module", ["DeviceError", "module 'torch_acme'", "cannot be imported", "torch 2", "install it beside"]),
+        ("no_backend", ["DeviceError", "backend 'accl'", "modules in vendor.toml", "there is: ", "gloo"]),
+        ("no_events", ["DeviceError", "torch.meta has no Event", "device.py must give 'events'"]),
+        ("no_scaler", ["DeviceError", "precision='fp16'", "scales no loss on 'cuda'", "bf16 or fp32"]),
+        ("no_lower", ["DeviceError", "precision='fp16'", "torch.float16 on 'cuda'", "device.py give 'autocast'"]),
     ],
 )
 def test_what_cannot_be_is_said_with_what_can(alone: Found, scenario: str, words: list[str]) -> None:

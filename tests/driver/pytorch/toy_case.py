@@ -45,6 +45,6 @@ def case(
         "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "seed": seed, "scale": "small",
         "synthetic": synthetic, "throughput_only": throughput_only,
         "metric": {"name": "accuracy", "direction": "higher", "unit": "fraction", "target": target},
-        "sample_unit": "samples", "device": "cpu", "backend": "gloo", "torch_plugin": None, "data_dir": None,
-        "extern": extern, "config": config(**settings),
+        "sample_unit": "samples", "device": "cpu", "backend": "gloo", "modules": [], "device_module": None,
+        "data_dir": None, "extern": extern, "config": config(**settings),
     }  # fmt: skip
