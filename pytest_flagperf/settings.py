@@ -409,7 +409,7 @@ def _take(values: dict[str, Any], sources: dict[str, str], given: Mapping[str, A
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
         raise SettingsError([f"{path}: not a TOML file: {error}"]) from error
     except UnicodeDecodeError as error:

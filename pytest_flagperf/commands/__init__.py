@@ -21,6 +21,7 @@ from pytest_flagperf.commands import (
     history,
     merge,
     mllog,
+    new_vendor,
     redact,
     reference,
     report,
@@ -34,6 +35,7 @@ from pytest_flagperf.results.jsons import FormatError
 
 COMMANDS: dict[str, ModuleType] = {
     "list": list_,
+    "new-vendor": new_vendor,
     "show": show,
     "report": report,
     "compare": compare,

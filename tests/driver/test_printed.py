@@ -14,6 +14,7 @@ from flagperf_driver.node.printed import (
     first,
     index,
     refused,
+    table,
     two_lines,
     used_of_total,
 )
@@ -100,3 +101,36 @@ def test_a_refusal_quotes_what_was_printed() -> None:
     assert str(refused("+--+\n  no  driver\n", "no device")) == "there is no device in it; it says 'no driver'"
     assert str(refused(" \n", "no device")) == "there is no device in it; it is empty"
     assert str(refused("x" * 999, "no device")).endswith("xxx...'")
+
+
+# -- one line a device ---------------------------------------------------------------------------------------
+
+ONE_LINE = """+--------+------+
+| Device | Busy |
++--------+------+
+| 0      | 5%   |
+| 1      | N/A  |
++--------+------+
+"""
+
+
+def test_a_table_is_read_below_its_headings() -> None:
+    assert table(ONE_LINE, "Device", "Busy") == [["0", "5%"], ["1", "N/A"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ONE_LINE.replace("Busy", "Idle"), "there is no table of Device, Busy in it; it says '| Device | Idle |"),
+        (ONE_LINE.replace("| 1      | N/A  |", "| 1      | 2 | 3 |"), "'1 | 2 | 3' is no device's line: 2 cells are"),
+        (ONE_LINE.replace("| 1 ", "| all "), "'all | N/A' is no device's line"),
+        ("".join(ONE_LINE.splitlines(True)[:3]), "there is no device below the headings in it"),
+        ("".join(ONE_LINE.splitlines(True)[:4]), "the table ends at '| 0      | 5%   |'"),
+        ("no driver", "it says 'no driver'"),
+        ("", "it is empty"),
+    ],
+)
+def test_of_any_other_table_nothing_is_guessed(text: str, said: str) -> None:
+    with pytest.raises(NotUnderstood) as caught:
+        table(text, "Device", "Busy")
+    assert said in str(caught.value)
