@@ -74,13 +74,20 @@
     };
   }
 
+  function order(chart, charts) { // what a chart lacks keeps its colour, so that a name has one colour in all of them
+    const [names, ...others] = [chart, ...charts].map((each) => each.lines.map((line) => line.name));
+    return others.filter((other) => names.every((name) => other.includes(name)))
+      .reduce((most, other) => other.length > most.length ? other : most, names);
+  }
+
   function lines(chart, figure) {
     const palette = colours();
+    const names = chart.lines.some((line) => line.dashed) ? null : order(chart, dataOf(figure.parentElement).charts);
     const off = hidden.get(figure) || new Set();
     const few = Math.max(...chart.lines.map((line) => line.y.length)) < 40;
     let number = 0;
     const found = chart.lines.map((line) => {
-      const place = line.dashed ? number - 1 : number++;
+      const place = names ? names.indexOf(line.name) : line.dashed ? number - 1 : number++;
       return {
         label: line.name, stroke: palette[place % palette.length], width: line.dashed ? 1 : 1.6, show: !off.has(line.name),
         dash: line.dashed ? [2, 4] : [undefined, [8, 3], [3, 3]][Math.floor(place / palette.length) % 3],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_flagperf.report import charts, html
 from tests import many_cases
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
@@ -170,6 +171,25 @@ def test_a_click_on_its_name_hides_a_line_and_shows_it_again(dozen: Shown) -> No
     without = picture_of(dozen)
     name.click()
     assert changed(dozen, without)
+
+
+def test_a_line_has_one_colour_in_all_charts_also_where_one_before_it_is_lacking(
+    browser: Browser, tmp_path: Path
+) -> None:
+    lines = [charts.Line(f"device {number}", [0, 1, 2], [number, 1, 2]) for number in range(4)]
+    made = [charts.Chart("Some", "time", "%", (lines[0], *lines[2:])), charts.Chart("All", "time", "W", tuple(lines))]
+    path = tmp_path / "page.html"
+    path.write_text(f'{html.style()}<div class="flagperf">{charts.html(made)}</div>{html.script()}', encoding="utf-8")
+    with shown(browser, path) as seen:
+        scroll_through(seen)
+        marks = seen.page.locator(".u-legend .u-series:has(.u-marker)")
+        found: list[list[str]] = marks.evaluate_all(
+            "rows => rows.map(row => [row.querySelector('.u-label').innerText,"
+            " getComputedStyle(row.querySelector('.u-marker')).borderColor])"
+        )
+    named = [each for each in found if each[0].startswith("device")]
+    assert [name for name, _ in named] == [f"device {number}" for number in (0, 2, 3, 0, 1, 2, 3)]
+    assert len({(name, colour) for name, colour in named}) == len({colour for _, colour in named}) == 4
 
 
 def test_a_drag_over_a_chart_zooms_and_a_double_click_goes_back(dozen: Shown) -> None:
