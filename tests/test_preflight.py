@@ -312,15 +312,15 @@ def test_sick_devices_are_named() -> None:
     sick = [
         device(0, ecc_uncorrected=3),
         device(1, row_remap_pending=True),
-        device(2, throttle=["hw_thermal", "hw_slowdown"]),
+        device(2, throttle=["hw_thermal", "sw_power_cap", "hw_slowdown"]),
         device(3, row_remap_failed=True),
         device(4, error="GPU is lost", name=None),
         device(5, trouble="Warning {0}"),
-        device(6, power_limit=250.0),
+        device(6, power_limit=250.0, throttle=["sw_power_cap"]),
         device(7, power_limit=250.0),
         device(8, pcie_width=8),
         device(9, links=16, links_down=2),
-        device(10),
+        device(10, throttle=["sw_power_cap"]),
     ]
     assert of(judged(*sick), "health") == [
         (WARN, "device 3 could not replace failing memory rows"),

@@ -26,6 +26,8 @@ COLUMNS = (
 )
 NO_THROTTLING = frozenset(["none", "idle", "application_clocks", "sync_boost", "display_clocks"])
 """With these reasons for low clocks nothing is wrong: nobody uses the device, or somebody set its clocks."""
+POWER_CAP = "sw_power_cap"
+"""A device at its usual power limit works as it was built to; below that somebody has slowed it down."""
 LOG_EVERY_S = 5.0
 HOST_LOGS = ("cpu", "mem", "pwr")
 """Names of the host's own logs, which a vendor's must not take."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flagperf_driver.node.devices import POWER_CAP
 from flagperf_driver.node.topology import as_list
 
 from .findings import FAIL, OK, WARN, Finding, Limits, Wants, some
@@ -257,8 +258,9 @@ def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[st
         yield f"{{who}} had {device['ecc_uncorrected']:g} uncorrected memory errors", "reset it; watch its count"
     if device["row_remap_pending"]:
         yield "{who} wait{s} to replace failing memory rows", "reset it, or restart the host"
-    if device["throttle"]:
-        yield f"{{who}} {{is_}} slowed down: {', '.join(device['throttle'])}", "see its cooling and its power supply"
+    # That a power limit holds is no fault of the cooling; one below the usual is told of by itself.
+    if held := [reason for reason in device["throttle"] if reason != POWER_CAP]:
+        yield f"{{who}} {{is_}} slowed down: {', '.join(held)}", "see its cooling and its power supply"
     if _is_below(device["power_limit"], device["usual_power_limit"]):
         limits = f"{device['power_limit']:g} W where {device['usual_power_limit']:g} W are usual"
         yield f"{{who}} {{is_}} limited to {limits}", "set the limit back: its figures are of a slower device"

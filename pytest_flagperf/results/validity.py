@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.devices import NO_THROTTLING
+from flagperf_driver.node.devices import NO_THROTTLING, POWER_CAP
 from flagperf_driver.node.notes import CLOCK_SET, KINDS
 
 from . import jsons, monitors
@@ -17,8 +17,6 @@ from .phases import Phase
 from .units import quantity
 
 THROTTLED, UNSEEN, SEED = "throttled", "gap", "seed"
-_CAPPED = "sw_power_cap"
-"""A device at its usual power limit works as it was built to; below that somebody has slowed it down."""
 _THROTTLED_SHARE = 0.01
 _UNSEEN_SHARE, _UNSEEN_S, _UNSEEN_AT_ONCE_S = 0.1, 3.0, 30.0
 _ROUND = re.compile(r"round(\d+)$")
@@ -66,7 +64,7 @@ def _throttled(host: str, samples: Samples, report: Mapping[str, Any]) -> Iterat
     """One mark for all devices of a host that were held back for the same reasons."""
     alike: dict[tuple[str, ...], dict[int, float]] = {}
     for device, held in samples.held.items():
-        bad = _reasons(held) - (set() if _is_capped(report, device) else {_CAPPED})
+        bad = _reasons(held) - (set() if _is_capped(report, device) else {POWER_CAP})
         share = _share(held, bad)
         if share >= _THROTTLED_SHARE:
             alike.setdefault(tuple(sorted(bad)), {})[device] = share
@@ -74,7 +72,7 @@ def _throttled(host: str, samples: Samples, report: Mapping[str, Any]) -> Iterat
         who = f"device {_list(shares)} was" if len(shares) == 1 else f"devices {_list(shares)} were"
         most = "up to " if len(shares) > 1 else ""
         how = f"{most}{quantity(max(shares.values()), 'share')} of the training"
-        limit = f", {_limit(report, min(shares))}" if _CAPPED in reasons else ""
+        limit = f", {_limit(report, min(shares))}" if POWER_CAP in reasons else ""
         yield Mark(THROTTLED, f"{host}: {who} slowed down in {how} by {_list(reasons)}{limit}")
 
 
