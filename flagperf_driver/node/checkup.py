@@ -25,7 +25,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from flagperf_driver.node import lease, leftovers, manifest, ports, processes, topology
 from flagperf_driver.node.environment import cache_root
 from flagperf_driver.node.folder import scratch
-from flagperf_driver.node.strangers import serves_others
+from flagperf_driver.node.strangers import is_elsewhere, serves_others
 
 _PROBE_BYTES = 1 << 16
 _LISTEN_S = 60.0
@@ -126,13 +126,17 @@ def _devices(wants: Mapping[str, Any]) -> dict[str, Any]:
     usable = os.sched_getaffinity(0)
     for device in survey["devices"]:
         device["near"] = topology.near(device.get("pci"), usable)
-        device["processes"] = [one for one in device["processes"] if not serves_others(str(one.get("name")))]
+        device["processes"] = list(filter(_may_be_a_stranger, device["processes"]))
         leased = _is_leased(device["index"])
         for process in device["processes"]:
             # A round's lease is waited for; whatever a dead round left has just been removed.
             process["ours"] = leased or processes.log_dir_of(process["pid"]) is not None
             process["user"] = _owner(process["pid"])
     return survey
+
+
+def _may_be_a_stranger(process: Mapping[str, Any]) -> bool:
+    return not serves_others(str(process.get("name"))) and not is_elsewhere(process["pid"])
 
 
 def _surveyed(wants: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,11 @@ def serves_others(name: str) -> bool:
     return name.endswith(_SHARING_SERVER)
 
 
+def is_elsewhere(pid: int, proc: str = PROC) -> bool:
+    """In a container of our own a driver's number may be the host's, of a process that is not to be seen from here."""
+    return _namespace(proc) != _FIRST_NAMESPACE and not os.path.exists(f"{proc}/{pid}")  # noqa: PTH110
+
+
 class Stranger(NamedTuple):
     pid: int
     name: str

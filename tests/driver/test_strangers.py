@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.strangers import Strangers
+from flagperf_driver.node.strangers import Strangers, is_elsewhere
 
 AGENT, FOLDER, CONTAINER = 50, "/tmp/rounds/r1/h1_noderank0", "3f2a" * 16
 
@@ -78,6 +78,13 @@ def test_where_the_drivers_numbers_may_be_anothers_nobody_is_accused(proc: Path)
     assert not ours.numbers_are_ours
     assert ours.among({rank(proc), 70})
     assert ours.among({70})
+
+
+def test_a_number_that_nobody_has_in_a_container_is_of_somebody_outside(proc: Path) -> None:
+    process(proc, 70)
+    assert [is_elsewhere(pid, str(proc)) for pid in (70, 71)] == [False, True]
+    if Path("/proc/self/ns/pid").stat().st_ino == 0xEFFFFFFC:
+        assert not is_elsewhere(4194305)
 
 
 def test_on_the_host_itself_the_numbers_are_right_from_the_start() -> None:
