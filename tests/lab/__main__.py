@@ -30,11 +30,15 @@ def main() -> str | None:
         settings = lab.folder / "flagperf.toml"
         settings.write_text(lab.ssh_settings().toml())
         config = lab.ssh_config()
-        print(f"{len(hosts)} hosts, each a machine of its own:")
+        print(f"{len(hosts)} host{'s' * (len(hosts) > 1)}, each a machine of its own:")
         for host in hosts:
             print(f"  {host.name}  {host.address}  ssh -F {config} {host.name}")
         print(f"\n{settings}:\n\n{settings.read_text()}")
-        print(f"In another terminal:\n\n  cp {settings} .\n  .venv/bin/python -m pytest suites --nodes=2x1\n")
+        print(f"In another terminal:\n\n  cp {settings} .")
+        print(f"  .venv/bin/python -m pytest suites --nodes={min(len(hosts), 2)}x1")
+        if given.gpus:
+            print("  .venv/bin/python -m pytest suites --vendor=nvidia --scale=small --preflight")
+        print()
         print("Ctrl-C removes all of it.", flush=True)
         try:
             signal.pause()

@@ -47,3 +47,10 @@ def cluster(lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
     made.settings(nodes="2x1", runtime="host")
     yield made
     made.end()
+
+
+@pytest.fixture
+def gpus(cluster: ClusterToy) -> ClusterToy:
+    """One host of eight A100s, as the vendor nvidia sees them."""
+    cluster.use_nvidia(nodes="1x2")
+    return cluster

@@ -214,7 +214,7 @@ int nvmlDeviceGetTemperatureV(void *handle, Temperature *out) {
 }
 PICK(GetTemperatureThreshold, unsigned, which == 0 ? 95 : 90)
 GET(GetPowerUsage, unsigned, d.power_mw < 0 ? -1 : (int64_t)llround(power_mw(&d)))
-GET(GetTotalEnergyConsumption, unsigned long long, d.power_mw < 0 ? -1 : (int64_t)energy_mj(&d))
+GET(GetTotalEnergyConsumption, unsigned long long, d.power_mw < 0 || d.energy_uj < 0 ? -1 : (int64_t)energy_mj(&d))
 GET(GetPowerManagementMode, unsigned, 1)
 GET(GetPowerManagementLimit, unsigned, d.power_limit_mw)
 GET(GetPowerManagementDefaultLimit, unsigned, d.usual_power_limit_mw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import listens_to_ctrl_c
-from tests.lab.lab import PYTHON, Lab, LabHost, until
+from tests.lab.lab import PYTHON, REPO, Lab, LabHost, until
 from tests.plugin.conftest import Toy
 
 # What a host runs when it is idle.
@@ -68,6 +69,8 @@ class ClusterToy:
     lab: Lab
     hosts: list[LabHost]
     going: list[Going] = field(default_factory=list)
+    always: dict[str, Any] = field(default_factory=dict)
+    """Settings that each call of ``settings`` writes as well."""
 
     @property
     def root(self) -> Path:
@@ -75,7 +78,7 @@ class ClusterToy:
 
     def settings(self, hosts: Sequence[LabHost] | None = None, **more: Any) -> None:
         """Write flagperf.toml: the hosts, and options by their names in Python."""
-        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in more.items()]
+        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in {**self.always, **more}.items()]
         cluster = self.lab.ssh_settings(self.hosts if hosts is None else hosts).toml()
         (self.root / "flagperf.toml").write_text("".join(lines) + cluster)
 
@@ -137,6 +140,14 @@ class ClusterToy:
     def trains(self, host: LabHost) -> bool:
         """Whether a rank is past its first step there."""
         return any("STEP_END" in log.read_text(errors="replace") for log in _rank_logs(host))
+
+    def use_nvidia(self, **more: Any) -> None:
+        """The checkout's own vendor instead of toys: eight A100s in the first host, the only one from now on."""
+        shutil.rmtree(self.root / "vendors")
+        del self.hosts[1:]
+        self.hosts[0].nvml.on(8)
+        self.always = {"roots": [str(self.root), str(REPO)], "vendor": "nvidia", "scale": "small", "runtime": "host"}
+        self.settings(**more)
 
     def use_docker(self, **more: Any) -> None:
         """Containers on every host: engines with an image whose Python is this machine's."""

@@ -1,0 +1,129 @@
+"""The vendor nvidia on a host of eight devices: its plan, its monitors, and what is said where the driver says less."""
+
+from __future__ import annotations
+
+import csv
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver.node import devices
+from pytest_flagperf.results import monitors, phases
+from pytest_flagperf.results.outcome import Outcome
+from tests.lab.lab import REPO
+from tests.lab.nvml import NOT_SUPPORTED
+from tests.lab.runs import ClusterToy, assert_nothing_left
+
+pytestmark = pytest.mark.slow
+
+WELL = range(5)
+"""Devices with which nothing is wrong; of the others each lacks something."""
+NO_COUNTER, NO_UTILIZATION, WRONG_COUNTER = 5, 6, 7
+
+
+@pytest.fixture
+def eight(gpus: ClusterToy) -> ClusterToy:
+    """The reference scale, for which the tree has a config of eight A100s."""
+    gpus.toy.config("alpha", "1x8", "train_batch_size = 8\n", vendor="nvidia", chip="A100")
+    gpus.settings(nodes="1x8", scale="reference", data_dir="/tmp", sample=0.05)
+    return gpus
+
+
+def outcome_of(run: Path) -> tuple[Path, Outcome]:
+    (path,) = run.glob("*/round1/outcome.json")
+    return path.parent, Outcome.from_json(json.loads(path.read_text()))
+
+
+def test_the_plan_names_the_devices_their_monitor_and_what_is_wanted_of_a_host(eight: ClusterToy) -> None:
+    code, said = eight.run("--hw=A100", "--nodes=1x8", "--plan")
+    assert code == 0, said
+    lines = [line.strip() for line in said.splitlines()]
+    for line in (
+        "each host Python >= 3.8, 8 devices called A100 that nobody uses, the data",
+        "monitors  the host, its devices by NVML, else by vendors/nvidia/probe.py",
+        f"0  h1  {eight.hosts[0].address}  devices 0,1,2,3,4,5,6,7",
+        "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7",
+    ):
+        assert line in lines
+    assert not eight.toy.runs
+
+
+def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) -> None:
+    """All of them swing, at their usual power limit; what one cannot tell is said once, a wrong counter is found."""
+    host = eight.hosts[0]
+    for gpu in host.nvml:
+        gpu.set(power_mw=300_000 + 10_000 * gpu.index, wave_mw=80_000, wave_ms=250, clock_reasons=0x4, utilization=97)
+    host.nvml[NO_COUNTER].set(energy_uj=NOT_SUPPORTED)
+    host.nvml[NO_UTILIZATION].set(utilization=NOT_SUPPORTED)
+    going = eight.start("-k", "converges", "--set=step_s=0.33")
+    going.wait_for(lambda: eight.trains(host), "the training")
+    counter = host.nvml[WRONG_COUNTER]
+    counter.set(energy_uj=counter.get("energy_uj") + 5_000_000_000)
+    assert going.wait() == 0, going.text
+    run = eight.toy.runs[-1]
+    round_dir, outcome = outcome_of(run)
+
+    # Samples: each quantity of each device, in the file and in the outcome.
+    (series,) = round_dir.glob("*/devices.series.csv")
+    with series.open() as file:
+        rows = list(csv.DictReader(file))
+    lacking = {(NO_COUNTER, "energy [J]"), (NO_UTILIZATION, "utilization [%]")}
+    wanted = {(device, column) for device in range(8) for column in devices.COLUMNS}
+    assert {(int(row["device"]), column) for row in rows for column, cell in row.items() if cell} == wanted - lacking
+    told = {name: outcome.value(f"device_{name}") for name in ("power", "sm_clock", "memory_clock", "temperature")}
+    assert told == {"power": pytest.approx(335, rel=0.02), "sm_clock": 210, "memory_clock": 1593, "temperature": 31}
+    assert (outcome.value("device_utilization"), outcome.value("device_memory_total")) == (0.97, 80 << 30)
+    assert outcome.value("device_throttled") == 1.0
+    assert outcome.marks == ()
+
+    # Energy: two ways to measure it agree, but for the counter that jumped.
+    training = phases.training(outcome.phases)
+    assert training is not None
+    sampled = monitors.read(round_dir)["h1_noderank0"]
+    both = {device: sampled.energy_both_ways(device, training.start, training.end) for device in range(8)}
+    for device in (*WELL, NO_UTILIZATION):
+        found = both[device]
+        assert found is not None
+        assert found[0].joules == pytest.approx(found[1].joules, rel=0.01)
+        assert found[1].joules == pytest.approx((300 + 10 * device) * training.seconds, rel=0.02)
+    assert both[NO_COUNTER] is None
+    doubt = f"h1: device {WRONG_COUNTER}: the energy counter is +"
+    assert f"warning: alpha:plain:A100:1:8:1: round 1: {doubt}" in going.text
+    properties = [item.get("value") or "" for item in ET.parse(run / "junit.xml").iter("property")]
+    page = (run / "report.html").read_text()
+    assert page.count("the energy counter is") == 1
+    assert any(text.startswith(doubt) for text in properties)
+
+    # What the driver cannot tell.
+    assert page.count(f"energy: Not Supported (device {NO_COUNTER})") == 1
+    assert page.count(f"utilization: Not Supported (device {NO_UTILIZATION})") == 1
+    assert_nothing_left(eight.hosts)
+
+
+def test_without_its_library_the_vendors_tool_is_asked_and_that_is_said(gpus: ClusterToy) -> None:
+    host = gpus.hosts[0]
+    host.nvml.off()
+    told = (REPO / "vendors/nvidia/samples/a100_eight_busy.txt").read_text()
+    tool = host.root / "usr/local/bin/nvidia-smi"
+    tool.write_text(f"#!/bin/sh\ncat <<END\n{told}END\n")
+    tool.chmod(0o755)
+    said = gpus.passed("--nodes=1x8", "--set=step_s=0.1")
+    assert "NVML Shared Library Not Found" in said
+    run = gpus.toy.runs[-1]
+    round_dir, outcome = outcome_of(run)
+    sampled = monitors.read(round_dir)["h1_noderank0"]
+    assert sampled.read_from("devices").startswith("nvidia-smi --query-gpu=")
+    assert {index: series["power"].values[0] for index, series in sampled.devices.items()} == dict.fromkeys(
+        range(8), 311.52
+    )
+    assert outcome.machine["driver"] == "550.54.15"
+    assert (run / "report.html").read_text().count("devices: NVML: NVML Shared Library Not Found") == 1
+
+
+def test_an_engine_that_does_not_know_the_devices_is_told_with_what_to_do(gpus: ClusterToy) -> None:
+    gpus.use_docker(nodes="1x2")
+    said = gpus.failed()
+    assert "h1: the container of ranks 0 to 1 could not be started: Docker cannot give containers the devices" in said
+    assert "install the container toolkit of their vendor and restart Docker" in said
