@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.extern import KEPT, REPLACEABLE, ExternError, load, replaced
+from flagperf_driver.extern import HOOKS, KEPT, REPLACEABLE, ExternError, functions, load, replaced
 from tests.driver.lab import REPO
 
 
@@ -120,3 +120,32 @@ def test_without_neighbours_the_path_is_left_alone(tmp_path: Path) -> None:
     load(extern(tmp_path, "def convert_model(ctx, model): pass\n"))
     assert sys.path == before
     assert "trainer_adapter" not in sys.modules
+
+
+# -- hooks of a device -----------------------------------------------------------------------------------------
+
+
+def test_a_file_that_stands_alone_does_not_see_its_neighbours(tmp_path: Path) -> None:
+    before = list(sys.path)
+    (tmp_path / "probe.py").write_text("raise AssertionError('a probe is no part of it')\n")
+    path = tmp_path / "device.py"
+    path.write_text("LIMIT = 3\ndef memory(device): return LIMIT\n")
+    assert functions(path, HOOKS, "hook of a device")["memory"](None) == 3
+    assert sys.path == before
+    assert "device" not in sys.modules
+    path.write_text("from .probe import parse\ndef memory(device): pass\n")
+    with pytest.raises(ImportError):
+        functions(path, HOOKS, "hook of a device")
+
+
+def test_the_list_of_hooks_is_whole() -> None:
+    tree = ast.parse((REPO / "flagperf_driver" / "pytorch" / "hooks.py").read_text(encoding="utf-8"))
+    (hooks,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Hooks"]
+    fields = [node.target.id for node in hooks.body if isinstance(node, ast.AnnAssign)]  # type: ignore[union-attr]
+    assert fields == list(HOOKS)
+
+
+def test_the_table_of_hooks_is_whole() -> None:
+    page = (REPO / "docs" / "vendors.md").read_text(encoding="utf-8")
+    rows = page.partition("| hook |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [row.partition("`")[2].partition("(")[0] for row in rows] == list(HOOKS)

@@ -257,6 +257,29 @@ def copied_aside() -> list[Any]:
     return asked
 
 
+def switches() -> dict[str, list[Any]]:
+    """What of its own each vendor's ``device.py`` sets for fp32 and for bf16."""
+    vendors = Path(hooks.__file__).parents[2] / "vendors"
+    npu, mlu, cnnl, mudnn = (SimpleNamespace(conv=SimpleNamespace(), matmul=SimpleNamespace()) for _ in range(4))
+    there = {(torch, "npu"): npu, (torch.backends, "mlu"): mlu, (torch.backends, "cnnl"): cnnl}
+    there[torch.backends, "mudnn"] = mudnn
+    for (owner, name), value in there.items():
+        setattr(owner, name, value)
+    found: dict[str, list[Any]] = {"ascend": [], "cambricon": [], "mthreads": []}
+    for precision in ("bf16", "fp32"):
+        for vendor in found:
+            theirs = hooks.with_vendor(vendors / vendor / "device.py")
+            theirs.settings(torch.device("cpu"), Config(config(precision=precision)))
+        found["ascend"].append([npu.conv.allow_hf32, npu.matmul.allow_hf32])
+        found["cambricon"].append([cnnl.allow_tf32, mlu.matmul.allow_tf32])
+        found["mthreads"].append([mudnn.allow_tf32])
+    npu.amp = SimpleNamespace(GradScaler=lambda: "torch_npu's")
+    found["scaler"] = [hooks.with_vendor(vendors / "ascend" / "device.py").grad_scaler(torch.device("cpu"))]
+    for owner, name in there:
+        delattr(owner, name)
+    return found
+
+
 def told(action: Callable[[], Any]) -> str:
     """What the error says."""
     try:
@@ -281,6 +304,7 @@ def units() -> dict[str, Any]:
         "no_end": told(lambda: schedule(1, lr_schedule="linear", max_steps=None)),
         "no_schedule": told(lambda: schedule(1, lr_schedule="cosin")),
         "no_optimizer": told(lambda: optimizers.create(Config(config(optimizer="lion")), [])),
+        "switches": switches(),
         "no_device": told(lambda: devices.set_device("acme", 0, 1)),
         "absent_device": told(lambda: devices.set_device("cuda", 0, 1)),
         "no_module": told(lambda: hooks.import_modules(["json", "torch_acme"], "acme")),

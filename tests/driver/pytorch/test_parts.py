@@ -78,3 +78,12 @@ def test_tensors_reach_the_device_however_nested(alone: Found) -> None:
 
 def test_biases_are_not_decayed(alone: Found) -> None:
     assert alone.value("units", "decays") == [[0.1, 1], [0.0, 1]]
+
+
+def test_vendors_whose_tf32_has_switches_of_its_own_turn_it_off_for_fp32(alone: Found) -> None:
+    assert alone.value("units", "switches") == {
+        "ascend": [[True, True], [False, False]],
+        "cambricon": [[True, True], [False, False]],
+        "mthreads": [[True], [False]],
+        "scaler": ["torch_npu's"],
+    }
