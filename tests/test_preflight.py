@@ -345,6 +345,9 @@ def test_what_is_as_it_is_built_or_cannot_be_told_is_no_finding() -> None:
     assert of(judged(device(0, links=0, links_down=18), device(1)), "health") == [
         (WARN, "device 0 has 0 of 18 links to its like up")
     ]
+    assert of(judged(device(0, links=None, links_down=2), device(1)), "health") == [
+        (WARN, "device 0 has 0 of 2 links to its like up")
+    ]
 
 
 def test_a_part_of_a_device_is_not_the_chip() -> None:

@@ -104,10 +104,10 @@ _NAME_ANOTHER = {
 
 def _disk(disk: Mapping[str, Any], limits: Limits) -> _Said:
     free = disk["free"] / _GIB
+    said = f"{_gib(free)} free in {disk['path']}"
     if free >= limits.disk_warn_gib:
-        return "disk", OK, f"{_gib(free)} free", ""
-    level = FAIL if free < limits.disk_fail_gib else WARN
-    return "disk", level, f"{_gib(free)} free in {disk['path']}", _NAME_ANOTHER[disk["what"]]
+        return "disk", OK, said, ""
+    return "disk", FAIL if free < limits.disk_fail_gib else WARN, said, _NAME_ANOTHER[disk["what"]]
 
 
 def _gib(size: float) -> str:
@@ -266,10 +266,11 @@ def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[st
         yield f"{{who}} {{is_}} limited to {limits}", "set the limit back: its figures are of a slower device"
     if _is_below(device["pcie_width"], device["best_pcie_width"]):
         lanes = f"{device['pcie_width']:g} of its {device['best_pcie_width']:g} PCIe lanes"
-        yield f"{{who}} {{has}} {lanes}", "put it in anew: a dirty contact, a bent riser, a wrong slot"
+        yield f"{{who}} {{has}} {lanes}", "put it in anew: a contact may be dirty, or a riser bent"
     if device["links_down"] and linked:
         # Never refused: where a bridge was never put in, its links look like those of a broken one.
-        links = f"{device['links']:g} of {device['links'] + device['links_down']:g} links to its like up"
+        up = device["links"] or 0
+        links = f"{up:g} of {up + device['links_down']:g} links to its like up"
         yield f"{{who}} {{has}} {links}", "see its bridges and cables, and the host's kernel log"
 
 
