@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flagperf_driver.node import checkup, leftovers, processes, topology
 from flagperf_driver.node.folder import default_folder
-from flagperf_driver.node.health import described
+from flagperf_driver.node.health import NUMBERS, TEXTS, TRUTHS, described
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.cluster.conf import ClusterConf
 from pytest_flagperf.cluster.deploy import pack
@@ -348,6 +350,24 @@ def test_what_is_as_it_is_built_or_cannot_be_told_is_no_finding() -> None:
     assert of(judged(device(0, links=None, links_down=2), device(1)), "health") == [
         (WARN, "device 0 has 0 of 2 links to its like up")
     ]
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(TEXTS, st.text(max_size=8)),
+    **dict.fromkeys(NUMBERS, st.integers(0, 40) | st.floats(0, 40)),
+    **dict.fromkeys(TRUTHS, st.booleans()),
+}
+READING = st.fixed_dictionaries({}, optional=VALUES)
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.lists(READING, max_size=4))
+def test_whatever_tools_tell_is_judged_and_only_two_things_of_health_refuse_a_device(readings: list[Any]) -> None:
+    told = [described(index, reading, processes=[], throttle=[], error=None) for index, reading in enumerate(readings)]
+    findings = judged(*told, chips={"X9": (".*",)}, nproc=1)
+    assert all(one.sentence for one in findings)
+    refused = [one["index"] for one in told if one["row_remap_failed"] or one["partitioned"]]
+    assert unfit_devices(findings).get("h1", set()) == set(refused)
 
 
 def test_a_part_of_a_device_is_not_the_chip() -> None:
