@@ -262,8 +262,11 @@ def test_well_devices_are_counted_and_named() -> None:
 
 def test_too_few_devices_are_refused_and_fewer_than_usual_told() -> None:
     assert of(judged(device(0)), "devices") == [(FAIL, "1 for 2 processes")]
-    assert of(judged(device(0), device(1), devices_per_host=8), "devices") == [
-        (WARN, "2 of the 8 that a host with X9 has")
+    found = judged(device(0), device(1), device(3), devices_per_host=5)
+    assert of(found, "devices") == [(WARN, "3 of the 5 that a host with X9 has: devices 2, 4 are missing")]
+    assert unfit_devices(found) == {"h1": {2, 4}}
+    assert of(judged(device(0), device(2), devices_per_host=3), "devices") == [
+        (WARN, "2 of the 3 that a host with X9 has: device 1 is missing")
     ]
 
 

@@ -163,8 +163,12 @@ def _devices(host: str, survey: Mapping[str, Any], wants: Wants) -> Iterator[Fin
         sentence = f"{len(devices)} for {wants.nproc} processes"
         yield Finding(host, "devices", FAIL, sentence, "ask for fewer with --nodes=NxP, or for other hosts")
     elif wants.devices_per_host and len(devices) < wants.devices_per_host:
+        # A round must not be given what is not there.
+        missing = [index for index in range(wants.devices_per_host) if index not in {one["index"] for one in devices}]
         sentence = f"{len(devices)} of the {wants.devices_per_host} that a host with {wants.hardware} has"
-        yield Finding(host, "devices", WARN, sentence, "one may have failed: see the host's kernel log")
+        sentence += f": {_list(missing)} missing"
+        remedy = "they may have failed: see the host's kernel log"
+        yield Finding(host, "devices", WARN, sentence, remedy, tuple(missing))
     else:
         names = ", ".join(sorted({device["name"] for device in devices if device["name"]})) or "of no name"
         driver = f", driver {survey['driver']}" if survey["driver"] else ""
@@ -219,8 +223,12 @@ def _stranger(process: Mapping[str, Any]) -> str:
 
 
 def _numbers(indexes: Sequence[int]) -> str:
+    return f"{_list(indexes)} a" if len(indexes) == 1 else _list(indexes)
+
+
+def _list(indexes: Sequence[int]) -> str:
     numbers = ", ".join(map(str, indexes))
-    return f"device {numbers} is a" if len(indexes) == 1 else f"devices {numbers} are"
+    return f"device {numbers} is" if len(indexes) == 1 else f"devices {numbers} are"
 
 
 def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
