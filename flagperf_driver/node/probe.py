@@ -49,6 +49,10 @@ class Tool:
             raise ProbeError(f"parse() of what {self.command[0]} printed: {type(error).__name__}: {error}") from None
         if not isinstance(found, list) or not all(isinstance(reading, dict) for reading in found):
             raise ProbeError("parse() must return a list of dictionaries, one a device")
+        numbers = [number for number, _ in _numbered(found)]
+        wrong = next((number for number in numbers if type(number) is not int or numbers.count(number) > 1), None)
+        if wrong is not None:
+            raise ProbeError(f"parse() gave a device the number {wrong!r}: each needs a whole one of its own")
         return found
 
 
