@@ -732,16 +732,8 @@ def test_a_broken_probe_is_said(start: Start, tmp_path: Path, text: str, said: s
         ("[{'power': 1, 'links': '3'}]", "links: '3' is not a value of it (device 0)", []),
         ("{'power': 1}", "", ["parse() must return a list of dictionaries, one a device"]),
         ("[3]", "", ["parse() must return a list of dictionaries, one a device"]),
-        (
-            "[{'device': '0'}]",
-            "",
-            ["parse() gave a device the number '0': each needs a whole one of its own"],
-        ),
-        (
-            "[{}, {'device': 0}]",
-            "",
-            ["parse() gave a device the number 0: each needs a whole one of its own"],
-        ),
+        ("[{'device': '0'}]", "", ["parse() gave a device the number '0': each needs a whole one of its own"]),
+        ("[{}, {'device': 0}]", "", ["parse() gave a device the number 0: each needs a whole one of its own"]),
     ],
 )
 def test_readings_that_are_none_are_said(tmp_path: Path, answer: str, missing: str, errors: list[str]) -> None:
