@@ -106,7 +106,7 @@ BROUGHT = {
     "variable ACME_FAST": ["1", "none"],
     "package torch": ["==2.4", "==2.1"],
     "package acme-kernels": [">=1", "none"],
-    "extension csrc": ["not built: the runtime is venv", "none"],
+    "extension csrc": ["as the Python at hand has it", "none"],
 }
 
 
