@@ -15,20 +15,6 @@ from tests.lab.runs import ClusterToy, assert_nothing_left
 
 pytestmark = pytest.mark.slow
 
-GPU = """
-name = "Toy GPUs"
-device = "cuda"
-backend = "nccl"
-visible_devices = "CUDA_VISIBLE_DEVICES"
-runtime = "host"
-scale = "small"
-shapes = ["1x2"]
-nvml = true
-[chips.A100]
-devices_per_host = 8
-[chips.H200]
-devices_per_host = 8
-"""
 MIB = 1 << 20
 
 
@@ -73,17 +59,6 @@ def test_all_hosts_without_the_data_are_named_at_once(data: ClusterToy) -> None:
 
 
 # -- devices ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def gpus(cluster: ClusterToy) -> ClusterToy:
-    """One host of eight devices."""
-    cluster.hosts = cluster.hosts[:1]
-    cluster.hosts[0].nvml.on(8)
-    (cluster.root / "vendors/gpu").mkdir()
-    (cluster.root / "vendors/gpu/vendor.toml").write_text(GPU)
-    cluster.settings(vendor="gpu", nodes="1x2", runtime="host")
-    return cluster
 
 
 @pytest.fixture

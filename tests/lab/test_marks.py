@@ -11,7 +11,6 @@ import pytest
 from pytest_flagperf.results.outcome import Outcome
 from tests.lab.lab import LabHost, until
 from tests.lab.runs import ClusterToy, Going, assert_nothing_left
-from tests.lab.test_faults_hosts_unfit import GPU
 
 pytestmark = pytest.mark.slow
 
@@ -20,15 +19,11 @@ _SLOW = "--set=step_s=0.5"  # eight seconds to the target: longer than it takes 
 
 
 @pytest.fixture
-def gpus(cluster: ClusterToy) -> ClusterToy:
-    """One host of eight devices, whose clock can be set."""
-    cluster.hosts = cluster.hosts[:1]
-    cluster.hosts[0].clock(0)
-    cluster.hosts[0].nvml.on(8)
-    (cluster.root / "vendors/gpu").mkdir()
-    (cluster.root / "vendors/gpu/vendor.toml").write_text(GPU)
-    cluster.settings(vendor="gpu", nodes="1x2", runtime="host", sample=0.1)
-    return cluster
+def gpus(gpus: ClusterToy) -> ClusterToy:
+    """One host of eight A100s, whose clock can be set."""
+    gpus.hosts[0].clock(0)
+    gpus.settings(nodes="1x2", sample=0.1)
+    return gpus
 
 
 @pytest.fixture
@@ -132,8 +127,9 @@ def test_ranks_in_a_container_are_no_strangers_and_who_is_outside_is_one(
     gpus: ClusterToy, stranger: int, user: str
 ) -> None:
     """Root's ranks hide their environment from any other user, but not that they are in the round's container."""
-    gpus.use_docker(vendor="gpu", nodes="1x2", sample=0.1)
     host = gpus.hosts[0]
+    host.nvml.container_toolkit()
+    gpus.use_docker(nodes="1x2", sample=0.1)
     if user != "root":
         host.add_user(user, docker=True)
         settings = gpus.root / "flagperf.toml"
