@@ -6,7 +6,7 @@ STAMP := $(VENV)/.complete
 BENCH ?=
 TESTS ?= tests
 LAB ?=
-# The quick tests run beside each other, the slow ones one by one; TESTS may name files that have only one kind.
+# TESTS may name files that have only one kind.
 or_none = || [ $$? = 5 ]
 
 .PHONY: help setup bench test check unit lint format types lab clean
@@ -28,7 +28,8 @@ bench: setup ## the main job: every suite at its small scale on the CPU, with a 
 
 test: setup ## all tests, the trainings among them
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow' -n auto $(or_none)
-	$(BIN)/python -m pytest $(TESTS) -m slow $(or_none)
+	$(BIN)/python -m pytest $(TESTS) -m 'slow and alone' $(or_none)
+	$(BIN)/python -m pytest $(TESTS) -m 'slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder $(or_none)
 
 check: lint unit ## the quick inner loop: lint, types, unit tests
 

@@ -15,6 +15,15 @@ REPO = Path(__file__).resolve().parent.parent
 # Output is wider where these are set, and pytest's own is too: a test that wants them sets them.
 for _name in [name for name in os.environ if name in ("CI", "BUILD_NUMBER", "COLUMNS") or name.startswith("GITHUB_")]:
     del os.environ[_name]
+# Each pytest that a test starts would compile all it imports anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """The usual one, for runs without Hypothesis, which takes as long to be imported as a toy takes to train."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    return pytester
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +54,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the lab is slow, and not run beside others: one lab removes what another's killed owner left."""
+    """What needs the lab is slow."""
     for item in items:
         if "lab_or_skip" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)

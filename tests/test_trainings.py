@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import listens_to_ctrl_c
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 SUITES = ("bert:pytorch", "glm:pytorch", "resnet50:pytorch")
 MINUTES = 60
 
@@ -85,6 +85,9 @@ def test_the_reports_and_the_table_are_there(bench: Finished) -> None:
 
 # -- controls: what does not learn does not pass --------------------------------------------------------------
 
+# How fast they are is not judged, so that two at a time may train.
+TWO_AT_A_TIME = ("-n2", "--lease=device")
+
 
 def failed_converging(finished: Finished) -> None:
     assert finished.code == 1, finished.out
@@ -97,12 +100,12 @@ def failed_converging(finished: Finished) -> None:
 
 
 def test_a_learning_rate_of_zero_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    arguments = ["-k", "converges and 1:1:1", "--set=learning_rate=0", "--set=max_steps=20"]
+    arguments = ["-k", "converges and 1:1:1", "--set=learning_rate=0", "--set=max_steps=20", *TWO_AT_A_TIME]
     failed_converging(run(repo, tmp_path, *arguments))
 
 
 def test_labels_that_belong_to_other_samples_fail(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    failed_converging(run(repo, tmp_path, "-k", "converges and 1:2:1", "--set=shuffle_labels=True"))
+    failed_converging(run(repo, tmp_path, "-k", "converges and 1:1:1", "--set=shuffle_labels=True", *TWO_AT_A_TIME))
 
 
 def test_a_learning_rate_without_bound_is_a_loss_that_is_not_a_number(
