@@ -35,13 +35,14 @@ def joined(backend: str, device: torch.device, world_size: int, timeout_s: float
 
 def check(backend: str) -> None:
     """Whether torch has it; it may name one for each type of device: ``cpu:gloo,acme:accl``."""
-    available = getattr(dist, "is_backend_available", lambda _: True)  # torch 2.0
-    missing = [name for name in (part.rpartition(":")[2] for part in backend.split(",")) if not available(name)]
+    names = [part.rpartition(":")[2].lower() for part in backend.split(",")]
+    there: list[str] = getattr(dist.Backend, "backend_list", names)  # torch 2.0
+    missing = [name for name in names if name not in there]
     if missing:
-        there = [name for name in dist.Backend.backend_list if available(name)]
+        told = ", ".join(name for name in there if name != "undefined")
         raise devices.DeviceError(
             f"backend {missing[0]!r}: torch {torch.__version__} in {sys.executable} has none of that name; name the "
-            f"module that registers it (modules in vendor.toml); there is: {', '.join(there)}"
+            f"module that registers it (modules in vendor.toml); there is: {told}"
         )
 
 

@@ -42,8 +42,8 @@ class Hooks:
     grad_scaler: Callable[[torch.device], Any] = devices.grad_scaler
     """``(device)``: fp16's loss scaler. Default: ``torch.amp.GradScaler``."""
     copy_stream: Callable[[torch.device], Any] = devices.copy_stream
-    """``(device)``: a stream of ``torch.<type>`` in which the next batch is copied beside this step's work, or None.
-    Default: ``torch.<type>.Stream()``."""
+    """``(device)``: a stream of ``torch.<type>`` in which the next batch is copied beside this step's work, or None;
+    with one, tensors must know ``record_stream``. Default: ``torch.<type>.Stream()``, where there is one."""
     synchronize: Callable[[torch.device], None] = devices.synchronize
     """``(device)``: wait for all work. Default: ``torch.<type>.synchronize``."""
     events: Callable[[torch.device], clock.Marks] = clock.events
@@ -51,7 +51,7 @@ class Hooks:
     Default: ``torch.<type>.Event(enable_timing=True)``; on the CPU, the host's clock."""
     memory: Callable[[torch.device], int | None] = devices.memory
     """``(device)``: the most bytes that tensors held at once, or None.
-    Default: ``torch.<type>.max_memory_allocated``."""
+    Default: ``torch.<type>.max_memory_allocated``, where there is one."""
 
     @property
     def replaced(self) -> tuple[str, ...]:
