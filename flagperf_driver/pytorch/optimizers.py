@@ -87,14 +87,17 @@ class Lamb(Optimizer):  # type: ignore[misc, unused-ignore]
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
 
+        # Each call reads and writes whole tensors: the corrections of both moments go into one factor.
+        root = (1 - beta2**steps) ** 0.5
+        factor = root / (1 - beta1**steps)
         roots = torch._foreach_sqrt(second)
-        torch._foreach_div_(roots, (1 - beta2**steps) ** 0.5)
-        torch._foreach_add_(roots, group["eps"])
-        updates = torch._foreach_div(first, roots)
-        torch._foreach_div_(updates, 1 - beta1**steps)
-        if group["weight_decay"]:
-            torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
-            torch._foreach_mul_(updates, _trust(weights, updates))
+        torch._foreach_add_(roots, group["eps"] * root)
+        if not group["weight_decay"]:
+            torch._foreach_addcdiv_(weights, first, roots, value=-group["lr"] * factor)
+            return
+        updates = torch._foreach_mul(weights, group["weight_decay"])
+        torch._foreach_addcdiv_(updates, first, roots, value=factor)
+        torch._foreach_mul_(updates, _trust(weights, updates))
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
 
     def _moments(self, weights: list[Tensor], name: str) -> list[Tensor]:

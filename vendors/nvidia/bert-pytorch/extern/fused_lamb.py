@@ -1,6 +1,6 @@
 """LAMB over all parameters of a group in one pass for the moments and one for the weights.
 
-The standard step is a dozen passes of ``torch._foreach_*``, each of which reads and writes whole tensors: 29 times the
+The standard step is a dozen passes of ``torch._foreach_*``, each of which reads and writes whole tensors: 25 times the
 parameters' size goes over the memory's bus. Here it is 10 times: 6 for the moments and the norms, 4 for the weights,
 whose update is computed again rather than kept. Without weight decay there is no norm, and one pass of 7 does it all.
 
