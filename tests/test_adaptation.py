@@ -100,8 +100,8 @@ def adapt(root: Path) -> Catalog:
 
 
 BROUGHT = {
-    "step create_optimizer": [ADAPTER, "the suite's own"],
-    "hook synchronize": ["vendors/acme/device.py", "the suite's own"],
+    "step create_optimizer": ["acme's own", "the suite's own"],
+    "hook synchronize": ["acme's own", "the suite's own"],
     "variable ACME_HOME": ["/opt/acme", "none"],
     "variable ACME_FAST": ["1", "none"],
     "package torch": ["==2.4", "==2.1"],
@@ -121,8 +121,8 @@ def test_what_a_vendor_brings_is_known_without_running_any_of_it(tmp_path: Path)
 
 def test_the_plan_prints_it(tmp_path: Path) -> None:
     text = describe(make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True))
-    assert f"\n  brings    step create_optimizer, {ADAPTER}:3\n" in text
-    assert f"\n            package torch: ==2.4 (==2.1 without it), {OWN}/config/requirements.txt:1\n" in text
+    assert f"\n  brings    step create_optimizer: acme's own, {ADAPTER}:3 (without it: the suite's own)\n" in text
+    assert f"\n            package torch: ==2.4, {OWN}/config/requirements.txt:1 (without it: ==2.1)\n" in text
     assert "\n  brings    nothing but its config\n" in describe(planned(tmp_path / "plain"))
 
 
@@ -133,15 +133,18 @@ def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path
     told = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True).fingerprint
     assert isinstance(told["deviations"], dict)
     assert told["deviations"].items() >= BROUGHT.items()
-    parting = {text.partition(":")[0] for text in differences(plain, told)}
-    assert parting == {"vendor_code", "requirements"}  # and the environment, which the other does not have
+    code, packages = differences(plain, told)  # the environment is known of one only
+    assert code.startswith("vendor_code: step create_optimizer the suite's own -> acme's own, hook synchronize")
+    assert packages == "requirements: package torch ==2.1 -> ==2.4, package acme-kernels none -> >=1"
     old, new = (replace(recorded("converged_1x1"), fingerprint={**plain, "deviations": each}) for each in ({}, BROUGHT))
     assert differences(old.fingerprint, new.fingerprint) == []
-    assert f"step create_optimizer the suite's own -> {ADAPTER}" in notes(old, new)
+    assert "step create_optimizer the suite's own -> acme's own" in notes(old, new)
     assert "package torch ==2.1 -> ==2.4" in notes(old, new)
     assert "variable ACME_FAST 1 -> none" in notes(new, old)
-    other = replace(new, fingerprint={**new.fingerprint, "config": "another"})
-    assert "variable ACME_FAST none -> 1" in notes(old, other), "told also where configs differ"
+    elsewhere = replace(new, fingerprint={**new.fingerprint, "config": "another", "vendor_code": "another"})
+    told_beside = notes(old, elsewhere)
+    assert "variable ACME_FAST none -> 1" in told_beside
+    assert not any(text.startswith("step") for text in told_beside), "said already as what makes them unlike"
     changed = {**new.fingerprint, "key": "k", "config": "another"}
     assert differences(old.fingerprint, changed) == [f"config: {plain['config']} -> another"]
 

@@ -38,7 +38,7 @@ def brought(suite: Suite, vendor: Vendor, own: Path, runtime: str) -> tuple[Brou
     maker = f"vendors/{vendor.name}"
     case = f"{maker}/{suite.folder}"
     found = [
-        *_replaced(own, case),
+        *_replaced(vendor, own, case),
         *_hooks(vendor, maker),
         *_variables(vendor, maker, own, case),
         *_requirements(suite, own, case),
@@ -47,13 +47,15 @@ def brought(suite: Suite, vendor: Vendor, own: Path, runtime: str) -> tuple[Brou
     return tuple(found)
 
 
-def _replaced(own: Path, case: str) -> Iterator[Brought]:
+def _replaced(vendor: Vendor, own: Path, case: str) -> Iterator[Brought]:
     try:
         steps = extern.replaced(own / "extern")
     except extern.ExternError as error:
         raise Problems(problem.replace(str(own), case) for problem in error.problems) from None
     file = f"{case}/extern/{extern.MODULE}.py"
-    yield from (Brought(f"step {name}", file, OWN, file, line) for name, line in sorted(steps.items()))
+    yield from (
+        Brought(f"step {name}", f"{vendor.name}'s own", OWN, file, line) for name, line in sorted(steps.items())
+    )
 
 
 def _hooks(vendor: Vendor, maker: str) -> Iterator[Brought]:
@@ -65,7 +67,9 @@ def _hooks(vendor: Vendor, maker: str) -> Iterator[Brought]:
     except extern.ExternError as error:
         raise Problems(problem.replace(str(vendor.path), maker) for problem in error.problems) from None
     file = f"{maker}/device.py"
-    yield from (Brought(f"hook {name}", file, OWN, file, line) for name, line in sorted(hooks.items()))
+    yield from (
+        Brought(f"hook {name}", f"{vendor.name}'s own", OWN, file, line) for name, line in sorted(hooks.items())
+    )
 
 
 def _variables(vendor: Vendor, maker: str, own: Path, case: str) -> Iterator[Brought]:

@@ -59,12 +59,8 @@ def _wanted(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
 
 def _brought(plan: Plan) -> Iterator[str]:
     """What the vendor brings beside its config, before any of it runs."""
-    rows = [
-        (one.name, "" if one.file == one.value else f"{one.value} ({one.reference} without it)", one.where)
-        for one in plan.brought
-    ]
-    lines = [": ".join(filter(None, row[:2])) + f", {row[2]}" for row in rows] or ["nothing but its config"]
-    for number, line in enumerate(lines):
+    lines = [f"{one.name}: {one.value}, {one.where} (without it: {one.reference})" for one in plan.brought]
+    for number, line in enumerate(lines or ["nothing but its config"]):
         yield _fact("" if number else "brings", line)
 
 

@@ -9,6 +9,10 @@ from pytest_flagperf.results.outcome import Outcome
 
 _KEYS = ("key", "one_card_key")
 _DEVIATIONS = "deviations"
+_PARTS = {
+    "step": "vendor_code", "hook": "vendor_code", "extension": "vendor_code",
+    "variable": "environment", "package": "requirements",
+}  # fmt: skip
 _TOLD = ("device", "framework")
 
 
@@ -41,17 +45,15 @@ def notes(first: Outcome, second: Outcome) -> list[str]:
         then, now = first.environment.get(name), second.environment.get(name)
         if then != now and None not in (then, now):
             found.append(f"{name}: {then} -> {now}")
-    same_config = first.fingerprint.get("config") == second.fingerprint.get("config")
     for name, said in _deviating(first.fingerprint, second.fingerprint):
-        if same_config or not _is_of_config(name):
+        if not _differ(_part(name), first.fingerprint, second.fingerprint):
             found.append(said)
     return [*found, *machine.notes(first.machine, second.machine)]
 
 
 def _difference(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> str:
-    """Of configs the values that one of them has of its own, where these are why."""
-    of_config = (said for key, said in _deviating(old, new) if _is_of_config(key))
-    named = ", ".join(of_config) if name == "config" else ""
+    """Of hashes what one of them has of its own, where that is why."""
+    named = ", ".join(said for key, said in _deviating(old, new) if _part(key) == name)
     return f"{name}: {named or f'{_said(old[name])} -> {_said(new[name])}'}"
 
 
@@ -64,9 +66,14 @@ def _deviating(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator
                 yield name, f"{name} {_value(name, then, now)} -> {_value(name, now, then)}"
 
 
-def _is_of_config(name: str) -> bool:
-    """Its keys are identifiers; what a vendor brings beside it has a kind as well, as "step backward"."""
-    return " " not in name
+def _part(name: str) -> str | None:
+    """The hash that a deviation is in: a key of the config, or a kind and a name, as "step backward"."""
+    kind, space, _ = name.partition(" ")
+    return _PARTS.get(kind) if space else "config"
+
+
+def _differ(part: str | None, old: Mapping[str, object], new: Mapping[str, object]) -> bool:
+    return part is not None and part in old and part in new and old[part] != new[part]
 
 
 def _value(name: str, own: Mapping[str, object], other: Mapping[str, object]) -> str:
