@@ -90,7 +90,10 @@ class Venue:
             if own.is_dir():
                 trees[f"vendors/{vendor.name}/{suite.folder}"] = own
             shared = suite.root / "suites" / "common"
-            self._codes[key] = pack(trees | ({"suites/common": shared} if shared.is_dir() else {}))
+            try:
+                self._codes[key] = pack(trees | ({"suites/common": shared} if shared.is_dir() else {}))
+            except OSError as error:
+                raise Problems([f"{error.filename}: {error.strerror}; all of that folder goes to the hosts"]) from error
         return self._codes[key]
 
     def interpreters(self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:

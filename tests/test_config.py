@@ -229,6 +229,7 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         ("layers=3", "allowed is a list"),
         ("names=[]", "allowed is a dict"),
         ("learning_rate=None", "is None; allowed is a number"),
+        ("precision=bf61", "allowed is 'fp32' or 'tf32' or 'bf16' or 'fp16'; did you mean bf16"),
         ("max_steps=ten", "is a str; allowed is a whole number or None"),
         ("max_time_s=ten", "is a str; allowed is a number or None"),
         ("train_batch_size=0", "too small; allowed is 1 and more"),

@@ -17,6 +17,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError, scan
 from pytest_flagperf.catalog.roots import installed
 from pytest_flagperf.commands import main
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.venue import Venue
 
@@ -199,3 +200,13 @@ def test_hosts_get_all_of_a_vendor_that_is_elsewhere(tmp_path: Path, how: str, m
         f"{below}/config/config_X9x1x8.py",
         f"{below}/config/environment_variables.sh",
     }
+
+
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    link = tmp_path / "vendors" / "acme" / "samples"
+    link.symlink_to("nowhere")
+    venue = Venue(read_settings({}, tmp_path), catalog, None)
+    plan = cast("Any", SimpleNamespace(case=Case.parse("toy:pytorch:X9:1:8:1")))
+    with pytest.raises(Problems, match=f"^{link}: No such file or directory; all of that folder goes to the hosts$"):
+        venue.code(plan, catalog.vendors["acme"])

@@ -32,12 +32,13 @@ class Tool:
 
     def __init__(self, path: str) -> None:
         module = _load(path)
+        path = _as_the_vendor_knows_it(path)
         self.command = _command(path, module)
         self.parse: Callable[[str], Any] = getattr(module, "parse", None)  # type: ignore[assignment]
         if not callable(self.parse):
             raise ProbeError(f"{path} has no parse(text)")
-        self.every_s = float(getattr(module, "EVERY_S", EVERY_S))
-        self.deadline_s = float(getattr(module, "DEADLINE_S", DEADLINE_S))
+        self.every_s = _seconds(path, module, "EVERY_S", EVERY_S)
+        self.deadline_s = _seconds(path, module, "DEADLINE_S", DEADLINE_S)
         self.environment = {name: os.path.expandvars(text) for name, text in getattr(module, "ENVIRONMENT", {}).items()}
 
     def read(self) -> list[Mapping[str, Any]]:
@@ -56,6 +57,11 @@ class Tool:
         return found
 
 
+def _as_the_vendor_knows_it(path: str) -> str:
+    """``vendors/<vendor>/probe.py``: where a host keeps it says nothing to whoever is to mend it."""
+    return "/".join(path.split("/")[-3:])
+
+
 def _load(path: str) -> Any:
     from importlib.util import module_from_spec, spec_from_file_location
 
@@ -66,7 +72,7 @@ def _load(path: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ProbeError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from None
+        raise ProbeError(f"{_as_the_vendor_knows_it(path)} cannot be loaded: {type(error).__name__}: {error}") from None
     return module
 
 
@@ -75,6 +81,13 @@ def _command(path: str, module: Any) -> list[str]:
     if not isinstance(words, (list, tuple)) or not words or not all(isinstance(word, str) for word in words):
         raise ProbeError(f"{path}: COMMAND is {words!r}; it must be a list of words, as in ['tool', '-q']")
     return list(words)
+
+
+def _seconds(path: str, module: Any, name: str, usual: float) -> float:
+    value = getattr(module, name, usual)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ProbeError(f"{path}: {name} is {value!r}; it must be a number of seconds, more than 0")
+    return float(value)
 
 
 class Probe(Source):

@@ -29,6 +29,7 @@ BEST_EFFICIENCY = 1.5
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = "reference"
 """The scale of the real model, the only one that a vendor tunes."""
+SCALES = (REFERENCE, "small")
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,10 @@ class Vendor:
         table = read(_VendorTable, file)
         problems = [] if table.chips else [f"{file}: chips: a vendor has at least one, as in [chips.NAME]"]
         problems += _choice(file, "runtime", table.runtime, RUNTIMES)
-        problems += _choice(file, "lease", table.lease, LEASES)
+        problems += _choice(file, "scale", table.scale, SCALES) + _choice(file, "lease", table.lease, LEASES)
+        for key in ("name", "device", "backend"):
+            if not getattr(table, key).strip():
+                problems.append(f"{where(file, key)}: {key} is empty")
         problems += _modules(file, table.modules)
         if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
             allowed = f"more than 0, up to {BEST_EFFICIENCY}"
@@ -347,7 +351,8 @@ def _container(file: Path, container: Container) -> list[str]:
 def _choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:
     if value in allowed:
         return []
-    return [f"{file}: {key} is {value!r}; allowed: {', '.join(allowed)}{near(value, list(allowed))}"]
+    at = where(file, *key.split("."))
+    return [f"{at}: {key} is {value!r}; allowed: {', '.join(allowed)}{near(value, list(allowed))}"]
 
 
 def _patterns(where: str, patterns: tuple[str, ...]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -40,12 +41,18 @@ def read(cls: type[T], file: Path) -> T:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = _DECODE_LINE.search(str(error))
-        raise CatalogError([f"{file}:{line[1] if line else len(text.splitlines())}: {error}"]) from None
+        number = int(line[1]) if line else len(text.splitlines())
+        raise CatalogError([f"{file}:{number}: {error}{_quoted(text, number)}"]) from None
     reader = _Reader(file, _lines(text), [])
     value = reader.dataclass(cls, table, ())
     if reader.problems:
         raise CatalogError(reader.problems)
     return value  # type: ignore[no-any-return]
+
+
+def _quoted(text: str, number: int) -> str:
+    line = text.splitlines()[number - 1 : number]
+    return f": {line[0].strip()}" if line else ""
 
 
 def where(file: Path, *at: str) -> str:
@@ -101,12 +108,17 @@ class _Reader:
 
     def _tuple(self, wanted: Any, value: object, at: Way) -> Any:
         if not isinstance(value, list):
-            return self._refuse(at, value, "an array")
+            example = f"[[{_dotted(at)}]]" if isinstance(value, dict) else f"[{json.dumps(value, default=str)}]"
+            return self._refuse(at, value, f"a list, as in {example}")
         return tuple(self.convert(wanted, item, (*at, str(i))) for i, item in enumerate(value))
 
     def _mapping(self, wanted: Any, value: object, at: Way) -> Any:
         if not isinstance(value, dict):
             return self._refuse(at, value, "a table")
+        if is_dataclass(wanted) and (bare := [key for key, item in value.items() if not isinstance(item, dict)]):
+            return self._note(
+                at, f"{_dotted(at)} has {', '.join(bare)} of its own; wanted is a table, as in [{_dotted(at)}.NAME]"
+            )
         return {key: self.convert(wanted, item, (*at, key)) for key, item in value.items()}
 
     def _plain(self, wanted: Any, value: object, at: Way) -> Any:

@@ -255,7 +255,7 @@ class _Resolver:
         wrong = kind.refusal(value.value)
         fault = unsayable(value.value)
         if wrong:
-            self._problem(value, key, f"is {_type_name(value.value)}; allowed is {wrong}")
+            self._problem(value, key, _refused(value.value, kind, wrong))
         elif fault:
             self._problem(value, key, fault)
         elif outside := out_of_range(key, value.value):
@@ -307,6 +307,13 @@ def _names_target(key: str) -> bool:
 
 def _same(one: object, other: object) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _refused(value: object, kind: Kind, wanted: str) -> str:
+    """Of choices the word is wrong, else its type."""
+    if kind.choices and isinstance(value, str):
+        return f"allowed is {wanted}{near(value, [each for each in kind.choices if isinstance(each, str)])}"
+    return f"is {_type_name(value)}; allowed is {wanted}"
 
 
 def _type_name(value: object) -> str:

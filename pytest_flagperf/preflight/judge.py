@@ -147,7 +147,13 @@ def _devices(host: str, survey: Mapping[str, Any], wants: Wants) -> Iterator[Fin
     """Count, model, strangers and health: an unfit device matters as much as its lack is felt."""
     devices = survey["devices"]
     if survey["error"]:
-        yield Finding(host, "devices", FAIL, survey["error"], "see that the vendor's driver works on that host")
+        yield Finding(
+            host,
+            "devices",
+            FAIL,
+            survey["error"],
+            "see that the vendor's driver and tool work on that host, and that its probe.py knows what the tool prints",
+        )
         return
     if survey.get("instead"):
         sentence = f"the vendor's tool is asked, a process for each sample and less told: {survey['instead']}"

@@ -89,6 +89,7 @@ def test_what_a_tool_printed_is_read_exactly_or_refused_in_words(sample: Path) -
 @each_probe
 def test_every_probe_has_samples_of_many_devices_of_a_cut_output_and_of_an_error(probe_file: Path) -> None:
     told = {sample.stem: expected(sample) for sample in of_vendor(probe_file)}
+    assert told, f"record what the tool prints in {probe_file.parent / 'samples'}: docs/vendors.md"
     assert max(len(one.get("devices", ())) for one in told.values()) >= 2
     assert "cut" in told
     assert any("error" in one for name, one in told.items() if name.startswith("error"))

@@ -25,7 +25,7 @@ def problems(folder: Path, text: str) -> str:
     [
         ("backend =", "backendd =", "vendor.toml:3: backendd: no such key; did you mean backend?"),
         ("device =", "module = ['acme']\ndevice =", "module: no such key; did you mean modules?"),
-        ("device =", "modules = 'acme'\ndevice =", "modules is 'acme', wanted is an array"),
+        ("device =", "modules = 'acme'\ndevice =", "modules is 'acme', wanted is a list, as in [\"acme\"]"),
         ("device =", "modules = ['torch acme']\ndevice =", "modules: 'torch acme' cannot be imported; wanted are"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory = 32", "chips.A1x2.memory: no such key; did you mean memory_gib?"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = '32'", "chips.A1x2.memory_gib is '32', wanted is a number"),
@@ -33,6 +33,19 @@ def problems(folder: Path, text: str) -> str:
         ("bf16 =", "bf61 =", "chips.X9.peak_tflops.bf61: no such precision; did you mean bf16?"),
         ("bf16 =", "int4 =", "no such precision; allowed: fp64, fp32, tf32, bf16, fp16, fp8"),
         ("fp32 = 10", "fp32 = 0", "chips.X9.peak_tflops.fp32 is 0; allowed: more than 0, or nothing where nobody"),
+        (
+            "[chips.A1x2]",
+            "[chips]\nnames = ['A1']",
+            "chips has names of its own; wanted is a table, as in [chips.NAME]",
+        ),
+        ('"acl"', "acl", "vendor.toml:3: Invalid value (at line 3, column 11): backend = acl"),
+        ('"acl"', '""', "vendor.toml:3: backend is empty"),
+        (
+            '"acl"',
+            '"acl"\nscale = "smal"',
+            "vendor.toml:4: scale is 'smal'; allowed: reference, small; did you mean small",
+        ),
+        ("[chips.A1x2]", "[expected]\ncase = '*'", "wanted is a list, as in [[expected]]"),
         ("[chips.A1x2]", "[container]\nimage = 'a'", "vendor.toml:11: container.image: no such key"),
         ("[chips.A1x2]", "[images]\npytorch = 2", "vendor.toml:11: images.pytorch is 2, wanted is a string"),
         ("[chips.A1x2]", "[images]\n'a b' = 'x'", "vendor.toml:11: images.a b: wanted is a framework"),

@@ -1,0 +1,302 @@
+"""docs/vendors.md, followed to the letter: a made-up vendor whose silicon is the CPU and whose tool is a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver.node import probe
+from flagperf_driver.node.printed import NotUnderstood
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog, entries
+from pytest_flagperf.commands import main
+from pytest_flagperf.plan import make_plan
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPO = Path(__file__).resolve().parent.parent
+_BLOCK = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def steps() -> Iterator[tuple[str, str]]:
+    """What the page has one do, in its order: a file's name and its text, or "" and a command."""
+    walk = (REPO / "docs" / "vendors.md").read_text(encoding="utf-8").partition("\n## Elsewhere\n")[0]
+    for name, language, text in _BLOCK.findall(walk):
+        if language == "sh":
+            yield from (("", line) for line in text.splitlines())
+        else:
+            assert name, f"a block without the name of its file: {text:.60}"
+            yield name, text
+
+
+class Copy:
+    """The files of this repository, and what was run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
+        self.said: dict[str, str] = {}
+        bin_dir = Path(sys.executable).parent
+        self.environment = {
+            **os.environ,
+            "PATH": f"{bin_dir}:{os.environ['PATH']}",
+            "FLAGPERF_LEASES": str(folder / "leases"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "COLUMNS": "200",
+        }
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=REPO, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        for name in filter(None, listed.split("\0")):
+            if (REPO / name).is_file():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(REPO / name, self.root / name)
+        for words in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm all"):
+            self.git(*words.split())
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    @property
+    def changed(self) -> list[str]:
+        """What git sees that was not there before."""
+        return self.git("status", "--porcelain", "--untracked-files=all").splitlines()
+
+    def run(self, command: str, code: int = 0) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", command], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=300,
+            check=False,
+        )  # fmt: skip
+        said = done.stdout + done.stderr
+        assert done.returncode == code, f"{command}\n{said[-6000:]}"
+        self.said[command] = said
+        return said
+
+    def write(self, name: str, text: str) -> None:
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        return [json.loads(file.read_text()) for file in sorted((self.root / "reports").glob("run*/results.json"))]
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """The page, from its beginning to its end."""
+    copy = Copy(tmp_path_factory.mktemp("walked"))
+    for name, text in steps():
+        if name:
+            copy.write(name, text)
+        else:
+            copy.run(text)
+    return copy
+
+
+@pytest.mark.slow
+def test_nothing_outside_the_vendors_folder_is_touched(walked: Copy) -> None:
+    assert walked.changed
+    assert [line for line in walked.changed if not line.startswith("?? vendors/made/")] == []
+
+
+@pytest.mark.slow
+def test_it_trains_and_its_tool_is_in_the_results(walked: Copy) -> None:
+    (case,) = walked.runs[0]["cases"]
+    assert (case["case"], case["converged"]) == ("resnet50:pytorch:M1:1:1:1", 1)
+    figures = {name: metric["median"] for name, metric in case["metrics"].items()}
+    assert (figures["device_power"], figures["device_temperature"], figures["device_utilization"]) == (23.5, 41, 37)
+    assert "made_smi.py" in case["metrics"]["device_power"]["how"]
+
+
+@pytest.mark.slow
+def test_the_config_is_in_the_plan_and_the_step_in_the_report(walked: Copy) -> None:
+    (plan,) = (said for command, said in walked.said.items() if "--plan" in command)
+    assert "resnet50:pytorch:M1:1:2:1" in plan
+    assert re.search(r"precision +'bf16' +vendor +vendors/made/resnet50-pytorch/config/config_common.py:4", plan)
+    replaced = [run["cases"][0]["outcomes"][0]["environment"].get("replaced steps") for run in walked.runs]
+    assert replaced == [None, "convert_model"]
+
+
+@pytest.mark.slow
+def test_it_is_found_in_another_root_and_in_an_installed_package(walked: Copy, tmp_path: Path) -> None:
+    """Last of the page's tests: the folder leaves the tree."""
+    plan = "pytest suites -k resnet50 --vendor=made --scale=reference --nodes=1x1 --plan"
+    package = tmp_path / "made_for_flagperf"
+    (package / "vendors").mkdir(parents=True)
+    shutil.move(str(walked.root / "vendors" / "made"), package / "vendors" / "made")
+    assert walked.changed == []
+    assert "vendor 'made': no such folder" in walked.run(plan, code=pytest.ExitCode.USAGE_ERROR)
+    assert "extern" in walked.run(f"{plan} --roots={package}")
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    info = tmp_path / "made_for_flagperf-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-for-flagperf\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[flagperf_roots]\nmade = made_for_flagperf\n")
+    walked.environment["PYTHONPATH"] = str(tmp_path)
+    assert "extern" in walked.run(plan)
+    assert re.search(r"made +Made +small +made-for-flagperf 1\.0 +M1", walked.run("flagperf list"))
+    assert "vendor made is there twice" in walked.run(
+        f"cp -r {package}/vendors/made vendors/ && {plan}", code=pytest.ExitCode.USAGE_ERROR
+    )
+
+
+# -- what new-vendor writes ------------------------------------------------------------------------------------
+
+
+def lay_out(root: Path, *options: str, code: int = 0) -> Path:
+    assert main(["new-vendor", "made", "--hw=M1", *options, f"--to={root}"]) == code
+    return root / "vendors" / "made"
+
+
+def uncommented(toml: str) -> str:
+    """With every key said that it shows."""
+    return re.sub(r"^# (?=\w+ = |\[)", "", toml, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("options", [(), ("--device=cpu",), ("--device=npu", "--backend=hccl", "--tool=npu-smi info")])
+def test_what_it_writes_is_read_and_every_key_is_shown(tmp_path: Path, options: tuple[str, ...]) -> None:
+    file = lay_out(tmp_path, *options) / "vendor.toml"
+    vendor = Catalog.scan([tmp_path]).vendors["made"]
+    assert (vendor.hardware, vendor.scale, vendor.peak_tflops("M1", "bf16")) == ("M1", "small", None)
+    text = uncommented(file.read_text())
+    shown = tomllib.loads(text)
+    known = {field.name for field in fields(entries._VendorTable)}
+    assert shown.keys() | {"visible_devices"} == known
+    assert shown["container"].keys() == {field.name for field in fields(entries.Container)}
+    assert shown["chips"]["M1"].keys() == {field.name for field in fields(entries.Chip)}
+    file.write_text(text)
+    assert Catalog.scan([tmp_path]).vendors["made"].peak_tflops("M1", "bf16") == 80
+
+
+def test_configs_are_laid_out_for_a_suite_and_one_shape_trains_to_the_target(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path, "--suite=resnet50:pytorch", "--suite=glm:pytorch", "--nodes=1x1,1x8,2x8")
+    catalog = Catalog.scan([REPO, tmp_path])
+    suite, vendor = catalog.suite("resnet50", "pytorch"), catalog.vendor("made")
+    assert (vendor.scale, len(vendor.shapes)) == ("reference", 3)
+    assert {str(shape) for _, shape in catalog.configs(suite, vendor)} == {"1x1", "1x8", "2x8"}
+    measured = {
+        shape: make_plan(catalog, Case.parse(f"glm:pytorch:M1:{shape}:1"), vendor="made", check_data=False)
+        for shape in ("1:1", "1:8", "2:8")
+    }
+    assert {shape: plan.throughput_only for shape, plan in measured.items()} == {"1:1": True, "1:8": False, "2:8": True}
+    assert [one.key for one in measured["1:8"].deviations] == []
+    assert not (folder / "probe.py").exists()
+
+
+def test_what_it_writes_is_well_formed(tmp_path: Path) -> None:
+    lay_out(tmp_path, "--tool=made-smi -q 'a b'", "--suite=resnet50:pytorch")
+    shutil.copy(REPO / "pyproject.toml", tmp_path)
+    for words in (("check",), ("format", "--check")):
+        done = subprocess.run([sys.executable, "-m", "ruff", *words, "--no-cache", str(tmp_path)], capture_output=True)
+        assert done.returncode == 0, done.stdout.decode()
+
+
+def test_the_probe_that_it_writes_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    probe_file = lay_out(tmp_path, "--tool=made-smi -q 'a b'") / "probe.py"
+    tool = probe.Tool(str(probe_file))
+    assert tool.command == ["made-smi", "-q", "a b"]
+    with pytest.raises(NotUnderstood, match="there is no table of Device, Name"):
+        tool.parse("| 0 | X | 41C | 3W | 1MiB / 2MiB | 3% |\n+--+")
+    head = "| Device | Name | Temp | Power | Memory | Util |\n"
+    assert tool.parse(f"{head}| 0 | X | N/A | ? | 1GiB / 2GiB | - |\n+--+") == [{"device": 0, "name": "X"}]
+    with pytest.raises(NotUnderstood, match="the table ends at"):
+        tool.parse(f"{head}| 0 | X | N/A | ? |")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('["made-smi"]', '["no-such-tool"]', "no-such-tool: No such file or directory"),
+        ('["made-smi"]', '"made-smi"', "vendors/made/probe.py: COMMAND is 'made-smi'; it must be a list of words"),
+        ('["made-smi"]', '["sleep", "60"]\nDEADLINE_S = 0.1', "sleep had not ended after 0.1 s and was stopped"),
+        (
+            '["made-smi"]',
+            '["a"]\nEVERY_S = "1"',
+            "vendors/made/probe.py: EVERY_S is '1'; it must be a number of seconds",
+        ),
+        (
+            '["made-smi"]',
+            '["a"]\nDEADLINE_S = 0',
+            "vendors/made/probe.py: DEADLINE_S is 0; it must be a number of seco",
+        ),
+        ('["made-smi"]', '["echo", "hello"]', "parse() of what echo printed: NotUnderstood: there is no table of"),
+        ("def parse", "def prase", "vendors/made/probe.py has no parse(text)"),
+        (
+            "def parse",
+            "dfe parse",
+            "vendors/made/probe.py cannot be loaded: SyntaxError: invalid syntax (probe.py, line",
+        ),
+    ],
+)
+def test_a_probe_that_was_broken_says_where_and_what(tmp_path: Path, old: str, new: str, said: str) -> None:
+    probe_file = lay_out(tmp_path, "--tool=made-smi") / "probe.py"
+    text = probe_file.read_text()
+    assert old in text
+    probe_file.write_text(text.replace(old, new))
+    assert str(probe.survey(str(probe_file))["error"]).startswith(said)
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = lay_out(tmp_path)
+    before = (folder / "vendor.toml").read_text()
+    lay_out(tmp_path, "--device=cpu", code=2)
+    assert f"{folder}: is there already" in capsys.readouterr().err
+    assert (folder / "vendor.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["Made"], "'Made': lowercase letters, digits and _ are allowed"),
+        (["../made"], "'../made': lowercase letters"),
+        (["cpu"], "'cpu': there is a vendor of this name, "),
+        (["pwr"], "'pwr': the log of its devices would be the host's own"),
+        (["made", "--hw=M.1"], "--hw=M.1: letters, digits, - and _ are allowed"),
+        (["made", "--device=npu"], "--device=npu: say by what its devices talk with each other: --backend=NAME"),
+        (["made", "--device=n\"pu", "--backend=x"], "a word is wanted"),
+        (["made", "--tool="], "--tool is empty"),
+        (["made", "--tool='smi"], "--tool='smi: No closing quotation"),
+        (["made", "--nodes=8"], "--nodes=8: shape '8': write NxP"),
+        (["made", "--suite=gml:pytorch"], "--suite=gml:pytorch: model 'gml': no such folder in suites/; did you"),
+        (["made", "--suite=glm"], "--suite=glm: model 'glm' has no framework ''"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_laid_out_is_told_and_leaves_nothing(
+    tmp_path: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-vendor", "--hw=M1", *options, f"--to={tmp_path}"]) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_nearly_anothers_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new-vendor", "cpus", "--hw=M1", f"--to={tmp_path}"]) == 0
+    out = capsys.readouterr().out
+    assert "note: there is a vendor of nearly that name; did you mean cpu?" in out
+    assert f"pytest suites --vendor=cpus --roots={tmp_path} --scale=small --plan" in out
+
+
+def test_where_there_is_no_tree_a_place_must_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-vendor", "made", "--hw=M1"]) == 2
+    assert "there is no tree here; go to one, or name a folder with --to" in capsys.readouterr().err
