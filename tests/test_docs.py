@@ -12,6 +12,8 @@ from pytest_flagperf.settings import OPTIONS, Option
 
 REPO = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+PLACE = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def documents() -> list[Path]:
@@ -23,6 +25,23 @@ def documents() -> list[Path]:
 def test_links_lead_somewhere(document: Path) -> None:
     targets = LINK.findall(document.read_text(encoding="utf-8"))
     assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """What can be linked to in a document, as GitHub names it."""
+    headings = HEADING.findall(document.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(REPO)))
+def test_links_into_a_document_lead_to_a_heading(document: Path) -> None:
+    targets = PLACE.findall(document.read_text(encoding="utf-8"))
+    assert [
+        (name, place)
+        for name, place in targets
+        if name.endswith(".md") or not name
+        if place not in anchors(document.parent / name if name else document)
+    ] == []
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)

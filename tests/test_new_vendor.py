@@ -111,10 +111,17 @@ def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
     return copy
 
 
+def outside(copy: Copy) -> list[str]:
+    return [line for line in copy.changed if not line.startswith("?? vendors/made/")]
+
+
 @pytest.mark.slow
 def test_nothing_outside_the_vendors_folder_is_touched(walked: Copy) -> None:
-    assert walked.changed
-    assert [line for line in walked.changed if not line.startswith("?? vendors/made/")] == []
+    assert "?? vendors/made/vendor.toml" in walked.changed
+    assert outside(walked) == []
+    walked.write("vendors/other/vendor.toml", "")  # the control
+    assert outside(walked) == ["?? vendors/other/vendor.toml"]
+    shutil.rmtree(walked.root / "vendors" / "other")
 
 
 @pytest.mark.slow
