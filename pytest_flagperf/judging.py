@@ -107,6 +107,8 @@ class Gates:
 def check_baseline(settings: Settings, case: str) -> None:
     """A case's baseline can be read, if there is one: what is known before anything runs is told then."""
     folder = Path(settings.baselines)
+    if folder.exists() and not folder.is_dir():
+        raise Problems([f"{settings.told('baselines')}: it is a file: the folder that holds the baselines is wanted"])
     if settings.given("baselines") and not settings.accept_baseline and not folder.is_dir():
         raise Problems([f"{settings.told('baselines')}: there is no such folder; --accept-baseline makes it"])
     try:
@@ -124,7 +126,11 @@ def those_with_baselines(settings: Settings, cases: Sequence[str]) -> list[str]:
 
 def _stored(folder: Path, case: str) -> Baseline | None:
     path = baselines.path_of(folder, case)
-    return baselines.read(path) if path.exists() else None
+    found = baselines.read(path) if path.exists() else None
+    wanted = case.rpartition(":")[0]
+    if found is not None and found.case != wanted:
+        raise FormatError(f"{path}: case is {found.case!r}: a file of this name holds the baseline of {wanted}")
+    return found
 
 
 # -- accepting -------------------------------------------------------------------------------------------------

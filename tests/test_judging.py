@@ -10,9 +10,11 @@ import pytest
 from pytest_flagperf import judging
 from pytest_flagperf.commands import main
 from pytest_flagperf.expected import Expected, Source
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import baselines, store
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.settings import read_settings
 from tests.results_help import edit_json
 from tests.stored_runs import add_case, faster, finish, run_of
 
@@ -64,6 +66,15 @@ def test_an_old_one_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> N
     assert not written
     assert "the old one cannot be read" in refused[0]
     assert path.read_text() == "{"
+
+
+def test_a_baseline_under_another_cases_name_is_told(tmp_path: Path) -> None:
+    written, _ = judging.accept(store.load_run(run_of(tmp_path / "run1")), tmp_path)
+    written[0].path.rename(tmp_path / "toy_pytorch_CPU_1_2.json")
+    settings = read_settings({"baselines": str(tmp_path)}, tmp_path)
+    judging.check_baseline(settings, "toy:pytorch:CPU:1:1:1")
+    with pytest.raises(Problems, match=r"CPU_1_2\.json: case is 'toy:pytorch:CPU:1:1': .* of toy:pytorch:CPU:1:2;"):
+        judging.check_baseline(settings, "toy:pytorch:CPU:1:2:5")
 
 
 def test_of_cases_that_differ_in_their_rounds_alone_the_one_with_most_is_accepted(tmp_path: Path) -> None:

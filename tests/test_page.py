@@ -336,6 +336,11 @@ def test_nothing_that_a_log_or_a_config_says_becomes_markup(tmp_path: Path) -> N
     assert "img" not in Page("".join(pieces.row_cells([hostile]))).tags
 
 
+def test_the_command_can_be_copied(tmp_path: Path) -> None:
+    store.write_run(tmp_path, RunInfo(("suites", "-k", "glm and converges"), {}), ())
+    assert "<code>suites -k &#x27;glm and converges&#x27;</code>" in page.body(tmp_path, tmp_path)
+
+
 @pytest.mark.parametrize(
     "plan", ["", "[]", '{"values": 3, "deviations": 4}', '{"values": {"a": 1}, "deviations": [2]}']
 )

@@ -7,6 +7,7 @@ Cases are read one after the other, and of long logs and series only parts: the 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -137,7 +138,7 @@ def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: P
         "Hardware": escape("; ".join(_hardware(rows))),
         "Compared with": escape(_compared(rows)),
         "Began": "" if info is None or info.started_ms is None else escape(_began(info)),
-        "Command": "" if info is None else f"<code>{escape(' '.join(info.command))}</code>" * bool(info.command),
+        "Command": "" if info is None else f"<code>{escape(shlex.join(info.command))}</code>" * bool(info.command),
         "Made by": "" if info is None else escape(", ".join(f"{name} {said}" for name, said in info.versions.items())),
         "Files": ", ".join(_files(run_dir, page_dir)),
         "To be read": escape(_warned(rows)),

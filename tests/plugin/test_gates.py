@@ -128,6 +128,10 @@ def test_a_folder_of_baselines_that_is_not_there_is_told(toy: Toy) -> None:
     result = toy.run(*ONE, "--baselines=nowhere")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--baselines=*nowhere: there is no such folder*"])
+    (toy.root / "file").touch()
+    result = toy.run(*ONE, "--baselines=file", "--accept-baseline")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--baselines=*file: it is a file: the folder that holds the baselines is wanted*"])
 
 
 def test_what_failed_is_not_accepted(toy: Toy) -> None:
