@@ -132,11 +132,16 @@ def _close(found: Tensor, wanted: Tensor) -> bool:
 
 def _copy(model: nn.Module, theirs: nn.Module) -> None:
     """Give theirs the values of the suite's own: its parameters, and the buffers that both have."""
-    there = dict(_named(theirs.named_parameters())) | dict(_named(theirs.named_buffers()))
+    there = dict(_values(theirs))
     with torch.no_grad():
-        for name, value in [*_named(model.named_parameters()), *_named(model.named_buffers())]:
+        for name, value in _values(model):
             if name in there and there[name].shape == value.shape:
                 there[name].copy_(value)
+
+
+def _values(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    yield from _named(model.named_parameters())
+    yield from _named(model.named_buffers())
 
 
 # -- the optimizer -----------------------------------------------------------------------------------------
