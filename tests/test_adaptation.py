@@ -50,13 +50,34 @@ def refusal(root: Path, config: str = "", adapter: str = "") -> str:
     [
         ("the model's size", "frozen = 4", "frozen = 4: cannot be set here: it is not in mutable_params"),
         ("the optimizer", "optimizer = 'sgd'", "optimizer = 'sgd': cannot be set here: it is not in mutable_params"),
-        ("the data", "train_data = 'tiny'", "train_data = 'tiny': cannot be set here: it is not in mutable_params"),
-        ("the checkpoint", "init_checkpoint = 'x.pt'", "init_checkpoint = 'x.pt': cannot be set here: it is not in"),
+        (
+            "the data",
+            "train_data = 'tiny'",
+            "train_data = 'tiny': the data and the weights to begin with are the suite's",
+        ),
+        (
+            "the checkpoint",
+            "init_checkpoint = 'x'",
+            "init_checkpoint = 'x': the data and the weights to begin with are",
+        ),
         ("the target", "target_top1 = 0.5", "target_top1 = 0.5: the quality target is the suite's, 0.75 at scale"),
     ],
 )
 def test_none_of_the_five_is_a_configs_to_set(tmp_path: Path, what: str, config: str, sentence: str) -> None:
     assert refusal(tmp_path, config).startswith(f"{OWN}/config/config_X9x1x8.py:1: {sentence}"), what
+
+
+def test_data_and_checkpoint_are_no_vendors_though_whoever_runs_a_case_may_set_them(tmp_path: Path) -> None:
+    mutable = 'mutable_params = ["train_data", "init_checkpoint"]\n'
+    catalog = tree(tmp_path, "init_checkpoint = 'x.pt'\ntrain_data = 'train'\n")
+    write(tmp_path, "suites/toy/pytorch/config/mutable_params.py", mutable)
+    with pytest.raises(Problems) as caught:
+        make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True)
+    (problem,) = caught.value.problems
+    assert "init_checkpoint = 'x.pt': the data and the weights to begin with are the suite's, None; no " in problem
+    write(tmp_path, f"{OWN}/config/config_X9x1x8.py", "")
+    told = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True, settings=["init_checkpoint=x.pt"])
+    assert told.config["init_checkpoint"] == "x.pt"
 
 
 @pytest.mark.parametrize(("step", "reason"), KEPT.items())

@@ -243,6 +243,10 @@ class _Resolver:
             elif key not in self.values:
                 if not self._keys_unknown:
                     self._problem(value, key, self._unknown(key))
+            elif value.layer == "vendor" and key in DATA_KEYS and not _same(value.value, self.values[key].value):
+                # Whoever runs a case may, where the suite says so: their data lie elsewhere, their weights are none.
+                whose = "the data and the weights to begin with are the suite's"
+                self._problem(value, key, f"{whose}, {self.values[key].value!r}; no vendor's config may set others")
             elif allowed is not None and key not in allowed and not self._mutable_unknown:
                 self._problem(
                     value, key, f"cannot be set here: it is not in mutable_params{near(key, sorted(allowed))}"
