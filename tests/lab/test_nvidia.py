@@ -27,7 +27,7 @@ NO_COUNTER, NO_UTILIZATION, WRONG_COUNTER = 5, 6, 7
 def eight(gpus: ClusterToy) -> ClusterToy:
     """The reference scale, for which the tree has a config of eight A100s."""
     gpus.toy.config("alpha", "1x8", "train_batch_size = 8\n", vendor="nvidia", chip="A100")
-    gpus.settings(nodes="1x8", scale="reference", data_dir="/tmp", sample=0.05)
+    gpus.settings(nodes="1x8", scale="reference", data_dir="/tmp", sample=0.1)
     return gpus
 
 
@@ -54,7 +54,7 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     """All of them swing, at their usual power limit; what one cannot tell is said once, a wrong counter is found."""
     host = eight.hosts[0]
     for gpu in host.nvml:
-        gpu.set(power_mw=300_000 + 10_000 * gpu.index, wave_mw=80_000, wave_ms=250, clock_reasons=0x4, utilization=97)
+        gpu.set(power_mw=300_000 + 10_000 * gpu.index, wave_mw=60_000, wave_ms=300, clock_reasons=0x4, utilization=97)
     host.nvml[NO_COUNTER].set(energy_uj=NOT_SUPPORTED)
     host.nvml[NO_UTILIZATION].set(utilization=NOT_SUPPORTED)
     going = eight.start("-k", "converges", "--set=step_s=0.33")
@@ -86,8 +86,9 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     for device in (*WELL, NO_UTILIZATION):
         found = both[device]
         assert found is not None
-        assert found[0].joules == pytest.approx(found[1].joules, rel=0.01)
-        assert found[1].joules == pytest.approx((300 + 10 * device) * training.seconds, rel=0.02)
+        counted, integral = (energy.joules / energy.covered for energy in found)  # a busy machine misses samples
+        assert counted == pytest.approx(integral, rel=0.01)
+        assert integral == pytest.approx((300 + 10 * device) * training.seconds, rel=0.02)
     assert both[NO_COUNTER] is None
     doubt = f"h1: device {WRONG_COUNTER}: the energy counter is +"
     assert f"warning: alpha:plain:A100:1:8:1: round 1: {doubt}" in going.text
