@@ -1,7 +1,7 @@
 """A vendor's own optimizer step against the standard one, on the parameters of a BERT: how much faster, and how sure.
 
     PYTHONPATH=. TORCH_PYTHON benchmarks/extern_step.py                                   # on a GPU
-    PYTHONPATH=. TRITON_INTERPRET=1 TORCH_PYTHON benchmarks/extern_step.py --layers 1 --width 64 --pairs 3
+    PYTHONPATH=. TRITON_INTERPRET=1 TORCH_PYTHON benchmarks/extern_step.py --layers 1 --width 64 --words 99 --pairs 3
 
 Two twins with the same gradients, one stepped by the suite's own create_optimizer, the other by the adapter's. They
 take turns, now one first, now the other, so that whatever disturbs the machine disturbs both; a step is timed by device
@@ -82,13 +82,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="the extern folder (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--vocabulary", type=int, default=30528)
+    parser.add_argument("--words", type=int, default=30528)
     parser.add_argument("--pairs", type=int, default=100)
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = SimpleNamespace(**{**vars(defaults), **BERT})
     ctx: Any = SimpleNamespace(config=config, device=device, world_size=1)
-    shapes = parameters(given.layers, given.width, given.vocabulary)
+    shapes = parameters(given.layers, given.width, given.words)
     gradients = [0.01 * torch.randn(shape, device=device) for shape in shapes]
     twins = [twin(shapes, gradients, device) for _ in range(2)]
     makers = [steps.create_optimizer, extern.load(given.folder)["create_optimizer"]]
