@@ -129,7 +129,7 @@ def test_it_trains_and_its_tool_is_in_the_results(walked: Copy) -> None:
     (case,) = walked.runs[0]["cases"]
     assert (case["case"], case["converged"]) == ("resnet50:pytorch:M1:1:1:1", 1)
     figures = {name: metric["median"] for name, metric in case["metrics"].items()}
-    assert (figures["device_power"], figures["device_temperature"], figures["device_utilization"]) == (23.5, 41, 37)
+    assert (figures["device_power"], figures["device_temperature"], figures["device_utilization"]) == (23.5, 41, 0.37)
     assert "made_smi.py" in case["metrics"]["device_power"]["how"]
 
 
