@@ -30,7 +30,7 @@ def remember(directory: Path, settings: Settings, cases: Iterable[tuple[str, str
 
 def recalled(command_line: Mapping[str, Any], cwd: Path) -> dict[str, Any]:
     """The command line over what was asked of the run that it goes on with."""
-    given = {key: value for key, value in command_line.items() if value not in (None, False)}
+    given = {key: value for key, value in command_line.items() if value is not None}
     if not given.get("resume"):
         return dict(command_line)
     directory = Path(located(str(given["resume"]), cwd))

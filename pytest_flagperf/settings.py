@@ -30,7 +30,7 @@ class SettingsError(Problems):
 
 @dataclass(frozen=True)
 class Option:
-    """One option: ``--name`` on the command line, ``name`` in the settings file.
+    """One option: ``--name`` on the command line, ``name`` in the settings file; a flag also as ``--no-name``.
 
     A ``path`` is relative to where it was given: the directory of the command line, the folder of the file. Of ``many``
     the command line's take the place of the file's; of the roots they are added to them.
@@ -333,7 +333,7 @@ def split_case(text: str) -> tuple[str, str | None]:
 
 
 def _given(command_line: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in command_line.items() if value is not None and value is not False}
+    return {key: value for key, value in command_line.items() if value is not None}
 
 
 def _located(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def test_every_option_is_told(option: Option) -> None:
 
 def test_no_option_is_told_that_does_not_exist() -> None:
     told = set(re.findall(r"`--([a-z-]+)", (REPO / "docs" / "using.md").read_text(encoding="utf-8")))
-    known = {option.name for option in OPTIONS} | {"strict", "verbose", "help", "repeat"}
+    known = {option.name for option in OPTIONS} | {f"no-{option.name}" for option in OPTIONS if option.flag}
+    known |= {"strict", "verbose", "help", "repeat"}
     assert told <= known
 
 

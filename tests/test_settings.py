@@ -25,6 +25,13 @@ def test_the_file_wins_over_the_default_and_the_command_line_over_the_file(tmp_p
     assert settings.sources["repeat"] == "command line"
 
 
+def test_a_flag_of_the_file_is_switched_off_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "flagperf.toml").write_text("synthetic = true\nunlike = true\n")
+    settings = read_settings({"synthetic": False, "unlike": None}, tmp_path)
+    assert (settings.synthetic, settings.unlike) == (False, True)
+    assert settings.commanded("synthetic")
+
+
 def test_flagperf_toml_is_taken_before_pyproject(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.flagperf]\nvendor = "one"\n')
     (tmp_path / "flagperf.toml").write_text('vendor = "two"\n')
@@ -181,7 +188,7 @@ def test_the_tree_is_the_nearest_folder_upwards_with_suites_or_settings(tmp_path
 
 
 def test_without_a_tree_options_make_one_of_where_pytest_is(tmp_path: Path) -> None:
-    assert tree_root(tmp_path, {"vendor": None, "plan": False}) is None
+    assert tree_root(tmp_path, {"vendor": None, "plan": None}) is None
     assert tree_root(tmp_path, {"vendor": None, "repeat": 0}) == tmp_path
 
 

@@ -23,7 +23,12 @@ from .items import (
 )
 from .judge import gates, judge
 from .opening import pytest_addoption, pytest_configure, pytest_unconfigure
-from .parallel import pytest_configure_node, pytest_xdist_make_scheduler, pytest_xdist_node_collection_finished
+from .parallel import (
+    pytest_configure_node,
+    pytest_handlecrashitem,
+    pytest_xdist_make_scheduler,
+    pytest_xdist_node_collection_finished,
+)
 from .shown import (
     pytest_report_header,
     pytest_runtest_makereport,
@@ -48,6 +53,7 @@ __all__ = [
     "pytest_configure",
     "pytest_configure_node",
     "pytest_generate_tests",
+    "pytest_handlecrashitem",
     "pytest_pycollect_makeitem",
     "pytest_report_header",
     "pytest_runtest_makereport",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .failures import Attachments
+from .interrupts import Interrupts
 from .keys import RUN
 from .page import Page, expanded
 
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         keywords: dict[str, Any] = {"dest": f"flagperf_{option.key}", "help": option.help}
         if option.flag:
-            keywords |= {"action": "store_true"}
+            keywords |= {"action": argparse.BooleanOptionalAction, "default": None}
         else:
             keywords |= {"action": "append" if option.many else "store", "metavar": option.metavar, "default": None}
             keywords |= {"type": type(option.default)} if isinstance(option.default, (int, float)) else {}
@@ -52,23 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if run is None:
         return
     config.stash[RUN] = run
-    _end_in_order_when_terminated(config)
+    config.pluginmanager.register(Interrupts(config, worker=is_worker(config)), "flagperf-interrupts")
     config.pluginmanager.register(Page(run), "flagperf-page")
     config.pluginmanager.register(Attachments(config), "flagperf-attachments")
     if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
         # There is nothing to do in parallel, and workers have no terminal to print on.
         config.option.dist, config.option.tx = "no", []
-
-
-def _end_in_order_when_terminated(config: pytest.Config) -> None:
-    """Take SIGTERM, a batch system's polite word, for a Ctrl-C: Python would end at once, and the ranks go on."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-        def as_before() -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-        config.add_cleanup(as_before)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from .keys import BEGUN, RUN, SESSION
 from .opening import begin
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -35,6 +32,18 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
         begin(node.config.stash[SESSION], [one for one in chosen if not one.unsupported])
     except pytest.UsageError as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
+    """Keep with the case that its worker died: pytest calls that a failure, also where another worker then passes."""
+    from pytest_flagperf.results.verdicts import Verdict
+
+    run = sched.config.stash.get(RUN, None)
+    test = crashitem.rpartition("::")[2]
+    for one in () if run is None else run.chosen([crashitem]):
+        verdict = Verdict("worker", False, "died", "one that lives", str(report.longrepr))
+        run.record(one, f"{test}, on the worker that died", [verdict])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -108,6 +109,28 @@ def test_a_failure_stands_alone_and_its_logs_are_attached(toy: Toy, workers: tup
     paths = [Path(line[len("[[ATTACHMENT|") : -2]) for line in attached.splitlines()]
     assert [path.name for path in paths] == ["rank1.out.log", "rank0.out.log", "report.html"]
     assert all(path.is_absolute() and path.is_file() for path in paths)
+
+
+def test_a_worker_that_dies_is_a_failure_in_all_files(toy: Toy) -> None:
+    """Another takes its place, and passes; the first goes before a round of its is begun."""
+    (toy.root / "suites" / "conftest.py").write_text(
+        "import os, pathlib, pytest\n"
+        "@pytest.fixture\n"
+        "def gates(gates):\n"
+        "    try:\n"
+        "        pathlib.Path('died').touch(exist_ok=False)\n"
+        "    except FileExistsError:\n"
+        "        return gates\n"
+        "    os._exit(9)\n"
+    )
+    result = toy.run("suites", "-k", "alpha and 1:1:1 and converges", "-n1")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert [case.find("error") is not None for case in junit(toy).iter("testcase")].count(True) == 1
+    (case,) = json.loads((toy.runs[-1] / "results.json").read_text())["cases"]
+    (died,) = [each for given in case["verdicts"].values() for each in given if not each["ok"]]
+    assert (case["ok"], died["name"]) == (False, "worker")
+    assert verdict(result.outlines) == "flagperf: 0 of 1 case passed, 1 failed (alpha:plain:CPU:1:1:1)"
+    result.stdout.fnmatch_lines(["failed: alpha:plain:CPU:1:1:1: worker died, wanted one that lives"])
 
 
 def test_on_gitlab_attachments_are_relative_to_the_project(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,13 @@ def test_what_one_expects_is_selected(toy: Toy, arguments: list[str], wanted: in
     assert len(names(toy.run(*arguments, "--collect-only", "-q"))) == wanted
 
 
+def test_a_flag_of_the_settings_file_is_switched_off(toy: Toy) -> None:
+    (toy.root / "flagperf.toml").write_text("synthetic = true\n")
+    arguments = ("suites/alpha", "--collect-only", "-q")
+    assert not any("converges" in name for name in names(toy.run(*arguments)))
+    assert any("converges" in name for name in names(toy.run(*arguments, "--no-synthetic")))
+
+
 def test_outside_a_tree_with_suites_it_is_silent(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(): pass")
     result = pytester.runpytest_subprocess()

@@ -1,0 +1,81 @@
+"""Ctrl-C and SIGTERM: who is told, and what a second one does."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.plugin.interrupts import Interrupts
+
+from .conftest import Toy
+
+TWICE = """
+import os, signal, time
+def pytest_keyboard_interrupt():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+"""
+# SIGTERM is taken for a Ctrl-C, and nobody starts the tests with that ignored.
+ONCE = "import os, signal\ndef test_mine(): os.kill(os.getpid(), signal.SIGTERM)\n"
+
+
+@pytest.fixture
+def config() -> Iterator[Any]:
+    """A process that has just begun: the run that these tests are part of has handlers of its own."""
+    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    cleanups: list[Any] = []
+    yield SimpleNamespace(add_cleanup=cleanups.append)
+    for cleanup in cleanups:
+        cleanup()
+    assert {number: signal.getsignal(number) for number in usual} == usual
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_workers_of_this_machine_are_told_at_once(config: Any) -> None:
+    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    here, elsewhere = processes
+    interrupts = Interrupts(config, worker=False)
+    for process in processes:
+        gateway = SimpleNamespace(_io=SimpleNamespace(popen=process), spec=SimpleNamespace(popen=process is here))
+        interrupts.pytest_testnodeready(SimpleNamespace(gateway=gateway))
+    interrupts.pytest_keyboard_interrupt()
+    here.communicate()
+    elsewhere.communicate(b"\n")
+    assert here.returncode == -signal.SIGTERM
+    assert elsewhere.returncode == 0, "what would have been ended there is the connection"
+    interrupts.pytest_keyboard_interrupt()  # one that is gone is no error
+
+
+def test_a_worker_that_ends_its_round_is_not_disturbed_by_the_next_word(config: Any) -> None:
+    Interrupts(config, worker=True)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_handler_of_others_stays(config: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Interrupts(config, worker=False)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.slow
+def test_a_second_one_while_the_reports_are_made_ends_it_with_a_sentence(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_mine.py").write_text(ONCE)
+    once = toy.run("suites", "-k", "mine")
+    assert once.ret == pytest.ExitCode.INTERRUPTED
+    once.stdout.fnmatch_lines(["!!* KeyboardInterrupt *!!"])
+    (toy.root / "suites" / "conftest.py").write_text(TWICE)
+    twice = toy.run("suites", "-k", "mine")
+    assert twice.ret == pytest.ExitCode.INTERRUPTED
+    assert twice.errlines[-1] == "flagperf: interrupted again, so it left at once: ranks elsewhere end by their lease"
+    assert "Traceback" not in twice.stderr.str() + twice.stdout.str()
