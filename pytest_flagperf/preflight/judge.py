@@ -172,7 +172,7 @@ def _devices(host: str, survey: Mapping[str, Any], wants: Wants) -> Iterator[Fin
         # A round must not be given what is not there.
         missing = [index for index in range(wants.devices_per_host) if index not in {one["index"] for one in devices}]
         sentence = f"{len(devices)} of the {wants.devices_per_host} that a host with {wants.hardware} has"
-        sentence += f": {_list(missing)} missing"
+        sentence += f": {_who(missing)} {_are(missing)} missing"
         remedy = "they may have failed: see the host's kernel log"
         yield Finding(host, "devices", WARN, sentence, remedy, tuple(missing))
     else:
@@ -189,8 +189,9 @@ def _places(near: Mapping[int, Sequence[int]]) -> str:
     nodes: dict[str, list[int]] = {}
     for device, cpus in near.items():
         nodes.setdefault(as_list(cpus), []).append(device)
-    whose = {cpus: f"device{'s' if len(its) > 1 else ''} {as_list(its)}" for cpus, its in nodes.items()}
-    return "; ".join(f"{who} near cores {cpus}" for cpus, who in whose.items())
+    return "; ".join(
+        f"device{'s' if len(its) > 1 else ''} {as_list(its)} near cores {cpus}" for cpus, its in nodes.items()
+    )
 
 
 _Unfit = tuple[str, str, str, list[int]]
@@ -216,7 +217,8 @@ def _unfitting(devices: Sequence[Mapping[str, Any]], wants: Wants) -> Iterator[_
         if device["name"] and not is_named(device["name"], wants.hardware, wants.chips.get(wants.hardware, ())):
             wrong.setdefault(device["name"], []).append(device["index"])
     for name, indexes in wrong.items():
-        yield "model", f"{_numbers(indexes)} {name}, not {wants.hardware}", _right_name(name, wants), indexes
+        are = f"{_are(indexes)} a" if len(indexes) == 1 else _are(indexes)
+        yield "model", f"{_who(indexes)} {are} {name}, not {wants.hardware}", _right_name(name, wants), indexes
 
 
 _WHOLE = "switch its partitioning off"
@@ -228,13 +230,12 @@ def _stranger(process: Mapping[str, Any]) -> str:
     return f"{process.get('name') or 'a process'} (pid {process['pid']}{owner}{memory})"
 
 
-def _numbers(indexes: Sequence[int]) -> str:
-    return f"{_list(indexes)} a" if len(indexes) == 1 else _list(indexes)
+def _who(indexes: Sequence[int]) -> str:
+    return f"device{'s' if len(indexes) > 1 else ''} {', '.join(map(str, indexes))}"
 
 
-def _list(indexes: Sequence[int]) -> str:
-    numbers = ", ".join(map(str, indexes))
-    return f"device {numbers} is" if len(indexes) == 1 else f"devices {numbers} are"
+def _are(indexes: Sequence[int]) -> str:
+    return "is" if len(indexes) == 1 else "are"
 
 
 def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
@@ -254,46 +255,42 @@ def _right_name(name: str, wants: Wants) -> str:
 def _degraded(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Of devices that have the same, one sentence."""
     linked = any(device["links"] for device in devices)
-    alike: dict[tuple[str, str], list[int]] = {}
+    alike: dict[tuple[str, str, str], list[int]] = {}
     for device in devices:
         for said in _weaknesses(device, linked=linked):
             alike.setdefault(said, []).append(device["index"])
-    for (what, remedy), indexes in alike.items():
+    for (beginning, end, remedy), indexes in alike.items():
         one = len(indexes) == 1
-        who = f"device{'' if one else 's'} {', '.join(map(str, indexes))}"
-        yield what.format(who=who, is_="is" if one else "are", has="has" if one else "have", s="s" * one), remedy
+        verbs = {"are": _are(indexes), "have": "has" if one else "have", "wait": "waits" if one else "wait"}
+        yield beginning.format(who=_who(indexes), **verbs) + end, remedy
 
 
-def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[str, str]]:
-    """Such a device computes, but perhaps not as its like."""
+def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[str, str, str]]:
+    """How a sentence begins and ends, and a remedy. Such a device computes, but perhaps not as its like."""
     if device["trouble"]:
-        yield f"the vendor's tool says of {{who}}: {_quoted(device['trouble'])}", "see the vendor's manual for it"
+        yield "the vendor's tool says of {who}: ", device["trouble"], "see the vendor's manual for it"
     if device["ecc_uncorrected"]:
-        yield f"{{who}} had {device['ecc_uncorrected']:g} uncorrected memory errors", "reset it; watch its count"
+        yield "{who} had ", f"{device['ecc_uncorrected']:g} uncorrected memory errors", "reset it; watch its count"
     if device["row_remap_pending"]:
-        yield "{who} wait{s} to replace failing memory rows", "reset it, or restart the host"
+        yield "{who} {wait} to replace failing memory rows", "", "reset it, or restart the host"
     # That a power limit holds is no fault of the cooling; one below the usual is told of by itself.
     if held := [reason for reason in device["throttle"] if reason != POWER_CAP]:
-        yield f"{{who}} {{is_}} slowed down: {', '.join(held)}", "see its cooling and its power supply"
+        yield "{who} {are} slowed down: ", ", ".join(held), "see its cooling and its power supply"
     if _is_below(device["power_limit"], device["usual_power_limit"]):
         limits = f"{device['power_limit']:g} W where {device['usual_power_limit']:g} W are usual"
-        yield f"{{who}} {{is_}} limited to {limits}", "set the limit back: its figures are of a slower device"
+        yield "{who} {are} limited to ", limits, "set the limit back: its figures are of a slower device"
     if _is_below(device["pcie_width"], device["best_pcie_width"]):
         lanes = f"{device['pcie_width']:g} of its {device['best_pcie_width']:g} PCIe lanes"
-        yield f"{{who}} {{has}} {lanes}", "put it in anew: a contact may be dirty, or a riser bent"
+        yield "{who} {have} ", lanes, "put it in anew: a contact may be dirty, or a riser bent"
     if device["links_down"] and linked:
         # Never refused: where a bridge was never put in, its links look like those of a broken one.
         up = device["links"] or 0
         links = f"{up:g} of {up + device['links_down']:g} links to its like up"
-        yield f"{{who}} {{has}} {links}", "see its bridges and cables, and the host's kernel log"
+        yield "{who} {have} ", links, "see its bridges and cables, and the host's kernel log"
 
 
 def _is_below(now: float | None, usual: float | None) -> bool:
     return now is not None and usual is not None and now < usual
-
-
-def _quoted(text: str) -> str:
-    return text.replace("{", "(").replace("}", ")")
 
 
 def meetings(met: Mapping[str, Mapping[str, str | None]], addresses: Mapping[str, str]) -> dict[str, list[Finding]]:
