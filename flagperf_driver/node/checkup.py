@@ -160,12 +160,21 @@ def _surveyed(wants: Mapping[str, Any]) -> dict[str, Any]:
 def _in_time(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """A driver that hangs holds up its own thread and nothing else."""
     found: list[dict[str, Any]] = []
-    thread = threading.Thread(target=lambda: found.append(ask()), daemon=True)
+
+    def answer() -> None:
+        try:
+            found.append(ask())
+        except Exception as error:  # a driver of its own kind: nothing else is known of it
+            found.append(_no_answer(f"NVML: {type(error).__name__}: {error}"))
+
+    thread = threading.Thread(target=answer, daemon=True)
     thread.start()
     thread.join(_DRIVER_S)
-    if found:
-        return found[0]
-    return {"driver": None, "devices": [], "error": f"NVML did not answer within {_DRIVER_S:g} s: the driver hangs"}
+    return found[0] if found else _no_answer(f"NVML did not answer within {_DRIVER_S:g} s: the driver hangs")
+
+
+def _no_answer(why: str) -> dict[str, Any]:
+    return {"driver": None, "devices": [], "error": why}
 
 
 def _is_leased(index: int) -> bool:

@@ -183,7 +183,13 @@ def _numbered(readings: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Mapp
 def _computing(reading: Mapping[str, Any]) -> list[dict[str, Any]]:
     told = reading.get(PROCESSES)
     found = told if isinstance(told, (list, tuple)) else ()
-    return [one for one in found if isinstance(one, dict) and isinstance(one.get("pid"), int)]
+    return [_process(one) for one in found if isinstance(one, dict) and type(one.get("pid")) is int]
+
+
+def _process(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Its number, and of the rest what is a value of its kind."""
+    kinds: dict[str, Any] = {"pid": int, "name": str, "memory": (int, float)}
+    return {name: told[name] for name, kind in kinds.items() if isinstance(told.get(name), kind)}
 
 
 def survey(path: str) -> dict[str, Any]:

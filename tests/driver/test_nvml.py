@@ -143,12 +143,14 @@ def test_a_library_that_cannot_be_used_is_said_by_preflight_and_the_vendors_tool
     assert (found["error"], found["devices"]) == (said, [])
     (root / "probe.py").write_text(
         "COMMAND = ['echo', 'X9']\n"
-        "def parse(text): return [dict(name='X9', processes=[dict(pid=1), dict(pid='2'), 3], driver='7')]\n"
+        "def parse(text): return [dict(name='X9', processes=["
+        "dict(pid=1, name=1, memory='a'), dict(pid='2'), 3], driver='7')]\n"
     )
     found = surveyed(root, env, probe=str(root / "probe.py"))
     assert (found["error"], found["instead"], found["driver"]) == (None, said, "7")
     (device,) = found["devices"]
-    assert [process["pid"] for process in device["processes"]] == [1]
+    (process,) = device["processes"]
+    assert (process["pid"], process.keys() & {"name", "memory"}) == (1, set())
     (root / "probe.py").write_text("COMMAND = ['false']\ndef parse(text): return []\n")
     assert surveyed(root, env, probe=str(root / "probe.py"))["error"] == f"{said}; false ended with 1: no message"
 
@@ -211,6 +213,13 @@ def test_one_device_that_is_lost_from_the_start_costs_only_itself(tmp_path: Path
     assert {row["device"] for row in one.rows()} == {"0"}
     (event,) = one.report()["events"]
     assert event["sentence"] == "device 1 cannot be read from the start: GPU is lost"
+
+
+def test_a_driver_that_answers_with_nonsense_does_not_hang() -> None:
+    def ask() -> Any:
+        raise ValueError("no such text")
+
+    assert checkup._in_time(ask) == {"driver": None, "devices": [], "error": "NVML: ValueError: no such text"}
 
 
 def test_who_serves_others_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
