@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.catalog import Catalog, CatalogError
+from pytest_flagperf.preflight.judge import is_named
 from tests.trees import VENDOR_TOML, write_vendor
 
 REPO = Path(__file__).resolve().parent.parent.parent
@@ -75,6 +76,33 @@ def test_a_vendor_of_this_repository_says_what_a_run_needs(name: str) -> None:
     assert vendor.container.options
     if vendor.device != "cuda":
         assert vendor.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [
+        ("Tesla V100-SXM2-32GB", "V100"),
+        ("Tesla V100-PCIE-16GB", None),
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("NVIDIA A100 80GB PCIe", "A100"),
+        ("NVIDIA A800-SXM4-80GB", "A800"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H100 NVL", None),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA H20", "H20"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L40", None),
+        ("NVIDIA GeForce RTX 4090", "RTX4090"),
+        ("NVIDIA GeForce RTX 4090 D", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+    ],
+)
+def test_a_slower_board_is_not_taken_for_the_chip_whose_peak_is_told(name: str, chip: str | None) -> None:
+    chips = VENDORS["nvidia"].chips
+    assert [key for key, told in chips.items() if is_named(name, key, told.names)] == ([chip] if chip else [])
 
 
 @pytest.mark.parametrize("name", sorted(VENDORS.keys() - {"cpu"}))
