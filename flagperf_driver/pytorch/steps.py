@@ -1,4 +1,4 @@
-"""What a suite gives the loop: its named steps, some with a default; a vendor may replace any."""
+"""What a suite gives the loop: its named steps, some with a default."""
 
 from __future__ import annotations
 
