@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Callable, Iterator, Pattern
+from typing import Callable, Pattern
 
 LONGEST_QUOTE = 120
 _LONGEST_ROW = 400
 _FIGURE = re.compile(r"\s*([-+]?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([^\s0-9,/|]*)")
 _PCI = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 _INDEX = re.compile(r"[0-9]{1,6}")
+_PROCESS = re.compile(
+    r"(?P<device>[0-9]{1,4})\s+(?P<pid>[0-9]{1,10})\s+(?P<name>\S+(?: \S+)*)\s+(?P<memory>[0-9]{1,9})"
+)
 
 
 class NotUnderstood(ValueError):
@@ -74,19 +77,25 @@ def table(text: str, *head: str) -> list[list[str]]:
     return found
 
 
-def two_lines(text: str, columns: int, opens: Callable[[list[str]], bool]) -> Iterator[tuple[list[str], list[str]]]:
+def two_lines(
+    text: str, tool: str, columns: int, opens: Callable[[list[str]], bool]
+) -> list[tuple[list[str], list[str]]]:
     """The cells of both lines of each device, where a device has two; ``opens`` knows a first one."""
     rows = [row for row in map(cells, _whole(text)) if len(row) == columns]
+    found = []
     for number, first in enumerate(rows):
         if not opens(first):
             continue
         second = rows[number + 1] if number + 1 < len(rows) else None
         if second is None or opens(second):
             raise NotUnderstood(f"the second line of the device {first[0]!r} is missing")
-        yield first, second
+        found.append((first, second))
+    if not found:
+        raise refused(text, f"no device of {tool}'s table")
+    return found
 
 
-def computing(text: str, row: Pattern[str]) -> dict[str, list[dict[str, object]]]:
+def computing(text: str, row: Pattern[str] = _PROCESS) -> dict[str, list[dict[str, object]]]:
     """By ``device``, who computes on it: from the lines of the table of processes, of which ``row`` names the parts.
 
     These are ``device``, ``pid``, ``name`` and ``memory`` (MiB); what stands between a line's outer bars is matched.

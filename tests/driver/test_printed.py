@@ -87,14 +87,15 @@ def opens(row: list[str]) -> bool:
 
 
 def test_a_device_of_two_lines() -> None:
-    assert list(two_lines(TABLE, 2, opens)) == [(["0", "5%"], ["31", "1/2"])]
-    assert list(two_lines("", 2, opens)) == []
+    assert two_lines(TABLE, "a-smi", 2, opens) == [(["0", "5%"], ["31", "1/2"])]
+    with pytest.raises(NotUnderstood, match="there is no device of a-smi's table in it; it is empty"):
+        two_lines("", "a-smi", 2, opens)
 
 
 @pytest.mark.parametrize("left", range(len(TABLE.rstrip())))
 def test_of_a_table_that_is_cut_no_device_is_half_read(left: int) -> None:
     with contextlib.suppress(NotUnderstood):
-        assert list(two_lines(TABLE[:left], 2, opens)) in ([], [(["0", "5%"], ["31", "1/2"])])
+        assert two_lines(TABLE[:left], "a-smi", 2, opens) == [(["0", "5%"], ["31", "1/2"])]
 
 
 def test_a_refusal_quotes_what_was_printed() -> None:

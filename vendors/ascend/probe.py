@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.printed import computing, figure, index, known, pci, refused, two_lines
+from flagperf_driver.node.printed import computing, figure, index, known, pci, two_lines
 
 COMMAND = ["npu-smi", "info"]
 ENVIRONMENT = {"PATH": "$PATH:/usr/local/sbin:/usr/local/bin"}
@@ -26,11 +26,12 @@ _VERSION = re.compile(r"Version:\s*([^\s|]+)")
 
 def parse(text: str) -> list[dict[str, object]]:
     version = _VERSION.search(text)
-    driver, pairs = version[1] if version else None, list(two_lines(text, 3, _opens))
-    if not pairs:
-        raise refused(text, "no device of npu-smi's table")
+    driver = version[1] if version else None
     users = {tuple(map(int, place.split())): who for place, who in computing(text, _PROCESS).items()}
-    return [{**_device(*lines, driver), **known(processes=users.get(_place(*lines)))} for lines in pairs]
+    return [
+        {**_device(*lines, driver), **known(processes=users.get(_place(*lines)))}
+        for lines in two_lines(text, COMMAND[0], 3, _opens)
+    ]
 
 
 def _opens(row: list[str]) -> bool:

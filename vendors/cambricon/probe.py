@@ -17,7 +17,6 @@ from flagperf_driver.node.printed import (
     known,
     limit,
     pci,
-    refused,
     two_lines,
     used_of_total,
 )
@@ -32,9 +31,7 @@ _DRIVER = re.compile(r"Driver:?\s+(v[^\s|]+)")
 
 def parse(text: str) -> list[dict[str, object]]:
     driver = _DRIVER.search(text)
-    found = [_device(*lines, driver[1] if driver else None) for lines in two_lines(text, 3, _opens)]
-    if not found:
-        raise refused(text, "no device of cnmon's table")
+    found = [_device(*lines, driver[1] if driver else None) for lines in two_lines(text, COMMAND[0], 3, _opens)]
     return joined(found, computing(text, _PROCESS))
 
 

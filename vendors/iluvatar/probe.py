@@ -17,7 +17,6 @@ from flagperf_driver.node.printed import (
     known,
     limit,
     pci,
-    refused,
     two_lines,
     used_of_total,
 )
@@ -25,18 +24,13 @@ from flagperf_driver.node.printed import (
 COMMAND = ["ixsmi"]
 ENVIRONMENT = {"PATH": "$PATH:/usr/local/corex/bin", "LD_LIBRARY_PATH": "/usr/local/corex/lib"}
 _FIRST = re.compile(r"([0-9]{1,4})\s+(\S.*)")
-_PROCESS = re.compile(
-    r"(?P<device>[0-9]{1,4})\s+(?P<pid>[0-9]{1,10})\s+(?P<name>\S+(?: \S+)*)\s+(?P<memory>[0-9]{1,9})"
-)
 _MEGAHERTZ = re.compile(r"([0-9]{1,6})\s*MHz", re.IGNORECASE)
 
 
 def parse(text: str) -> list[dict[str, object]]:
     driver = after("Driver Version", text)
-    found = [_device(*lines, driver) for lines in two_lines(text, 3, _opens)]
-    if not found:
-        raise refused(text, "no device of ixsmi's table")
-    return joined(found, computing(text, _PROCESS))
+    found = [_device(*lines, driver) for lines in two_lines(text, COMMAND[0], 3, _opens)]
+    return joined(found, computing(text))
 
 
 def _opens(row: list[str]) -> bool:

@@ -17,7 +17,6 @@ from flagperf_driver.node.printed import (
     known,
     limit,
     pci,
-    refused,
     two_lines,
     used_of_total,
 )
@@ -25,17 +24,12 @@ from flagperf_driver.node.printed import (
 COMMAND = ["mx-smi"]
 ENVIRONMENT = {"PATH": "$PATH:/opt/mxdriver/bin:/opt/maca/bin"}
 _FIRST = re.compile(r"([0-9]{1,4})\s+(\S+(?: \S+)*).*")  # the name ends where there are two spaces
-_PROCESS = re.compile(
-    r"(?P<device>[0-9]{1,4})\s+(?P<pid>[0-9]{1,10})\s+(?P<name>\S+(?: \S+)*)\s+(?P<memory>[0-9]{1,9})"
-)
 
 
 def parse(text: str) -> list[dict[str, object]]:
     driver, firmware = after("Kernel Mode Driver Version", text), after("BIOS Version", text)
-    found = [_device(*lines, driver, firmware) for lines in two_lines(text, 3, _opens)]
-    if not found:
-        raise refused(text, "no device of mx-smi's table")
-    return joined(found, computing(text, _PROCESS))
+    found = [_device(*lines, driver, firmware) for lines in two_lines(text, COMMAND[0], 3, _opens)]
+    return joined(found, computing(text))
 
 
 def _opens(row: list[str]) -> bool:
