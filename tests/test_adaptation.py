@@ -140,6 +140,25 @@ def test_what_a_vendor_brings_is_known_without_running_any_of_it(tmp_path: Path)
     assert docker.brought[-1].value == "built into the image"
 
 
+def test_packages_are_told_as_pip_reads_them_and_without_credentials(tmp_path: Path) -> None:
+    write(tmp_path, "suites/toy/pytorch/requirements.txt", SUITES)
+    options = "--extra-index-url https://me:secret@acme.example/simple\n-r more.txt\n"
+    write(tmp_path, f"{OWN}/config/requirements.txt", f"{options}numpy \\\n  ==2.0\ntorch[acme]==2.1\n")
+    write(tmp_path, f"{OWN}/config/more.txt", "\nkernels @ https://me:secret@acme.example/kernels.whl\n")
+    told = {one.name: (one.value, one.where) for one in planned(tmp_path).brought}
+    assert told == {
+        "package --extra-index-url https://***@acme.example/simple": ("any", f"{OWN}/config/requirements.txt:1"),
+        "package kernels": ("@ https://***@acme.example/kernels.whl", f"{OWN}/config/more.txt:2"),
+        "package torch": ("[acme]==2.1", f"{OWN}/config/requirements.txt:5"),
+    }
+    write(tmp_path, f"{OWN}/config/more.txt", "-r absent.txt\n")
+    with pytest.raises(Problems, match=r"absent\.txt: cannot be read: No such file"):
+        planned(tmp_path)
+    (tmp_path / OWN / "config" / "more.txt").write_bytes(b"\xff")
+    with pytest.raises(Problems, match=r"more\.txt: it is not UTF-8"):
+        planned(tmp_path)
+
+
 def test_the_plan_prints_it(tmp_path: Path) -> None:
     text = describe(make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True))
     assert f"\n  brings    step create_optimizer: acme's own, {ADAPTER}:3 (without it: the suite's own)\n" in text

@@ -57,8 +57,12 @@ def read(file: Path, including: tuple[Path, ...]) -> Iterator[Line]:
         text = file.read_text("utf-8")
     except OSError as error:
         raise RuntimeSetupError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RuntimeSetupError(f"{file}: it is not UTF-8: {error}") from None
     # A backslash goes on in the next line, which then has the first one's number.
-    for number, raw in enumerate(text.replace("\\\n", "\0").splitlines(), 1):
+    after = 1
+    for raw in text.replace("\\\n", "\0").splitlines():
+        number, after = after, after + 1 + raw.count("\0")
         line = re.sub(r"(^|\s)#.*", "", raw.replace("\0", " ")).strip()
         included = _INCLUDE.fullmatch(line)
         if included:
