@@ -27,6 +27,8 @@ class Notes:
     def missing(self, what: str, device: int | None = None) -> None:
         """A quantity that is not sampled, with the reason; the same of several devices is one sentence."""
         with self._lock:
+            if what not in self._missing and len(self._missing) >= AT_MOST:
+                return
             devices = self._missing.setdefault(what, [])
             if device is not None and device not in devices:
                 devices.append(device)

@@ -21,7 +21,7 @@ import pytest
 
 from flagperf_driver.node import command, host, nvml, power, probe, sampler, schedule, series
 from flagperf_driver.node.devices import COLUMNS, QUANTITIES, DeviceFiles
-from flagperf_driver.node.notes import Notes
+from flagperf_driver.node.notes import AT_MOST, Notes
 from pytest_flagperf.results import monitors
 from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
@@ -746,6 +746,15 @@ def test_readings_that_are_none_are_said(tmp_path: Path, answer: str, missing: s
     told = notes.report()
     assert [error["sentence"] for error in told["errors"]] == errors
     assert any(sentence.startswith(missing) for sentence in told["missing"]) == bool(missing)
+
+
+def test_a_value_that_is_none_and_always_another_does_not_fill_the_report() -> None:
+    notes = Notes()
+    for number in range(2 * AT_MOST):
+        notes.missing(f"uuid: {number} is not a value of it", 0)
+    notes.missing("uuid: 0 is not a value of it", 1)
+    missing = notes.report()["missing"]
+    assert (len(missing), missing[0]) == (AT_MOST, "uuid: 0 is not a value of it (devices 0, 1)")
 
 
 def test_a_tool_tells_who_else_computes_and_how_devices_fare(start: Start, tmp_path: Path) -> None:
