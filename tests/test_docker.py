@@ -141,6 +141,7 @@ def test_only_where_others_are_out_of_sight_a_container_needs_not_be_told_which_
     assert options("--device", "/dev/acme{device}").only_leased
     assert not options("--device", "/dev/acme0", "--device", "/dev/acme1").only_leased
     assert not options("--gpus", "all", "--privileged").only_leased, "it sees all that the host has"
+    assert not options("--env", "ACME_{device}=1").only_leased, "a variable keeps no device out"
 
 
 def test_a_working_directory_is_left_out_with_a_word() -> None:

@@ -30,7 +30,7 @@ class Options:
 
     arguments: Mapping[str, Any]  # of docker-py's containers.create
     gpus: bool = False  # the leased devices are asked of Docker
-    by_device: bool = False  # an option is given once for each leased device
+    by_device: bool = False  # each leased device is given by its file
     notes: tuple[str, ...] = ()  # what was left out, for people
 
     @property
@@ -62,7 +62,7 @@ def parse(words: Sequence[str], source: str, devices: Sequence[int] = ()) -> Opt
                 _TABLE[name](reading, each)
         except ValueError as error:
             problems.append(f"{name} {value}: {error}")
-        reading.by_device |= _DEVICE in value
+        reading.by_device |= name == "--device" and _DEVICE in value
     if problems:
         raise OptionsError([f"{source}: {problem}" for problem in problems])
     notes = tuple(f"{source}: {note}" for note in reading.notes)
