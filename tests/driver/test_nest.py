@@ -101,13 +101,13 @@ def test_a_container_over_its_memory_limit_is_named_so(lab: Lab, docker: DockerE
 
 
 def test_a_container_that_cannot_start_says_why(lab: Lab, docker: DockerEngine) -> None:
-    docker.refuses["start"] = "could not select device driver"
+    docker.refuses["start"] = "no space left on device"
     start(lab, docker, FOREVER)
     fault = lab.wait_for("fault")
     lab.end()
     assert fault["kind"] == "container"
     assert "the container of rank 0 could not be started: Docker refused POST" in fault["sentence"]
-    assert "could not select device driver" in fault["sentence"]
+    assert "no space left on device" in fault["sentence"]
     assert docker.removed.is_set()
 
 
