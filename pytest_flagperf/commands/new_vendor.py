@@ -185,5 +185,5 @@ def _told(asked: _Asked, folder: Path, catalog: Catalog, to: Path | None) -> Ite
     if alike := near(asked.name, catalog.vendors):
         yield f"note: there is a vendor of nearly that name{alike}"
     yield "Next: fill them in, and see what would run:"
-    roots = f" --roots={to}" if to else ""
+    roots = f" --roots={shlex.quote(str(to))}" if to else ""
     yield f"  pytest suites --vendor={asked.name}{roots} --scale=small --plan"
