@@ -234,6 +234,9 @@ class Rank:
 _log: PerfLog | None = None
 
 
+_CODE = str(Path(__file__).resolve().parents[1])
+
+
 def start() -> Rank:
     """The rank that this process is, from its environment."""
     path = os.environ.get("FLAGPERF_CASE")
@@ -262,7 +265,23 @@ def run(main: Callable[[Rank], None]) -> None:
 
 def _fail(error: BaseException) -> None:
     if _log is not None:
-        _log(events.FAILED, {"type": type(error).__name__, "error": str(error)})
+        _log(events.FAILED, {"type": type(error).__name__, "error": _as_in_the_tree(str(error) + _of_a_vendor(error))})
+
+
+def _as_in_the_tree(text: str) -> str:
+    """With files called as where they are kept: who mends one must not be sent to this host's copy of it."""
+    return text.replace(f"{_CODE}/", "")
+
+
+def _of_a_vendor(error: BaseException | None) -> str:
+    """The line of a vendor's own code that an error came through, the first cause's: it tells whose it is."""
+    found = ""
+    while error is not None:
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename.startswith(f"{_CODE}/vendors/"):
+                found = f" ({frame.filename}:{frame.lineno}, in {frame.name})"
+        error = error.__cause__
+    return found
 
 
 def _leave(code: int) -> NoReturn:

@@ -193,6 +193,24 @@ def test_an_exception_is_the_ranks_last_word(run: Run, tmp_path: Path) -> None:
     assert "Traceback" in (tmp_path / "rank1.out.log").read_text()
 
 
+def test_a_file_is_called_as_in_the_tree_and_not_as_this_hosts_copy(run: Run, tmp_path: Path) -> None:
+    run(MAIN.format("import flagperf_driver as it; raise ValueError(it.__file__ + ':3: no')"))
+    assert records(tmp_path)[1].value["error"] == "flagperf_driver/__init__.py:3: no"
+
+
+def test_the_line_of_a_vendors_own_code_is_told(run: Run, tmp_path: Path) -> None:
+    file = str(REPO / "vendors" / "acme" / "m-f" / "extern" / "trainer_adapter.py")
+    body = f"""
+    exec(compile("def step():\\n    raise OSError('kernel 7')", {file!r}, "exec"), globals())
+    try:
+        step()
+    except OSError as error:
+        raise ValueError("no") from error"""
+    run(MAIN.format(body))
+    at = "vendors/acme/m-f/extern/trainer_adapter.py:2, in step"
+    assert records(tmp_path)[1].value == {"type": "ValueError", "error": f"no ({at})"}
+
+
 def test_an_import_error_before_main_is_told_too(run: Run, tmp_path: Path) -> None:
     result = run(HELLO + "import no_such_module\n" + MAIN.format("pass"))
     assert result.returncode == 1
