@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf import original
+from pytest_flagperf.catalog.literals import flag
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.selection import Selected, Selection, case_in, lane, select
 from pytest_flagperf.settings import read_settings
@@ -141,6 +142,13 @@ def test_throughput_only_is_read_from_options_and_config(tmp_path: Path) -> None
     assert flags() == [False, True]
     assert flags(set=["throughput_only=False"]) == [False, False]
     assert flags(synthetic=True) == [True, True]
+
+
+def test_configs_that_import_each_other_in_a_circle_are_left_to_who_runs_them(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("\ufefffrom b import *\nfirst = True\n", encoding="utf-8")
+    (tmp_path / "b.py").write_text("from .a import *\nthroughput_only = True\n")
+    assert [flag(tmp_path / name, "throughput_only") for name in ("a.py", "b.py")] == [True, True]
+    assert [flag(tmp_path / name, "first") for name in ("a.py", "b.py")] == [True, True]
 
 
 # -- node ids -------------------------------------------------------------------------------------------------

@@ -15,20 +15,25 @@ _LINE = re.compile(
 
 def flag(file: Path, name: str) -> bool | None:
     """The last ``name = True`` or ``False`` in a file or a neighbour it star-imports; None where there is none."""
-    return _flags(file).get(name)
+    return _flags(file, frozenset([file])).get(name)
+
+
+def _flags(file: Path, above: frozenset[Path]) -> dict[str, bool]:
+    """``above`` are the files that import this one: a circle of them is told by whoever runs the config."""
+    found: dict[str, bool] = {}
+    for neighbour, name, value in _said(file):
+        if not neighbour:
+            found[name] = value == "True"
+        elif (there := file.parent / f"{neighbour}.py") not in above:
+            found |= _flags(there, above | {there})
+    return found
 
 
 @cache
-def _flags(file: Path) -> dict[str, bool]:
+def _said(file: Path) -> tuple[tuple[str, str, str], ...]:
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        text = file.read_text(encoding="utf-8-sig", errors="replace")
     except OSError:
-        return {}
-    found: dict[str, bool] = {}
-    for match in _LINE.finditer(text):
-        if match["neighbour"]:
-            neighbour = file.parent / f"{match['neighbour']}.py"
-            found |= _flags(neighbour) if neighbour != file else {}
-        else:
-            found[match["name"]] = match["value"] == "True"
-    return found
+        return ()
+    found = _LINE.finditer(text)
+    return tuple((match["neighbour"] or "", match["name"] or "", match["value"] or "") for match in found)
