@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -289,49 +289,58 @@ class Vendor:
         problems += _modules(file, table.modules)
         if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
             allowed = f"more than 0, up to {BEST_EFFICIENCY}"
-            problems.append(f"{file}: min_efficiency is {table.min_efficiency}; allowed: {allowed}")
+            problems.append(
+                f"{where(file, 'min_efficiency')}: min_efficiency is {table.min_efficiency}; allowed: {allowed}"
+            )
         problems += _container(file, table.container) + images.problems(table.images, file)
         problems += [
-            f"{file}: environment.{name}: no shell can set a variable of that name; allowed: letters, digits and _"
+            f"{where(file, 'environment', name)}: environment.{name}: no shell can set a variable of that name; "
+            "allowed: letters, digits and _"
             for name in table.environment
             if not _VARIABLE.fullmatch(name)
         ]
         for number, one in enumerate(table.expected, 1):
-            problems += [f"{file}: [[expected]] {number}: {problem}" for problem in expectations.problems(one)]
+            at = where(file, "expected", str(number - 1))
+            problems += [f"{at}: [[expected]] {number}: {problem}" for problem in expectations.problems(one)]
         for name, chip in table.chips.items():
-            problems += _chip(f"{file}: chips.{name}", chip)
-        for shape in table.shapes:
-            try:
-                Shape.parse(shape)
-            except CaseError as error:
-                problems += [f"{file}: shapes: {problem}" for problem in error.problems]
+            problems += _chip(file, name, chip)
+        problems += [f"{where(file, 'shapes')}: shapes: {problem}" for problem in _shapes(table.shapes)]
         _raise(problems)
         return table
 
 
+def _shapes(shapes: tuple[str, ...]) -> Iterator[str]:
+    if not shapes:
+        yield 'there is none, so nothing would run; wanted are some, as in ["1x1", "1x8"]'
+    for shape in dict.fromkeys(shapes):
+        if shapes.count(shape) > 1:
+            yield f"{shape!r} is there {shapes.count(shape)} times; once is wanted"
+        try:
+            Shape.parse(shape)
+        except CaseError as error:
+            yield from error.problems
+
+
 def _modules(file: Path, modules: tuple[str, ...]) -> list[str]:
-    return [
-        f'{file}: modules: {name!r} cannot be imported; wanted are names of modules, as in ["torch_acme"]'
-        for name in modules
-        if not all(part.isidentifier() for part in name.split("."))
-    ]
+    wrong = [name for name in modules if not all(part.isidentifier() for part in name.split("."))]
+    wanted = 'wanted are names of modules, as in ["torch_acme"]'
+    return [f"{where(file, 'modules')}: modules: {name!r} cannot be imported; {wanted}" for name in wrong]
 
 
-def _chip(where: str, chip: Chip) -> list[str]:
-    problems = _patterns(f"{where}.names", chip.names)
+def _chip(file: Path, name: str, chip: Chip) -> list[str]:
+    found = [("names", problem) for problem in _patterns(chip.names)]
     if chip.devices_per_host is not None and chip.devices_per_host < 1:
-        problems.append(f"{where}.devices_per_host is {chip.devices_per_host}; allowed: 1 and more")
+        found.append(("devices_per_host", f" is {chip.devices_per_host}; allowed: 1 and more"))
     for precision in chip.peak_tflops.keys() - set(PRECISIONS):
         allowed = near(precision, list(PRECISIONS)) or f"; allowed: {', '.join(PRECISIONS)}"
-        problems.append(f"{where}.peak_tflops.{precision}: no such precision{allowed}")
-    figures = {
-        "memory_gib": chip.memory_gib,
-        **{f"peak_tflops.{each}": peak for each, peak in chip.peak_tflops.items()},
-    }
-    for key, figure in figures.items():
-        if figure is not None and figure <= 0:
-            problems.append(f"{where}.{key} is {figure:g}; allowed: more than 0, or nothing where nobody knows it")
-    return problems
+        found.append(("peak_tflops", f".{precision}: no such precision{allowed}"))
+    wanted = "more than 0, or nothing where nobody knows it"
+    if chip.memory_gib is not None and chip.memory_gib <= 0:
+        found.append(("memory_gib", f" is {chip.memory_gib:g}; allowed: {wanted}"))
+    for precision, peak in chip.peak_tflops.items():
+        if peak <= 0:
+            found.append(("peak_tflops", f".{precision} is {peak:g}; allowed: {wanted}"))
+    return [f"{where(file, 'chips', name, key)}: chips.{name}.{key}{problem}" for key, problem in found]
 
 
 def _container(file: Path, container: Container) -> list[str]:
@@ -355,14 +364,13 @@ def _choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[
     return [f"{at}: {key} is {value!r}; allowed: {', '.join(allowed)}{near(value, list(allowed))}"]
 
 
-def _patterns(where: str, patterns: tuple[str, ...]) -> list[str]:
-    problems = []
+def _patterns(patterns: tuple[str, ...]) -> Iterator[str]:
     for pattern in patterns:
         try:
-            re.compile(pattern)
+            if re.search(pattern, ""):
+                yield f": {pattern!r} is found in any name; wanted is what the tool calls this chip"
         except re.error as error:
-            problems.append(f"{where}: {pattern!r} is no regular expression: {error}")
-    return problems
+            yield f": {pattern!r} is no regular expression: {error}"
 
 
 def _raise(problems: list[str]) -> None:
