@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf import runtime
+from pytest_flagperf.cluster import HostError
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.runtime import Interpreter, RuntimeSetupError
 from pytest_flagperf.runtime.sourced import NAME, with_file
@@ -37,4 +39,24 @@ def test_a_file_that_ends_the_shell_is_an_error_with_its_last_words(tmp_path: Pa
     with pytest.raises(
         RuntimeSetupError, match=r"localhost: .*environment_variables\.sh cannot be sourced .*3\): no licence"
     ):
+        with_file(LocalHost(), PYTHON, tmp_path / NAME)
+
+
+def test_what_bash_cannot_read_is_an_error_with_its_line_and_nothing_is_taken(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text("export ONE=1\nif true; then\n")
+    with pytest.raises(
+        RuntimeSetupError, match=r"sourced \(exit code 2\): environment_variables\.sh: line 3: syntax error"
+    ):
+        with_file(LocalHost(), PYTHON, tmp_path / NAME)
+
+
+def test_a_file_of_a_windows_editor_is_taken_as_it_is_meant(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"\xef\xbb\xbfexport ONE=1\r\n\r\nexport TWO=2\r\n")
+    assert with_file(LocalHost(), PYTHON, tmp_path / NAME).env == {"KEPT": "as it is", "ONE": "1", "TWO": "2"}
+
+
+def test_a_file_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime.sourced, "TIMEOUT_S", 0.2)
+    (tmp_path / NAME).write_text("sleep 60\n")
+    with pytest.raises(HostError, match=r"did not end within 0.2 s; it was to source .*environment_variables\.sh"):
         with_file(LocalHost(), PYTHON, tmp_path / NAME)

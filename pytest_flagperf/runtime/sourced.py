@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_flagperf.cluster import Completed, Host
+from pytest_flagperf.cluster import Completed, Host, HostError
 
 from . import Interpreter, RuntimeSetupError
 
@@ -14,8 +15,10 @@ NAME = "environment_variables.sh"
 TIMEOUT_S = 60.0
 Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
 # The file comes by stdin, which over SSH is a socket and cannot be opened by name: hence the here-string. What the
-# file prints must not fall among the variables; a failing last command, as in many such files, is no failure.
-_SOURCE = r"""env -0; printf '\0'; set -a; . /dev/stdin >&2 <<< "$(cat)"; exec env -0"""
+# file prints must not fall among the variables; a failing last command, as in many such files, is no failure, but
+# what bash cannot read, it would leave out from there on.
+_SOURCE = r"""_file="$(cat)"; bash -n /dev/stdin <<< "$_file" || exit 2
+env -0; printf '\0'; set -a; . /dev/stdin >&2 <<< "$_file"; exec env -0"""
 # The shell's own doing.
 _NOT_TAKEN = frozenset(["_", "SHLVL", "PWD", "OLDPWD"])
 
@@ -25,7 +28,8 @@ def sourced(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
 
     ``run`` runs a program where the ranks will run, with a stdin and further variables: nothing is copied there.
     """
-    done = run(["bash", "-c", _SOURCE, NAME], file.read_bytes(), env)
+    text = file.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")  # as some editors save it
+    done = run(["bash", "-c", _SOURCE, NAME], text, env)
     before, separator, after = done.out.partition("\0\0")
     if done.code != 0 or not separator:
         last = (done.err.strip().splitlines() or ["it said nothing"])[-1].replace("/dev/stdin", NAME)
@@ -50,6 +54,8 @@ def with_file(
         changed = sourced(run, interpreter.env, file)
     except RuntimeSetupError as error:
         raise RuntimeSetupError(f"{host.name}: {error}") from error
+    except HostError as error:
+        raise type(error)(f"{error}; it was to source {file}") from error
     return replace(interpreter, env={**interpreter.env, **changed})
 
 
