@@ -247,12 +247,21 @@ def silent(index: int) -> dict[str, Any]:
 
 def judged(*devices: dict[str, Any], **wants: Any) -> list[Finding]:
     facts = {**FACTS, "devices": {"driver": "1.2", "devices": list(devices), "error": None}}
-    asked = Wants(CODE, **{"hardware": "X9", "chips": {"X9": (), "Y1": ("Why ?1",)}, "nproc": 2, **wants})
+    usual = {"hardware": "X9", "chips": {"X9": (), "Y1": ("Why ?1",)}, "nproc": 2, "devices_per_host": len(devices)}
+    asked = Wants(CODE, **{**usual, **wants})
     return list(judge("h1", facts, asked))
 
 
 def stranger(**changed: Any) -> dict[str, Any]:
     return {"pid": 77, "name": "python", "memory": 512, "ours": False, "user": "eve", **changed}
+
+
+def test_what_is_not_there_is_given_to_nobody_though_nobody_says_how_many_a_host_has() -> None:
+    """Rounds would ask for any number up to that of the host's cores."""
+    found = judged(device(0), device(2), devices_per_host=None)
+    assert of(found, "devices") == [(OK, "2 Acme X9-80GB, driver 1.2")]
+    assert unfit_devices(found) == {"h1": {1, *range(3, 64)}}
+    assert unfit_devices(judged(device(0), device(1), device(3), devices_per_host=3)) == {"h1": {2}}
 
 
 def test_well_devices_are_counted_and_named() -> None:

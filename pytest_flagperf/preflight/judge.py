@@ -24,7 +24,7 @@ def judge(
     for kind, level, sentence, remedy in _place(facts, wants, clock):
         yield Finding(host, kind, level, sentence, remedy)
     if facts["devices"]:
-        yield from _devices(host, facts["devices"], wants)
+        yield from _devices(host, facts["devices"], facts["cores"], wants)
     for kind, level, sentence, remedy in _extras(facts, wants):
         yield Finding(host, kind, level, sentence, remedy)
 
@@ -143,7 +143,7 @@ def _docker(docker: Mapping[str, Any], wants: Wants) -> Iterator[_Said]:
         yield "image", WARN, f"{wants.image} is not there and will be pulled", ""
 
 
-def _devices(host: str, survey: Mapping[str, Any], wants: Wants) -> Iterator[Finding]:
+def _devices(host: str, survey: Mapping[str, Any], cores: int, wants: Wants) -> Iterator[Finding]:
     """Count, model, strangers and health: an unfit device matters as much as its lack is felt."""
     devices = survey["devices"]
     if survey["error"]:
@@ -165,23 +165,27 @@ def _devices(host: str, survey: Mapping[str, Any], wants: Wants) -> Iterator[Fin
         yield Finding(host, kind, WARN if enough else FAIL, sentence, remedy, tuple(indexes))
     for sentence, remedy in _degraded(devices):
         yield Finding(host, "health", WARN, sentence, remedy)
-    if len(devices) < wants.nproc:
-        sentence = f"{len(devices)} for {wants.nproc} processes"
-        yield Finding(host, "devices", FAIL, sentence, "ask for fewer with --nodes=NxP, or for other hosts")
-    elif wants.devices_per_host and len(devices) < wants.devices_per_host:
-        # A round must not be given what is not there.
-        missing = [index for index in range(wants.devices_per_host) if index not in {one["index"] for one in devices}]
-        sentence = f"{len(devices)} of the {wants.devices_per_host} that a host with {wants.hardware} has"
-        sentence += f": {_who(missing)} {_are(missing)} missing"
-        remedy = "they may have failed: see the host's kernel log"
-        yield Finding(host, "devices", WARN, sentence, remedy, tuple(missing))
-    else:
-        names = ", ".join(sorted({device["name"] for device in devices if device["name"]})) or "of no name"
-        driver = f", driver {survey['driver']}" if survey["driver"] else ""
-        yield Finding(host, "devices", OK, f"{len(devices)} {names}{driver}")
+    yield _counted(host, survey, cores, wants)
     near = {device["index"]: tuple(device["near"]) for device in devices if device.get("near")}
     if near:
         yield Finding(host, "numa", OK, _places(near), near=tuple(near.items()))
+
+
+def _counted(host: str, survey: Mapping[str, Any], cores: int, wants: Wants) -> Finding:
+    """Whether there are as many as there should be; a round must not be given what is not there."""
+    devices = survey["devices"]
+    if len(devices) < wants.nproc:
+        sentence = f"{len(devices)} for {wants.nproc} processes"
+        return Finding(host, "devices", FAIL, sentence, "ask for fewer with --nodes=NxP, or for other hosts")
+    most = wants.devices_per_host or max(wants.nproc, cores)  # as rounds ask for them
+    missing = tuple(sorted(set(range(most)) - {device["index"] for device in devices}))
+    if wants.devices_per_host and len(devices) < wants.devices_per_host:
+        sentence = f"{len(devices)} of the {wants.devices_per_host} that a host with {wants.hardware} has"
+        sentence += f": {_who(missing)} {_are(missing)} missing"
+        return Finding(host, "devices", WARN, sentence, "they may have failed: see the host's kernel log", missing)
+    names = ", ".join(sorted({device["name"] for device in devices if device["name"]})) or "of no name"
+    driver = f", driver {survey['driver']}" if survey["driver"] else ""
+    return Finding(host, "devices", OK, f"{len(devices)} {names}{driver}", devices=missing)
 
 
 def _places(near: Mapping[int, Sequence[int]]) -> str:
