@@ -200,6 +200,13 @@ def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:
     assert "Brought by the vendor" not in section._config(tmp_path)
 
 
+def test_a_variable_that_each_rank_is_given_anyway_is_told_to_have_no_effect(tmp_path: Path) -> None:
+    catalog = adapt(tmp_path)
+    write(tmp_path, f"{OWN}/config/environment_variables.sh", "\ufeffexport OMP_NUM_THREADS=4\n")
+    found = {one.name: one.value for one in make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True).brought}
+    assert found["variable OMP_NUM_THREADS"] == "no effect, each rank is given its own"
+
+
 def test_what_only_a_rank_knows_is_among_them(tmp_path: Path) -> None:
     directory = Path(shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1"))
     log = next(directory.glob("*/rank0.out.log"))

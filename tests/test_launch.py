@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf import launch
-from pytest_flagperf.launch import Site, World, launchers, threads_per_rank
+from pytest_flagperf.launch import OURS, Site, World, launchers, threads_per_rank
 
 WORLD = World(("10.0.0.1", "10.0.0.2"), 2, "10.0.0.1", 29876)
 SITE = Site("/env/bin/python", "/code/suites/m/f/run_pretraining.py", "/r/case.json", "/r/log", "/code")
@@ -50,6 +50,7 @@ def test_env_gives_each_rank_its_place_in_the_world() -> None:
         "PYTHONPATH": "/code:/code/suites",
     }
     assert dict(ranks[1].env) == wanted
+    assert wanted.keys() == OURS
 
 
 def test_a_rank_reports_for_itself_and_a_launcher_for_all_that_it_starts() -> None:

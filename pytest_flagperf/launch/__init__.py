@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 DEFAULT = "env"
+_PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+OURS = frozenset(
+    [*_PLACE, "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "FLAGPERF_CASE", "FLAGPERF_LOG_DIR", "PYTHONPATH"],
+)
+"""Variables that every rank is given, whatever a vendor says."""
 
 
 @dataclass(frozen=True)

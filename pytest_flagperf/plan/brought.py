@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from flagperf_driver import extern
 
 from ..catalog import Suite, Vendor
+from ..launch import OURS
 from ..problems import Problems, without_credentials
 from ..runtime import RuntimeSetupError, requirements
 
@@ -71,14 +72,19 @@ def _replaced(kind: str, lines: Mapping[str, int], vendor: Vendor, file: str) ->
 def _variables(vendor: Vendor, maker: str, own: Path, case: str) -> Iterator[Brought]:
     """As they are written: what a shell makes of them is known on the hosts only."""
     for name, value in sorted(vendor.environment.items()):
-        yield Brought(f"variable {name}", without_credentials(value), NONE, f"{maker}/vendor.toml")
+        yield Brought(f"variable {name}", _value(name, value), NONE, f"{maker}/vendor.toml")
     file = own / "config" / "environment_variables.sh"
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    place = f"{case}/config/{file.name}"
+    text = file.read_text(encoding="utf-8-sig", errors="replace") if file.is_file() else ""
     for number, line in enumerate(text.splitlines(), 1):
         if found := _VARIABLE.fullmatch(line):
             yield Brought(
-                f"variable {found[1]}", without_credentials(found[2]), NONE, f"{case}/config/{file.name}", number
+                f"variable {found[1]}", _value(found[1], found[2]), NONE, f"{case}/config/{file.name}", number
             )
+
+
+def _value(name: str, value: str) -> str:
+    return "no effect, each rank is given its own" if name in OURS else without_credentials(value)
 
 
 def _packages(suite: Suite, own: Path, case: str) -> Iterator[Brought]:
