@@ -78,9 +78,7 @@ def _variables(vendor: Vendor, maker: str, own: Path, case: str) -> Iterator[Bro
     text = file.read_text(encoding="utf-8-sig", errors="replace") if file.is_file() else ""
     for number, line in enumerate(text.splitlines(), 1):
         if found := _VARIABLE.fullmatch(line):
-            yield Brought(
-                f"variable {found[1]}", _value(found[1], found[2]), NONE, f"{case}/config/{file.name}", number
-            )
+            yield Brought(f"variable {found[1]}", _value(found[1], found[2]), NONE, place, number)
 
 
 def _value(name: str, value: str) -> str:
