@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ class Interrupts:
     def __init__(self, config: pytest.Config, *, worker: bool) -> None:
         self._worker = worker
         self._ending = False
-        self._workers: list[int] = []
+        self._workers: list[Any] = []
         if threading.current_thread() is not threading.main_thread():
             return
         # Who ignores Ctrl-C, as what runs in a shell's background does, or has a handler, keeps it so.
@@ -41,18 +40,17 @@ class Interrupts:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodeready(self, node: Any) -> None:
-        """Keep the number of a worker's process, where it is one of this machine."""
+        """Keep a worker's process, where it is one of this machine."""
         process = getattr(getattr(node.gateway, "_io", None), "popen", None)
         if node.gateway.spec.popen and process is not None:
-            self._workers.append(process.pid)
+            self._workers.append(process)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
         """Tell the workers at once: execnet would wait for five seconds before it does."""
         self._ending = True
-        for pid in self._workers:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        for process in self._workers:
+            process.terminate()  # the number of one that has ended may be another's by now
 
 
 def _put_back(number: int, handler: Any) -> None:

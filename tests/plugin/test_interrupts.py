@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def config() -> Iterator[Any]:
         signal.signal(number, handler)
 
 
-def test_workers_of_this_machine_are_told_at_once(config: Any) -> None:
+def test_workers_of_this_machine_are_told_at_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     here, elsewhere = processes
     interrupts = Interrupts(config, worker=False)
@@ -51,7 +52,8 @@ def test_workers_of_this_machine_are_told_at_once(config: Any) -> None:
     elsewhere.communicate(b"\n")
     assert here.returncode == -signal.SIGTERM
     assert elsewhere.returncode == 0, "what would have been ended there is the connection"
-    interrupts.pytest_keyboard_interrupt()  # one that is gone is no error
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("its number may be another's by now"))
+    interrupts.pytest_keyboard_interrupt()
 
 
 def test_a_worker_that_ends_its_round_is_not_disturbed_by_the_next_word(config: Any) -> None:
