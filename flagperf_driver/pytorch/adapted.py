@@ -231,6 +231,22 @@ def _tried(ctx: Context, steps: Steps) -> list[Tensor]:
     return [value.detach().cpu() - first for value, first in zip(layer.parameters(), start)]
 
 
+def giving(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """A vendor's step that makes something: one that ends without giving it is told so, and not what lacks it."""
+    if name not in (*MODEL, "create_optimizer"):
+        return theirs
+
+    @functools.wraps(theirs)
+    def given(*arguments: Any) -> Any:
+        found = theirs(*arguments)
+        if found is None:
+            what = "an optimizer" if name == "create_optimizer" else "a model"
+            raise AdaptationError(f"the vendor's own {name} gives None, wanted is {what}: it must return what it made")
+        return found
+
+    return given
+
+
 # -- each batch --------------------------------------------------------------------------------------------
 
 

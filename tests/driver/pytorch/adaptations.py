@@ -38,6 +38,7 @@ GOOD = {
     "low": "def model_to_fp16(ctx, model):\n    return model.bfloat16()\n",
 }
 BAD = {
+    "nothing": CONVERT + "    model.to(ctx.device)\n",
     "narrow": CONVERT + "    model.first, model.last = nn.Linear(16, 8), nn.Linear(8, 2)\n    return model\n",
     "dropped": CONVERT + "    del model.blocks[1]\n    return model\n",
     "frozen": CONVERT + "    model.first.requires_grad_(False)\n    return model\n",
