@@ -247,11 +247,9 @@ class Vendor:
         """What its containers of a framework, or of one version of it, are made of."""
         return images.find(self._table.images, self.path / "vendor.toml", framework)
 
-    def about_images(self, framework: str, frameworks: Collection[str]) -> list[str]:
-        """What of its images has no effect; ``frameworks`` are those that suites are written in."""
-        file = self.path / "vendor.toml"
-        unused = images.unused(self._table.images, file, framework)
-        return [*([unused] if unused else []), *images.strangers(self._table.images, file, frameworks)]
+    def unused_images(self, framework: str, frameworks: Collection[str]) -> list[str]:
+        """Sentences on those without effect; ``frameworks`` are those that suites are written in."""
+        return images.unused(self._table.images, self.path / "vendor.toml", framework, frameworks)
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -280,33 +278,36 @@ class Vendor:
     def _table(self) -> _VendorTable:
         file = self.path / "vendor.toml"
         table = read(_VendorTable, file)
-        problems = [] if table.chips else [f"{file}: chips: a vendor has at least one, as in [chips.NAME]"]
-        problems += _choice(file, "runtime", table.runtime, RUNTIMES)
-        problems += _choice(file, "scale", table.scale, SCALES) + _choice(file, "lease", table.lease, LEASES)
-        for key in ("name", "device", "backend"):
-            if not getattr(table, key).strip():
-                problems.append(f"{where(file, key)}: {key} is empty")
-        problems += _modules(file, table.modules)
-        if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
-            allowed = f"more than 0, up to {BEST_EFFICIENCY}"
-            problems.append(
-                f"{where(file, 'min_efficiency')}: min_efficiency is {table.min_efficiency}; allowed: {allowed}"
-            )
-        problems += _container(file, table.container) + images.problems(table.images, file)
-        problems += [
-            f"{where(file, 'environment', name)}: environment.{name}: no shell can set a variable of that name; "
-            "allowed: letters, digits and _"
-            for name in table.environment
-            if not _VARIABLE.fullmatch(name)
-        ]
-        for number, one in enumerate(table.expected, 1):
-            at = where(file, "expected", str(number - 1))
-            problems += [f"{at}: [[expected]] {number}: {problem}" for problem in expectations.problems(one)]
-        for name, chip in table.chips.items():
-            problems += _chip(file, name, chip)
-        problems += [f"{where(file, 'shapes')}: shapes: {problem}" for problem in _shapes(table.shapes)]
-        _raise(problems)
+        _raise(list(_wrong(file, table)))
         return table
+
+
+def _wrong(file: Path, table: _VendorTable) -> Iterator[str]:
+    if not table.chips:
+        yield f"{file}: chips: a vendor has at least one, as in [chips.NAME]"
+    for key, allowed in (("runtime", RUNTIMES), ("scale", SCALES), ("lease", LEASES)):
+        yield from _choice(file, key, getattr(table, key), allowed)
+    for key in ("name", "device", "backend"):
+        if not getattr(table, key).strip():
+            yield f"{where(file, key)}: {key} is empty"
+    yield from _modules(file, table.modules)
+    if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
+        said = f"min_efficiency is {table.min_efficiency}; allowed: more than 0, up to {BEST_EFFICIENCY}"
+        yield f"{where(file, 'min_efficiency')}: {said}"
+    yield from _container(file, table.container)
+    yield from images.problems(table.images, file)
+    yield from (
+        f"{where(file, 'environment', name)}: environment.{name}: no shell can set a variable of that name; "
+        "allowed: letters, digits and _"
+        for name in table.environment
+        if not _VARIABLE.fullmatch(name)
+    )
+    for number, one in enumerate(table.expected, 1):
+        at = where(file, "expected", str(number - 1))
+        yield from (f"{at}: [[expected]] {number}: {problem}" for problem in expectations.problems(one))
+    for name, chip in table.chips.items():
+        yield from _chip(file, name, chip)
+    yield from (f"{where(file, 'shapes')}: shapes: {problem}" for problem in _shapes(table.shapes))
 
 
 def _shapes(shapes: tuple[str, ...]) -> Iterator[str]:
