@@ -203,7 +203,7 @@ class Venue:
         """What the vendor has for containers, and this case will not use."""
         if runtime == "docker":
             frameworks = {framework for _, framework in self._catalog.suites}
-            return [] if self._settings.image else vendor.about_images(case.framework, frameworks)
+            return [] if self._settings.image else vendor.unused_images(case.framework, frameworks)
         folder = self._extension(case.model, case.framework, vendor)
         if folder is None or runtime != "host":
             return []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.catalog.images import find, strangers, unused
+from pytest_flagperf.catalog.images import find, unused
 
 NAMED = {"frame": "maker/frame:any", "frame_2.10": "maker/frame:2.10"}
 
@@ -35,7 +35,7 @@ def test_what_is_for_exactly_that_version_wins(file: Path, framework: str, name:
     assert found is not None
     assert (found.name, found.by) == (name, by)
     assert found.folder == (None if name else file.parent / "images" / framework)
-    assert unused(NAMED, file, framework) is None
+    assert unused(NAMED, file, framework, ["frame"]) == []
 
 
 def test_a_dockerfile_is_for_its_own_name_only(file: Path) -> None:
@@ -51,11 +51,10 @@ def test_of_a_name_and_a_dockerfile_for_the_same_the_name_wins_and_that_is_said(
     found = find(NAMED, file, "frame_2.10")
     assert found is not None
     assert found.name == "maker/frame:2.10"
-    said = unused(NAMED, file, "frame_2.10")
+    (said,) = unused(NAMED, file, "frame_2.10", ["frame"])
     assert said == f"{file}:3: maker/frame:2.10 is used; vendors/acme/images/frame_2.10 is not built"
 
 
 def test_a_framework_that_no_suite_is_in_is_told_with_what_was_meant(file: Path) -> None:
-    assert strangers(NAMED, file, ["frame"]) == []
-    near, _ = strangers(NAMED, file, ["frames"])
+    near, _ = unused(NAMED, file, "frame", ["frames"])
     assert near == f"{file}:2: images.frame: there is no suite of this framework; did you mean frames?"

@@ -54,7 +54,7 @@ def test_a_package_brings_a_vendor_and_is_not_imported(tmp_path: Path, install: 
     write_vendor(package, "made")
     catalog = found(tmp_path / "tree")
     assert set(catalog.vendors) == {"acme", "made"}
-    assert catalog.brought[catalog.vendors["made"].root] == "made_maker 1.2"
+    assert catalog.packages[catalog.vendors["made"].root] == "made_maker 1.2"
     assert "made_maker" not in sys.modules
 
 

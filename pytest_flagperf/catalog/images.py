@@ -34,17 +34,13 @@ def find(named: Mapping[str, str], file: Path, framework: str) -> VendorImage | 
     return VendorImage(f"{name} in [images] of {place}/vendor.toml", named[name]) if name in named else None
 
 
-def unused(named: Mapping[str, str], file: Path, framework: str) -> str | None:
-    """A sentence where an image is named and there are files to build it from as well."""
-    if framework not in named or not (file.parent / "images" / framework / "Dockerfile").is_file():
-        return None
-    place = f"vendors/{file.parent.name}"
-    return f"{where(file, 'images', framework)}: {named[framework]} is used; {place}/images/{framework} is not built"
-
-
-def strangers(named: Mapping[str, str], file: Path, frameworks: Collection[str]) -> list[str]:
-    """A sentence for each image of a framework that no suite is written in."""
-    return [
+def unused(named: Mapping[str, str], file: Path, framework: str, frameworks: Collection[str]) -> list[str]:
+    """Files to build an image that is named as well, and images of frameworks that no suite is written in."""
+    found = []
+    if framework in named and (file.parent / "images" / framework / "Dockerfile").is_file():
+        at, place = where(file, "images", framework), f"vendors/{file.parent.name}/images/{framework}"
+        found.append(f"{at}: {named[framework]} is used; {place} is not built")
+    return found + [
         f"{where(file, 'images', key)}: images.{key}: there is no suite of this framework{near(name, frameworks)}"
         for key in named
         if (name := key.partition("_")[0]) not in frameworks

@@ -17,24 +17,24 @@ GROUP = "flagperf_roots"
 
 def scan(settings: Settings) -> Catalog:
     """All suites and vendors that there are."""
-    brought = installed()
-    return Catalog.scan([*map(Path, settings.roots), *brought], brought)
+    packages = installed()
+    return Catalog.scan([*map(Path, settings.roots), *packages], packages)
 
 
 def installed() -> dict[Path, str]:
     """The folders of packages that an entry point names, each with its distribution; to be asked in runs alone."""
-    brought: dict[Path, str] = {}
+    packages: dict[Path, str] = {}
     problems: list[str] = []
     for point in entry_points(group=GROUP):
         who = f"{point.dist.name} {point.dist.version}" if point.dist else "a package"
         try:
-            brought |= dict.fromkeys(_roots(point), who)
+            packages |= dict.fromkeys(_roots(point), who)
         except CatalogError as error:
             said = f"the installed {who}: its entry point {point.name} = {point.value!r} of {GROUP}"
             problems += [f"{said}: {problem}; mend it, or uninstall it" for problem in error.problems]
     if problems:
         raise CatalogError(problems)
-    return brought
+    return packages
 
 
 def _roots(point: EntryPoint) -> list[Path]:

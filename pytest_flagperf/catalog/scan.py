@@ -26,12 +26,12 @@ class Catalog:
     roots: tuple[Path, ...]
     suites: Mapping[tuple[str, str], Suite]
     vendors: Mapping[str, Vendor]
-    brought: Mapping[Path, str] = field(default_factory=dict)
-    """Roots that are of an installed package, and which."""
+    packages: Mapping[Path, str] = field(default_factory=dict)
+    """Of roots that an installed package brings, which it is."""
     _configs: dict[tuple[Path, str], Configs] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def scan(cls, roots: Sequence[Path], brought: Mapping[Path, str] | None = None) -> Catalog:
+    def scan(cls, roots: Sequence[Path], packages: Mapping[Path, str] | None = None) -> Catalog:
         """Roots hold ``suites/<model>/<framework>/suite.toml`` and ``vendors/<vendor>/vendor.toml``."""
         unique = tuple(dict.fromkeys(Path(root).resolve() for root in roots))
         problems: list[str] = []
@@ -40,13 +40,13 @@ class Catalog:
         for root in unique:
             for suite in _suites(root):
                 known = suites.setdefault((suite.model, suite.framework), suite)
-                problems += _twice(f"suite {suite.name}", known, suite, brought or {})
+                problems += _twice(f"suite {suite.name}", known, suite, packages or {})
             for vendor in _vendors(root):
                 first = vendors.setdefault(vendor.name, vendor)
-                problems += _twice(f"vendor {vendor.name}", first, vendor, brought or {})
+                problems += _twice(f"vendor {vendor.name}", first, vendor, packages or {})
         if problems:
             raise CatalogError(problems)
-        return cls(unique, suites, vendors, brought or {})
+        return cls(unique, suites, vendors, packages or {})
 
     def suite(self, model: str, framework: str) -> Suite:
         """The suite of a case's model and framework; a framework's version is no part of its folder."""
@@ -158,11 +158,11 @@ def _instead(name: str, names: list[str]) -> str:
     return near(name, names) + (f" (there are: {', '.join(names)})" if names else " (there are none)")
 
 
-def _twice(what: str, first: Suite | Vendor, second: Suite | Vendor, brought: Mapping[Path, str]) -> list[str]:
+def _twice(what: str, first: Suite | Vendor, second: Suite | Vendor, packages: Mapping[Path, str]) -> list[str]:
     if first.path == second.path:
         return []
     one, other = (
-        f"{entry.path}{f' (of {brought[entry.root]})' if entry.root in brought else ''}" for entry in (first, second)
+        f"{entry.path}{f' (of {packages[entry.root]})' if entry.root in packages else ''}" for entry in (first, second)
     )
-    uninstall = ", or uninstall the package" if {first.root, second.root} & brought.keys() else ""
+    uninstall = ", or uninstall the package" if {first.root, second.root} & packages.keys() else ""
     return [f"{what} is there twice: {one} and {other}; keep one: take the other's folder or root away{uninstall}"]

@@ -67,7 +67,7 @@ def _suite(suite: Suite) -> tuple[str, ...]:
 def _vendors(catalog: Catalog, root: Path) -> list[tuple[str, ...]]:
     """The table's rows; where vendors are from is told if one is not of the tree."""
     vendors = _vendors_of(catalog)
-    of = ["" if one.root == root else catalog.brought.get(one.root, str(one.root)) for one in vendors]
+    of = ["" if one.root == root else catalog.packages.get(one.root, str(one.root)) for one in vendors]
     rows = [("vendor", "name", "default scale", "from", "chips")]
     rows += [
         (one.name, one.title, one.scale, place, ", ".join(_chip(*item) for item in one.chips.items()))
