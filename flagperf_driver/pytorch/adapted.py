@@ -23,6 +23,13 @@ from flagperf_driver.pytorch.steps import Batch, Context, Steps
 
 MODEL = ("create_model", "convert_model", "model_to_fp16", "compile_model", "model_to_ddp")
 """The steps that make the model."""
+_GIVEN = {
+    **dict.fromkeys(MODEL, "a model"),
+    "create_optimizer": "an optimizer",
+    "prepare_batch": "a batch",
+    "calculate_loss": "a loss",
+}
+"""What each step gives; of the others, one gives nothing and one may."""
 _WRAPPERS = frozenset(["module", "_orig_mod", "_checkpoint_wrapped_module"])
 """What wrappers put into a parameter's name."""
 _HOW = frozenset(["params", "foreach", "fused", "capturable", "differentiable"])
@@ -231,36 +238,36 @@ def _tried(ctx: Context, steps: Steps) -> list[Tensor]:
     return [value.detach().cpu() - first for value, first in zip(layer.parameters(), start)]
 
 
-def giving(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """A vendor's step that makes something: one that ends without giving it is told so, and not what lacks it."""
-    if name not in (*MODEL, "create_optimizer"):
-        return theirs
+# -- each step ---------------------------------------------------------------------------------------------
+
+
+def checked(name: str, theirs: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+    """A vendor's step, which must give something; on the first batch, what the suite's own does."""
+    checks: dict[str, Callable[..., Any]] = {"prepare_batch": _compare_batches, "calculate_loss": _compare_losses}
+    first = _giving(name, theirs) if name in _GIVEN else theirs
+    if name not in checks:
+        return first
+    once = [functools.partial(checks[name], first, own)]
+
+    def compared(*arguments: Any) -> Any:
+        return (once.pop() if once else theirs)(*arguments)
+
+    return compared
+
+
+def _giving(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """One that ends without giving what it makes is told so, and not what lacks it."""
 
     @functools.wraps(theirs)
     def given(*arguments: Any) -> Any:
         found = theirs(*arguments)
         if found is None:
-            what = "an optimizer" if name == "create_optimizer" else "a model"
-            raise AdaptationError(f"the vendor's own {name} gives None, wanted is {what}: it must return what it made")
+            raise AdaptationError(
+                f"the vendor's own {name} gives None, wanted is {_GIVEN[name]}: it must return what it made"
+            )
         return found
 
     return given
-
-
-# -- each batch --------------------------------------------------------------------------------------------
-
-
-def first_compared(name: str, theirs: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-    """A vendor's prepare_batch or calculate_loss, which on the first batch must give what the suite's own does."""
-    checks: dict[str, Callable[..., Any]] = {"prepare_batch": _compare_batches, "calculate_loss": _compare_losses}
-    if name not in checks:
-        return theirs
-    once = [functools.partial(checks[name], theirs, own)]
-
-    def checked(*arguments: Any) -> Any:
-        return (once.pop() if once else theirs)(*arguments)
-
-    return checked
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ GOOD = {
 }
 BAD = {
     "nothing": CONVERT + "    model.to(ctx.device)\n",
+    "no loss": "def calculate_loss(ctx, model, batch):\n    model(batch['values'])\n",
     "narrow": CONVERT + "    model.first, model.last = nn.Linear(16, 8), nn.Linear(8, 2)\n    return model\n",
     "dropped": CONVERT + "    del model.blocks[1]\n    return model\n",
     "frozen": CONVERT + "    model.first.requires_grad_(False)\n    return model\n",
@@ -95,7 +96,7 @@ WORDS = torch.arange(30000, 30512).view(32, 16)
 def compared(theirs: Any) -> str | None:
     """What is said of a prepared batch of words."""
     try:
-        adapted.first_compared("prepare_batch", theirs, lambda ctx, words: words)(CTX, WORDS)
+        adapted.checked("prepare_batch", theirs, lambda ctx, words: words)(CTX, WORDS)
     except adapted.AdaptationError as error:
         return str(error)
     return None
@@ -114,8 +115,8 @@ def drawn() -> dict[str, float]:
         torch.manual_seed(1)
         return float(loss(CTX, nn.Identity(), prepare(CTX, torch.ones(4, 4))))
 
-    theirs = adapted.first_compared("prepare_batch", lambda *given: noisy(*given), noisy)
-    their_loss = adapted.first_compared("calculate_loss", lambda *given: masked(*given), masked)
+    theirs = adapted.checked("prepare_batch", lambda *given: noisy(*given), noisy)
+    their_loss = adapted.checked("calculate_loss", lambda *given: masked(*given), masked)
     return {"compared": both(theirs, their_loss), "alone": both(noisy, masked)}
 
 

@@ -49,6 +49,7 @@ def _metrics(trained: Trained) -> list[float]:
             ["the model", "first.weight is 8 x 16, the suite's is 32 x 16", "first.bias is 8,", "convert_model"],
         ),
         ("nothing", ["own convert_model gives None, wanted is a model: it must return what it made"]),
+        ("no loss", ["own calculate_loss gives None, wanted is a loss: it must return what it made"]),
         ("dropped", ["blocks.1.weight is missing", "blocks.1.bias is missing"]),
         ("frozen", ["first.weight is frozen, the suite's is trained"]),
         ("other values", ["first.weight does not begin with the suite's values"]),
