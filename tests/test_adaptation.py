@@ -122,7 +122,7 @@ def adapt(root: Path) -> Catalog:
 
 BROUGHT = {
     "step create_optimizer": ["acme's own", "the suite's own"],
-    "hook synchronize": ["acme's own", "the suite's own"],
+    "hook synchronize": ["acme's own", "the framework's own"],
     "variable ACME_HOME": ["/opt/acme", "none"],
     "variable ACME_FAST": ["1", "none"],
     "package torch": ["==2.4", "==2.1"],

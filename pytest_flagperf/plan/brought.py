@@ -17,7 +17,6 @@ from ..launch import OURS
 from ..problems import Problems, without_credentials
 from ..runtime import RuntimeSetupError, requirements
 
-OWN = "the suite's own"
 NONE = "none"
 _VARIABLE = re.compile(r"\s*(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=(.*)")
 
@@ -46,8 +45,8 @@ def brought(suite: Suite, vendor: Vendor, own: Path, runtime: str) -> tuple[Brou
     with _shown(vendor.path, maker):
         hooks = extern.named(vendor.device_module, extern.HOOKS, "hook of a device") if vendor.device_module else {}
     found = [
-        *_replaced("step", steps, vendor, f"{case}/extern/{extern.MODULE}.py"),
-        *_replaced("hook", hooks, vendor, f"{maker}/device.py"),
+        *_replaced("step", "the suite's", steps, vendor, f"{case}/extern/{extern.MODULE}.py"),
+        *_replaced("hook", "the framework's", hooks, vendor, f"{maker}/device.py"),
         *_variables(vendor, maker, own, case),
         *_packages(suite, own, case),
         *_extensions(own, case, runtime),
@@ -64,9 +63,9 @@ def _shown(folder: Path, name: str) -> Iterator[None]:
         raise Problems(problem.replace(str(folder), name) for problem in error.problems) from None
 
 
-def _replaced(kind: str, lines: Mapping[str, int], vendor: Vendor, file: str) -> Iterator[Brought]:
+def _replaced(kind: str, whose: str, lines: Mapping[str, int], vendor: Vendor, file: str) -> Iterator[Brought]:
     for name, line in sorted(lines.items()):
-        yield Brought(f"{kind} {name}", f"{vendor.name}'s own", OWN, file, line)
+        yield Brought(f"{kind} {name}", f"{vendor.name}'s own", f"{whose} own", file, line)
 
 
 def _variables(vendor: Vendor, maker: str, own: Path, case: str) -> Iterator[Brought]:
