@@ -407,12 +407,11 @@ class Venue:
         self._owed = [directory for directory in owed if is_owed(directory)]
 
     def _needs(self, plan: Plan, vendor: Vendor, directory: Path) -> Needs:
-        chip = vendor.chips.get(plan.case.hardware)
         run = directory.parent.parent.name
         return Needs(
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
-            devices_per_host=chip.devices_per_host if chip else None,
+            devices_per_host=self._choice_of_devices(plan, vendor),
             whole_host=(self._settings.lease or vendor.lease) == "host",
             unfit=self._unfit,
             owner=lease.owner(run=run, case=str(plan.case)),
@@ -421,6 +420,20 @@ class Venue:
             lease_s=self._settings.lease_time,
             lease_here_s=self._settings.lease_time if self._settings.given("lease_time") else 0.0,
         )
+
+    def _choice_of_devices(self, plan: Plan, vendor: Vendor) -> int | None:
+        """Among how many: a process that sees all takes the first ones, whichever are its round's."""
+        chip = vendor.chips.get(plan.case.hardware)
+        if self._sees_all(plan, vendor):
+            return plan.case.nproc
+        return chip.devices_per_host if chip else None
+
+    def _sees_all(self, plan: Plan, vendor: Vendor) -> bool:
+        """Whether a rank sees devices that are not its round's; a core it is bound to."""
+        if plan.visible_devices or plan.device == "cpu":
+            return False
+        image = self.image(plan, vendor)
+        return plan.runtime != "docker" or not docker_options.parse(image.options, image.options_by).only_leased
 
     def _wishes(self, plan: Plan, vendor: Vendor, directory: Path, watch: Live) -> Wishes:
         suite = self._catalog.suite(plan.case.model, plan.case.framework)

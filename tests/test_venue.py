@@ -24,6 +24,11 @@ from pytest_flagperf.round.crew import Crew
 from pytest_flagperf.settings import read_settings
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
 
+SIXTEEN = VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 16")
+BLIND = SIXTEEN.replace("visible_devices", "# visible_devices")
+"""Of a vendor whose processes cannot be shown only some devices."""
+BY_DEVICE = "[container]\noptions = ['--device', '/dev/acme{device}']\n"
+
 
 class Away(LocalHost):
     """A host that cannot be reached."""
@@ -86,6 +91,27 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
     monkeypatch.setattr(Crew, "dismiss", dismiss)
     assert not place("h1", "h2").go_on(left, silent())
     assert kept == [["h1"]]
+
+
+@pytest.mark.parametrize(
+    ("toml", "runtime", "count"),
+    [
+        (SIXTEEN, "host", 16),
+        (BLIND, "host", 8),
+        (BLIND, "docker", 8),
+        (BLIND + BY_DEVICE, "docker", 16),
+        (BLIND + BY_DEVICE, "host", 8),
+        (BLIND.replace('"acme"', '"cpu"'), "host", 16),
+    ],
+)
+def test_ranks_that_see_all_devices_are_leased_the_first_ones_which_they_take_anyway(
+    tmp_path: Path, toml: str, runtime: str, count: int
+) -> None:
+    catalog = tree(tmp_path)
+    write_vendor(tmp_path, toml=toml)
+    plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    made = venue.Venue(read_settings({}, tmp_path), catalog, None)
+    assert made._needs(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host == count
 
 
 # -- which image ---------------------------------------------------------------------------------------------
