@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -197,6 +198,21 @@ def test_requirements_of_several_files_are_one_list(tmp_path: Path) -> None:
     two = requirements(tmp_path, "two.txt", "-r base.txt", "d \\", "  ==4")
     texts = [line.text for line in union([one, two])]
     assert texts == ["a==1.0", "b[extra] >= 2", "--find-links here", "c>=1", "d    ==4"]
+
+
+@pytest.mark.parametrize("line", ["torch=1.0", "torch==", "torch 2.0", "torch[a==1"])
+def test_a_line_that_no_installer_reads_is_told_with_its_place(tmp_path: Path, line: str) -> None:
+    file = requirements(tmp_path, "one.txt", "\ufeffnumpy==1.0", line)
+    with pytest.raises(RuntimeSetupError, match=re.escape(f"{file}:2: {line}: is no requirement; wanted is a name")):
+        union([file])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["./a-1.whl", "dist/a", "https://x.example/a.whl", "git+https://x.example/a", "-e .", "a==1 --hash=x:0"],
+)
+def test_options_and_places_are_the_installers_to_read(tmp_path: Path, line: str) -> None:
+    assert [one.text for one in union([requirements(tmp_path, "one.txt", line)])] == [line]
 
 
 def test_contradictions_are_named_with_file_and_line_all_at_once(tmp_path: Path) -> None:

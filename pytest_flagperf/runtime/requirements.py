@@ -15,6 +15,8 @@ from packaging.utils import canonicalize_name
 from . import RuntimeSetupError
 
 _INCLUDE = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
+_NAMED = re.compile(r"[A-Za-z0-9][\w.-]*\s*([=<>~![]|[A-Za-z0-9]|$)(?!.*(/|\\| -))")
+"""Begins as one with a package's name, and is neither an option nor a place."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def read(file: Path, including: tuple[Path, ...]) -> Iterator[Line]:
     if file in including:
         raise RuntimeSetupError(f"{file}: includes itself by way of {including[-1]}")
     try:
-        text = file.read_text("utf-8")
+        text = file.read_text("utf-8-sig")
     except OSError as error:
         raise RuntimeSetupError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -68,7 +70,14 @@ def read(file: Path, including: tuple[Path, ...]) -> Iterator[Line]:
         if included:
             yield from read((file.parent / included[1]).resolve(), (*including, file))
         elif line:
-            yield Line(line, file, number)
+            yield _understood(Line(line, file, number))
+
+
+def _understood(line: Line) -> Line:
+    """The installer would tell of its own copy of the line."""
+    if line.requirement is None and _NAMED.match(line.text):
+        raise RuntimeSetupError(f"{line.where}: is no requirement; wanted is a name and versions, as in torch==2.10")
+    return line
 
 
 def _conflicts(lines: Iterable[Line]) -> Iterator[str]:
