@@ -119,6 +119,29 @@ def test_a_folder_whose_name_is_nearly_right_is_pointed_out(tmp_path: Path) -> N
     assert said == "acme has no config for toy:pytorch (wanted: config_X9x1x8.py); did you mean Toy-pytorch?"
 
 
+def test_another_suites_folder_is_not_taken_for_a_slip(tmp_path: Path) -> None:
+    write_suite(tmp_path)
+    write_suite(tmp_path, model="toys")
+    write_vendor(tmp_path)
+    write_config(tmp_path, folder="toys-pytorch")
+    said = gap(Catalog.scan([tmp_path]))
+    assert said == "acme has no config for toy:pytorch (wanted: config_X9x1x8.py); --scale=small needs none"
+
+
+def test_a_vendors_folder_without_a_vendor_toml_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    write_vendor(tmp_path)
+    (tmp_path / "vendors" / "acmee").mkdir()
+    with pytest.raises(CatalogError, match=r"^vendor 'acmee': there is no vendor.toml in .*/vendors/acmee$"):
+        Catalog.scan([tmp_path]).vendor("acmee")
+
+
+@pytest.mark.parametrize("name", ["Acme", "ac-me", "ac:me", "ac me", "1acme"])
+def test_a_vendors_folder_has_a_name_that_can_be_imported(tmp_path: Path, name: str) -> None:
+    write_vendor(tmp_path, name)
+    with pytest.raises(CatalogError, match=f"the folder is called '{name}'; lowercase letters, digits and _ are"):
+        _ = Catalog.scan([tmp_path]).vendor(name).chips
+
+
 @pytest.mark.parametrize(
     ("case", "vendor", "said"),
     [

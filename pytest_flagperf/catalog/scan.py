@@ -16,6 +16,8 @@ from .tables import CatalogError
 # The chip's name may itself hold an x and digits: the last two numbers are the shape.
 _CONFIG = re.compile(r"config_(.+)x([1-9][0-9]*)x([1-9][0-9]*)\.py")
 
+_WITHOUT = "; --scale=small needs none"
+
 Configs = Mapping[tuple[str, Shape], Path]
 
 
@@ -59,6 +61,9 @@ class Catalog:
     def vendor(self, name: str) -> Vendor:
         if name not in self.vendors:
             names = sorted(self.vendors)
+            bare = [str(folder) for root in self.roots if name and (folder := root / "vendors" / name).is_dir()]
+            if bare:
+                raise CatalogError([f"vendor {name!r}: there is no vendor.toml in {' or '.join(bare)}"])
             elsewhere = "; one that is elsewhere: --roots=DIR, with DIR/vendors"
             raise CatalogError([f"vendor {name!r}: no such folder in vendors/{_instead(name, names)}{elsewhere}"])
         return self.vendors[name]
@@ -110,8 +115,10 @@ class Catalog:
         wanted = f"config_{hardware}x{shape}.py"
         if configs:
             return f"no {wanted} of {vendor.name} for {suite.name}; there are: {_by_hardware(configs)}"
+        others = {other.folder for other in self.suites.values()}
         folders = sorted(path.name for path in vendor.path.iterdir() if (path / "config").is_dir())
-        return f"{vendor.name} has no config for {suite.name} (wanted: {wanted}){near(suite.folder, folders)}"
+        meant = near(suite.folder, [folder for folder in folders if folder not in others])
+        return f"{vendor.name} has no config for {suite.name} (wanted: {wanted}){meant or _WITHOUT}"
 
     def _no_suite(self, model: str, framework: str) -> str:
         frameworks = sorted(other for name, other in self.suites if name == model)

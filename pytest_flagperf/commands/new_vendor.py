@@ -16,13 +16,12 @@ from string import Template
 
 from flagperf_driver.node.devices import HOST_LOGS
 from pytest_flagperf.case import CaseError, Shape
-from pytest_flagperf.catalog import Catalog, CatalogError
+from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, CatalogError
 from pytest_flagperf.commands import stored, tree
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.settings import find_root
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _CHIP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _VISIBLE = {
@@ -103,8 +102,8 @@ def _asked(arguments: argparse.Namespace, catalog: Catalog) -> _Asked:
 
 
 def _wrong_name(name: str, catalog: Catalog) -> Iterator[str]:
-    if not _NAME.fullmatch(name):
-        yield f"{name!r}: lowercase letters, digits and _ are allowed, beginning with a letter"
+    if not VENDOR_NAME.fullmatch(name):
+        yield f"{name!r}: {VENDOR_NAME_WANTED}"
     elif name in catalog.vendors:
         yield f"{name!r}: there is a vendor of this name, {catalog.vendors[name].path}"
     elif name in HOST_LOGS:
@@ -154,7 +153,9 @@ def _toml_words(asked: _Asked) -> dict[str, str]:
     return {
         "device": asked.device,
         "backend": asked.backend,
-        "visible": _VISIBLE.get(asked.device, f'# visible_devices = "{maker}"  # how a process is shown its devices'),
+        "visible": _VISIBLE.get(
+            asked.device, f'# visible_devices = "{maker}"  # how a process is shown only its devices'
+        ),
         "runtime": "venv" if asked.device == "cpu" else "host",
         "scale": "reference" if asked.suites else "small",
         "shapes": ", ".join(f'"{shape}"' for shape in asked.shapes),
