@@ -138,7 +138,7 @@ def _files(asked: _Asked) -> Iterator[tuple[str, str]]:
     yield "vendor.toml", _filled("vendor.toml", words | _toml_words(asked))
     yield "README.md", _filled("README.md", words)
     if asked.tool:
-        tool = {"told": shlex.join(asked.tool), "tool": shlex.join(asked.tool), "command": json.dumps(asked.tool)}
+        tool = {"tool": shlex.join(asked.tool), "command": json.dumps(asked.tool)}
         yield "probe.py", _filled("probe.py", words | tool)
         yield "samples/README.md", _filled("samples.md", words | tool)
     for suite in asked.suites:
