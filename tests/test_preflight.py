@@ -43,7 +43,7 @@ from pytest_flagperf.preflight import (
     sentences,
     unfit_devices,
 )
-from pytest_flagperf.preflight.judge import is_named
+from pytest_flagperf.preflight.devices import is_named
 from pytest_flagperf.preflight.judge import meetings as met_by
 
 if TYPE_CHECKING:

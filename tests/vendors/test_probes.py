@@ -24,7 +24,7 @@ from flagperf_driver.node.devices import QUANTITIES
 from flagperf_driver.node.health import PROCESSES, WORDS, fits
 from flagperf_driver.node.printed import NotUnderstood
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.preflight.judge import is_named
+from pytest_flagperf.preflight.devices import is_named
 from tests.driver.test_old_python import old_pythons
 from tests.sampling import Running, code_root
 
