@@ -108,6 +108,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if run.settings.plan:
         for one in chosen:
             write(run.describe(one))
+        if session.config.get_verbosity() < 0:  # else the header said so
+            for one in _unsupported(session.items):
+                write(f"cannot run: {one.case}: {one.unsupported}")
+        if not chosen:
+            session.testscollected = 0  # a plan of nothing is not green, as a run of nothing is not
     if run.settings.preflight:
         from pytest_flagperf.preflight import lines
 
@@ -116,6 +121,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
             write(line)
         session.testsfailed += sum(finding.fatal for finding in findings)
     return True
+
+
+def _unsupported(items: Sequence[pytest.Item]) -> list[Selected]:
+    return list({id(one): one for item in items if (one := selected_of(item)) is not None and one.unsupported}.values())
 
 
 def distinct_cases(items: Sequence[pytest.Item]) -> list[Selected]:

@@ -155,6 +155,15 @@ def test_the_plan_is_printed_and_nothing_starts(toy: Toy) -> None:
     assert toy.runs == []
 
 
+def test_a_plan_of_nothing_is_not_green_and_says_why(toy: Toy) -> None:
+    toy.config("alpha", "1x2", "train_batch_size = 4\n")
+    for quiet in ([], ["-q"]):
+        result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan", *quiet)
+        assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+        result.stdout.fnmatch_lines(["*cannot run: alpha:plain:X1:1:1:1: no config_X1x1x1.py of acme*"])
+        assert result.stdout.str().count("cannot run: alpha:plain:X1:1:1:1") == 1
+
+
 def test_a_settings_file_is_taken(toy: Toy) -> None:
     (toy.root / "flagperf.toml").write_text('nodes = "1x4"\nreports = "elsewhere"\n')
     assert "alpha:plain:CPU:1:4:1" in toy.run("suites", "--collect-only", "-q").stdout.str()
