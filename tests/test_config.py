@@ -348,7 +348,8 @@ def test_a_missing_data_file_is_told_with_where_it_was_set(tmp_path: Path) -> No
 def test_a_missing_data_directory_is_told(tmp_path: Path) -> None:
     assert data_problems(tmp_path, "/not/there") == ["--data-dir: data_dir = '/not/there': there is no such folder"]
     assert data_problems(tmp_path, "") == [
-        "toy:pytorch needs its data at scale reference: name their folder with --data-dir or --case CASE=DATA_DIR"
+        "toy:pytorch needs its data at scale reference: name their folder with --data-dir or --case CASE=DATA_DIR "
+        "(suites/toy/pytorch/README.md says what it must hold), or measure throughput alone with --synthetic"
     ]
     assert data_problems(tmp_path, "", scale="small") == []
 

@@ -165,7 +165,11 @@ class _Resolver:
 
     def _no_data_dir(self) -> str:
         needs = f"{self.suite.name} needs its data at scale {self.scale.name}"
-        return f"{needs}: name their folder with --data-dir or --case CASE=DATA_DIR"
+        held = f"{self.shown(self.suite.path / 'README.md')} says what it must hold"
+        return (
+            f"{needs}: name their folder with --data-dir or --case CASE=DATA_DIR ({held}), or measure throughput alone "
+            "with --synthetic"
+        )
 
     def deviations(self) -> Iterator[Deviation]:
         for key, value in self.values.items():
