@@ -244,6 +244,11 @@ def test_the_probe_that_it_writes_refuses_what_it_does_not_know(tmp_path: Path) 
             '["a"]\nDEADLINE_S = 0',
             "vendors/made/probe.py: DEADLINE_S is 0; it must be a number of seco",
         ),
+        (
+            '["made-smi"]',
+            '["a"]\nENVIRONMENT = ["A=1"]',
+            "vendors/made/probe.py: ENVIRONMENT is ['A=1']; it must be a dictionary of texts",
+        ),
         ('["made-smi"]', '["echo", "hello"]', "parse() of what echo printed: NotUnderstood: there is no table of"),
         ("def parse", "def prase", "vendors/made/probe.py has no parse(text)"),
         (

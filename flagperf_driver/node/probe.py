@@ -39,7 +39,7 @@ class Tool:
             raise ProbeError(f"{path} has no parse(text)")
         self.every_s = _seconds(path, module, "EVERY_S", EVERY_S)
         self.deadline_s = _seconds(path, module, "DEADLINE_S", DEADLINE_S)
-        self.environment = {name: os.path.expandvars(text) for name, text in getattr(module, "ENVIRONMENT", {}).items()}
+        self.environment = _environment(path, module)
 
     def read(self) -> list[Mapping[str, Any]]:
         """The readings; raises CommandError or ProbeError."""
@@ -51,9 +51,9 @@ class Tool:
         if not isinstance(found, list) or not all(isinstance(reading, dict) for reading in found):
             raise ProbeError("parse() must return a list of dictionaries, one a device")
         numbers = [number for number, _ in _numbered(found)]
-        wrong = next((number for number in numbers if type(number) is not int or numbers.count(number) > 1), None)
-        if wrong is not None:
-            raise ProbeError(f"parse() gave a device the number {wrong!r}: each needs a whole one of its own")
+        wrong = [number for number in numbers if type(number) is not int or numbers.count(number) > 1]
+        if wrong:
+            raise ProbeError(f"parse() gave a device the number {wrong[0]!r}: each needs a whole one of its own")
         return found
 
 
@@ -90,6 +90,15 @@ def _seconds(path: str, module: Any, name: str, usual: float) -> float:
     return float(value)
 
 
+def _environment(path: str, module: Any) -> dict[str, str]:
+    told = getattr(module, "ENVIRONMENT", {})
+    if not isinstance(told, dict) or not all(isinstance(text, str) for pair in told.items() for text in pair):
+        raise ProbeError(
+            f"{path}: ENVIRONMENT is {told!r}; it must be a dictionary of texts, as in {{'PATH': '/opt/x'}}"
+        )
+    return {name: os.path.expandvars(text) for name, text in told.items()}
+
+
 class Probe(Source):
     """Runs the tool at its own rate; what it cannot read is said once and counted."""
 
@@ -109,7 +118,7 @@ class Probe(Source):
     def open(self, wanted: Sequence[int] | None) -> str | None:
         try:
             self._tool = Tool(self._path)
-        except (ProbeError, TypeError, ValueError, AttributeError) as error:
+        except ProbeError as error:
             return str(error)
         self._wanted = None if wanted is None else set(wanted)
         self.every_s = max(self._least_s, self._tool.every_s)
@@ -155,7 +164,7 @@ class Probe(Source):
         return sorted(self._facts, key=lambda one: int(one["index"]))
 
     def _row(self, index: int, now: float, reading: Mapping[str, Any]) -> None:
-        for name in sorted(set(reading) - _KNOWN):
+        for name in sorted(map(str, set(reading) - _KNOWN)):
             self._notes.missing(f"{name}: not a word that is known here ({', '.join((*QUANTITIES, *WORDS))})")
         for name in set(reading).intersection(WORDS) - set(QUANTITIES):
             if not fits(name, reading[name]):
@@ -196,7 +205,7 @@ def survey(path: str) -> dict[str, Any]:
     """The devices as the tool shows them, in the words of ``nvml.survey``; what a tool does not tell is None."""
     try:
         readings = Tool(path).read()
-    except (ProbeError, command.CommandError, TypeError, ValueError, AttributeError) as error:
+    except (ProbeError, command.CommandError) as error:
         return {"driver": None, "devices": [], "error": str(error)}
     devices = [
         described(index, reading, processes=_computing(reading), throttle=_throttle(reading), error=None)

@@ -733,6 +733,8 @@ def test_a_broken_probe_is_said(start: Start, tmp_path: Path, text: str, said: s
         ("{'power': 1}", "", ["parse() must return a list of dictionaries, one a device"]),
         ("[3]", "", ["parse() must return a list of dictionaries, one a device"]),
         ("[{'device': '0'}]", "", ["parse() gave a device the number '0': each needs a whole one of its own"]),
+        ("[{'device': None}]", "", ["parse() gave a device the number None: each needs a whole one of its own"]),
+        ("[{1: 2, 'fan': 3}]", "1: not a word that is known here", []),
         ("[{}, {'device': 0}]", "", ["parse() gave a device the number 0: each needs a whole one of its own"]),
     ],
 )
