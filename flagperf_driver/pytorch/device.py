@@ -199,13 +199,13 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def tensors(batch: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a batch."""
+    """Every tensor of a batch; those of a dict by their keys, in whatever order it was filled."""
     if isinstance(batch, torch.Tensor):
         yield batch
         return
     parts: Iterable[Any] = ()
     if isinstance(batch, dict):
-        parts = batch.values()
+        parts = (batch[key] for key in sorted(batch, key=str))
     elif isinstance(batch, (list, tuple)):
         parts = batch
     elif is_dataclass(batch) and not isinstance(batch, type):

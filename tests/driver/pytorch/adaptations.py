@@ -31,7 +31,7 @@ GOOD = {
     "model": f"{TOY}def create_model(ctx):\n    torch.manual_seed(9)\n    return Classifier(ctx.config)\n",
     "wrapped": "def compile_model(ctx, model):\n    return torch.compile(model, backend='eager')\n",
     "batch": "seen = []\ndef prepare_batch(ctx, batch):\n    seen.append(1)\n    assert len(seen) <= 12\n"
-    + "    return {'values': batch['values'].clone(), 'labels': batch['labels']}\n",
+    + "    return {'labels': batch['labels'], 'values': batch['values'].clone()}\n",
     "loss": "def calculate_loss(ctx, model, batch):\n"
     + "    logits = model(batch['values']).log_softmax(1)\n"
     + "    return -logits.gather(1, batch['labels'][:, None]).mean()\n",

@@ -60,9 +60,9 @@ def _metrics(trained: Trained) -> list[float]:
         ("rate", ["lr of first.weight is 0.5, the suite's is 0.01"]),
         ("decay", ["weight_decay of first.weight is 0.3, the suite's is 0.01"]),
         ("left out", ["first.weight is not in it", "blocks.0.weight is not in it"]),
-        ("half a batch", ["the prepared batch", "it is 16 x 16; 16, the suite's is 32 x 16; 32"]),
-        ("other labels", ["tensor 2 (32) holds other values than the suite's"]),
-        ("other columns", ["tensor 1 (32 x 16) holds other values than the suite's"]),
+        ("half a batch", ["the prepared batch", "it is 16; 16 x 16, the suite's is 32; 32 x 16"]),
+        ("other labels", ["tensor 1 (32) holds other values than the suite's"]),
+        ("other columns", ["tensor 2 (32 x 16) holds other values than the suite's"]),
         (
             "no small layer",
             ["own create_optimizer is compared with the suite's on a small layer, nn.Linear(32, 16)", "'first'"],
