@@ -75,10 +75,10 @@ def test_a_vendor_of_this_repository_says_what_a_run_needs(name: str) -> None:
     assert vendor.hardware in vendor.chips
     if name == "cpu":
         return
-    assert vendor.visible_devices
-    assert vendor.probe is not None
-    assert all(chip.devices_per_host for chip in vendor.chips.values())
-    assert vendor.container.options
+    assert vendor.visible_devices, "visible_devices is not said"
+    assert vendor.probe is not None, "there is no probe.py"
+    assert all(chip.devices_per_host for chip in vendor.chips.values()), "devices_per_host is not said of every chip"
+    assert vendor.container.options, "container.options are not said"
     if vendor.device != "cuda":
         assert vendor.modules
 
@@ -116,6 +116,7 @@ def test_a_vendors_readme_says_what_was_verified_and_where_each_sample_is_from(n
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert "verified on silicon" in readme
     for sample in folder.glob("samples/*.txt"):
-        assert f"`{sample.stem}`" in readme or ("`error_*`" in readme and sample.stem.startswith("error"))
+        named = f"`{sample.stem}`" in readme or ("`error_*`" in readme and sample.stem.startswith("error"))
+        assert named, f"README.md does not say where the sample {sample.stem} is from"
     image = any((folder / "images").glob("*/Dockerfile")) or "--image" in readme
     assert image, "where does an image come from?"
