@@ -309,7 +309,9 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     given = _given(command_line)
     problems += _empty_paths(given)
     _take(values, sources, _located(given, cwd or Path.cwd()), COMMAND_LINE)
-    problems += [f"--roots={each}: {wrong}" for each in values["roots"] if (wrong := _no_root(each))]
+    # A run that goes on with another is given that one's roots, the tree among them.
+    others = (each for each in values["roots"] if Path(each) != root)
+    problems += [f"--roots={each}: {wrong}" for each in others if (wrong := _no_root(each))]
     values["roots"] = dict.fromkeys((*roots, *values["roots"]))
     _check_numbers(values, sources, problems)
     if problems:

@@ -132,6 +132,14 @@ def test_roots_are_relative_to_the_file_and_one_may_hold_vendors_alone(tmp_path:
     assert read_settings({}, tmp_path / "tree").roots == (f"{tmp_path}/tree", f"{tmp_path}/tree/..")
 
 
+def test_a_run_that_is_gone_on_with_gives_the_tree_itself_as_a_root(tmp_path: Path) -> None:
+    """Suites may be a package's and the vendor elsewhere: the tree then holds neither."""
+    write_vendor(tmp_path / "one")
+    (tmp_path / "tree").mkdir()
+    first = read_settings({"roots": ["one"]}, tmp_path / "tree", tmp_path)
+    assert read_settings({"roots": list(first.roots)}, tmp_path / "tree", tmp_path).roots == first.roots
+
+
 def test_the_command_lines_roots_are_added(tmp_path: Path) -> None:
     suite(tmp_path / "tree")
     write_vendor(tmp_path / "one")
