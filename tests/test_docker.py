@@ -124,6 +124,8 @@ def test_an_option_with_device_in_it_is_given_once_for_each_leased_device() -> N
     ("words", "said"),
     [
         (["--device=/dev/acme{devise}"], "{devise} is not filled in; allowed is {device}"),
+        (["--device=/dev/acme{device"], "{device is not filled in; allowed is {device}"),
+        (["--device=/dev/acmedevice}"], "is not filled in; allowed is {device}"),
         (["--volume", "${HOME}/x:/x"], "{HOME} is not filled in; allowed is {device}"),
         (["--device", "dev/acme{device}"], "--device dev/acme{device}: 'dev/acme0': an absolute path is wanted"),
         (["--env", "ACME={device}"], "it is the same one for all devices"),

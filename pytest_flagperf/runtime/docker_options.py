@@ -17,7 +17,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _MODES = {"": False, "rw": False, "ro": True}
 _CDI = re.compile(r"[\w.-]+/[\w.-]+=[\w.:{}-]+")  # as in maker.example/gpu=0
 _DEVICE = "{device}"
-_FILLED_IN = re.compile(r"\{\w*\}")
+_FILLED_IN = re.compile(r"\{\w*\}|\{device|device\}")
 
 
 class OptionsError(Problems):
