@@ -189,7 +189,7 @@ class Run:
                 runtime=self.runtime(one),
                 launcher=self.settings.launcher,
                 synthetic=self.settings.synthetic,
-                throughput_only=one.throughput_only,
+                throughput_only=self.settings.throughput_only,
                 data_dir=Value(one.data_dir, one.data_source, 0, "case") if one.data_dir else None,
                 hosts=self.hosts,
                 # On other machines the data are looked for there, by the look at every host.

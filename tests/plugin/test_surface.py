@@ -201,6 +201,8 @@ def test_throughput_only_shapes_have_no_convergence_test(toy: Toy) -> None:
     assert "test_converges[alpha:plain:X1:1:2:1-round1]" in result.stdout.str()
     shown = toy.run("suites/alpha", "--vendor=acme", f"--data-dir={data}", "--collect-only").stdout.str()
     assert "throughput only" in shown
+    planned = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan")
+    planned.stdout.fnmatch_lines(["*throughput_only *True *vendor *vendors/acme/alpha-plain/config/config_X1x1x1.py:1"])
 
 
 def test_a_whole_run_for_throughput(toy: Toy) -> None:
