@@ -48,7 +48,7 @@ HOSTS = (Machine("alpha", "10.0.0.1"), Machine("beta", "10.0.0.2"))
 
 def planned(vendor: str, suite: str, hardware: str, shape: Shape) -> Plan:
     case = Case.parse(f"{suite}:{hardware}:{shape.nnodes}:{shape.nproc}:1")
-    return make_plan(CATALOG, case, vendor=vendor, data_dir="/data", check_data=False, hosts=HOSTS)
+    return make_plan(CATALOG, case, vendor=vendor, scale="reference", data_dir="/data", check_data=False, hosts=HOSTS)
 
 
 def test_every_vendor_has_what_flagperf_has_in_all_shapes() -> None:
