@@ -6,8 +6,6 @@ STAMP := $(VENV)/.complete
 BENCH ?=
 TESTS ?= tests
 LAB ?=
-# TESTS may name files that have only one kind.
-or_none = || [ $$? = 5 ]
 
 .PHONY: help setup bench test check unit lint format types lab clean
 
@@ -26,10 +24,14 @@ $(STAMP): pyproject.toml
 bench: setup ## the main job: every suite at its small scale on the CPU, with a report (BENCH='-k glm' selects)
 	$(BIN)/python -m pytest suites $(BENCH)
 
+# All three even where one fails: who mends a failure wants to know of the others. TESTS may name files of one kind only (5).
 test: setup ## all tests, the trainings among them
-	$(BIN)/python -m pytest $(TESTS) -m 'not slow' -n auto $(or_none)
-	$(BIN)/python -m pytest $(TESTS) -m 'slow and alone' $(or_none)
-	$(BIN)/python -m pytest $(TESTS) -m 'slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder $(or_none)
+	@failed=0; trap 'exit 130' INT; \
+	run() { echo "pytest $$*"; $(BIN)/python -m pytest $(TESTS) "$$@" || [ $$? = 5 ] || failed=1; }; \
+	run -m 'not slow' -n auto; \
+	run -m 'slow and alone'; \
+	run -m 'slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder; \
+	exit $$failed
 
 check: lint unit ## the quick inner loop: lint, types, unit tests
 
