@@ -54,3 +54,20 @@ def gpus(cluster: ClusterToy) -> ClusterToy:
     """One host of eight A100s, as the vendor nvidia sees them."""
     cluster.use_nvidia(nodes="1x2")
     return cluster
+
+
+@pytest.fixture
+def stranger(gpus: ClusterToy) -> Iterator[int]:
+    """Somebody's process, which computes on none of them yet."""
+    from tests.lab.lab import until
+
+    host = gpus.hosts[0]
+    host.start(["sleep", "1000"])
+
+    def found() -> list[int]:
+        return [one.pid for one in host.processes() if one.cmdline == "sleep 1000"]  # not whoever starts it
+
+    until(lambda: bool(found()), "the stranger")
+    (pid,) = found()
+    yield pid
+    host.run(["kill", str(pid)], check=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,17 +23,6 @@ def gpus(gpus: ClusterToy) -> ClusterToy:
     gpus.hosts[0].clock(0)
     gpus.settings(nodes="1x2", sample=0.1)
     return gpus
-
-
-@pytest.fixture
-def stranger(gpus: ClusterToy) -> Iterator[int]:
-    """Somebody's process, which computes on none of them yet."""
-    host = gpus.hosts[0]
-    host.start(["sleep", "1000"])
-    until(lambda: bool(_pids(host, "sleep 1000")), "the stranger")
-    (pid,) = _pids(host, "sleep 1000")
-    yield pid
-    host.run(["kill", str(pid)], check=False)
 
 
 def _pids(host: LabHost, words: str) -> list[int]:
