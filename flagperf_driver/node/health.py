@@ -29,8 +29,9 @@ PROCESSES = "processes"
 """Who computes on it: a list of ``{"pid": 1, "name": "python", "memory": 512}``, the last two where they are known."""
 WORDS = (*TEXTS, *NUMBERS, *TRUTHS)
 
-_WHICH = "name", "uuid", "serial", "firmware", "driver"
-_BENDS = frozenset([*_WHICH, "power_limit", "partitioned", "links_down", "pcie_width"])
+_BENDS = frozenset(
+    ["name", "uuid", "serial", "firmware", "driver", "power_limit", "partitioned", "links_down", "pcie_width"]
+)
 """Another one of these in a round, and its figures are of two different machines."""
 _TOLD = _BENDS | {"trouble", "link_errors", "ecc_corrected", "ecc_uncorrected", "row_remap_pending", "row_remap_failed"}
 _COUNTED = frozenset(["ecc_corrected", "link_errors"])
