@@ -63,7 +63,7 @@ class ExternError(ValueError):
 def replaced(folder: Path | None) -> dict[str, int]:
     """The steps that ``folder``'s adapter replaces, each with its line; nothing of it is run.
 
-    Names that begin with ``_`` and imported names replace nothing.
+    Names that begin with ``_`` replace nothing, and an imported name that would is refused.
     """
     path = _adapter(folder)
     return {} if path is None else named(path, REPLACEABLE, "step")
@@ -84,8 +84,9 @@ def load(folder: Path | None) -> dict[str, Callable[..., Any]]:
 
 def named(path: Path, allowed: Collection[str], what: str) -> dict[str, int]:
     """The names that a file replaces, each with its line; ``what`` they are is for messages. Nothing of it is run."""
-    bound = _bindings(path)
-    problems = _refused(path, bound, allowed, what)
+    tree = _parsed(path)
+    bound = _bindings(tree)
+    problems = [*_refused(path, bound, allowed, what), *_only_imported(path, tree, bound, allowed, what)]
     if problems:
         raise ExternError(problems)
     return {name: node.lineno for name, node in bound.items() if name in allowed}
@@ -121,12 +122,17 @@ def _no_module(folder: Path, files: Sequence[str]) -> str:
     return f"{folder}: there is no {MODULE}.py, so nothing here would be used; there is {there}"
 
 
-def _bindings(path: Path) -> dict[str, ast.stmt]:
-    """The public names that the file's top level binds by ``def`` or ``=``, not by import or class."""
+def _parsed(path: Path) -> ast.Module:
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        return ast.parse(path.read_bytes(), str(path))
     except SyntaxError as error:
-        raise ExternError([f"{path}:{error.lineno}: {error.msg}"]) from error
+        raise ExternError([f"{path}:{error.lineno or 1}: {error.msg}"]) from error
+    except ValueError as error:  # a null byte, before Python 3.12
+        raise ExternError([f"{path}: {error}"]) from error
+
+
+def _bindings(tree: ast.Module) -> dict[str, ast.stmt]:
+    """The public names that the file's top level binds by ``def``, ``class`` or ``=``, not by import."""
     return {name: node for node in _top_level(tree) for name in _names(node) if not name.startswith("_")}
 
 
@@ -140,23 +146,36 @@ def _top_level(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _names(node: ast.stmt) -> list[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return [node.name]
-    if isinstance(node, ast.Assign):
-        return [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return []
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
 
 
 def _refused(path: Path, bound: dict[str, ast.stmt], allowed: Collection[str], what: str) -> list[str]:
-    """Of every name that is kept, and of every function whose name is none; a constant may be called what it likes."""
+    """Of every name that is kept, and of every function whose name is none; the rest may be called what it likes."""
     found = []
     for name, node in bound.items():
         where = f"{path}:{node.lineno}: {name!r}"
         if what == "step" and name in KEPT:
             found.append(f"{where} is not a vendor's to replace: {KEPT[name]}; these are: {', '.join(allowed)}")
-        elif name not in allowed and not isinstance(node, ast.Assign):
+        elif name not in allowed and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             found.append(f"{where} is not a {what} that can be replaced; {near(name, allowed)}")
     return found
+
+
+def _only_imported(
+    path: Path, tree: ast.Module, bound: Collection[str], allowed: Collection[str], what: str
+) -> Iterator[str]:
+    """Of every import that looks as if it replaced something: nobody would be told whose it is, so it does not."""
+    for node in _top_level(tree):
+        aliases = node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        for name in (alias.asname or alias.name for alias in aliases):
+            if name in allowed and name not in bound:
+                yield (
+                    f"{path}:{node.lineno}: {name!r} is a {what}, and an import replaces none; "
+                    f"import its module, and write {name} = MODULE.{name}, or import it by another name"
+                )
 
 
 def near(name: str, allowed: Collection[str]) -> str:

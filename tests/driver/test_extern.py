@@ -35,13 +35,23 @@ def test_functions_replace_by_name(tmp_path: Path) -> None:
 
 
 def test_private_and_imported_names_and_constants_replace_nothing(tmp_path: Path) -> None:
-    text = "from os.path import join as model_to_ddp\nfrom json import *\nLIMIT = 3\ndef _helper(): pass\n"
+    text = "from os.path import join as join_paths\nfrom json import *\nLIMIT = 3\ndef _helper(): pass\nclass A: pass\n"
     assert load(extern(tmp_path, text)) == {}
+
+
+def test_an_import_that_looks_as_if_it_replaced_something_is_told(tmp_path: Path) -> None:
+    text = "from os.path import join as model_to_ddp\nfrom json import loads as backward\nbackward = [backward][0]\n"
+    with pytest.raises(ExternError) as error:
+        load(extern(tmp_path, text))
+    (said,) = error.value.problems
+    assert "trainer_adapter.py:1: 'model_to_ddp' is a step, and an import replaces none; import its module" in said
 
 
 def test_an_assigned_function_replaces(tmp_path: Path) -> None:
     text = "import json\ncreate_optimizer = json.loads\nif True:\n    model_to_ddp = len\n"
+    text += "backward: object = len\nconvert_model, other = len, 1\nclass prepare_batch(dict): pass\n"
     found = load(extern(tmp_path, text))
+    assert found.keys() == {"create_optimizer", "model_to_ddp", "backward", "convert_model", "prepare_batch"}
     assert found["create_optimizer"]("1") == 1
     assert found["model_to_ddp"] is len
 
@@ -82,6 +92,11 @@ def test_a_step_that_is_no_function(tmp_path: Path) -> None:
 def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
     with pytest.raises(ExternError, match=r"trainer_adapter\.py:2: "):
         load(extern(tmp_path, "x = 1\ndef (\n"))
+
+
+def test_a_null_byte_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ExternError, match=r"trainer_adapter.py:?1?: source code (string )?cannot contain null bytes"):
+        load(extern(tmp_path, "def backward(): pass\n\0"))
 
 
 def test_a_folder_whose_files_would_not_be_used(tmp_path: Path) -> None:
