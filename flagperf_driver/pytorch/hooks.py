@@ -59,6 +59,10 @@ class Hooks:
         return tuple(sorted(hook.name for hook in fields(self) if getattr(self, hook.name) is not hook.default))
 
 
+_GIVING = ("autocast", "events", "grad_scaler")
+"""Hooks whose result is used as it is; set_device's is looked at, and the others may give None."""
+
+
 def plug_in(case: RunCase, world: World) -> tuple[Hooks, torch.device]:
     """The vendor's modules, its hooks and this rank's device, in the order in which one needs the other."""
     import_modules(case.modules, case.device)
@@ -107,9 +111,12 @@ def _named(path: Path, name: str, function: Callable[..., Any]) -> Callable[...,
     @functools.wraps(function)
     def named(*values: Any) -> Any:
         try:
-            return function(*values)
+            found = function(*values)
         except Exception as error:  # told with its place, and raised
             raise DeviceError(f"{path}: {name} raised {type(error).__name__}: {error}") from error
+        if found is None and name in _GIVING:
+            raise DeviceError(f"{path}: {name} gives None; docs/vendors.md says what it must return")
+        return found
 
     return named
 

@@ -85,6 +85,7 @@ def memory(device):
     return 12345
 """
 BAD = {
+    "gives nothing": "import torch\ndef set_device(*_): return torch.device('cpu')\ndef events(device): pass\n",
     "misspelt": "def synchronise(device): pass\n",
     "no function": "memory = 3\n",
     "raises": "import torch\ndef set_device(*_): return torch.device('cpu')\n"
@@ -182,6 +183,7 @@ def refused(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFact
     [
         ("misspelt", "ExternError", ["device.py:1: 'synchronise' is not a hook", "did you mean 'synchronize'?"]),
         ("no function", "ExternError", ["device.py: 'memory' is the name of a hook of a device, but no function"]),
+        ("gives nothing", "DeviceError", ["device.py: events gives None; docs/vendors.md says what it must return"]),
         ("raises", "DeviceError", ["device.py: memory raised OSError: no such counter"]),
         ("no device", "DeviceError", ["device.py: set_device gives 'acme:0', wanted is a torch.device"]),
         ("does not run", "DeviceError", ["device.py cannot be imported: ModuleNotFoundError: No module named 'acme_m"]),
