@@ -131,11 +131,9 @@ def _plan(entry: _Entry) -> Mapping[str, Any]:
 
 def _deviations(plan: Mapping[str, Any]) -> str:
     """Which values are not the suite's own; where it is not told, as in a redacted run, that is no "none"."""
-    told = plan.get("deviations")
-    found = [item for item in told if isinstance(item, dict)] if isinstance(told, list) else []
+    found = jsons.objects(plan.get("deviations"))
     texts = [f"{item.get('key')}={item.get('value')}" for item in found if item.get("key") != "data_dir"]
-    brought = plan.get("brought")
-    names = [str(item.get("name")) for item in (brought if isinstance(brought, list) else []) if isinstance(item, dict)]
+    names = [str(item.get("name")) for item in jsons.objects(plan.get("brought"))]
     texts += [f"own {name.partition(' ')[2]}" for name in names if name.startswith("step ")]
     return " ".join(texts).replace("|", "\\|") or NONE
 

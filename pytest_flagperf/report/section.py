@@ -308,10 +308,9 @@ def _config(round_dir: Path) -> str:
         plan = jsons.read(round_dir / "plan.json")
     except FormatError as error:
         return f'<p class="bad">{escape(str(error))}</p>'
-    values, told = plan.get("values"), plan.get("deviations")
+    values = plan.get("values")
     values = values if isinstance(values, dict) else {}
-    told = told if isinstance(told, list) else []
-    deviations = {item.get("key"): item for item in told if isinstance(item, dict)}
+    deviations = {item.get("key"): item for item in jsons.objects(plan.get("deviations"))}
     keys = sorted(values, key=lambda name: (name not in deviations, name))
     if not keys:
         return ""
@@ -323,11 +322,9 @@ def _config(round_dir: Path) -> str:
 
 def _brought(plan: Mapping[str, Any]) -> str:
     """What the vendor has in place of the suite's own, beside its config."""
-    told = plan.get("brought")
     rows = [
         (str(one.get("name")), str(one.get("value")), str(one.get("reference")), _place(one))
-        for one in (told if isinstance(told, list) else [])
-        if isinstance(one, dict)
+        for one in jsons.objects(plan.get("brought"))
     ]
     title = f"Brought by the vendor: {count(len(rows), 'thing')} beside its config"
     return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""

@@ -64,6 +64,11 @@ def read(path: Path, schema: int | None = None) -> dict[str, Any]:
     return body
 
 
+def objects(value: object) -> list[dict[str, Any]]:
+    """Those of a list that was read; what is no list has none."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def check_schema(body: Mapping[str, Any], schema: int, where: str) -> None:
     got = body.get("schema")
     if not isinstance(got, int) or isinstance(got, bool) or got < 1:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from . import monitors
+from .jsons import objects
 from .ranklog import whole
 from .units import quantity
 
@@ -89,7 +90,7 @@ def _of_host(host: Mapping[str, str], report: Mapping[str, Any], *, several: boo
 
 
 def _of_devices(report: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    devices = [one for one in report.get("devices") or () if isinstance(one, dict)]
+    devices = objects(report.get("devices"))
     told: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
         "chip": lambda one: one.get("name"),
         "chip_memory": lambda one: one.get("memory_total") and f"{one['memory_total']:.0f} MiB",
@@ -142,7 +143,7 @@ def cores_of_ranks(plan: Mapping[str, Any]) -> str:
 
 def _cores(plan: Mapping[str, Any]) -> list[str]:
     """Of each process that was started; an empty text is any core."""
-    lists = [host.get("cores") for host in plan.get("hosts") or () if isinstance(host, dict)]
+    lists = [host.get("cores") for host in objects(plan.get("hosts"))]
     return [str(text) for its in lists if isinstance(its, list) for text in its]
 
 

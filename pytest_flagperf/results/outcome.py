@@ -276,8 +276,7 @@ def _places(plan: Mapping[str, Any]) -> list[Place]:
     """The ranks that the plan wants, in order, whether they left something or not."""
     names = {
         whole(host.get("noderank")): str(host.get("name") or host.get("address") or "?")
-        for host in plan.get("hosts") or ()
-        if isinstance(host, dict)
+        for host in jsons.objects(plan.get("hosts"))
     }
     nproc = max(whole(plan.get("nproc")), 1)
     return [
@@ -373,7 +372,7 @@ def _quality(log: RankLog, finished: Mapping[str, Any], target: Target) -> Quali
 def _environment(plan: Mapping[str, Any], log: RankLog, finished: Mapping[str, Any]) -> dict[str, str]:
     """Every entry a text for people: what it ran on and with."""
     init = log.init_end
-    hosts = [str(host.get("name")) for host in plan.get("hosts") or () if isinstance(host, dict)]
+    hosts = [str(host.get("name")) for host in jsons.objects(plan.get("hosts"))]
     found: dict[str, object] = {
         "device": init.get("device"),
         "framework": " ".join(filter(None, [_text(plan.get("framework")), _text(init.get("framework_version"))])),
