@@ -62,19 +62,21 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("device", "cores", "binding", "told"),
+    ("device", "bind", "cores", "binding", "told"),
     [
-        ("cpu", [["0", "2"], ["0", "2"]], "a core each", "0; 2; 0; 2"),
-        ("acme", [["0-31"] * 4 + ["32-63"] * 4], "near its device", "4 x 0-31; 4 x 32-63"),
-        ("acme", [["0-31", ""]], "of some ranks", "0-31; any"),
-        ("acme", [["", ""]], "none", ""),
-        ("acme", [], None, ""),
+        ("cpu", True, [["0", "2"], ["0", "2"]], "a core each", "0; 2; 0; 2"),
+        ("acme", True, [["0-31"] * 4 + ["32-63"] * 4], "near its device", "4 x 0-31; 4 x 32-63"),
+        ("acme", True, [["0-31", ""]], "of some ranks", "0-31; any"),
+        ("acme", False, [["", ""]], "none", ""),
+        ("cpu", True, [["", ""]], None, ""),
+        ("acme", True, [], None, ""),
     ],
 )
 def test_whether_ranks_were_bound_is_a_fact_and_to_which_cores_is_told(
-    device: str, cores: list[list[str]], binding: str | None, told: str, tmp_path: Path
+    device: str, bind: bool, cores: list[list[str]], binding: str | None, told: str, tmp_path: Path
 ) -> None:
-    plan = {"device": device, "hosts": [{"name": "h1", "cores": its} for its in cores] or [{"name": "h1"}]}
+    hosts = [{"name": "h1", "cores": its} for its in cores] or [{"name": "h1"}]
+    plan = {"device": device, "bind": bind, "hosts": hosts}
     assert machine.facts(tmp_path, plan).get("binding") == binding
     assert machine.cores_of_ranks(plan) == told
 

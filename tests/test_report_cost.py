@@ -21,7 +21,8 @@ def test_memory_does_not_grow_with_the_size_of_the_logs(tmp_path: Path) -> None:
     long = many_cases.make(tmp_path / "long", 5, log_factor=30)
     assert size(long) > 15 * size(short)
     costs = [report(run, tmp_path / "report.html") for run in (short, long)]
-    assert costs[1].peak_mib < 1.2 * costs[0].peak_mib
+    # Thirty times the logs: pieces of a bounded size are read of them, which take some MiB.
+    assert costs[1].peak_mib < 1.4 * costs[0].peak_mib
     assert costs[1].page_mib < 2 * costs[0].page_mib
 
 

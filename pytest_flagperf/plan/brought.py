@@ -18,7 +18,7 @@ from ..problems import Problems, without_credentials
 from ..runtime import RuntimeSetupError, requirements
 
 NONE = "none"
-_VARIABLE = re.compile(r"\s*(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=(.*)")
+_VARIABLE = re.compile(r"\s*(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=.*")
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,19 @@ def _replaced(kind: str, whose: str, lines: Mapping[str, int], vendor: Vendor, f
 
 
 def _variables(vendor: Vendor, maker: str, own: Path, case: str) -> Iterator[Brought]:
-    """As they are written: what a shell makes of them is known on the hosts only."""
-    for name, value in sorted(vendor.environment.items()):
-        yield Brought(f"variable {name}", _value(name, value), NONE, f"{maker}/vendor.toml")
+    """Their names: a value may be secret, and what a shell makes of it is known on the hosts only."""
+    for name in sorted(vendor.environment):
+        yield Brought(f"variable {name}", _told(name), NONE, f"{maker}/vendor.toml")
     file = own / "config" / "environment_variables.sh"
     place = f"{case}/config/{file.name}"
     text = file.read_text(encoding="utf-8-sig", errors="replace") if file.is_file() else ""
     for number, line in enumerate(text.splitlines(), 1):
         if found := _VARIABLE.fullmatch(line):
-            yield Brought(f"variable {found[1]}", _value(found[1], found[2]), NONE, place, number)
+            yield Brought(f"variable {found[1]}", _told(found[1]), NONE, place, number)
 
 
-def _value(name: str, value: str) -> str:
-    return "no effect, each rank is given its own" if name in OURS else without_credentials(value)
+def _told(name: str) -> str:
+    return "no effect, each rank is given its own" if name in OURS else "set"
 
 
 def _packages(suite: Suite, own: Path, case: str) -> Iterator[Brought]:

@@ -126,12 +126,16 @@ def _merged(hosts: Mapping[str, Facts]) -> dict[str, Any]:
 
 
 def _binding(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Whether the ranks were bound to cores, and to which kind of them, not to which: a lease gives any devices."""
+    """Whether the ranks were bound to cores, and to which kind of them, not to which: a lease gives any devices.
+
+    Nothing where there was nothing to bind them by: one card of that host may well be bound, and be compared.
+    """
     cores = _cores(plan)
-    if cores and all(cores):
-        yield "binding", "a core each" if plan.get("device") == "cpu" else "near its device"
-    elif cores:
-        yield "binding", "of some ranks" if any(cores) else "none"
+    if plan.get("bind") is False:
+        yield "binding", "none"
+    elif any(cores):
+        each = "a core each" if plan.get("device") == "cpu" else "near its device"
+        yield "binding", each if all(cores) else "of some ranks"
 
 
 def cores_of_ranks(plan: Mapping[str, Any]) -> str:

@@ -222,6 +222,7 @@ def write_inputs(
         "code_root": agents[0].code_root,
         # What was to be sampled; a host without it lacks something.
         "monitors": dict(wishes.monitors) if wishes.monitors else None,
+        "bind": wishes.bind,
         **wishes.told,
         "argv": {
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)

@@ -140,7 +140,7 @@ def be_init(host: dict[str, Any], ready: int) -> None:
     plug_in(host)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.spawnv(os.P_WAIT, host["sshd"][0], host["sshd"])  # returns when its daemon listens
+    os.spawnv(os.P_WAIT, host["sshd"][0], host["sshd"])  # its daemon listens a moment later
     signal.signal(signal.SIGCHLD, reap)
     reap()
     os.write(ready, b"+")

@@ -173,6 +173,8 @@ class LabHost:
         # Asking the network before the host is up would cost a second: that is how long a lost ARP request is missed.
         if not self._power.stdout.readline():
             raise RuntimeError(f"{self.name} does not boot: {self.console()}")
+        # sshd goes into the background a moment before it listens.
+        until(self._answers, f"sshd on {self.name}")
         self.nvml.boot()
 
     def power_off(self) -> None:
