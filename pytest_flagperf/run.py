@@ -86,7 +86,8 @@ class Run:
             if settings.given("roots") or COMMAND_LINE in settings.sources.values():
                 raise Problems([f"no suites: none of {_list(catalog.roots)} has suites/<model>/<framework>/suite.toml"])
             return None
-        selection = select(settings, catalog, conf)
+        cluster = _cluster(settings, root)
+        selection = select(settings, catalog, conf, len(cluster.addresses()) if cluster else 1)
         reports = root / Path(settings.reports).expanduser()
         visible = str(conf.value("ACCE_VISIBLE_DEVICE_ENV_NAME") or "") if conf is not None else ""
         return cls(
@@ -96,7 +97,7 @@ class Run:
             directory or (Path(settings.resume) if settings.resume else reports / f"run{_stamp()}"),
             visible or None,
             directory_is_made=directory is not None or bool(settings.resume),
-            cluster=_cluster(settings, root),
+            cluster=cluster,
         )
 
     def reserve(self) -> None:

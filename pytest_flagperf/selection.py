@@ -53,9 +53,9 @@ class Selection:
         return [one for one in self.cases if one.unsupported]
 
 
-def select(settings: Settings, catalog: Catalog, conf: TestConf | None) -> Selection:
+def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:
     """The cases named one by one, by an option or the original's file; else every suite in every wanted shape."""
-    asked = _Asked(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")))
+    asked = _Asked(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")), hosts)
     named = _named(settings, conf)
     matrix = [f"--{key}" for key in ("nodes", "hw") if settings.commanded(key)]
     notes = list(conf.without_effect) if conf else []
@@ -109,6 +109,7 @@ class _Asked:
     settings: Settings
     catalog: Catalog
     set: Mapping[str, Value]
+    hosts: int
 
     @property
     def vendor(self) -> Vendor:
@@ -215,7 +216,18 @@ def _matrix(asked: _Asked) -> Iterator[Selected]:
     for suite in asked.catalog.suites.values():
         for shape in shapes:
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, settings.repeat)
-            yield _selected(case, suite, vendor, data, asked)
+            one = _selected(case, suite, vendor, data, asked)
+            yield one if settings.nodes or settings.plan else _placed(one, asked.hosts)
+
+
+def _placed(one: Selected, hosts: int) -> Selected:
+    """Of the vendor's usual shapes, which nobody asked for, those for which there are too few hosts cannot run."""
+    wanted = one.case.nnodes
+    if one.unsupported or wanted <= hosts:
+        return one
+    there = "there is 1" if hosts == 1 else f"there are {hosts}"
+    named = "name more with --hosts or in [cluster] of flagperf.toml"
+    return replace(one, unsupported=f"{wanted} hosts are wanted and {there}; {named}")
 
 
 def _shapes(settings: Settings, vendor: Vendor) -> tuple[Shape, ...]:

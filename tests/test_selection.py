@@ -15,7 +15,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.selection import Selected, Selection, case_in, lane, select
 from pytest_flagperf.settings import read_settings
 
-from .trees import tree, write, write_config
+from .trees import VENDOR_TOML, tree, write, write_config
 
 CASE = "toy:pytorch:X9:1:8:1"
 FILE = f'vendor = "acme"\ncase = ["{CASE}=data"]\n'
@@ -40,6 +40,22 @@ def problem(root: Path, *arguments: Any, **given: Any) -> str:
     with pytest.raises(Problems) as caught:
         chosen(root, *arguments, **given)
     return str(caught.value).replace(f"{root}/", "")
+
+
+def test_usual_shapes_run_as_far_as_there_are_hosts_and_those_that_were_asked_for_are_left_to_be_refused(
+    tmp_path: Path,
+) -> None:
+    catalog = tree(tmp_path)
+    write(tmp_path, "vendors/acme/vendor.toml", VENDOR_TOML.replace('"1x1", "1x8"', '"1x8", "2x8"'))
+    write_config(tmp_path, name="config_X9x2x8.py")
+
+    def unsupported(hosts: int, **given: Any) -> list[str | None]:
+        settings = read_settings({"vendor": "acme", **given}, tmp_path, tmp_path)
+        return [one.unsupported for one in select(settings, catalog, None, hosts).cases]
+
+    why = "2 hosts are wanted and there is 1; name more with --hosts or in [cluster] of flagperf.toml"
+    assert unsupported(1) == [None, why]
+    assert unsupported(2) == unsupported(1, nodes="1x8,2x8") == unsupported(1, plan=True) == [None, None]
 
 
 # -- who wins -----------------------------------------------------------------------------------------------
