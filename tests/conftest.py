@@ -54,10 +54,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the lab is slow."""
+    """What needs the lab is slow, and alone: whether a host answers in time is what much of it is about."""
     for item in items:
         if "lab_or_skip" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.alone)
 
 
 def listens_to_ctrl_c() -> None:

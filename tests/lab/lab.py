@@ -174,7 +174,7 @@ class LabHost:
         if not self._power.stdout.readline():
             raise RuntimeError(f"{self.name} does not boot: {self.console()}")
         # sshd goes into the background a moment before it listens.
-        until(self._answers, f"sshd on {self.name}")
+        until(self.answers, f"sshd on {self.name}")
         self.nvml.boot()
 
     def power_off(self) -> None:
@@ -199,7 +199,7 @@ class LabHost:
         file = self._folder / "console.log"
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), timeout=0.2) as line:
             line.settimeout(1)
             return line.recv(4) == b"SSH-"
@@ -356,11 +356,11 @@ class LabHost:
         """New connections are refused; sessions go on."""
         self.wear()
         self.run(["kill", str(self._sshd_pid())], check=False)
-        until(lambda: not self._answers(), f"the end of sshd on {self.name}")
+        until(lambda: not self.answers(), f"the end of sshd on {self.name}")
 
     def start_sshd(self) -> None:
         self.start([SSHD, "-E", "/var/log/sshd.log"])
-        until(self._answers, f"sshd on {self.name}")
+        until(self.answers, f"sshd on {self.name}")
 
     def _sshd_pid(self) -> int:
         file = self.root / "run/sshd.pid"
@@ -408,7 +408,7 @@ class LabHost:
     @property
     def healthy(self) -> bool:
         """On, and as it was installed but for files and what runs."""
-        return not self._worn and self.on and self._answers()
+        return not self._worn and self.on and self.answers()
 
     def reinstall(self, hosts: str) -> None:
         """As new: an empty disk, every switch back."""

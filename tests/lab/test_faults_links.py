@@ -324,6 +324,7 @@ def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(c
     going.wait_for(lambda: "the logs of h2 are missing here" in going.text, "the search for the lost host")
     going.wait_for(lambda: (cluster.root / "waits").exists(), "the end of all cases")
     two.link(up=True)
+    until(lambda: two.answers(), "h2 behind its link")
     (cluster.root / "go").touch()
     assert going.wait() == 1, going.text
     said_once(

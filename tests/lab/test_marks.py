@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_a_lower_power_limit_and_a_sampler_that_stood_still_are_marks(gpus: Clus
     assert marks.keys() == {"throttled", "gap"}
     (throttled,) = marks["throttled"]
     assert throttled.endswith("by sw_power_cap, limited to 250 W where 400 W are usual")
-    assert marks["gap"][0].startswith("h1 was not sampled for 4")
+    assert re.match(r"h1 was not sampled for [4-6](\.\d+)? s of the training", marks["gap"][0])
 
 
 def test_a_hosts_clock_that_is_set_is_a_mark_and_no_gap(gpus: ClusterToy) -> None:
