@@ -204,8 +204,8 @@ class Venue:
         if runtime == "docker":
             frameworks = {framework for _, framework in self._catalog.suites}
             return [] if self._settings.image else vendor.unused_images(case.framework, frameworks)
-        folder = self._extension(case.model, case.framework, vendor)
-        if folder is None or runtime != "host":
+        folder = self._extension(case.model, case.framework, vendor) if runtime == "host" else None
+        if folder is None:
             return []
         name = f"vendors/{vendor.name}/{folder.parent.name}/csrc"
         return [f"{case}: {name} is built into images only; with --runtime=host the Python at hand must have it"]

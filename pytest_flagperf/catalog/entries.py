@@ -307,9 +307,9 @@ def _wrong(file: Path, table: _VendorTable) -> Iterator[str]:
         for name in table.environment
         if not _VARIABLE.fullmatch(name)
     )
-    for number, one in enumerate(table.expected, 1):
-        at = where(file, "expected", str(number - 1))
-        yield from (f"{at}: [[expected]] {number}: {problem}" for problem in expectations.problems(one))
+    for number, one in enumerate(table.expected):
+        for problem in expectations.problems(one):
+            yield f"{where(file, 'expected', str(number))}: [[expected]] {number + 1}: {problem}"
     for name, chip in table.chips.items():
         yield from _chip(file, name, chip)
     yield from (f"{where(file, 'shapes')}: shapes: {problem}" for problem in _shapes(table.shapes))
@@ -352,9 +352,9 @@ def _chip(file: Path, name: str, chip: Chip) -> list[str]:
 def _container(file: Path, container: Container) -> list[str]:
     problems = []
     try:
-        docker_options.parse(container.options, f"{where(file, 'container', 'options')}: container.options")
+        docker_options.parse(container.options, "container.options")
     except docker_options.OptionsError as error:
-        problems += error.problems
+        problems += [f"{where(file, 'container', 'options')}: {problem}" for problem in error.problems]
     try:
         docker_options.size(container.shm_size or docker_options.SHM_SIZE)
     except ValueError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,19 +41,22 @@ def unused(named: Mapping[str, str], file: Path, framework: str, frameworks: Col
         at, place = where(file, "images", framework), f"vendors/{file.parent.name}/images/{framework}"
         found.append(f"{at}: {named[framework]} is used; {place} is not built")
     return found + [
-        f"{where(file, 'images', key)}: images.{key}: there is no suite of this framework{near(name, frameworks)}"
+        f"{_at(file, key)}: there is no suite of this framework{near(name, frameworks)}"
         for key in named
         if (name := key.partition("_")[0]) not in frameworks
     ]
 
 
-def problems(named: Mapping[str, str], file: Path) -> list[str]:
+def problems(named: Mapping[str, str], file: Path) -> Iterator[str]:
     """What is wrong with the names, each with its line."""
-    found = []
+    framework = "wanted is a framework, or one with its version after a _, as in pytorch_2.10"
+    name = "wanted is an image's name, as docker pull takes it: maker/pytorch:1"
     for key, image in named.items():
-        at = f"{where(file, 'images', key)}: images.{key}"
         if not _NAME.fullmatch(key):
-            found.append(f"{at}: wanted is a framework, or one with its version after a _, as in pytorch_2.10")
+            yield f"{_at(file, key)}: {framework}"
         if not _IMAGE.fullmatch(image):
-            found.append(f"{at} is {image!r}; wanted is an image's name, as docker pull takes it: maker/pytorch:1")
-    return found
+            yield f"{_at(file, key)} is {image!r}; {name}"
+
+
+def _at(file: Path, key: str) -> str:
+    return f"{where(file, 'images', key)}: images.{key}"
