@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from .printable import printable
+
 # A user and password in an address, and the value of a variable that a container is given.
 _CREDENTIALS = re.compile(
     r"""(?<=://)[^/@\s]+(?=@)"""
@@ -17,7 +19,7 @@ class Problems(ValueError):
     """One or more problems, one sentence each; the base of every error that is the user's to mend."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(problems)
+        self.problems = list(map(printable, problems))
         super().__init__("\n".join(self.problems))
 
 

@@ -15,6 +15,7 @@ FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "tran
 
 # Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
 FLOORS = [
+    {"printable"},
     {"problems"},
     {"expected"},
     {"case", "settings", "cluster", "launch"},
@@ -29,7 +30,7 @@ FLOORS = [
     {"benchmark", "__main__"},
     {"plugin"},
 ]
-# Beside the floors: these know nothing of them, only of each other, lower first.
+# Beside the floors: these import only the ground floor and each other, lower first.
 BESIDE = ["results", "report"]
 
 
@@ -80,7 +81,7 @@ def upward(path: Path) -> list[str]:
         if (REPO / "pytest_flagperf" / part).is_dir() or (REPO / "pytest_flagperf" / f"{part}.py").is_file()
     }
     if own in BESIDE:
-        return sorted(parts - set(BESIDE[: BESIDE.index(own)]))
+        return sorted(parts - set(BESIDE[: BESIDE.index(own)]) - FLOORS[0])
     floor = floor_of(own)
     if floor is None:
         return [] if own == "__init__" else [f"{own} stands on no floor"]

@@ -29,6 +29,7 @@ from pytest_flagperf.commands import (
     table,
 )
 from pytest_flagperf.commands import list as list_
+from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing
 from pytest_flagperf.results.jsons import FormatError
@@ -103,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _complain(text: str) -> None:
-    for line in text.splitlines():
+    for line in printable(text).splitlines():
         print(f"flagperf: {line}", file=sys.stderr)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from .keys import BEGUN, RUN
 from .opening import begin, is_worker
+from .screen import line_writer
 
 if TYPE_CHECKING:
     from pytest_flagperf.selection import Selected
@@ -102,8 +103,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     run = session.config.stash.get(RUN, None)
     if run is None or not (run.settings.plan or run.settings.preflight):
         return None
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    write: Callable[[str], None] = print if reporter is None else reporter.write_line
+    write = line_writer(session.config)
     chosen = distinct_cases(session.items)
     if run.settings.plan:
         for one in chosen:

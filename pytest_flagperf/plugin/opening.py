@@ -13,6 +13,7 @@ from .failures import Attachments
 from .interrupts import Interrupts
 from .keys import RUN
 from .page import Page, expanded
+from .screen import line_writer
 
 if TYPE_CHECKING:
     from pytest_flagperf.selection import Selected
@@ -91,15 +92,15 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
 
     config = session.config
     run = config.stash[RUN]
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
     try:
         run.check(chosen)
         if not chosen or run.settings.plan or run.settings.preflight:
             return
         told = run.prepare(chosen)
         run.reserve()
+        write = line_writer(config)
         for line in [*told, *run.remember(chosen)]:
-            (print if reporter is None else reporter.write_line)(f"flagperf: {line}")
+            write(f"flagperf: {line}")
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems
     option = config.option

@@ -14,6 +14,7 @@ from .items import selected_of
 from .keys import BEGUN, OUTCOMES, RUN, SESSION, VERDICTS
 from .opening import is_worker
 from .page import leave_in_run
+from .screen import line_writer
 
 if TYPE_CHECKING:
     from pytest_flagperf.results.outcome import Outcome
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what was asked for, and what cannot run and why."""
+    from pytest_flagperf.printable import printable
+
     run = config.stash.get(RUN, None)
-    return [] if run is None or is_worker(config) else run.header()
+    return [] if run is None or is_worker(config) else list(map(printable, run.header()))
 
 
 @pytest.hookimpl(trylast=True)
@@ -121,7 +124,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         leave_in_run(run, session.config)
     except OSError as error:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
-        (print if reporter is None else reporter.write_line)(f"flagperf: the results cannot be written: {error}")
+        line_writer(session.config)(f"flagperf: the results cannot be written: {error}")
     took_cases = session.config.stash.get(BEGUN, False)
     if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
@@ -145,8 +148,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     github.tell(end, run, config.rootpath, nodeids, terminalreporter.write_line, os.environ)
     # Where a program reads, a line may be long.
     width = EVERYTHING if "CI" in os.environ else terminalreporter._tw.fullwidth
+    write = line_writer(config)
     for line in end.lines(width):
-        terminalreporter.write_line(line)
+        write(line)
 
 
 def _is_report(found: object) -> bool:

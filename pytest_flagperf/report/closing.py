@@ -55,7 +55,7 @@ def tell(case: CaseResult, *, interrupted: bool = False) -> Told:
     elif not case.verdicts and not broken:
         state, reasons = FAILED, {"nothing was judged": "nothing was judged"}
     expected = [f"{verdict.sentence} (expected: {verdict.expected})" for verdict in told_of]
-    return Told(case.case, state, tuple(reasons), _once(reasons.values()), _once(expected), _once(_warnings(case)))
+    return Told(case.case, state, _once(reasons), _once(reasons.values()), _once(expected), _once(_warnings(case)))
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ def _few(texts: Sequence[str]) -> str:
 
 
 def _once(texts: Iterable[str]) -> tuple[str, ...]:
-    """Several tests judge the same round."""
-    return tuple(dict.fromkeys(texts))
+    """Several tests judge the same round. A line of its own in a text would read like one of ours."""
+    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts))
 
 
 def _some(texts: Sequence[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pytest_flagperf.printable import printable
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.units import quantity
 
@@ -20,7 +21,7 @@ def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
         for name, value in _of_case(outcome):
             found.setdefault(name, value)
         found.update((f"round{outcome.round}.{name}", value) for name, value in _of_round(outcome))
-    return [(name, _xml_safe(value)) for name, value in found.items()]
+    return [(name, printable(value)) for name, value in found.items()]
 
 
 def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
@@ -73,8 +74,3 @@ def attachments(paths: Iterable[Path], environ: Mapping[str, str]) -> str:
         root = Path(project).resolve()
         paths = [path.resolve().relative_to(root) for path in paths if path.resolve().is_relative_to(root)]
     return "".join(f"[[ATTACHMENT|{path}]]\n" for path in paths)
-
-
-def _xml_safe(text: str) -> str:
-    """Without the characters that XML has no way to say."""
-    return "".join(char if char.isprintable() else "?" for char in text)

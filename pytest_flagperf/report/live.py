@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from pytest_flagperf.printable import printable
 from pytest_flagperf.results.units import plain, quantity
 
 _CLEAR = "\r\x1b[K"
@@ -93,6 +94,7 @@ class Live:
         """A line that stays."""
         if self._quiet:
             return
+        text = _one_line(text)
         with self._lock:
             self.clear()
             self._write(f"[{self._name}] {text}\n" if self._name else f"{text}\n")
@@ -108,7 +110,7 @@ class Live:
                 self.note(text)
             else:
                 self._open = True
-                self._write(_CLEAR + text[: self._width - 1])
+                self._write(_CLEAR + _one_line(text)[: self._width - 1])
 
     def progress(self, progress: Progress) -> None:
         """Where a round is."""
@@ -126,6 +128,11 @@ class Live:
                 self._write(_CLEAR)
                 self._open = False
                 self._shown_at = float("-inf")
+
+
+def _one_line(text: str) -> str:
+    """The text of a rank, a host or a tool: nothing in it moves the cursor or begins a line of its own."""
+    return printable(text).replace("\n", " ")
 
 
 def silent() -> Live:

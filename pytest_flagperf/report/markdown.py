@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import groupby
 from typing import Any
 
@@ -135,7 +136,7 @@ def _deviations(plan: Mapping[str, Any]) -> str:
     texts = [f"{item.get('key')}={item.get('value')}" for item in found if item.get("key") != "data_dir"]
     names = [str(item.get("name")) for item in jsons.objects(plan.get("brought"))]
     texts += [f"own {name.partition(' ')[2]}" for name in names if name.startswith("step ")]
-    return " ".join(texts).replace("|", "\\|") or NONE
+    return " ".join(texts) or NONE
 
 
 def _memory(entry: _Entry) -> str:
@@ -181,4 +182,6 @@ def _shape(shape: tuple[int, int]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    """A row of a table: a cell's text begins neither another cell nor another line, and holds no HTML."""
+    flat = (escape(" ".join(cell.split()), quote=False).replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(flat)} |"

@@ -97,7 +97,7 @@ def _from_fault(number: int, fault: Mapping[str, Any], places: Sequence[Place], 
     lines = tuple(str(line) for line in fault.get("last_lines") or ())
     if not lines and place is not None:
         lines = logs[place.rank].tail()
-    sentence = str(fault.get("sentence") or fault.get("kind") or "it failed, nobody said why")
+    sentence = _one_line(str(fault.get("sentence") or fault.get("kind") or "it failed, nobody said why"))
     sentence = _with_host(sentence, rank, host)
     failed = logs[place.rank].failed if place else None
     if failed and str(failed.get("type")) not in sentence:
@@ -167,6 +167,11 @@ def _last_line(log: RankLog) -> str:
     return f"its last event: {record.event}" + (f" at step {step:.0f}" if math.isfinite(step) else "")
 
 
+def _one_line(text: str) -> str:
+    """An exception's text may have several lines, and a line of its own would read like one of ours."""
+    return " ".join(text.split())
+
+
 def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = _one_line(text)
     return text if len(text) <= _SAID_AT_MOST else text[: _SAID_AT_MOST - 1] + "…"

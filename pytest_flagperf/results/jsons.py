@@ -11,9 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_flagperf.printable import printable, printable_in
+
 
 class FormatError(ValueError):
     """A stored file that this version cannot read; the text says which and why."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 def sayable(value: Any) -> Any:
@@ -50,9 +55,10 @@ def write(path: Path, value: Any) -> None:
 
 
 def read(path: Path, schema: int | None = None) -> dict[str, Any]:
-    """The file's object; ``schema`` is the newest version of it that the caller understands."""
+    """The file's object, its texts printable; ``schema`` is the newest version of it that the caller understands."""
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        body = json.loads(text)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -61,7 +67,8 @@ def read(path: Path, schema: int | None = None) -> dict[str, Any]:
         raise FormatError(f"{path}: holds a {type(body).__name__}, wanted an object")
     if schema is not None:
         check_schema(body, schema, str(path))
-    return body
+    # A character that JSON escapes stands behind a backslash; most files hold neither.
+    return dict(printable_in(body)) if "\\" in text or printable(text) != text else body
 
 
 def objects(value: object) -> list[dict[str, Any]]:

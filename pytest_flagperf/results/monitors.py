@@ -21,6 +21,7 @@ from typing import Any
 
 from flagperf_driver.node.notes import KINDS
 from flagperf_driver.perflog import number
+from pytest_flagperf.printable import printable
 
 from . import jsons, skim
 
@@ -288,7 +289,7 @@ class _Table:
         return {name: Series(name, unit, times, values) for _, name, unit, times, values in self._columns if values}
 
     def reasons(self) -> Reasons:
-        return Reasons(self._held_times, self._held_codes, tuple(self._reasons))
+        return Reasons(self._held_times, self._held_codes, tuple(map(printable, self._reasons)))
 
 
 def _read_series(path: Path, offset: float, at_most: float) -> dict[int | None, _Table]:
@@ -297,7 +298,7 @@ def _read_series(path: Path, offset: float, at_most: float) -> dict[int | None, 
     if not path.is_file():
         return found
     source = (line.decode("utf-8", "replace") for line in skim.lines(path, at_most))
-    columns = [_column(text) for text in next(source, "").rstrip("\n").split(",")]
+    columns = [_column(printable(text)) for text in next(source, "").rstrip("\n").split(",")]
     of_devices = columns[1:2] == [("device", "")]
     for line in source:
         cells = line[:-1].split(",")

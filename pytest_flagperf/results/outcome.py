@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
+from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results import faults, jsons, machine, metrics, monitors, sampled, stragglers, validity
 from pytest_flagperf.results import phases as phases_of
 from pytest_flagperf.results.faults import Exit, Failure, Place
@@ -180,11 +181,15 @@ def measure(round_dir: Path) -> Outcome:
     warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *said)
     marks = validity.marks(round_dir, plan, samples, training)
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
-    return replace(
-        _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases),
-        marks=marks,
-        machine=ran_on,
-    )
+    outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases)
+    return _printable(replace(outcome, marks=marks, machine=ran_on))
+
+
+def _printable(outcome: Outcome) -> Outcome:
+    """The outcome as everyone may show it: its texts come from ranks' logs and from hosts."""
+    body = outcome.to_json()
+    shown = printable_in(body)
+    return outcome if shown == body else Outcome.from_json(shown)
 
 
 def _outcome(

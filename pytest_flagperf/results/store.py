@@ -46,6 +46,8 @@ COLUMNS = (
     *(f"{name}_{unit}" if unit else name for name, unit in MEANWHILE),
 )  # fmt: skip
 """One row of results.csv per case and round; new columns are added at the end, none is renamed."""
+_FORMULA = ("=", "+", "-", "@")
+"""What a text begins with that a spreadsheet computes instead of showing it."""
 
 
 @dataclass(frozen=True)
@@ -349,4 +351,6 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
 def _cell(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
     return "" if value is None else value

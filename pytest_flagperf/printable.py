@@ -1,0 +1,36 @@
+"""Text from a rank, a host or a tool, made safe to show: characters that control a terminal or hide text, escaped."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# Everything but newline and tab that moves the cursor, changes the order of letters or takes no room: C0, DEL, C1, soft
+# hyphen, directions, separators, marks of zero width, halves of characters, tags. Joiners stay: emoji are made of them.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+# What CI services take for a command of theirs: "::error ...::" where a line begins, "##[error]" anywhere.
+_COMMAND = re.compile(r"^(\s*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)", re.MULTILINE)
+
+
+def printable(text: str) -> str:
+    r"""Return the text with each hidden character as Python writes it (``\x1b``); other text stays as it is."""
+    shown = _HIDDEN.sub(lambda found: _written(found[0]), text.replace("\r\n", "\n"))
+    return _COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[0].endswith(":") else "\\x23", shown)
+
+
+def printable_in(value: Any) -> Any:
+    """Return a JSON value with all its texts, names included, made printable."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable_in(name): printable_in(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [printable_in(item) for item in value]
+    return value
+
+
+def _written(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,281 @@
+"""Text from a rank cannot control the terminal, nor change what a report seems to say; its own log keeps every byte."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import unicodedata
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.commands import main
+from pytest_flagperf.printable import printable
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.live import Live
+from pytest_flagperf.report.markdown import performance_tables
+from pytest_flagperf.results import store
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import measure
+from pytest_flagperf.results.store import CaseResult, Run
+from tests.plugin.conftest import TRAINING, Toy
+from tests.plugin.conftest import toy as toy  # a fixture
+from tests.results_help import REPLAYS, edit_json, recorded
+
+# A window title, colours, the cursor's moves, a line that is written over, C1's CSI, directions, what has no width.
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[2J\x1b[1A\x1b[2K\x1b[31m\x9b2K\x90q\x9c\x08\x7f\rall passed \u202efdp\u202c \u2066x\u2069"
+    "\u200e\u200f\u061c\u2028\u2029\u200b\ufeff\u2060\xad\U000e0041"
+)
+ORDINARY = "显存不足：第３步 déjà vu Ünïcödé \N{FAMILY} 👨\u200d👩\u200d👧 ❤️ 한국어 العربية עברית ελληνικά"
+FORGED = "first line\nflagperf: 1 of 1 case passed"
+# What a terminal may get beside text: pytest's colours, lines that are written over by the next.
+OURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[K|\r(?=collect)|\r\n")
+
+
+def hidden(text: str) -> list[str]:
+    """Every character that a reader does not see as itself, found by its Unicode category; joiners are in emoji."""
+    return [
+        char
+        for char in text
+        if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") and char not in "\n\t\u200d"
+    ]
+
+
+@pytest.fixture
+def escaping(toy: Toy) -> Toy:
+    """A tree whose ranks name their device by hostile text, print it, and fail with it or not."""
+    text = TRAINING.read_text(encoding="utf-8")
+    head = f"HOSTILE, ORDINARY, FORGED = {HOSTILE!r}, {ORDINARY!r}, {FORGED!r}\n"
+    text = text.replace('"device": "toy"', '"device": HOSTILE + ORDINARY, "precision": "=1|2" + HOSTILE')
+    text = text.replace(
+        '    if kind == "hang":',
+        "    print(HOSTILE, ORDINARY, '::error::from a rank ##[error]from a rank', flush=True)\n"
+        '    if kind == "escapes":\n'
+        "        raise RuntimeError(HOSTILE + ORDINARY + FORGED)\n"
+        '    if kind == "hang":',
+    )
+    for program in toy.root.glob("suites/*/plain/run_pretraining.py"):
+        program.write_text(head + text, encoding="utf-8")
+    return toy
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came of a run: its terminal, and the text of its other places by name."""
+
+    terminal: str
+    places: dict[str, str]
+    log: bytes
+
+
+def on_a_terminal(toy: Toy, *arguments: str, **environ: str) -> Seen:
+    """Run pytest as a user at a terminal does, on GitHub too."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 300, 0, 0))
+    summary = toy.root / "summary.md"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=toy.root,
+        stdin=subprocess.DEVNULL,
+        stdout=follower,
+        stderr=follower,
+        env={
+            **os.environ, "TERM": "xterm", "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary), **environ,
+        },
+    )  # fmt: skip
+    os.close(follower)
+    pieces = []
+    while True:
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:  # Linux: the last writer is gone
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(leader)
+    process.wait(60)
+    (run,) = toy.runs
+    names = ("junit.xml", "results.csv", "results.json", "report.html")
+    places = {name: (run / name).read_text(encoding="utf-8") for name in names}
+    places["summary"] = summary.read_text(encoding="utf-8")
+    (log,) = run.glob("*/round1/*/rank0.out.log")
+    return Seen(b"".join(pieces).decode("utf-8", "surrogateescape"), places, log.read_bytes())
+
+
+CASE = ("suites", "-k", "alpha and 1:1:1 and converges", "-v", "-s")
+
+
+@pytest.mark.slow
+def test_what_a_rank_raises_and_prints_controls_no_terminal_and_no_report(escaping: Toy) -> None:
+    seen = on_a_terminal(escaping, *CASE, "--set=fault=escapes")
+    text = OURS.sub("\n", seen.terminal)
+    assert hidden(text) == []
+    for place, shown in seen.places.items():
+        assert hidden(shown) == [], place
+    # What was escaped can be read, and other text is as it was.
+    assert r"RuntimeError: \x1b]0;owned\x07\x1b[2J" in text
+    assert ORDINARY in text
+    for place in ("junit.xml", "report.html", "results.json", "summary"):
+        assert ORDINARY in seen.places[place], place
+    lines = [line for line in text.splitlines() if line.startswith("flagperf: ")]
+    assert [line for line in lines if "passed" in line] == [lines[-1]]
+    assert "0 of 1 case passed, 1 failed" in lines[-1]
+    # GitHub takes its commands from a line's beginning, and those in brackets from anywhere.
+    assert r"[rank 0]" in text
+    assert r"\x23#[error]from a rank" in text
+    assert "##[error]" not in text
+    assert sum(line.startswith("::error title=flagperf") for line in text.splitlines()) == 1
+    assert not any(line.lstrip().startswith("::error::") for line in text.splitlines())
+    # The rank's log is as the rank wrote it.
+    assert HOSTILE.encode() in seen.log
+
+
+@pytest.mark.slow
+def test_a_round_that_passes_shows_what_its_host_is_called_and_no_more(
+    escaping: Toy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = on_a_terminal(escaping, *CASE)
+    assert "flagperf: 1 of 1 case passed" in seen.terminal
+    assert hidden(OURS.sub("\n", seen.terminal)) == []
+    for place, shown in seen.places.items():
+        assert hidden(shown) == [], place
+    properties = {one.get("name"): one.get("value") for one in ET.fromstring(seen.places["junit.xml"]).iter("property")}
+    assert properties["environment.device"] == printable(HOSTILE + ORDINARY)
+    (row,) = csv.DictReader(seen.places["results.csv"].splitlines())
+    assert row["precision"].startswith("'=1|2"), "a spreadsheet would compute it"
+    (run,) = map(str, escaping.runs)
+    for command in (
+        ["show", run],
+        ["table", run],
+        ["compare", run, run],
+        ["history", run],
+        ["list", str(escaping.root)],
+    ):
+        main(command)
+        out = "".join(capfd.readouterr())
+        assert hidden(out) == [], command
+
+
+@pytest.mark.slow
+def test_without_the_escaping_all_of_it_arrives(escaping: Toy) -> None:
+    """The control: that nothing hidden was seen above is this function's doing."""
+    (escaping.root / "conftest.py").write_text(
+        "import re\nfrom pytest_flagperf import printable\n"
+        "printable._HIDDEN = printable._COMMAND = re.compile('(?!)')\n"
+    )
+    seen = on_a_terminal(escaping, *CASE, "--set=fault=escapes")
+    assert "\x1b]0;owned\x07" in seen.terminal
+    assert "\u202e" in hidden(seen.terminal)
+    assert "##[error]from a rank" in seen.terminal
+    assert set("\x9b\u202e\u200b") <= set(hidden(seen.places["report.html"]))
+
+
+# -- other ways in -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", [ORDINARY, "a\tb\nc", "::1 port 22: refused", "# 1, ## 2, C#[3]", "50 %", "\xa0\u3000"]
+)
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_every_hidden_character_is_escaped_and_no_other() -> None:
+    shown = {chr(code): printable(chr(code)) for code in range(sys.maxunicode + 1)}
+    changed = {char for char, text in shown.items() if text != char}
+    assert all(text.isascii() and text.isprintable() for char, text in shown.items() if char in changed)
+    kinds = {unicodedata.category(char) for char in changed}
+    assert kinds <= {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}
+    left = {char for char in shown if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")} - changed
+    assert left == {"\n", "\t"}
+    assert set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u200b\u2060\ufeff") <= changed
+
+
+def test_a_line_that_ends_as_on_windows_is_a_line() -> None:
+    assert printable("one\r\ntwo\r\n") == "one\ntwo\n"
+    assert printable("10 %\r20 %") == "10 %\\r20 %"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("::error::x", "\\x3a:error::x"),
+        ("one\n  ::add-mask::x", "one\n  \\x3a:add-mask::x"),
+        ("::warning file=a,line=1::x", "\\x3a:warning file=a,line=1::x"),
+        ("a ##[group]b", "a \\x23#[group]b"),
+        ("##vso[task.complete]", "\\x23#vso[task.complete]"),
+    ],
+)
+def test_no_text_is_a_command_of_a_ci_service(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_problems_are_printable_whoever_shows_them() -> None:
+    """Docker, builders of environments and hosts are quoted in them."""
+    problems = Problems([f"h1: docker build failed:\n{HOSTILE}"])
+    assert hidden(str(problems)) == hidden("".join(problems.problems)) == []
+    assert str(problems).startswith("h1: docker build failed:\n\\x1b]0;owned")
+    assert hidden(str(FormatError(HOSTILE))) == []
+
+
+def test_progress_and_notes_are_lines_of_their_own() -> None:
+    written: list[str] = []
+    live = Live(written.append, width=60, live=True, quiet=False, follow=True)
+    live.note(f"h1 is lost ({HOSTILE})\n{FORGED}")
+    live.passing(f"building {HOSTILE}")
+    live.log(0, HOSTILE)
+    text = OURS.sub("", "".join(written))
+    assert hidden(text) == []
+    assert not any(line.startswith("flagperf: ") for line in text.splitlines())
+
+
+def test_a_stored_run_from_elsewhere_is_shown_without_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Names of chips, reasons for low clocks, verdicts: whoever wrote the files."""
+    run = tmp_path / "run"
+    round_dir = Path(shutil.copytree(REPLAYS / "throttled", run / "bert_plain" / "round1"))
+    (host,) = round_dir.glob("*_noderank0")
+    report = json.loads((host / "monitors.json").read_text())
+    devices = [{**device, "name": f"chip {HOSTILE}"} for device in report["devices"]]
+    edit_json(host / "monitors.json", devices=devices, errors=[{"sentence": HOSTILE, "times": 1}])
+    series = host / "devices.series.csv"
+    text = series.read_text()
+    (reason, *_) = {"sw_thermal", "hw_thermal", "hw_slowdown"} & set(re.findall(r"\w+", text))
+    series.write_text(text.replace(reason, f"{reason}\x1b[2J\u202e"), encoding="utf-8")
+    outcome = measure(round_dir)
+    assert hidden(json.dumps(outcome.to_json(), ensure_ascii=False)) == []
+    store.save_outcome(round_dir, outcome)
+    edit_json(round_dir / "outcome.json", warnings=[HOSTILE + FORGED])
+    (run / "bert_plain" / "verdicts").mkdir()
+    bad = {"name": "x", "ok": False, "got": HOSTILE, "wanted": "y", "sentence": HOSTILE}
+    body = {"schema": 1, "test": "t", "verdicts": [bad]}
+    (run / "bert_plain" / "verdicts" / "t.json").write_text(json.dumps(body))
+    page = tmp_path / "page.html"
+    assert main(["report", str(run), "--to", str(page)]) == 0
+    assert main(["show", str(run)]) == 0
+    shown = capfd.readouterr().out
+    assert "\\x1b]0;owned" in shown
+    assert f"{reason}\\x1b[2J" in page.read_text()
+    assert hidden(shown) == hidden(page.read_text()) == []
+    assert [line for line in shown.splitlines() if line.startswith("flagperf: ")] == [shown.splitlines()[-1]]
+
+
+def test_a_cell_of_a_markdown_table_is_one_cell_and_no_html() -> None:
+    outcome = recorded("converged_1x1")
+    hostile = replace(outcome, environment={**outcome.environment, "precision": "fp32 | 9.9 |\n| <b>x</b>"})
+    runs = [Run(Path("run"), None, (CaseResult(outcome.case, (hostile,)),))]
+    table = performance_tables(runs)
+    (row,) = [line for line in table if "fp32" in line]
+    assert "fp32 \\| 9.9 \\| \\| &lt;b&gt;x&lt;/b&gt;" in row
