@@ -125,6 +125,7 @@ BROUGHT = {
     "hook synchronize": ["acme's own", "the framework's own"],
     "variable ACME_HOME": ["set", "none"],
     "variable ACME_FAST": ["set", "none"],
+    "script environment_variables.sh": ["run on each host", "none"],
     "package torch": ["==2.4", "==2.1"],
     "package acme-kernels": [">=1", "none"],
     "extension csrc": ["as the Python at hand has it", "none"],
@@ -193,7 +194,7 @@ def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
     jsons.write(tmp_path / "plan.json", plan.to_json())
     page = section._config(tmp_path)
-    assert "Brought by the vendor: 7 things beside its config" in page
+    assert "Brought by the vendor: 8 things beside its config" in page
     for text in (f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch"):
         assert text in page
     jsons.write(tmp_path / "plan.json", planned(tmp_path / "plain").to_json())

@@ -140,6 +140,10 @@ def test_the_config_is_in_the_plan_and_the_step_in_the_report(walked: Copy) -> N
     assert re.search(r"precision +'bf16' +vendor +vendors/made/resnet50-pytorch/config/config_common.py:4", plan)
     replaced = [run["cases"][0]["outcomes"][0]["environment"].get("replaced steps") for run in walked.runs]
     assert replaced == [None, "convert_model"]
+    # What the ranks reported is what the plan lists, and it stands beside the verdict.
+    outcomes = [run["cases"][0]["outcomes"][0] for run in walked.runs]
+    assert not [mark for outcome in outcomes for mark in outcome["marks"] if mark["kind"] == "vendor_code"]
+    assert "passed with made's own step convert_model" in " ".join(" ".join(walked.said.values()).split())
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from ..problems import Problems, without_credentials
 from ..runtime import RuntimeSetupError, requirements
 
 NONE = "none"
+_IMPORTED = "imported by each rank"
 _VARIABLE = re.compile(r"\s*(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=.*")
 
 
@@ -47,6 +48,7 @@ def brought(suite: Suite, vendor: Vendor, own: Path, runtime: str) -> tuple[Brou
     found = [
         *_replaced("step", "the suite's", steps, vendor, f"{case}/extern/{extern.MODULE}.py"),
         *_replaced("hook", "the framework's", hooks, vendor, f"{maker}/device.py"),
+        *_modules(vendor, maker, hooks),
         *_variables(vendor, maker, own, case),
         *_packages(suite, own, case),
         *_extensions(own, case, runtime),
@@ -68,6 +70,14 @@ def _replaced(kind: str, whose: str, lines: Mapping[str, int], vendor: Vendor, f
         yield Brought(f"{kind} {name}", f"{vendor.name}'s own", f"{whose} own", file, line)
 
 
+def _modules(vendor: Vendor, maker: str, hooks: Mapping[str, int]) -> Iterator[Brought]:
+    """What each rank imports; of a ``device.py`` with hooks these are listed instead."""
+    for name in vendor.modules:
+        yield Brought(f"module {name}", _IMPORTED, NONE, f"{maker}/vendor.toml")
+    if vendor.device_module and not hooks:
+        yield Brought(f"module {vendor.device_module.name}", _IMPORTED, NONE, f"{maker}/device.py")
+
+
 def _variables(vendor: Vendor, maker: str, own: Path, case: str) -> Iterator[Brought]:
     """Their names: a value may be secret, and what a shell makes of it is known on the hosts only."""
     for name in sorted(vendor.environment):
@@ -78,6 +88,14 @@ def _variables(vendor: Vendor, maker: str, own: Path, case: str) -> Iterator[Bro
     for number, line in enumerate(text.splitlines(), 1):
         if found := _VARIABLE.fullmatch(line):
             yield Brought(f"variable {found[1]}", _told(found[1]), NONE, place, number)
+    commands = [number for number, line in enumerate(text.splitlines(), 1) if _is_command(line)]
+    if commands:
+        yield Brought(f"script {file.name}", "run on each host", NONE, place, commands[0])
+
+
+def _is_command(line: str) -> bool:
+    """Whether a line of a shell's file does more than set a variable."""
+    return bool(line.strip()) and not line.lstrip().startswith("#") and not _VARIABLE.fullmatch(line)
 
 
 def _told(name: str) -> str:

@@ -36,6 +36,8 @@ class Told:
     """The same in a few words each, for where the sentences stand already."""
     expected: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    vendor_code: str = ""
+    """What the vendor brings beside its config, in a few words."""
 
 
 def tell(case: CaseResult, *, interrupted: bool = False) -> Told:
@@ -55,7 +57,20 @@ def tell(case: CaseResult, *, interrupted: bool = False) -> Told:
     elif not case.verdicts and not broken:
         state, reasons = FAILED, {"nothing was judged": "nothing was judged"}
     expected = [f"{verdict.sentence} (expected: {verdict.expected})" for verdict in told_of]
-    return Told(case.case, state, _once(reasons), _once(reasons.values()), _once(expected), _once(_warnings(case)))
+    return Told(
+        case.case,
+        state,
+        _once(reasons),
+        _once(reasons.values()),
+        _once(expected),
+        _once(_warnings(case)),
+        case.vendor_code,
+    )
+
+
+def beside(told: Told) -> str:
+    """A case's state, and the vendor code that stands beside it: "passed with acme's own step backward"."""
+    return f"{told.state} with {told.vendor_code}" if told.vendor_code else told.state
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,11 @@ class Closing:
         case = f"{'first ' if len(bad) > 1 else ''}{bad[0].case}" if bad else ""
         why = ": ".join([case, *bad[0].short[:1]]) if bad else ""
         where = next(iter(self.reports), "")
-        options = [self._line(*parts) for parts in ((why, where), (why, ""), (case, ""), ("", where), ("", ""))]
+        options = [
+            self._line(*parts, by_name=by_name)
+            for parts in ((why, where), (why, ""), (case, ""), ("", where), ("", ""))
+            for by_name in (True, False)
+        ]
         return next((line for line in options if len(line) <= max(width, NARROWEST)), options[-1])
 
     def lines(self, width: int) -> Iterator[str]:
@@ -99,22 +118,30 @@ class Closing:
         yield from self.reports
         yield self.verdict(width)
 
-    def _line(self, why: str, where: str) -> str:
+    def _line(self, why: str, where: str, *, by_name: bool) -> str:
         warned = sum(len(one.warnings) for one in self.told)
         head = "flagperf: interrupted: " if self.interrupted else "flagperf: "
-        parts = [head + self._counted(why), count(warned, "warning") if warned else "", where]
+        parts = [head + self._counted(why, by_name=by_name), count(warned, "warning") if warned else "", where]
         return "; ".join(filter(None, parts))
 
-    def _counted(self, why: str) -> str:
+    def _counted(self, why: str, *, by_name: bool) -> str:
         states = Counter(one.state for one in self.told)
         if not self.told:
             return "no case ran" + (f", {count(len(self.not_run), 'case')} asked for" if self.not_run else "")
         parts = [f"{states[PASSED]} of {count(len(self.told) + len(self.not_run), 'case')} passed"]
+        parts += self._with_vendor_code(by_name=by_name)
         bad = ", ".join(f"{states[state]} {state}" for state in BAD if states[state])
         parts += [f"{bad} ({why})" if why else bad] if bad else []
         parts += [f"{states[state]} {state}" for state in (EXPECTED, UNFINISHED) if states[state]]
         parts += [f"{len(self.not_run)} not run"] if self.not_run else []
         return ", ".join(parts)
+
+    def _with_vendor_code(self, *, by_name: bool) -> list[str]:
+        """How many cases passed with vendor code; its names where they are alike and there is room."""
+        found = [one.vendor_code for one in self.told if one.state == PASSED and one.vendor_code]
+        if not found:
+            return []
+        return [f"{len(found)} with {found[0] if by_name and len(set(found)) == 1 else 'vendor code'}"]
 
 
 def closing(run: Run, not_run: Sequence[str] = (), notes: Sequence[str] = (), reports: Sequence[str] = ()) -> Closing:
@@ -132,8 +159,21 @@ def all_lines(told: Sequence[Told]) -> Iterator[str]:
 
 def remarks(told: Sequence[Told]) -> Iterator[str]:
     """Which failures were expected, and what else should be known: a line for each."""
+    yield from _some(list(_vendor_code(told)))
     yield from _some([f"expected: {one.case}: {text}" for one in told for text in one.expected])
     yield from (f"warning: {one.case}: {text}" for one in told for text in one.warnings)
+
+
+def _vendor_code(told: Sequence[Told]) -> Iterator[str]:
+    """A line for each vendor code and the cases that ran with it."""
+    cases: dict[str, list[str]] = {}
+    for one in told:
+        if one.vendor_code:
+            cases.setdefault(one.vendor_code, []).append(f"{one.case} {one.state}")
+    for code, each in cases.items():
+        more = len(each) - _TOLD_AT_MOST
+        shown = [*each[:_TOLD_AT_MOST], *([f"and {more} more"] if more > 0 else [])]
+        yield f"vendor code: {', '.join(shown)} with {code}"
 
 
 def _in_short(one: Verdict) -> str:

@@ -72,7 +72,7 @@ def _table(end: Closing) -> Iterator[str]:
         [
             _row(["", *map(_text, head)]),
             _row(["---", "---", *(["---:"] * (len(head) - 1))]),
-            *(_row([_SIGNS[one.state], _code(row[0]), *map(_text, row[1:])]) for one, row in told_rows),
+            *(_row([_SIGNS[one.state], _case(one), *map(_text, row[1:])]) for one, row in told_rows),
         ]
     )
 
@@ -112,6 +112,11 @@ def _row(cells: Iterable[str]) -> str:
 def _code(text: str) -> str:
     """What Markdown would take for a smiley, as the ``:100:`` of a case, it leaves alone here."""
     return f"<code>{_text(text)}</code>"
+
+
+def _case(told: Told) -> str:
+    """The case, and the vendor code that it ran with."""
+    return _code(told.case) + (f" with {_text(told.vendor_code)}" if told.vendor_code else "")
 
 
 def _lines(texts: Iterable[str]) -> str:

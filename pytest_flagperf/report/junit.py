@@ -9,6 +9,7 @@ from pathlib import Path
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.units import quantity
+from pytest_flagperf.results.vendor_code import phrase
 
 LOGS = 8
 """Of how many ranks at most, those that failed first: of a thousand nobody opens more."""
@@ -28,6 +29,8 @@ def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "case", outcome.case
     yield "scale", outcome.scale
     yield "synthetic", str(outcome.synthetic).lower()
+    if outcome.vendor_code:
+        yield "vendor_code", phrase(outcome.vendor, outcome.vendor_code)
     if outcome.target.value is not None:
         yield f"target.{outcome.target.name}", quantity(outcome.target.value, outcome.target.unit)
     yield from ((f"environment.{name}", value) for name, value in outcome.environment.items())

@@ -29,6 +29,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "missing": "Not measured: {shapes}.",
         "small": "At the {scale} scale: these are not the figures of the real model.",
         "synthetic": "With synthetic data.",
+        "own": "{shape} with {code}.",
         "and": ", ",
     },
     "zh": {
@@ -40,6 +41,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "missing": "未测：{shapes}。",
         "small": "{scale} 规模：并非真实模型的数据。",
         "synthetic": "使用合成数据。",
+        "own": "{shape} 使用厂商代码：{code}。",
         "and": "，",
     },
 }
@@ -175,6 +177,9 @@ def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]
         yield words["small"].format(scale=first.scale)
     if first.synthetic:
         yield words["synthetic"]
+    for entry in entries:
+        if entry.case.vendor_code:
+            yield words["own"].format(shape=_shape(entry.shape), code=escape(entry.case.vendor_code, quote=False))
 
 
 def _shape(shape: tuple[int, int]) -> str:

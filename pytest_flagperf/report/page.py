@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, STATES, UNFINISHED, tell
+from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, STATES, UNFINISHED, beside, tell
 from pytest_flagperf.report.html import anchor, css_class, document, script, style
 from pytest_flagperf.report.rows import Row, machines, overview, row_of, scaling
 from pytest_flagperf.report.section import Detail, section
@@ -97,11 +97,15 @@ def _detail(run_dir: Path) -> Detail:
 def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     bad = [row for row in rows if row.told.state in BAD]
     others = [row for row in rows if row.told.state in (UNFINISHED, EXPECTED)]
+    with_code = [row for row in rows if row.told.state == PASSED and row.told.vendor_code]
     unsupported = info.unsupported if info else ()
     told = [_reason(row) for row in (*bad[:_SHOWN], *others[:_SHOWN])]
     more = len(bad) + len(others) - len(told)
     if more:
         told.append(f'<li>and {count(more, "case")} more: <a href="#overview">all of them</a></li>')
+    told += [f"<li>{_link(row)}: {escape(beside(row.told))}</li>" for row in with_code[:_SHOWN]]
+    if len(with_code) > _SHOWN:
+        told.append(f"<li>and {count(len(with_code) - _SHOWN, 'more case')} with vendor code</li>")
     told += [f"<li>not run: {escape(line)}</li>" for line in unsupported[:_SHOWN]]
     kind = FAILED if bad or not rows else EXPECTED if others else PASSED
     listed = f"<ul>{''.join(told)}</ul>" if told else ""
@@ -118,6 +122,8 @@ def _counted(rows: Sequence[Row], unsupported: int) -> str:
     said = [f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in STATES if numbers[name]]
     if len(said) == 1 and numbers[PASSED]:
         said = [f'<span class="{css_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
+    with_code = sum(row.told.state == PASSED and bool(row.told.vendor_code) for row in rows)
+    said += [f"{with_code} with vendor code"] if with_code else []
     said += [f"{unsupported} cannot run"] if unsupported else []
     return f"{count(len(rows), 'case')}: {', '.join(said)}"
 
@@ -126,7 +132,8 @@ def _reason(row: Row) -> str:
     """The first sentence, and how many more there are."""
     why = row.told.failures or row.told.expected or (row.told.state,)
     more = f" <small>(and {count(len(why) - 1, 'more sentence')})</small>" if len(why) > 1 else ""
-    return f"<li>{_link(row)}: {escape(why[0])}{more}</li>"
+    code = f" <small>({escape(beside(row.told))})</small>" if row.told.vendor_code else ""
+    return f"<li>{_link(row)}: {escape(why[0])}{more}{code}</li>"
 
 
 def _link(row: Row) -> str:

@@ -66,9 +66,15 @@ def row_of(case: CaseResult, told: Told) -> Row:
         shape=(one.nnodes, one.nproc),
         rounds=len(case.outcomes),
         unit=one.rate_unit,
-        cells=(f"<td>{state(told.state)}</td>", *(cell(case) for _, cell in COLUMNS)),
+        cells=(_state(told), *(cell(case) for _, cell in COLUMNS)),
         p_core=case.median("p_core"),
     )
+
+
+def _state(told: Told) -> str:
+    """The state, and below it the vendor code that it came about with."""
+    code = f'<span class="spread">with {escape(told.vendor_code)}</span>' if told.vendor_code else ""
+    return f'<td data-value="{escape(told.state)}">{state(told.state)}{code}</td>'
 
 
 def _compared_with(case: CaseResult) -> Iterator[tuple[str, bool]]:

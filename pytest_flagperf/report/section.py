@@ -62,6 +62,7 @@ def section(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail
 def _summary(case: CaseResult, told: Told) -> str:
     p_core = case.median("p_core")
     said = [
+        f"with {told.vendor_code}" if told.vendor_code else "",
         metric(case.outcomes),
         "" if p_core is None else f"p_core {quantity(p_core, case.outcomes[0].rate_unit)}",
         "" if case.speedup is None else f"speed-up {quantity(case.speedup, 'x')}",

@@ -11,7 +11,7 @@ _KEYS = ("key", "one_card_key")
 _DEVIATIONS = "deviations"
 _PARTS = {
     "step": "vendor_code", "hook": "vendor_code", "extension": "vendor_code",
-    "variable": "environment", "package": "requirements",
+    "variable": "environment", "script": "environment", "package": "requirements",
 }  # fmt: skip
 _TOLD = ("device", "framework")
 

@@ -10,7 +10,17 @@ from typing import Any
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable_in
-from pytest_flagperf.results import faults, jsons, machine, metrics, monitors, sampled, stragglers, validity
+from pytest_flagperf.results import (
+    faults,
+    jsons,
+    machine,
+    metrics,
+    monitors,
+    sampled,
+    stragglers,
+    validity,
+    vendor_code,
+)
 from pytest_flagperf.results import phases as phases_of
 from pytest_flagperf.results.faults import Exit, Failure, Place
 from pytest_flagperf.results.jsons import FormatError
@@ -137,6 +147,11 @@ class Outcome:
         return Path(self.case.replace(":", "_"), f"round{self.round}")
 
     @property
+    def vendor_code(self) -> tuple[str, ...]:
+        """What the vendor brings beside its config, as in "step backward"."""
+        return vendor_code.names(self.fingerprint)
+
+    @property
     def rate_unit(self) -> str:
         return f"{self.sample_unit}/s"
 
@@ -179,7 +194,7 @@ def measure(round_dir: Path) -> Outcome:
     found = (*own, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole))
     said = (*monitors.warnings(round_dir), *sampled.doubts(samples, training))
     warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *said)
-    marks = validity.marks(round_dir, plan, samples, training)
+    marks = (*validity.marks(round_dir, plan, samples, training), *vendor_code.marks(plan, logs.values()))
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
     outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases)
     return _printable(replace(outcome, marks=marks, machine=ran_on))
@@ -391,8 +406,8 @@ def _environment(plan: Mapping[str, Any], log: RankLog, finished: Mapping[str, A
         "runtime": plan.get("runtime"),
         "launcher": plan.get("launcher"),
         "python": plan.get("python"),
-        "replaced steps": ", ".join(str(name) for name in init.get("replaced") or ()),
-        "replaced hooks": ", ".join(str(name) for name in init.get("replaced_hooks") or ()),
+        "replaced steps": ", ".join(vendor_code.reported(init, "step")),
+        "replaced hooks": ", ".join(vendor_code.reported(init, "hook")),
     }
     for name, version in sorted(_mapping(init.get("libraries")).items()):
         found[f"library {name}"] = version

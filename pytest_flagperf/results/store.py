@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons, machine, statistics
+from pytest_flagperf.results import jsons, machine, statistics, vendor_code
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import Outcome, measure
@@ -44,6 +44,7 @@ COLUMNS = (
     *(f"{name}_{unit}" if unit else name for name, unit in FIGURES),
     "device", "framework_version", "started_ms", "ended_ms", "fingerprint",
     *(f"{name}_{unit}" if unit else name for name, unit in MEANWHILE),
+    "vendor_code",
 )  # fmt: skip
 """One row of results.csv per case and round; new columns are added at the end, none is renamed."""
 _FORMULA = ("=", "+", "-", "@")
@@ -92,6 +93,12 @@ class CaseResult:
         if not meant:
             return None
         return sum(has_converged(outcome) for outcome in meant)
+
+    @property
+    def vendor_code(self) -> str:
+        """What the vendor brings beside its config, in a few words; empty where it brings nothing."""
+        listed = dict.fromkeys(name for outcome in self.outcomes for name in outcome.vendor_code)
+        return vendor_code.phrase(self.outcomes[0].vendor, listed) if listed else ""
 
     @property
     def meant(self) -> int:
@@ -343,6 +350,7 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
         device=outcome.environment.get("device"),
         framework_version=outcome.environment.get("framework"),
         fingerprint=outcome.fingerprint.get("key"),
+        vendor_code="; ".join(outcome.vendor_code),
     )
     found.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in (*FIGURES, *MEANWHILE)})
     return found

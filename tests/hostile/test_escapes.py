@@ -33,7 +33,7 @@ from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import REPLAYS, edit_json, recorded
 
-# A window title, colours, the cursor's moves, a line that is written over, C1's CSI, directions, what has no width.
+# A window title, colours, cursor moves, an overwritten line, CSI of C1, writing directions, characters of zero width.
 HOSTILE = (
     "\x1b]0;owned\x07\x1b[2J\x1b[1A\x1b[2K\x1b[31m\x9b2K\x90q\x9c\x08\x7f\rall passed \u202efdp\u202c \u2066x\u2069"
     "\u200e\u200f\u061c\u2028\u2029\u200b\ufeff\u2060\xad\U000e0041"
@@ -243,7 +243,7 @@ def test_progress_and_notes_are_lines_of_their_own() -> None:
 
 
 def test_a_stored_run_from_elsewhere_is_shown_without_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Names of chips, reasons for low clocks, verdicts: whoever wrote the files."""
+    """Names of chips, reasons for low clocks and verdicts come from files of another machine."""
     run = tmp_path / "run"
     round_dir = Path(shutil.copytree(REPLAYS / "throttled", run / "bert_plain" / "round1"))
     (host,) = round_dir.glob("*_noderank0")

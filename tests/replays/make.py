@@ -155,6 +155,26 @@ def parity(name: str, loss_at: Callable[[int], float], unconverged: tuple[str, .
     )
 
 
+BROUGHT = {
+    "step backward": ["acme's own", "the suite's own"],
+    "hook events": ["acme's own", "the framework's own"],
+    "module torch_acme": ["imported by each rank", "none"],
+}
+
+
+def with_vendor_code(name: str, steps: list[str], hooks: list[str], marks: int = 0, **more: Any) -> Replay:
+    """A vendor's own step, hook and module in the plan; ``steps`` and ``hooks`` are what the last rank reports."""
+
+    def report(rank: int, found: list[Entry]) -> list[Entry]:
+        own = {"replaced": ["backward"], "replaced_hooks": ["events"]}
+        if rank == more.get("nproc", 1) - 1:
+            own = {"replaced": steps, "replaced_hooks": hooks}
+        return [(at, event, {**value, **own} if event == events.INIT_END else value) for at, event, value in found]
+
+    told = {"vendor": "acme", "fingerprint": {"key": "key-1", "one_card_key": "key-1", "deviations": BROUGHT}}
+    return Replay(name, edit=report, told=told, marks=("vendor_code",) * marks, **more)
+
+
 def _failed(kind: str, error: str) -> Entry:
     return (2.6, events.FAILED, {"type": kind, "error": error})
 
@@ -308,6 +328,9 @@ REPLAYS = [
         sampling=sampled(left_out=lambda share: 0.4 < share < 0.8),
         marks=("gap",),
     ),
+    with_vendor_code("vendor_code", ["backward"], ["events"]),
+    with_vendor_code("vendor_code_not_reported", ["backward"], [], marks=1, nproc=2),
+    with_vendor_code("vendor_code_not_planned", ["backward", "create_optimizer"], ["events"], marks=1),
     Replay("p_core_missing", unsound=("p_core",), finished=lambda value: {**value, "p_core": None}),
     Replay(
         "interrupted",

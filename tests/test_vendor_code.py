@@ -1,0 +1,221 @@
+"""A vendor's own code is named beside the verdict wherever it is shown, from the run directory alone."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.commands import main
+from pytest_flagperf.plan import make_plan
+from pytest_flagperf.report import github, page
+from pytest_flagperf.report.closing import Closing, closing
+from pytest_flagperf.report.junit import properties
+from pytest_flagperf.results import store
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.vendor_code import names, phrase
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
+from tests.results_help import REPLAYS, recorded
+from tests.stored_runs import add_case
+from tests.test_adaptation import ADAPTER, CASE, OWN, write
+from tests.test_adaptation import VENDOR_TOML as TOML
+from tests.test_adaptation import tree as tree_of
+from tests.trees import write_vendor
+
+NAMED = "acme's own step backward, hook events, module torch_acme"
+
+
+def stored(to: Path, *replays: str) -> Path:
+    """A run of a case for each replay."""
+    run = to / "run"
+    for number, replay in enumerate(replays, 1):
+        add_case(run, replay, model=f"toy{number}")
+    return run
+
+
+def closed(to: Path, *replays: str) -> Closing:
+    return closing(store.load_run(stored(to, *replays)), reports=["reports/run20261121093000/report.html"])
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+# -- beside the verdict --------------------------------------------------------------------------------------------
+
+
+def test_the_closing_lines_name_it(tmp_path: Path) -> None:
+    end = closed(tmp_path, "converged_1x1", "vendor_code")
+    assert end.verdict().startswith(f"flagperf: 2 of 2 cases passed, 1 with {NAMED}; reports/")
+    assert end.verdict(80).startswith("flagperf: 2 of 2 cases passed, 1 with ")
+    assert f"vendor code: toy2:pytorch:CPU:1:1:1 passed with {NAMED}" in flat("\n".join(end.lines(80)))
+
+
+def test_a_narrow_verdict_counts_vendor_code_without_names(tmp_path: Path) -> None:
+    end = closed(tmp_path, "vendor_code", "missed_target")
+    assert "1 of 2 cases passed, 1 with vendor code, 1 failed" in end.verdict(80)
+    assert len(end.verdict(80)) <= 80
+
+
+def test_cases_with_the_same_code_share_a_line_and_many_are_counted(tmp_path: Path) -> None:
+    one = replace(closed(tmp_path, "vendor_code").told[0])
+    end = Closing(told=tuple(replace(one, case=f"m:f:H:1:1:{number}") for number in range(1, 15)))
+    (line,) = [line for line in end.lines(10_000) if line.startswith("vendor code: ")]
+    assert line.endswith(f"m:f:H:1:1:10 passed, and 4 more with {NAMED}")
+    assert f"14 with {NAMED}" in end.verdict()
+    other = replace(one, case="x:f:H:1:1:1", vendor_code="acme's own hook memory")
+    assert "15 with vendor code" in replace(end, told=(*end.told, other)).verdict()
+
+
+def test_the_page_names_it_at_the_top_in_the_table_and_in_the_section(tmp_path: Path) -> None:
+    run = stored(tmp_path, "converged_1x1", "vendor_code")
+    body = page.body(run, run).replace("&#x27;", "'")
+    top, _, rest = body.partition('id="overview"')
+    assert "1 with vendor code" in top
+    assert f"passed with {NAMED}" in top
+    assert body.count(f"with {NAMED}") == 3
+    assert rest.count(f"with {NAMED}") == 2
+
+
+def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = stored(tmp_path, "vendor_code")
+    loaded = store.load_run(run)
+    summary = github.summary(closing(loaded))
+    assert f"<code>toy1:pytorch:CPU:1:1:1</code> with {NAMED}" in summary
+    assert dict(properties(loaded.cases[0].outcomes))["vendor_code"] == NAMED
+    store.write_csv(tmp_path / "results.csv", [("run", loaded.cases)])
+    (row,) = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
+    assert row["vendor_code"] == "step backward; hook events; module torch_acme"
+    assert main(["table", str(run)]) == main(["show", str(run), "--width=200"]) == 0
+    out = capsys.readouterr().out
+    assert f"1x1 with {NAMED}." in out
+    assert f"vendor code: toy1:pytorch:CPU:1:1:1 passed with {NAMED}" in out
+    assert main(["table", str(run), "--lang=zh"]) == 0
+    assert f"使用厂商代码：{NAMED}" in capsys.readouterr().out
+
+
+def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The control."""
+    run = stored(tmp_path, "converged_1x1")
+    loaded = store.load_run(run)
+    end = closing(loaded)
+    main(["show", str(run)])
+    main(["table", str(run)])
+    shown = [*end.lines(10_000), page.body(run, run), github.summary(end), capsys.readouterr().out]
+    assert not any("vendor code" in text or "'s own" in text or "&#x27;s own" in text for text in shown)
+    assert "vendor_code" not in dict(properties(loaded.cases[0].outcomes))
+    assert loaded.cases[0].vendor_code == ""
+
+
+# -- what a case brings --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ((), ""),
+        (("step backward",), "acme's own step backward"),
+        (("step a", "step b", "step c"), "acme's own steps a, b and c"),
+        (tuple(f"variable V{n}" for n in range(6)), "acme's own variables V0, V1, V2, V3 and 2 more"),
+        (
+            ("package --index-url https://x", "extension csrc"),
+            "acme's own package --index-url https://x, extension csrc",
+        ),
+    ],
+)
+def test_the_phrase(listed: tuple[str, ...], said: str) -> None:
+    assert phrase("acme", listed) == said
+
+
+def test_a_deviation_of_the_config_is_no_vendor_code() -> None:
+    deviations = {"learning_rate": [1, 2], "optimizer class": ["A", "B"], "hook memory": ["x", "y"], "step": [1, 2]}
+    assert names({"deviations": deviations}) == ("hook memory",)
+    assert names({}) == names({"deviations": None}) == ()
+
+
+def brings(root: Path) -> Mapping[str, tuple[str, str]]:
+    catalog = Catalog.scan([root])
+    plan = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True)
+    return {one.name: (one.value, one.where) for one in plan.brought}
+
+
+def test_imported_modules_and_scripts_are_listed(tmp_path: Path) -> None:
+    tree_of(tmp_path)
+    modules = 'modules = ["torch_acme", "acme.ccl"]\n'
+    write_vendor(tmp_path, toml=TOML.replace("[chips", f"{modules}[chips", 1))
+    write(tmp_path, "vendors/acme/device.py", "import time\n")
+    file = "config/environment_variables.sh"
+    write(tmp_path, f"{OWN}/{file}", "# fast\n\nexport ACME_FAST=1\nsource /opt/acme/env\n")
+    listed = brings(tmp_path)
+    assert listed["module torch_acme"] == ("imported by each rank", "vendors/acme/vendor.toml")
+    assert listed["module acme.ccl"] == listed["module torch_acme"]
+    assert listed["module device.py"] == ("imported by each rank", "vendors/acme/device.py")
+    assert listed["script environment_variables.sh"] == ("run on each host", f"{OWN}/{file}:4")
+    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): ...\n")
+    write(tmp_path, f"{OWN}/{file}", "# fast\n\nexport ACME_FAST=1\n")
+    write(tmp_path, ADAPTER, "def backward(ctx, loss): ...\n")
+    listed = brings(tmp_path)
+    assert {"hook synchronize", "step backward", "variable ACME_FAST"} <= listed.keys()
+    assert "module device.py" not in listed, "its hooks are listed"
+    assert "script environment_variables.sh" not in listed, "it only sets variables"
+
+
+# -- what the ranks reported ---------------------------------------------------------------------------------------
+
+
+def marked(replay: str) -> list[str]:
+    return [mark.sentence for mark in recorded(replay).marks if mark.kind == "vendor_code"]
+
+
+def test_a_rank_that_replaced_other_code_than_was_planned_is_named() -> None:
+    assert marked("vendor_code_not_reported") == ["the plan lists acme's own hook events, and rank 1 did not report it"]
+    assert marked("vendor_code_not_planned") == [
+        "rank 0 reported acme's own step create_optimizer, which the plan does not list"
+    ]
+    assert marked("vendor_code") == marked("converged_1x2") == []
+
+
+@pytest.mark.parametrize("value", ["5", '"backward"', "null", '{"a": 1}'])
+def test_a_field_of_another_type_is_no_report(tmp_path: Path, value: str) -> None:
+    round_dir = Path(shutil.copytree(REPLAYS / "vendor_code", tmp_path / "round1"))
+    (log,) = round_dir.glob("*/rank0.out.log")
+    text = log.read_text()
+    assert text.count('"replaced": ["backward"]') == 1
+    log.write_text(text.replace('"replaced": ["backward"]', f'"replaced": {value}'))
+    outcome: Outcome = store.load_run(_run_of(round_dir)).cases[0].outcomes[0]
+    assert [mark.sentence for mark in outcome.marks] == [
+        "the plan lists acme's own step backward, and rank 0 did not report it"
+    ]
+
+
+def _run_of(round_dir: Path) -> Path:
+    case = round_dir.parent / "run" / "case"
+    case.mkdir(parents=True)
+    round_dir.rename(case / "round1")
+    return case.parent
+
+
+@pytest.mark.slow
+def test_a_run_names_what_its_vendor_brought_and_what_no_rank_reported(toy: Toy) -> None:
+    case = ("suites", "-k", "alpha and converges", "--vendor=acme", "--scale=small", "--nodes=1x1")
+    (toy.root / "vendors" / "acme" / "device.py").write_text("def events(device): ...\n")
+    toy.config("alpha", "1x1", "")
+    (toy.root / "vendors/acme/alpha-plain/config/environment_variables.sh").write_text("export ACME_FAST=1\n")
+    result = toy.run(*case)
+    result.assert_outcomes(passed=1, deselected=3)
+    lines = flat(result.stdout.str())
+    code = "acme's own hook events, variable ACME_FAST"
+    assert f"vendor code: alpha:plain:X1:1:1:1 passed with {code}" in lines
+    assert "the plan lists acme's own hook events, and rank 0 did not report it" in lines
+    assert "flagperf: 1 of 1 case passed, 1 with" in lines
+    assert f"passed with {code}" in (toy.runs[0] / "report.html").read_text().replace("&#x27;", "'")
+    strict = toy.run(*case, "--strict")
+    strict.assert_outcomes(failed=1, deselected=3)
+    strict.stdout.fnmatch_lines(["*the plan lists acme's own hook events*"])
