@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def case(*judged: Verdict, replay: str = "converged_1x1", called: str = BERT) ->
     return CaseResult(called, (replace(recorded(replay), case=called),), {"test_x": judged} if judged else {})
 
 
-def told(state: str, called: str = BERT, **more: tuple[str, ...]) -> Told:
+def told(state: str, called: str = BERT, **more: Any) -> Told:
     return Told(called, state, **more)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pytest_flagperf.report import github
@@ -12,7 +14,7 @@ from tests.results_help import REPLAYS, recorded
 HOSTILE = "50 %, a:b\r\n::error::x | <script>`*[link](http://x)"
 
 
-def told(number: int, state: str = FAILED, **more: tuple[str, ...]) -> Told:
+def told(number: int, state: str = FAILED, **more: Any) -> Told:
     return Told(f"bert:pytorch:CPU:1:2:{number}", state, **more)
 
 

@@ -24,10 +24,8 @@ from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import REPLAYS, recorded
 from tests.stored_runs import add_case
-from tests.test_adaptation import ADAPTER, CASE, OWN, write
-from tests.test_adaptation import VENDOR_TOML as TOML
-from tests.test_adaptation import tree as tree_of
-from tests.trees import write_vendor
+from tests.test_adaptation import ADAPTER, CASE, OWN
+from tests.trees import VENDOR_TOML, tree, write, write_vendor
 
 NAMED = "acme's own step backward, hook events, module torch_acme"
 
@@ -147,9 +145,9 @@ def brings(root: Path) -> Mapping[str, tuple[str, str]]:
 
 
 def test_imported_modules_and_scripts_are_listed(tmp_path: Path) -> None:
-    tree_of(tmp_path)
+    tree(tmp_path)
     modules = 'modules = ["torch_acme", "acme.ccl"]\n'
-    write_vendor(tmp_path, toml=TOML.replace("[chips", f"{modules}[chips", 1))
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips", f"{modules}[chips", 1))
     write(tmp_path, "vendors/acme/device.py", "import time\n")
     file = "config/environment_variables.sh"
     write(tmp_path, f"{OWN}/{file}", "# fast\n\nexport ACME_FAST=1\nsource /opt/acme/env\n")

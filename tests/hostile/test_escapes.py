@@ -223,7 +223,7 @@ def test_no_text_is_a_command_of_a_ci_service(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_problems_are_printable_whoever_shows_them() -> None:
+def test_the_text_of_an_error_is_printable() -> None:
     """Docker, builders of environments and hosts are quoted in them."""
     problems = Problems([f"h1: docker build failed:\n{HOSTILE}"])
     assert hidden(str(problems)) == hidden("".join(problems.problems)) == []
