@@ -12,7 +12,7 @@ _HIDDEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 # What CI services take for a command of theirs: "::error ...::" where a line begins, "##[error]" anywhere.
-_COMMAND = re.compile(r"^(\s*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)", re.MULTILINE)
+_COMMAND = re.compile(r"^([^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)", re.MULTILINE)
 
 
 def printable(text: str) -> str:

@@ -171,9 +171,7 @@ def _vendor_code(told: Sequence[Told]) -> Iterator[str]:
         if one.vendor_code:
             cases.setdefault(one.vendor_code, []).append(f"{one.case} {one.state}")
     for code, each in cases.items():
-        more = len(each) - _TOLD_AT_MOST
-        shown = [*each[:_TOLD_AT_MOST], *([f"and {more} more"] if more > 0 else [])]
-        yield f"vendor code: {', '.join(shown)} with {code}"
+        yield f"vendor code: {_few(each, _TOLD_AT_MOST, ', ')} with {code}"
 
 
 def _in_short(one: Verdict) -> str:
@@ -199,14 +197,14 @@ def _warnings(case: CaseResult) -> Iterator[str]:
     yield from (verdict.sentence for verdict in judged if verdict.ok and verdict.warning)
 
 
-def _few(texts: Sequence[str]) -> str:
-    more = len(texts) - _SHORT_AT_MOST
-    return "; ".join([*texts[:_SHORT_AT_MOST], *([f"and {more} more"] if more > 0 else [])])
+def _few(texts: Sequence[str], most: int = _SHORT_AT_MOST, between: str = "; ") -> str:
+    more = len(texts) - most
+    return between.join([*texts[:most], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _once(texts: Iterable[str]) -> tuple[str, ...]:
     """Several tests judge the same round. A line of its own in a text would read like one of ours."""
-    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts))
+    return tuple(dict.fromkeys(text.replace("\n", " ") for text in texts))
 
 
 def _some(texts: Sequence[str]) -> Iterator[str]:

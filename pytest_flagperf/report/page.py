@@ -97,7 +97,7 @@ def _detail(run_dir: Path) -> Detail:
 def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     bad = [row for row in rows if row.told.state in BAD]
     others = [row for row in rows if row.told.state in (UNFINISHED, EXPECTED)]
-    with_code = [row for row in rows if row.told.state == PASSED and row.told.vendor_code]
+    with_code = _with_code(rows)
     unsupported = info.unsupported if info else ()
     told = [_reason(row) for row in (*bad[:_SHOWN], *others[:_SHOWN])]
     more = len(bad) + len(others) - len(told)
@@ -114,6 +114,11 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     )
 
 
+def _with_code(rows: Sequence[Row]) -> list[Row]:
+    """The cases that passed with vendor code."""
+    return [row for row in rows if row.told.state == PASSED and row.told.vendor_code]
+
+
 def _counted(rows: Sequence[Row], unsupported: int) -> str:
     """``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
     if not rows:
@@ -122,8 +127,8 @@ def _counted(rows: Sequence[Row], unsupported: int) -> str:
     said = [f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in STATES if numbers[name]]
     if len(said) == 1 and numbers[PASSED]:
         said = [f'<span class="{css_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
-    with_code = sum(row.told.state == PASSED and bool(row.told.vendor_code) for row in rows)
-    said += [f"{with_code} with vendor code"] if with_code else []
+    with_code = _with_code(rows)
+    said += [f"{len(with_code)} with vendor code"] if with_code else []
     said += [f"{unsupported} cannot run"] if unsupported else []
     return f"{count(len(rows), 'case')}: {', '.join(said)}"
 

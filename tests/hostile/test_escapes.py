@@ -215,6 +215,7 @@ def test_a_line_that_ends_as_on_windows_is_a_line() -> None:
         ("::error::x", "\\x3a:error::x"),
         ("one\n  ::add-mask::x", "one\n  \\x3a:add-mask::x"),
         ("::warning file=a,line=1::x", "\\x3a:warning file=a,line=1::x"),
+        ("\n\n \u3000::group::x", "\n\n \u3000\\x3a:group::x"),
         ("a ##[group]b", "a \\x23#[group]b"),
         ("##vso[task.complete]", "\\x23#vso[task.complete]"),
     ],
