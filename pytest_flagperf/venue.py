@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node import engine, lease
+from flagperf_driver.node import archive, engine, lease
 
 from . import preflight
 from .case import Case
@@ -24,7 +24,20 @@ from .plan.checkout import checkout
 from .preflight import Data, Finding, Wants
 from .problems import Problems
 from .report.live import Live
-from .round import Crew, Gone, Needs, Wishes, fetch, follow_round, muster, run_round, take_up, write_json
+from .round import (
+    Crew,
+    Gone,
+    Limits,
+    Needs,
+    TooMuch,
+    Wishes,
+    fetch,
+    follow_round,
+    muster,
+    run_round,
+    take_up,
+    write_json,
+)
 from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_images, docker_options, runtimes
 from .settings import Settings
 
@@ -69,6 +82,12 @@ class Venue:
     @property
     def hosts(self) -> tuple[Host, ...]:
         return self.fleet.hosts
+
+    @property
+    def _limits(self) -> Limits:
+        """How much of a round's logs a host may send."""
+        conf = self._cluster or ClusterConf()
+        return Limits(conf.max_log_gib * archive.GIB, conf.max_log_entries)
 
     @property
     def _by_name(self) -> dict[str, Host]:
@@ -303,7 +322,7 @@ class Venue:
         self._settle_with_the_lost(watch)
         end = None
         try:
-            with Crew(watch.note) as crew:
+            with Crew(watch.note, self._limits) as crew:
                 muster(self.fleet, self.code(plan, vendor), needs, crew, lambda who: watch.note(_waits(plan, who)))
                 hosts = [agent.host for agent in crew.agents]
                 end = run_round(
@@ -331,7 +350,7 @@ class Venue:
             return False
         lease_s = self._settings.lease_time
         try:
-            with Crew(watch.note) as crew:
+            with Crew(watch.note, self._limits) as crew:
                 try:
                     for place in placed:
                         crew.join(take_up(by_name[place["name"]], place["noderank"], directory, place, lease_s))
@@ -364,7 +383,7 @@ class Venue:
         told, dead = [], dict[str, str]()
         for directory in directories:
             end = json.loads((directory / "round.json").read_text("utf-8"))
-            still = []
+            still, warnings = [], list(end.get("warnings", ()))
             for missing in end.get("missing", ()):
                 name = missing["host"]
                 if missing.get("gone"):
@@ -373,21 +392,22 @@ class Venue:
                 try:
                     if name in dead:
                         raise HostError(dead[name])
-                    self._fetch(directory, missing)
+                    warnings += [f"{name}: {sentence}" for sentence in self._fetch(directory, missing)]
                     how = "came late, and are here"
                 except Gone as error:
                     how = f"are gone: {error}"
                     still.append({**missing, "why": str(error), "gone": True})
                 except (HostError, OSError) as error:
-                    dead[name] = str(error)
+                    if not isinstance(error, TooMuch):
+                        dead[name] = str(error)
                     how = f"are missing here: {error}"
                     still.append({**missing, "why": str(error)})
                 told.append(f"{directory.parent.name} {directory.name}: the logs of {name} {how}")
-            write_json(directory / "round.json", {**end, "missing": still})
+            write_json(directory / "round.json", {**end, "missing": still, "warnings": warnings})
         return told
 
-    def _fetch(self, directory: Path, missing: Mapping[str, Any]) -> None:
-        """Bring them here; a host that does not answer is not asked to run anything."""
+    def _fetch(self, directory: Path, missing: Mapping[str, Any]) -> tuple[str, ...]:
+        """Bring them here; a host that does not answer is not asked to run anything. What of them was left out."""
         host = self._by_name.get(missing["host"])
         if host is None:
             raise HostError("it is none of the hosts of this run")
@@ -397,7 +417,8 @@ class Venue:
             self.fleet.lost(host, str(error))
             raise
         self.fleet.found(host)
-        fetch(host, pack({}), missing["log_dir"], directory / f"{host.name}_noderank{missing['noderank']}")
+        folder = directory / f"{host.name}_noderank{missing['noderank']}"
+        return fetch(host, pack({}), missing["log_dir"], folder, self._limits)
 
     def _settle_with_the_lost(self, watch: Live) -> None:
         """A host that was lost may be back, and may still run a round that is over here: it is ended, its logs come."""

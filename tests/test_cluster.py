@@ -22,7 +22,7 @@ HOST = LocalHost("here")
 ECHO = """
 import sys
 for line in sys.stdin:
-    print("noise that is no JSON"); print("[1, 2]"); sys.stdout.write(line); sys.stdout.flush()
+    print("noise that is no JSON"); sys.stdout.write(line); sys.stdout.flush()
 print('{"last": "word"}')
 sys.stderr.write("a complaint")
 """

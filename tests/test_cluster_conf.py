@@ -60,13 +60,13 @@ def test_a_whole_table_comes_with_its_paths_absolute(tmp_path: Path) -> None:
     key = write(tmp_path, "keys/id", "")
     table = {
         "hosts": ["h1", "b@h2:23"], "user": "bench", "port": 22, "key": "keys/id", "known_hosts": "known",
-        "gateway": "gw:2222", "python": "/opt/python/bin/python3.11",
+        "gateway": "gw:2222", "python": "/opt/python/bin/python3.11", "max_log_gib": 0.5, "max_log_entries": 7,
     }  # fmt: skip
     file = tmp_path / "flagperf.toml"
     conf = read_cluster(table, file)
     assert conf == ClusterConf(
         ("h1", "b@h2:23"), "bench", 22, str(key), str(tmp_path / "known"), "gw:2222",
-        "/opt/python/bin/python3.11", str(file),
+        "/opt/python/bin/python3.11", str(file), max_log_gib=0.5, max_log_entries=7,
     )  # fmt: skip
     assert conf.addresses() == (Address("h1", "h1"), Address("h2", "h2", "b", 23))
 
@@ -79,12 +79,27 @@ def test_everything_that_is_wrong_with_a_table_is_told_at_once(tmp_path: Path) -
     told = problems(table, tmp_path / "flagperf.toml")
     assert [problem.split(": ")[0] for problem in told] == [
         "unknown setting cluster.usr; did you mean user?; allowed are hosts, user, port, key, known_hosts, gateway, "
-        "python",
+        "python, max_log_gib, max_log_entries",
         "cluster.port = 0", "cluster.python = 'python3; ls'", "cluster.user = '-l x'", "cluster.key",
         "cluster.hosts", "cluster.hosts", "cluster.hosts", "cluster.gateway",
     ]  # fmt: skip
     assert "'h1': stands there twice; two hosts of one name" in told[5]
     assert "'bench@h1': has the same name as 'h1'" in told[6]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max_log_gib", 0, "expected a number of GiB larger than 0"),
+        ("max_log_gib", "4", "expected a number of GiB larger than 0"),
+        ("max_log_gib", float("nan"), "expected a number of GiB larger than 0"),
+        ("max_log_entries", 1.5, "expected a whole number larger than 0"),
+        ("max_log_entries", True, "expected a whole number larger than 0"),
+    ],
+)
+def test_limits_of_logs_are_positive_numbers(name: str, value: object, expected: str, tmp_path: Path) -> None:
+    (problem,) = problems({name: value}, tmp_path / "f")
+    assert problem.endswith(expected)
 
 
 @pytest.mark.parametrize("hosts", [None, [], "h1", [1]])

@@ -7,26 +7,51 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.archive import pack
+from flagperf_driver.node.archive import GIB, Limits, pack
 from pytest_flagperf.cluster import HostError
-from pytest_flagperf.round.collect import _unpack
+from pytest_flagperf.round.unpack import DEFAULT_LIMITS, unpack
 
 
-def test_a_link_out_of_the_folder_is_left_out_and_the_logs_come(tmp_path: Path) -> None:
+def test_links_are_left_out_and_named_and_the_logs_come(tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here" / "h1"
-    there.mkdir()
+    (there / "deep").mkdir(parents=True)
     (there / "rank0.out.log").write_text("said\n")
+    (there / "deep" / ("long" * 50)).write_text("a name in an extended header\n")
     (there / "latest").symlink_to(there / "rank0.out.log")
     (there / "first").symlink_to("rank0.out.log")
     with (tmp_path / "archive").open("w+b") as archive:
-        pack(there, archive.fileno())
+        facts = pack(there, archive.fileno(), DEFAULT_LIMITS)
         archive.seek(0)
-        _unpack(archive, here)
-    assert sorted(path.name for path in here.iterdir()) == ["first", "rank0.out.log"]
-    assert (here / "first").read_text() == "said\n"
+        left_out = unpack(archive, here, DEFAULT_LIMITS)
+    assert facts["files"] == 2
+    assert sorted(path.name for path in here.rglob("*")) == ["deep", "long" * 50, "rank0.out.log"]
+    assert (here / "rank0.out.log").read_text() == "said\n"
+    assert left_out == ("2 entries of the logs left out (symbolic link): 'first', 'latest'",)
 
 
 def test_what_is_no_archive_is_an_error_of_the_host(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="the logs cannot be unpacked"):
-        _unpack(io.BytesIO(b"something else"), tmp_path / "h1")
+        unpack(io.BytesIO(b"something else"), tmp_path / "h1", DEFAULT_LIMITS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_does_not_pack_more_than_the_limits_allow(tmp_path: Path) -> None:
+    """Packing the zeros of a sparse file would take longer than anybody waits."""
+    there = tmp_path / "there"
+    there.mkdir()
+    with (there / "core").open("wb") as file:
+        file.truncate(1 << 40)
+    with (tmp_path / "archive").open("w+b") as archive:
+        refused = pack(there, archive.fileno(), DEFAULT_LIMITS)
+        assert archive.seek(0, io.SEEK_END) == 0
+        (there / "core").unlink()
+        (there / "log").write_text("said\n")
+        assert "refused" not in pack(there, archive.fileno(), Limits(5, 1))
+    assert refused == {
+        "refused": "the logs are larger than 4 GiB; to fetch them, set in [cluster] of flagperf.toml a larger"
+        " max_log_gib"
+    }
+    assert Limits(GIB, 7).refusal(0, 8) == (
+        "the logs have more than 7 files and folders; to fetch them, set in [cluster] of flagperf.toml a larger"
+        " max_log_entries"
+    )

@@ -13,12 +13,13 @@ import pytest
 from pytest_flagperf.cluster import HostError, Message
 from pytest_flagperf.cluster.deploy import Code, attach, call_module, open_module, pack, stage, sweep
 from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.cluster.replies import PATH, TEXT, Shape
 
 HOST = LocalHost("here")
 CALLED = """
 import json, sys
 request = json.loads(sys.stdin.readline())
-print(json.dumps({"type": "progress", "sentence": "working"}), flush=True)
+print(json.dumps({"type": "progress", "line": "working"}), flush=True)
 if request["op"] == "fail":
     print(json.dumps({"type": "error", "sentence": "it cannot be done"}), flush=True)
 elif request["op"] == "die":
@@ -131,9 +132,8 @@ def test_the_sweep_ends_what_runs_for_a_log_folder_and_nothing_else(tmp_path: Pa
         return process
 
     with sleeper("a") as one, sleeper("ab") as other:
-        swept = sweep(HOST, str(tmp_path / "a"))
-        assert len(swept) == 1
-        assert f"(pid {one.pid})" in swept[0]
+        swept = sweep(HOST, pack({}), str(tmp_path / "a"), None)
+        assert swept == ([f"python (pid {one.pid})"], [])
         assert (one.wait(5), other.poll()) == (-9, None)
 
 
@@ -146,9 +146,10 @@ def called(tmp_path: Path) -> Code:
 def test_a_module_is_called_and_answers(called: Code) -> None:
     told: list[Message] = []
     for _ in range(2):  # the code is there the second time
-        answer = call_module(HOST, called, "called", {"op": "go"}, timeout_s=20, on_message=told.append)
+        shape: dict[str, Shape] = {"path": PATH, "argv": [TEXT]}
+        answer = call_module(HOST, called, "called", {"op": "go"}, timeout_s=20, shape=shape, on_message=told.append)
         assert answer == {"path": stage(HOST, called), "argv": [f"{answer['path']}/called.py"]}
-    assert told == [{"type": "progress", "sentence": "working"}] * 2
+    assert told == [{"type": "progress", "line": "working"}] * 2
 
 
 @pytest.mark.parametrize(
@@ -161,18 +162,18 @@ def test_a_module_is_called_and_answers(called: Code) -> None:
 )
 def test_a_call_that_fails_says_why(called: Code, op: str, says: str) -> None:
     with pytest.raises(HostError, match=says):
-        call_module(HOST, called, "called", {"op": op}, timeout_s=1)
+        call_module(HOST, called, "called", {"op": op}, timeout_s=1, shape={})
 
 
 def test_a_module_that_is_not_there_is_named(called: Code) -> None:
     with pytest.raises(HostError, match="No module named nowhere"):
-        call_module(HOST, called, "nowhere", {}, timeout_s=20)
+        call_module(HOST, called, "nowhere", {}, timeout_s=20, shape={})
 
 
 def test_a_conversation_goes_on_after_the_code_was_handed_over(called: Code) -> None:
     channel = open_module(HOST, called, "called")
     channel.send({"op": "go"})
-    assert channel.receive(20) == {"type": "progress", "sentence": "working"}
+    assert channel.receive(20) == {"type": "progress", "line": "working"}
     assert (channel.receive(20) or {})["type"] == "answer"
     assert channel.close() == 0
 

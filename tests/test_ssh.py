@@ -32,7 +32,7 @@ AWKWARD = [
     "", " ", "a b", "two\nlines\n", "'", '"', "$(touch /tmp/pwned)", "`touch /tmp/pwned`", "; touch /tmp/pwned", "\\",
     "!!", "*", "~", "\t\x1b[31m", "\udcff\udc80 no UTF-8", "\N{GREEK SMALL LETTER ALPHA}", "-n", "%s", "x" * 100_000,
 ]  # fmt: skip
-ECHO = "import sys\nfor line in sys.stdin: print('noise'); print('[1]'); print(line, end='', flush=True)"
+ECHO = "import sys\nfor line in sys.stdin: print('noise'); print(line, end='', flush=True)"
 ARGV = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
 BIG = 50_000_000
 

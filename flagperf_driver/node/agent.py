@@ -47,7 +47,7 @@ class Agent:
             "release": lambda _: wire.answer(self._known.release_devices()),
             "start": lambda order: self._known.start(order),
             "stop": lambda order: self._known.stop(str(order.get("reason", "no reason given"))),
-            "collect": lambda order: self._known.collect(int(order.get("offset", 0))),
+            "collect": lambda order: self._known.collect(order),
             "leave": self._leave,
         }
 

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import binascii
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Mapping, Sequence
 
 from flagperf_driver.node import processes
 from flagperf_driver.node.folder import is_agents_own, walk
-from flagperf_driver.node.wire import Message
+from flagperf_driver.node.wire import Message, error
 
 _CHUNK = 1 << 22
 _AT_ONCE = 1 << 20
 _COMPRESSION = 1  # logs shrink to a tenth at any level, and at this one five times as fast as at the usual
 _NAME = "agent.tar.gz"
 _MOST_NAMED = 20
+GIB = 1 << 30
+_RAISE = "to fetch them, set in [cluster] of flagperf.toml a larger"
+
+
+class Limits:
+    """How much of one round's logs the controller takes from one host."""
+
+    def __init__(self, max_bytes: float = 4 * GIB, max_entries: float = 100_000) -> None:
+        self.max_bytes = max_bytes
+        self.max_entries = max_entries
+
+    def refusal(self, size: float, entries: float) -> str | None:
+        """Why logs of this size and with so many files and folders are too much, if they are."""
+        if size > self.max_bytes:
+            return f"the logs are larger than {self.max_bytes / GIB:g} GiB; {_RAISE} max_log_gib"
+        if entries > self.max_entries:
+            return f"the logs have more than {self.max_entries:g} files and folders; {_RAISE} max_log_entries"
+        return None
 
 
 class Archive:
     """The packed logs; what is asked for before they are packed is answered when they are."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limits: Limits) -> None:
         self._folder = folder
+        self._limits = limits
         self._wanted: list[int] = []
         self._facts: Mapping[str, Any] | None = None
         try:
@@ -43,7 +63,7 @@ class Archive:
     def _pack_into(self, handle: int, on_disk: bool = True) -> None:
         self._handle = handle
         self._on_disk = on_disk
-        self._packing = processes.Errand(lambda: pack(self._folder, handle))
+        self._packing = processes.Errand(lambda: pack(self._folder, handle, self._limits))
 
     def _is_packed(self) -> bool:
         if self._facts is None and self._packing.ended():
@@ -58,6 +78,8 @@ class Archive:
         return self._facts is not None
 
     def _chunk(self, offset: int) -> Message:
+        if self._facts is not None and "refused" in self._facts:
+            return {**error(self._facts["refused"]), "limit": True}
         data = binascii.b2a_base64(os.pread(self._handle, _CHUNK, offset), newline=False).decode()
         return {"type": "chunk", "offset": offset, "data": data, **(self._facts or {})}
 
@@ -74,8 +96,11 @@ def _in_memory() -> int:
     return os.memfd_create(_NAME)
 
 
-def pack(folder: Path, handle: int) -> dict[str, Any]:
-    """Write the round's files into the open file, and say what that makes."""
+def pack(folder: Path, handle: int, limits: Limits) -> dict[str, Any]:
+    """Write the round's files into the open file, and say what that makes; or why they are not packed."""
+    refused = _refusal(folder, limits)
+    if refused:
+        return {"refused": refused}
     import hashlib  # a child's to import
     import tarfile
 
@@ -98,6 +123,20 @@ def pack(folder: Path, handle: int) -> dict[str, Any]:
             digest.update(piece)
         size = out.tell()
     return {"size": size, "sha256": digest.hexdigest(), "files": files, "left_out": left_out[:_MOST_NAMED]}
+
+
+def _refusal(folder: Path, limits: Limits) -> str | None:
+    """Why the logs in this folder are too much, if they are; a sparse file counts with its whole size."""
+    size = entries = 0
+    for entry in walk(folder):
+        if not is_agents_own(os.path.relpath(entry.path, folder)):
+            entries += 1
+            with suppress(OSError):
+                size += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
+            refused = limits.refusal(size, entries)
+            if refused:
+                return refused
+    return None
 
 
 def _open(entry: os.DirEntry[str]) -> BinaryIO | None:

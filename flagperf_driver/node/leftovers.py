@@ -2,6 +2,8 @@
 
 A process names it in its environment, a container in a label. Log folders themselves stay for a week: their run may
 still fetch them.
+
+``python -m flagperf_driver.node.leftovers`` ends and removes what is left of one round, whose controller asks for that.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Callable, Iterator
 
-from flagperf_driver.node import engine
+from flagperf_driver.node import call, engine
 from flagperf_driver.node.folder import is_orphaned, scratch
 from flagperf_driver.node.processes import log_dir_of
 
@@ -22,6 +24,8 @@ LOOK_LABEL = "flagperf.look"  # a container in which a runtime looks what is in 
 _ANSWER_S = 5.0
 _LOOK_S = 600.0  # longer than any look takes
 _KEPT_S = 7 * 24 * 3600.0
+_TRIES = 5  # to remove a container; another program may be removing it
+_AGAIN_S = 1.0
 
 
 def remove(docker: str | None = None) -> list[str]:
@@ -48,16 +52,49 @@ def _processes() -> Iterator[str]:
         if name.isdigit():
             log_dir = log_dir_of(int(name))
             if log_dir and is_orphaned(Path(log_dir)):
-                yield from _end(int(name), log_dir)
+                yield from (f"{ended} of {log_dir}" for ended in _end(int(name)))
 
 
-def _end(pid: int, log_dir: str) -> Iterator[str]:
+def _end(pid: int) -> Iterator[str]:
     try:
         word = Path(f"/proc/{pid}/comm").read_text().strip()
         os.kill(pid, signal.SIGKILL)
     except OSError:
         return
-    yield f"{word} (pid {pid}) of {log_dir}"
+    yield f"{word} (pid {pid})"
+
+
+def end_round(request: call.Request) -> call.Answer:
+    """End every process of the round with this ``log_dir``, and remove its containers from the ``docker`` engine.
+
+    ``docker`` is null where the controller knows of no container; one that an engine here has is removed all the same.
+    """
+    log_dir = str(request["log_dir"])
+    ours = [int(name) for name in os.listdir("/proc") if name.isdigit() and log_dir_of(int(name)) == log_dir]  # noqa: PTH208
+    swept = [ended for pid in sorted(ours) for ended in _end(pid)]
+    problems: list[str] = []
+    if request.get("docker") or os.access(engine.SOCKET, os.R_OK | os.W_OK):
+        docker = engine.Engine(request.get("docker") or engine.SOCKET, _ANSWER_S)
+        try:
+            swept += _remove_of_round(docker, log_dir)
+        except engine.EngineError as error:
+            if request.get("docker"):
+                what = "the container of the round may stay until the next run on this host removes it"
+                problems.append(f"{what}: {error}")
+    return {"swept": swept, "problems": problems}
+
+
+def _remove_of_round(docker: engine.Engine, log_dir: str) -> Iterator[str]:
+    for container in docker.labelled(f"{LABEL}={log_dir}"):
+        for left in reversed(range(_TRIES)):
+            try:
+                if docker.remove(container.id):
+                    yield f"container {container.name}"
+                break
+            except engine.EngineError:
+                if not left:
+                    raise
+                time.sleep(_AGAIN_S)
 
 
 def remove_containers_of(log_dir: Path) -> None:
@@ -86,3 +123,7 @@ def _containers(socket: str, label: str = LABEL, is_left: Callable[[engine.Liste
                 yield f"container {container.name} of {container.labels.get(LABEL, container.image)}"
     except engine.EngineError:
         return  # the engine's own finding says so
+
+
+if __name__ == "__main__":
+    call.serve(end_round)

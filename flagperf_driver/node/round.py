@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Protocol
 
 from flagperf_driver.node import lease, processes
 from flagperf_driver.node.agenda import Agenda
-from flagperf_driver.node.archive import Archive
+from flagperf_driver.node.archive import Archive, Limits
 from flagperf_driver.node.companion import Companion
 from flagperf_driver.node.folder import LogFolder
 from flagperf_driver.node.nest import Nest
@@ -208,13 +209,14 @@ class Round:
 
     # -- logs ----------------------------------------------------------------------------------------------
 
-    def collect(self, offset: int) -> None:
+    def collect(self, order: Message) -> None:
         """Have a piece of the packed logs answered; they are packed at the first request."""
         if self.running:
             raise Refused("the logs can be had when the round is over")
         if self._archive is None:
-            self._archive = Archive(self.folder.path)
-        self._archive.ask(offset)
+            limits = [float(order.get(name) or math.inf) for name in ("max_bytes", "max_entries")]
+            self._archive = Archive(self.folder.path, Limits(*limits))
+        self._archive.ask(int(order.get("offset", 0)))
 
 
 def _clear_caches() -> None:

@@ -18,6 +18,13 @@ class HostLost(HostError):
     """The connection to a host is gone: cut, frozen, switched off. It may come back: see ``Host.reconnect``."""
 
 
+class InvalidReply(HostError):
+    """A host sent something that is no valid message; the text names what came and what was expected."""
+
+    def __init__(self, host: str, what: str) -> None:
+        super().__init__(f"{host} sent an invalid reply: {what}")
+
+
 @dataclass(frozen=True)
 class Completed:
     """A program that ran to its end on a host; a signal's number, negative, is the code of one that was killed."""

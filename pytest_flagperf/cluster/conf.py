@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -45,6 +46,8 @@ class ClusterConf:
     python: str = "python3"
     source: str = "--hosts"
     without_effect: tuple[str, ...] = ()  # what the file says besides, a sentence each
+    max_log_gib: float = 4.0  # of one round's logs, from one host
+    max_log_entries: int = 100_000  # files and folders among them
 
     def addresses(self) -> tuple[Address, ...]:
         """Every host; raises one error with everything that is wrong with them."""
@@ -137,6 +140,12 @@ def _wrong(name: str, value: object) -> str | None:
     if name == "port":
         fine = isinstance(value, int) and not isinstance(value, bool) and value in _PORTS
         return None if fine else "a whole number from 1 to 65535 is wanted"
+    if name == "max_log_gib":
+        fine = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+        return None if fine else "expected a number of GiB larger than 0"
+    if name == "max_log_entries":
+        fine = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        return None if fine else "expected a whole number larger than 0"
     if not isinstance(value, str) or not value:
         return "a string is wanted, and not an empty one"
     if name == "user" and not _USER.fullmatch(value):

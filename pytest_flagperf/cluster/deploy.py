@@ -20,10 +20,12 @@ import flagperf_driver
 
 from . import Channel, Host, HostError, Message
 from . import far as _far
+from .replies import TEXT, Checked, Shape, check
 
 _TIMEOUT_S = 120.0
 _PATIENCE_S = 5.0
 _FAR = Path(_far.__file__)
+_SWEEPS = "flagperf_driver.node.leftovers"
 _READS_DEVICES = "pynvml"  # what the sampler imports there, if there are such devices
 
 cache_root = _far.cache_root
@@ -67,9 +69,10 @@ def call_module(
     request: Message,
     *,
     timeout_s: float,
+    shape: Mapping[str, Shape],
     on_message: Callable[[Message], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The module's answer to one request; what it says before goes to ``on_message``."""
+    """The module's answer to one request, which has that shape; what it says before goes to ``on_message``."""
     deadline = time.monotonic() + timeout_s
     with _conversation(host, "boot", code.digest, module) as channel:
         _deliver(host, channel, code, module)
@@ -79,14 +82,18 @@ def call_module(
             if message.get("type") == "error":
                 raise HostError(f"{host.name}: {message.get('sentence')}")
             on_message(message)
+    check(host.name, message, shape, "answer")
     return {name: value for name, value in message.items() if name != "type"}
 
 
-def sweep(host: Host, log_dir: str) -> list[str]:
-    """End what still runs for the round that logged there, and name it; there should be nothing."""
-    with _conversation(host, "sweep", log_dir) as channel:
-        said = _next(host, channel, "sweep", time.monotonic() + _TIMEOUT_S)
-    return [str(line) for line in said["swept"]]
+def sweep(host: Host, code: Code, log_dir: str, docker: str | None) -> tuple[list[str], list[str]]:
+    """End and remove what is left of the round that logged there; the names, and what could not be removed.
+
+    ``docker`` is the socket of the engine that has the round's container, if there is one.
+    """
+    request = {"log_dir": log_dir, "docker": docker}
+    swept = call_module(host, code, _SWEEPS, request, timeout_s=_TIMEOUT_S, shape={"swept": [TEXT], "problems": [TEXT]})
+    return swept["swept"], swept["problems"]
 
 
 def attach(host: Host, log_dir: str) -> Channel:
@@ -95,7 +102,7 @@ def attach(host: Host, log_dir: str) -> Channel:
 
 
 def _far_side(host: Host, *words: str) -> Channel:
-    return host.open([host.python, "-I", "-S", "-c", _FAR.read_text("utf-8"), *words])
+    return Checked(host.name, host.open([host.python, "-I", "-S", "-c", _FAR.read_text("utf-8"), *words]))
 
 
 @contextmanager

@@ -61,21 +61,6 @@ def attach(log_dir: str) -> None:
             _write(ways[source], piece)
 
 
-def sweep(log_dir: str) -> None:
-    """End whatever still runs for the round that logged there, grandchildren and daemons too, and name it."""
-    mark = b"FLAGPERF_LOG_DIR=" + os.fsencode(log_dir)
-    swept = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                name = (process / "comm").read_text().strip()
-                os.kill(int(process.name), 9)
-                swept.append(f"{name} (pid {process.name})")
-        except OSError:
-            continue
-    _say(type="swept", swept=sorted(swept))
-
-
 def _last_word(log_dir: str) -> str:
     try:
         return "the last one left word: " + Path(log_dir, "agent.json").read_text().strip()
@@ -131,5 +116,5 @@ def _say(**facts: Any) -> None:
 
 
 if __name__ == "__main__":
-    tasks: "dict[str, Callable[..., Any]]" = {"boot": boot, "stage": stage, "attach": attach, "sweep": sweep}
+    tasks: "dict[str, Callable[..., Any]]" = {"boot": boot, "stage": stage, "attach": attach}
     tasks[sys.argv[1]](*sys.argv[2:])

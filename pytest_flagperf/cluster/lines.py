@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from contextlib import suppress
 
 from . import Message
+from .replies import parse_line
 
 
 class Listening(ABC):
-    """One reader at a time; what is no JSON object is passed over."""
+    """One reader at a time; a line that is not JSON is passed over."""
 
-    def __init__(self) -> None:
+    def __init__(self, speaker: str) -> None:
         self._reading = threading.Lock()
+        self._speaker = speaker
 
     def receive(self, timeout_s: float) -> Message | None:
         deadline = time.monotonic() + timeout_s
         with self._reading:
             while (line := self._line(deadline)) is not None:
-                with suppress(ValueError):
-                    message = json.loads(line)
-                    if isinstance(message, dict):
-                        return message
+                message = parse_line(self._speaker, line)
+                if message is not None:
+                    return message
         return None
 
     @abstractmethod

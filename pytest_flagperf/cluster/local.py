@@ -18,6 +18,7 @@ from typing import IO
 
 from . import Completed, HostError, Message
 from .lines import Listening
+from .replies import check_length
 
 _COMPLAINT_BYTES = 8192
 _LOOK_UP_S = 0.2  # how soon a reader sees that the line was hung up
@@ -103,7 +104,7 @@ class LocalChannel(Listening):
     """A conversation over pipes."""
 
     def __init__(self, host: str, process: subprocess.Popen[bytes], complaint: IO[bytes]) -> None:
-        super().__init__()
+        super().__init__(host)
         self._host = host
         self._process = process
         self._complaint = complaint
@@ -152,6 +153,7 @@ class LocalChannel(Listening):
             if not chunk:
                 return None
             self._buffer += chunk
+            check_length(self._host, len(self._buffer))
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return line

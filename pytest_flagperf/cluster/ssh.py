@@ -23,11 +23,12 @@ from typing import IO, Any
 
 import paramiko
 
-from . import Completed, HostError, Message
+from . import Completed, HostError, InvalidReply, Message
 from .conf import Address, ClusterConf, parse_host
 from .lines import Listening
 from .link import Gateway, Link, connection
 from .local import readable, whole_file
+from .replies import COUNT, LONGEST_LINE, TEXT, WHOLE, Shape, check, check_length, parse_object
 from .tunnel import Tunnel
 
 _SHIM = Path(__file__).with_name("shim.py").read_bytes()
@@ -39,7 +40,16 @@ _CHUNK = 1 << 15
 _START_S = 60.0
 _END_S = 5.0
 _COMPLAINT_BYTES = 8192
+_KEPT_BYTES = 1 << 20  # of what a program prints on stderr, the last
+_NOISE_BYTES = 1 << 20  # at most, that a login shell prints
+_PIECES = 64  # that are read before somebody looks at the time
 _COPY_IDLE_S = 60.0
+# What the shim says first, by what it is asked for, and last: shim.py.
+_FIRST_WORDS: Mapping[str, Mapping[str, Shape]] = {
+    "start": {"pid": COUNT},
+    "get": {"size": COUNT, "mode": COUNT, "mtime_ns": WHOLE},
+}
+_LAST_WORD: Mapping[str, Shape] = {"old?": TEXT, "error?": TEXT}
 
 
 def ssh_hosts(conf: ClusterConf) -> tuple[SSHHost, ...]:
@@ -100,7 +110,7 @@ class SSHHost:
             answer = self._copy({"op": "get", "path": source}, io.BytesIO(), what, file)
             if file.tell() != answer["size"]:
                 raise HostError(f"{self.name}: {what}: {file.tell()} of {answer['size']} bytes came")
-            os.fchmod(file.fileno(), answer["mode"])
+            os.fchmod(file.fileno(), answer["mode"] & 0o777)
             file.flush()
             os.utime(file.fileno(), ns=(answer["mtime_ns"], answer["mtime_ns"]))
 
@@ -195,6 +205,7 @@ class _Session:
         self.moved = time.monotonic()
         self._link = link
         self._command = command
+        self._op = str(request["op"])
         self._closed = False
         self._closing = threading.Lock()
         text = json.dumps(request).encode()
@@ -267,11 +278,14 @@ class _Session:
         self._poll.poll(timeout_s * 1000)
         over = self.channel.eof_received or self.channel.closed  # asked before what may have come until then is taken
         heard = False
-        while self.channel.recv_ready():
-            self._take(self.channel.recv(1 << 18))
-            heard = True
-        while self.channel.recv_stderr_ready():
-            self.err += self.channel.recv_stderr(1 << 18)
+        for _ in range(_PIECES):
+            if self.channel.recv_ready():
+                self._take(self.channel.recv(1 << 18))
+            elif self.channel.recv_stderr_ready():
+                self.err += self.channel.recv_stderr(1 << 18)
+                del self.err[:-_KEPT_BYTES]
+            else:
+                break
             heard = True
         if heard:
             self.moved = time.monotonic()
@@ -287,11 +301,12 @@ class _Session:
         if mark:
             line, _, behind = after.partition(b"\n")
             self.err[:] = before + behind
-            word: Message = json.loads(line)
+            word = parse_object(self.host.name, line, _LAST_WORD, "the last word of the session")
             if "old" in word:
                 raise HostError(f"{self.host.name}: {self.host.python} there is Python {word['old']}; {_WANTED}")
             if "error" in word:
                 raise HostError(f"{self.host.name}: {what}: {word['error']}")
+            check(self.host.name, word, {"code": WHOLE}, "the last word of the session")
             return word
         if self.channel.exit_status < 0:
             self._link.check()
@@ -319,15 +334,25 @@ class _Session:
         _, mark, after = bytes(self.out).partition(_MARK)
         line, end, behind = after.partition(b"\n")
         if mark and end:
-            self.first = json.loads(line)
+            shape = _FIRST_WORDS.get(self._op, {})
+            self.first = parse_object(self.host.name, line, shape, "the first word of the session")
             self.out.clear()
             self._keep(behind)
+        elif len(self.out) > _NOISE_BYTES:
+            raise InvalidReply(self.host.name, f"{_NOISE_BYTES} bytes before the first word; expected that word")
 
     def _keep(self, data: bytes) -> None:
         if self.into is not None:
+            size = int((self.first or {}).get("size", 0))
+            if self.into.tell() + len(data) > size:
+                raise InvalidReply(self.host.name, f"more than the {size} bytes of the file; expected no more")
             self.into.write(data)
         else:
             self.out += data
+            if len(self.out) > LONGEST_LINE:
+                raise InvalidReply(
+                    self.host.name, f"more than {LONGEST_LINE >> 20} MiB of output; expected no more than that"
+                )
 
 
 _WANTED = "a Python >= 3.8 is wanted on each host: install one, or name it as `python` in [cluster]"
@@ -337,7 +362,7 @@ class SSHChannel(Listening):
     """A conversation over a session."""
 
     def __init__(self, host: SSHHost, session: _Session, pid: int) -> None:
-        super().__init__()
+        super().__init__(host.name)
         self.pid = pid
         self._host = host
         self._session = session
@@ -405,3 +430,4 @@ class SSHChannel(Listening):
             else:
                 self._rest += session.out
             session.out.clear()
+            check_length(self._host.name, len(self._rest))

@@ -70,12 +70,13 @@ def find(
     if isinstance(fault, dict) and not _seen_in_the_log(fault, exits, logs):
         found.append(_from_fault(number, fault, places, logs))
     found.extend(_of_round(number, end))
+    still_there = _still_there(end)
     for place in places:
         exit_ = exits[place.rank]
         told = found and (found[0].rank == place.rank or exit_.cause == "stopped")
         if told or (found and exit_.shared and not logs[place.rank].failed):
             continue
-        found.extend(_of_rank(number, place, exit_, logs[place.rank]))
+        found.extend(_of_rank(number, place, exit_, logs[place.rank], still_there.get(place.noderank)))
     if not found and end is not None and end.get("state") != "finished":
         sentence = f"round {number}: its state is {end.get('state')!r}, wanted 'finished'"
         found.append(Failure("failed", None, None, sentence))
@@ -116,28 +117,38 @@ def _with_round(sentence: str, number: int) -> str:
     return sentence if re.match(rf"round {number}\b", sentence) else f"round {number}: {sentence}"
 
 
-def _of_rank(number: int, place: Place, end: Exit, log: RankLog) -> Iterator[Failure]:
+def _still_there(end: Mapping[str, Any] | None) -> dict[int, str]:
+    """By noderank, where logs are that were not fetched: ``on h1 in /tmp/...``."""
+    return {
+        item["noderank"]: f"on {item.get('host')} in {item.get('log_dir')}"
+        for item in (end or {}).get("missing") or ()
+        if isinstance(item, dict) and "noderank" in item and not item.get("gone")
+    }
+
+
+def _of_rank(number: int, place: Place, end: Exit, log: RankLog, still_there: str | None) -> Iterator[Failure]:
     """At most one failure: the most telling."""
-    kind, what = _break(end, log)
+    kind, what = _break(end, log, still_there)
     if kind:
         yield Failure(kind, place.host, place.rank, f"round {number}: {place} {what}", log.tail())
 
 
-def _break(end: Exit, log: RankLog) -> tuple[str, str]:
+def _break(end: Exit, log: RankLog, still_there: str | None) -> tuple[str, str]:
+    last_line = f"its log is still {still_there}" if still_there and not log.present else _last_line(log)
     if end.signal:
-        return "killed", f"was killed by {end.signal}; {_last_line(log)}"
+        return "killed", f"was killed by {end.signal}; {last_line}"
     if log.failed:
         return "crash", f"failed with {_said(log.failed)} ({end})"
     if end.code is None:
-        return "no_exit", f"has no exit code on record; {_last_line(log)}"
+        return "no_exit", f"has no exit code on record; {last_line}"
     if end.code != 0:
-        return "crash", f"ended with {end}; {_last_line(log)}"
+        return "crash", f"ended with {end}; {last_line}"
     if not log.present:
-        return "no_log", f"ended without a log ({end}); {log.path.name} is missing"
+        return "no_log", f"ended without a log ({end}); {last_line if still_there else log.path.name + ' is missing'}"
     if log.finished is None:
-        return "unfinished", f"ended without FINISHED ({end}); {_last_line(log)}"
+        return "unfinished", f"ended without FINISHED ({end}); {last_line}"
     if end.cause:
-        return end.cause, f"was ended by the harness ({end.cause}); {_last_line(log)}"
+        return end.cause, f"was ended by the harness ({end.cause}); {last_line}"
     return "", ""
 
 

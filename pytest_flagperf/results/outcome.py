@@ -333,7 +333,7 @@ def _warnings(plan: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[str, ...
     privileged = _mapping(plan.get("interpreter")).get("privileged")
     told = [f"the ranks' container was privileged, as {privileged} asks"] if privileged else []
     told += [str(warning) for warning in end.get("warnings") or ()]
-    told += [f"still running after the end, and ended: {line}" for line in end.get("swept") or ()]
+    told += [f"left after the end of the round, and removed: {line}" for line in end.get("swept") or ()]
     for item in end.get("missing") or ():
         how = "gone" if item.get("gone") else "missing, they are there in {log_dir}".format(**item)
         told.append(f"the logs of {item.get('host')} are {how}: {item.get('why')}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.archive import Limits
 from pytest_flagperf.cluster import HostError, Message
-from pytest_flagperf.cluster.deploy import sweep
+from pytest_flagperf.cluster.deploy import pack, sweep
 from pytest_flagperf.runtime import Interpreter
 
 from .collect import Gone, Missing, collect, fetch
@@ -18,10 +19,12 @@ from .crew import Agent, Crew, take_up
 from .muster import MODULE, Needs, muster
 from .orders import NO_WISHES, Plan, Show, Wishes, make_orders, write_inputs, write_json
 from .progress import Progress
+from .unpack import TooMuch
 from .watching import Audience, Fault, Listener, ranks, start_tracker, unfinished, watch
 
 __all__ = [
-    "MODULE", "Crew", "Fault", "Gone", "Listener", "Missing", "Needs", "Progress", "RoundEnd", "Wishes",
+    "MODULE", "Crew", "Fault", "Gone", "Limits", "Listener", "Missing", "Needs", "Progress", "RoundEnd", "TooMuch",
+    "Wishes",
     "fetch", "follow_round", "muster", "run_round", "take_up", "write_json",
 ]  # fmt: skip
 SCHEMA = 1
@@ -123,9 +126,12 @@ def _to_the_end(
         raise
     finally:
         _stop(crew, "the round was interrupted" if state == "interrupted" else "the round is over")
-        missing = collect(crew.agents)
+        # Processes that a dead agent left may still write logs: they are ended before the logs are fetched.
+        gone = [agent for agent in crew.agents if agent.gone]
+        swept = _sweep(gone)
+        missing = collect(crew.agents, crew.limits)
         crew.dismiss(keep=[each.host for each in missing])
-        swept = _sweep(crew.agents)
+        swept += _sweep(agent for agent in crew.agents if agent not in gone)
         end = RoundEnd(
             directory, state, fault, started_ms, _now_ms(), _host_ends(crew), swept, missing, _warnings(crew)
         )
@@ -150,7 +156,7 @@ def _stop(crew: Crew, reason: str) -> None:
         pass  # its lease ends them
 
 
-def _sweep(agents: Sequence[Agent]) -> tuple[str, ...]:
+def _sweep(agents: Iterable[Agent]) -> tuple[str, ...]:
     """What outlived its agent, where one did not end in order; there should be nothing."""
     return tuple(line for agent in agents if agent.started and not agent.over for line in _swept(agent))
 
@@ -159,7 +165,9 @@ def _swept(agent: Agent) -> Iterator[str]:
     if agent.lost:
         return  # out of reach; the agent there ends its ranks when its lease is over, or before, when it is asked again
     try:
-        yield from sweep(agent.host, agent.log_dir)
+        swept, problems = sweep(agent.host, agent.code or pack({}), agent.log_dir, agent.docker)
+        yield from swept
+        agent.warnings += [f"{agent.name}: {problem}" for problem in problems]
     except HostError as error:
         agent.warnings.append(f"{agent.name} could not be searched for what is left of the round: {error}")
 

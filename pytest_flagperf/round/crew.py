@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flagperf.cluster import Channel, Host, HostError, HostLost, Message
-from pytest_flagperf.cluster.deploy import attach
+from flagperf_driver.node.archive import Limits
+from pytest_flagperf.cluster import Channel, Host, HostError, HostLost, InvalidReply, Message
+from pytest_flagperf.cluster.deploy import Code, attach
+
+from .unpack import DEFAULT_LIMITS, TooMuch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,7 +32,21 @@ _PATIENCE_WITH_THE_LOST_S = 5.0
 
 _ANSWERS = frozenset(["hello", "pong", "leased", "busy", "released", "chunk", "attached", "end", "error"])
 
+# More answers than that, without a question: a host that sends them fills our memory.
+_MOST_ANSWERS = 16
+
 Note = Callable[[str], None]
+
+
+class Refused(HostError):
+    """An agent does not do what it is asked."""
+
+
+def refusal(host: str, answer: Message) -> HostError:
+    """The error for an agent's answer of the type ``error``."""
+    if answer.get("limit"):
+        return TooMuch(answer["sentence"])
+    return Refused(f"{host}: its agent refuses: {answer['sentence']}")
 
 
 @dataclass
@@ -41,6 +58,8 @@ class Agent:
     directory: Path  # the round's, here
     channel: Channel
     lease_s: float
+    code: Code | None = None  # what it runs, where we brought it there
+    docker: str | None = None  # the socket of the engine that has the round's container
     log_dir: str = ""
     code_root: str = ""
     cpus: tuple[int, ...] = ()
@@ -89,26 +108,28 @@ class Agent:
         """The next answer of one of these types."""
         deadline, losses = time.monotonic() + timeout_s, self.losses
         while not (self.gone and self.answers.empty()):
-            try:
+            with suppress(queue.Empty):
                 answer = self.answers.get(timeout=min(0.2, max(0.0, deadline - time.monotonic())))
-            except queue.Empty:
-                if self.losses > losses and not self.gone:
-                    raise HostLost(f"{self.name}: {self.lost or 'the connection was lost meanwhile'}") from None
-                if time.monotonic() >= deadline:
-                    raise HostError(f"{self.name}: no {' or '.join(answers)} in {timeout_s:g} s") from None
-                continue
-            if answer["type"] in answers:
-                return answer
-            if answer["type"] == "error":
-                raise HostError(f"{self.name}: its agent refuses: {answer['sentence']}")
-        raise HostLost(f"{self.name}: {self.gone}")
+                if answer["type"] in answers:
+                    return answer
+                if answer["type"] == "error":
+                    raise refusal(self.name, answer)
+                if time.monotonic() < deadline:
+                    continue
+            if self.losses > losses and not self.gone:
+                raise HostLost(f"{self.name}: {self.lost or 'the connection was lost meanwhile'}")
+            if time.monotonic() >= deadline:
+                raise HostError(f"{self.name}: no {' or '.join(answers)} in {timeout_s:g} s")
+        named = str(self.gone).startswith(f"{self.name} ")
+        raise HostLost(str(self.gone) if named else f"{self.name}: {self.gone}")
 
 
 class Crew:
     """All agents of a round, from the first word to the last."""
 
-    def __init__(self, note: Note = lambda _: None) -> None:
+    def __init__(self, note: Note = lambda _: None, limits: Limits = DEFAULT_LIMITS) -> None:
         self.agents: list[Agent] = []
+        self.limits = limits
         self._note = note
         self._said: queue.SimpleQueue[tuple[Agent, Message]] = queue.SimpleQueue()
         self._pumps: list[threading.Thread] = []
@@ -140,20 +161,21 @@ class Crew:
         for agent, order in zip(self.agents, orders, strict=True):
             agent.by_launcher = len(order["follow"]) > len(order["ranks"])
             agent.started = True
+            agent.docker = order["container"]["socket"] if order.get("container") else None
             agent.send(order)
 
     def messages(self) -> Iterator[tuple[Agent, Message]]:
         """What they say, until each is over or gone; TimeoutError where one does not stop though it was told to."""
         # In this order: who is done has said it all, and only then an empty queue stays so.
         while not all(agent.done for agent in self.agents) or not self._said.empty():
-            try:
+            with suppress(queue.Empty):
                 agent, message = self._said.get(timeout=0.5)
                 if not agent.parted:
                     yield agent, message
-            except queue.Empty:
-                if self._stopped_at is not None and time.monotonic() > self._stopped_at + GRACE_S + MARGIN_S:
-                    late = ", ".join(agent.name for agent in self.agents if not (agent.over or agent.gone))
-                    raise TimeoutError(f"no word of the end from {late}") from None
+            if self._stopped_at is not None and time.monotonic() > self._stopped_at + GRACE_S + MARGIN_S:
+                late = ", ".join(agent.name for agent in self.agents if not (agent.over or agent.gone))
+                if late:
+                    raise TimeoutError(f"no word of the end from {late}")
 
     def stop(self, reason: str) -> None:
         """Ask all to end their ranks; one that cannot be asked ends them when its lease is over."""
@@ -181,6 +203,9 @@ class Crew:
         try:
             while self._listen(agent):
                 pass
+        except InvalidReply as error:
+            agent.gone = str(error)
+            self._said.put((agent, {"type": "fault", "kind": "agent", "rank": None, "sentence": agent.gone}))
         except (HostError, OSError, ValueError) as error:
             agent.gone = agent.gone or str(error)
         agent.gone = agent.gone or "it ended"
@@ -216,6 +241,8 @@ class Crew:
 
     def _take(self, agent: Agent, message: Message) -> None:
         if message["type"] in _ANSWERS:
+            if agent.answers.qsize() >= _MOST_ANSWERS:
+                raise InvalidReply(agent.name, f"{message['type']}, unasked; expected answers to orders only")
             agent.answers.put(message)
             return
         seq = int(message.get("seq", 0))
@@ -281,7 +308,7 @@ def _attached(host: Host, log_dir: str, after: int) -> Channel:
     try:
         channel.send({"op": "attach", "after": after})
         first = channel.receive(ANSWER_S)
-        if first is None or first.get("type") != "attached":
+        if first is None or first["type"] != "attached":
             said = channel.complaint().strip() or f"it answered {first}"
             raise HostError(f"no agent was there: the host was restarted, or the agent killed: {said}")
     except TimeoutError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import lease
-from pytest_flagperf.cluster import Channel, Host, HostError, HostLost, Message
+from pytest_flagperf.cluster import Channel, Host, HostError, HostLost, InvalidReply, Message
 from pytest_flagperf.cluster.deploy import Code, open_module
 from pytest_flagperf.cluster.fleet import Fleet, each
 
@@ -77,7 +77,7 @@ def _attempt(fleet: Fleet, code: Code, needs: Needs, crew: Crew) -> list[str]:
     holding = [agent for agent in crew.agents if agent.devices]
     if len(holding) == needs.nnodes:
         return []
-    _ask_all(fleet, holding, lambda _: {"op": "release"}, ("released",), crew)
+    _ask_all(fleet, holding, lambda agent: agent.ask({"op": "release"}, "released"), crew)
     for agent in holding:
         agent.devices = ()
     return busy or ["others were faster"]
@@ -101,7 +101,7 @@ def _agents_on(fleet: Fleet, chosen: Sequence[Host], code: Code, needs: Needs, c
 def _open(fleet: Fleet, host: Host, code: Code, needs: Needs, crew: Crew) -> Agent:
     noderank = fleet.hosts.index(host)
     lease_s = needs.lease_here_s if host.here else needs.lease_s
-    agent = Agent(host, noderank, needs.directory.absolute(), _opened(host, code), lease_s)
+    agent = Agent(host, noderank, needs.directory.absolute(), _opened(host, code), lease_s, code)
     crew.join(agent)
     try:
         hello = agent.ask(_hello(agent, needs), "hello")
@@ -149,24 +149,32 @@ def clock_offset(agent: Agent) -> float:
 def _lease_all(fleet: Fleet, agents: Sequence[Agent], needs: Needs, crew: Crew) -> list[str]:
     """One attempt on each at the same time; who is in the way where it did not come off."""
     busy: list[str] = []
-    for agent, answer in _ask_all(fleet, agents, lambda agent: _wish(agent, needs), ("leased", "busy"), crew):
+    for agent, answer in _ask_all(fleet, agents, lambda agent: _ask_for_devices(agent, needs), crew):
         agent.devices = tuple(answer.get("devices", ()))
         busy += [line if agent.host.here else f"{agent.name}: {line}" for line in answer.get("holders", ())]
     return busy
 
 
+def _ask_for_devices(agent: Agent, needs: Needs) -> Message:
+    """One attempt to lease devices: as many as the round needs, or none."""
+    answer = agent.ask(_wish(agent, needs), "leased", "busy")
+    if answer["type"] == "leased" and len(set(answer["devices"])) != needs.nproc:
+        count = len(set(answer["devices"]))
+        raise InvalidReply(agent.name, f"leased.devices has {count} devices; expected {needs.nproc}")
+    return answer
+
+
 def _ask_all(
     fleet: Fleet,
     agents: Sequence[Agent],
-    order: Callable[[Agent], Message],
-    answers: tuple[str, ...],
+    ask: Callable[[Agent], Message],
     crew: Crew,
 ) -> list[tuple[Agent, Message]]:
     """What each answers; a host that is lost while a case waits, for hours maybe, is left out from now on."""
     on = {agent.host: agent for agent in agents}
     said = []
-    for host, answer in each(on, lambda host: on[host].ask(order(on[host]), *answers)).items():
-        if isinstance(answer, HostLost) and not host.here:
+    for host, answer in each(on, lambda host: ask(on[host])).items():
+        if isinstance(answer, (HostLost, InvalidReply)) and not host.here:
             fleet.lost(host, str(answer))
             crew.part_with(on[host])
         elif isinstance(answer, HostError):

@@ -83,6 +83,8 @@ class Tracker:
         return self.now
 
 
+_LARGEST = 1 << 63  # of a count; a rank's log may hold any number
+
 _PHASES = {
     events.INIT_START: "init",
     events.TRAIN_START: "training",
@@ -96,7 +98,8 @@ _PHASES = {
 def _metrics(event: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
     if event in (events.EVALUATE, events.INIT_EVALUATION):
         return value
-    return value.get("final_metrics") or {} if event == events.FINISHED else {}
+    final = value.get("final_metrics") if event == events.FINISHED else None
+    return final if isinstance(final, Mapping) else {}
 
 
 def _float(value: object, otherwise: float | None) -> float | None:
@@ -104,4 +107,4 @@ def _float(value: object, otherwise: float | None) -> float | None:
 
 
 def _int(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) else otherwise
+    return value if isinstance(value, int) and abs(value) < _LARGEST else otherwise

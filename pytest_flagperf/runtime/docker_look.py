@@ -15,11 +15,13 @@ from typing import Any
 from flagperf_driver.node import leftovers
 from pytest_flagperf.cluster import Completed, Host
 from pytest_flagperf.cluster.deploy import cache_root
+from pytest_flagperf.cluster.replies import TEXT, Each, Maybe, Shape, check_length, parse_object
 
 from . import Progress, RuntimeSetupError, Wanted
 from .sourced import sourced
 
 _LOOK_S = 120.0
+_ANSWER: Mapping[str, Shape] = {"python": TEXT, "executable": TEXT, "libraries": Each(Maybe(TEXT))}
 _LOOK = """
 import importlib.metadata as metadata, json, platform, sys
 found = {each.metadata["Name"]: each.version for each in metadata.distributions()}
@@ -42,7 +44,7 @@ def looked_at(
         known: dict[str, Any] = json.loads(kept.read_text("utf-8"))
     except (OSError, ValueError):
         progress("looking into the image")
-        run = _runner(client, image, arguments)
+        run = _runner(client, host, image, arguments)
         known = _look(host, image, run, wanted.python or "python3")
         known["env"] = {**said, **(sourced(run, said, file) if file and content else {})}
         _keep(kept, known)
@@ -57,11 +59,10 @@ def _look(host: Host, image: str, run: _Run, python: str) -> dict[str, Any]:
             f"{host.name}: {python} does not work in the image {image} (exit code {done.code}): {said}; "
             "name the image's own with --python, or another image with --image"
         )
-    answer: dict[str, Any] = json.loads(done.out)
-    return answer
+    return parse_object(host.name, done.out, _ANSWER, f"the answer of {python} in the image {image}")
 
 
-def _runner(client: Any, image: str, arguments: Mapping[str, Any]) -> _Run:
+def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any]) -> _Run:
     """Runs a program in a container of its own.
 
     Its streams are files there, so that what the image's entrypoint prints is not in them.
@@ -79,7 +80,7 @@ def _runner(client: Any, image: str, arguments: Mapping[str, Any]) -> _Run:
             container.put_archive("/", _tar({".flagperf.in": stdin, ".flagperf.out": b"", ".flagperf.err": b""}))
             container.start()
             code = int(container.wait(timeout=_LOOK_S)["StatusCode"])
-            out, err = (_untar(container.get_archive(f"/.flagperf.{name}")[0]) for name in ("out", "err"))
+            out, err = (_untar(host, container.get_archive(f"/.flagperf.{name}")[0]) for name in ("out", "err"))
         finally:
             container.remove(force=True, v=True)
         return Completed(tuple(argv), code, out, err.decode("utf-8", "replace"))
@@ -106,8 +107,12 @@ def _tar(files: Mapping[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-def _untar(chunks: Iterator[bytes]) -> bytes:
-    with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
+def _untar(host: Host, chunks: Iterator[bytes]) -> bytes:
+    archive = bytearray()
+    for chunk in chunks:
+        archive += chunk
+        check_length(host.name, len(archive))
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         member = tar.extractfile(tar.getmembers()[0])
         return member.read() if member else b""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,12 +10,18 @@ from packaging.markers import default_environment
 
 from pytest_flagperf.cluster import Host
 from pytest_flagperf.cluster.deploy import Code
+from pytest_flagperf.cluster.replies import TEXT, Each, Maybe, Shape, parse_object
 
 from . import Interpreter, Progress, RuntimeSetupError, Wanted
 from .requirements import Line, union
 from .sourced import with_file
 
 _TIMEOUT_S = 60.0
+_ANSWER: Mapping[str, Shape] = {
+    "found": Each(Maybe(TEXT)),
+    "markers": Each(TEXT),
+    "executable": TEXT,
+}
 # What a distribution is called and what is imported can differ: either will do.
 _LOOK = """
 import importlib.metadata as metadata, importlib.util as util, json, os, platform, sys
@@ -44,7 +49,7 @@ def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Inter
     done = host.run([python, "-c", _LOOK, *_names(lines)], timeout_s=_TIMEOUT_S)
     if done.code != 0:
         raise RuntimeSetupError(f"{host.name}: {python} does not work: {_last(done.err)}")
-    answer = json.loads(done.out)
+    answer = parse_object(host.name, done.out, _ANSWER, f"the answer of {python}")
     version, executable = answer["markers"]["python_full_version"], answer["executable"]
     found = {name: answer["found"][name] for name in _names(lines, answer["markers"])}
     missing = [name for name, version in found.items() if version is None]

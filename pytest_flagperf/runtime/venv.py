@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from uv import find_uv_bin
 from flagperf_driver.node.environment import RESULT_SETTINGS
 from pytest_flagperf.cluster import Host, HostError, HostLost
 from pytest_flagperf.cluster.deploy import Code, call_module
+from pytest_flagperf.cluster.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
 
 from . import Interpreter, Progress, RuntimeSetupError, Wanted
 from .pip_settings import index_settings
@@ -22,6 +24,18 @@ from .sourced import with_file
 
 _MODULE = "flagperf_driver.node.environment"
 _LOOK_S = 60.0
+_ANSWER: Mapping[str, Shape] = {
+    "ready": TRUTH,
+    "name": TEXT,
+    "python": PATH,
+    "env": Each(TEXT),
+    "details": Each(TEXT),
+    "cache": PATH,
+    "brought": [TEXT],
+    "machine": TEXT,
+    "libc": Maybe(TEXT),
+    "uv": Maybe(TEXT),
+}
 # How packages are fetched; on our own machine everything is inherited.
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
 
@@ -60,11 +74,11 @@ def _advice(host: Host, wanted: Wanted) -> str:
 
 def _ask(host: Host, code: Code, request: dict[str, Any], timeout_s: float, progress: Progress) -> dict[str, Any]:
     def tell(message: Any) -> None:
-        if message.get("type") == "progress":
-            progress(str(message["line"]))
+        if message["type"] == "progress":
+            progress(message["line"])
 
     try:
-        return dict(call_module(host, code, _MODULE, request, timeout_s=timeout_s, on_message=tell))
+        return call_module(host, code, _MODULE, request, timeout_s=timeout_s, shape=_ANSWER, on_message=tell)
     except HostLost:
         raise
     except HostError as error:

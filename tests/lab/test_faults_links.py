@@ -69,8 +69,8 @@ def broken(self, message, *rest, **more):
 crew.Agent.ask = broken
 collect = round.collect
 
-def noting(agents):
-    missing = collect(agents)
+def noting(agents, limits):
+    missing = collect(agents, limits)
     open("first_end.txt", "w").write("\\n".join(map(str, missing)))
     return missing
 

@@ -1,0 +1,384 @@
+"""Archives of logs from a host that is broken or hostile: nothing is written outside the folder, and all ends."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import tarfile
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver.node.archive import GIB, Limits
+from pytest_flagperf.cluster import HostError
+from pytest_flagperf.round.unpack import Damaged, TooMuch, unpack
+
+PRECIOUS = "precious\n"
+EVIL = b"evil\n"
+MIB = 1 << 20
+LIMITS = Limits(16 * MIB, 200)
+
+
+class Hostile:
+    """An archive in the making; the entries that ``add`` cannot make are raw blocks."""
+
+    def __init__(self, outside: Path) -> None:
+        self.outside = outside
+        self.raw = io.BytesIO()
+
+    def add(
+        self, name: str, kind: bytes = tarfile.REGTYPE, to: str = "", content: bytes = EVIL, **more: object
+    ) -> None:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, to
+        info.size = len(content) if kind == tarfile.REGTYPE else 0
+        for key, value in more.items():
+            setattr(info, key, value)
+        self.raw.write(info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape"))
+        if kind == tarfile.REGTYPE:
+            self.content(content)
+
+    def content(self, content: bytes) -> None:
+        self.raw.write(content + bytes(-len(content) % 512))
+
+    def header(self, kind: bytes, content: bytes, size: int | None = None) -> None:
+        """An extended header for the next entry."""
+        info = tarfile.TarInfo("header")
+        info.type, info.size = kind, len(content) if size is None else size
+        self.raw.write(info.tobuf(tarfile.GNU_FORMAT))
+        self.content(content)
+
+    def pax(self, **values: str) -> None:
+        content = b""
+        for key, value in values.items():
+            record = f" {key}={value}\n".encode()
+            length = next(n for n in range(len(record), len(record) + 9) if n == len(str(n)) + len(record))
+            content += str(length).encode() + record
+        self.header(tarfile.XHDTYPE, content)
+
+    def packed(self) -> bytes:
+        return gzip.compress(self.raw.getvalue() + bytes(1024), 1)
+
+
+Make = Callable[[Hostile], None]
+
+
+def through_a_link(it: Hostile) -> None:
+    it.add("way", tarfile.SYMTYPE, str(it.outside))
+    it.add("way/precious")
+
+
+def chain_longer_than_path_max(it: Hostile) -> None:
+    """CVE-2025-4517: realpath gives up beyond PATH_MAX, and the links after that are not resolved."""
+    long, steps, path = "d" * 247, "abcdefghijklmnop", ""
+    for step in steps:
+        it.add(os.path.join(path, long), tarfile.DIRTYPE)
+        it.add(os.path.join(path, step), tarfile.SYMTYPE, long)
+        path = os.path.join(path, long)
+    beyond = os.path.join("/".join(steps), "l" * 254)
+    it.add(beyond, tarfile.SYMTYPE, "../" * len(steps))
+    it.add("escape", tarfile.SYMTYPE, f"{beyond}/../outside")
+    it.add("precious", tarfile.LNKTYPE, "escape/precious")
+    it.add("precious")
+
+
+def hard_link_and_file(it: Hostile) -> None:
+    it.add("copy", tarfile.LNKTYPE, str(it.outside / "precious"))
+    it.add("copy")
+
+
+def hard_link_by_a_link(it: Hostile) -> None:
+    it.add("way", tarfile.SYMTYPE, "..")
+    it.add("copy", tarfile.LNKTYPE, "way/../../outside/precious")
+    it.add("copy")
+
+
+def twice(it: Hostile) -> None:
+    it.add("log", content=b"first\n")
+    it.add("log", content=b"second\n")
+
+
+def file_then_folder(it: Hostile) -> None:
+    it.add("a")
+    it.add("a/b")
+    it.add("a", tarfile.DIRTYPE)
+
+
+def folder_then_file(it: Hostile) -> None:
+    it.add("a", tarfile.DIRTYPE)
+    it.add("a")
+
+
+def pax_names(it: Hostile) -> None:
+    for name in ("../outside/precious", str(it.outside / "precious"), "fine"):
+        it.pax(path=name)
+        it.add("harmless")
+
+
+def global_pax(it: Hostile) -> None:
+    it.header(tarfile.XGLTYPE, b"30 path=../../outside/precious\n"[:30])
+    it.add("fine")
+
+
+def gnu_long_names(it: Hostile) -> None:
+    for name in (b"../outside/precious\0", b"n" * 3000 + b"\0"):
+        it.header(tarfile.GNUTYPE_LONGNAME, name)
+        it.add("harmless")
+
+
+def named(*names: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> Make:
+    def make(it: Hostile) -> None:
+        for name in names:
+            it.add(name.format(outside=it.outside), kind, to.format(outside=it.outside))
+
+    return make
+
+
+LINKS = "symbolic link"
+STRAY = "absolute path or '..'"
+UNPRINTABLE = "control characters or not UTF-8"
+CLASH = "another entry has that name"
+UNPACKED: dict[str, tuple[Make, list[str], list[str]]] = {
+    "absolute": (named("{outside}/precious", "/etc/evil"), [], [STRAY]),
+    "parent": (named("../outside/precious", "a/../../outside/precious", "..", "a/.."), [], [STRAY]),
+    "no name": (named("", ".", "./a", "a//b", "/"), [], [STRAY]),
+    "symbolic link": (named("way", kind=tarfile.SYMTYPE, to="{outside}/precious"), [], [LINKS]),
+    "harmless link": (named("way", kind=tarfile.SYMTYPE, to="log"), [], [LINKS]),
+    # The file of the link's name is a real folder then, below which the file is harmless.
+    "through a link": (through_a_link, ["way", "way/precious"], [LINKS]),
+    "CVE-2025-4517": (chain_longer_than_path_max, ["precious"], [LINKS, "name too long", "hard link"]),
+    "hard link": (named("copy", kind=tarfile.LNKTYPE, to="{outside}/precious"), [], ["hard link"]),
+    "hard link and file": (hard_link_and_file, ["copy"], ["hard link"]),
+    "hard link by a link": (hard_link_by_a_link, ["copy"], [LINKS, "hard link"]),
+    "character device": (named("null", kind=tarfile.CHRTYPE), [], ["device"]),
+    "block device": (named("disk", kind=tarfile.BLKTYPE), [], ["device"]),
+    "named pipe": (named("pipe", kind=tarfile.FIFOTYPE), [], ["named pipe"]),
+    "twice": (twice, ["log"], [CLASH]),
+    "file, then folder": (file_then_folder, ["a"], [CLASH]),
+    "folder, then file": (folder_then_file, ["a"], [CLASH]),
+    "pax names": (pax_names, ["fine"], [STRAY]),
+    "global pax header": (global_pax, ["fine"], []),
+    "GNU long names": (gnu_long_names, [], [STRAY, "name too long"]),
+    "no UTF-8": (named("caf\udce9", "a\udcff/b"), [], [UNPRINTABLE]),
+    "control characters": (named("a\x1b[2Jb", "a\nb", "a\u202eb", "a\x07"), [], [UNPRINTABLE]),
+    "long name": (named("n" * 256), [], ["name too long"]),
+    "deep": (named("/".join("abcdefghij" * 4)), [], ["name too long"]),
+    "nothing": (named(), [], []),
+}
+
+
+def bad_size(it: Hostile) -> None:
+    it.add("log", size=10 * MIB)
+
+
+def huge_size(it: Hostile) -> None:
+    it.add("log", size=1 << 62)
+
+
+def negative_size(it: Hostile) -> None:
+    it.add("log", size=-512)
+
+
+def sparse(it: Hostile) -> None:
+    it.add("core", tarfile.GNUTYPE_SPARSE, size=GIB)
+
+
+def unknown_type(it: Hostile) -> None:
+    it.add("odd", b"Z")
+
+
+def large_header(it: Hostile) -> None:
+    it.header(tarfile.XHDTYPE, b"", size=GIB)
+
+
+def large_long_name(it: Hostile) -> None:
+    it.header(tarfile.GNUTYPE_LONGNAME, b"", size=GIB)
+
+
+def damaged_headers(content: bytes) -> Make:
+    def make(it: Hostile) -> None:
+        it.header(tarfile.XHDTYPE, content)
+        it.add("log")
+
+    return make
+
+
+def wrong_checksum(it: Hostile) -> None:
+    it.add("log")
+    it.raw.seek(0)
+    it.raw.write(b"x")
+    it.raw.seek(0, io.SEEK_END)
+
+
+def bomb(it: Hostile) -> None:
+    it.add("log", content=bytes(64 * MIB))
+
+
+def many_bombs(it: Hostile) -> None:
+    for number in range(60):
+        it.add(f"log{number}", content=bytes(MIB))
+
+
+def pax_size_bomb(it: Hostile) -> None:
+    it.pax(size=str(GIB))
+    it.add("log")
+
+
+def many_entries(it: Hostile) -> None:
+    for number in range(1000):
+        it.add(f"log{number}", content=b"")
+
+
+def many_links(it: Hostile) -> None:
+    for number in range(1000):
+        it.add(f"link{number}", tarfile.SYMTYPE, "log")
+
+
+def many_folders(it: Hostile) -> None:
+    for number in range(20):
+        it.add("/".join([f"f{number}"] * 30) + "/log", content=b"")
+
+
+REFUSED: dict[str, tuple[Make, type[HostError], str]] = {
+    "size beyond the end": (bad_size, Damaged, "the archive is cut off"),
+    "size of 4 EiB": (huge_size, TooMuch, "larger than 0.015625 GiB"),
+    "negative size": (negative_size, Damaged, "an entry of -512 bytes"),
+    "sparse": (sparse, Damaged, "an entry of type b'S'; expected a file or a folder"),
+    "unknown type": (unknown_type, Damaged, "an entry of type b'Z'"),
+    "large extended header": (large_header, Damaged, "a header of 1073741824 bytes; expected at most 65536"),
+    "large long name": (large_long_name, Damaged, "a header of 1073741824 bytes"),
+    "extended header without length": (damaged_headers(b"path=a\n"), Damaged, "a damaged extended header"),
+    "extended header of length 0": (damaged_headers(b"0 path=a\n"), Damaged, "a damaged extended header"),
+    "extended header too long": (damaged_headers(b"99 path=a\n"), Damaged, "a damaged extended header"),
+    "extended header without =": (damaged_headers(b"7 path\n"), Damaged, "a damaged extended header"),
+    "extended size -1": (damaged_headers(b"11 size=-1\n"), Damaged, "a damaged extended header"),
+    "wrong checksum": (wrong_checksum, Damaged, "bad checksum"),
+    "gzip bomb": (bomb, TooMuch, "max_log_gib"),
+    "many bombs": (many_bombs, TooMuch, "max_log_gib"),
+    "size by an extended header": (pax_size_bomb, TooMuch, "max_log_gib"),
+    "many entries": (many_entries, TooMuch, "more than 200 files and folders; .* max_log_entries"),
+    "many links": (many_links, TooMuch, "more than 200 files and folders"),
+    "many folders": (many_folders, TooMuch, "more than 200 files and folders"),
+}
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "run" / "outside"
+    folder.mkdir(parents=True)
+    (folder / "precious").write_text(PRECIOUS)
+    return folder
+
+
+@pytest.fixture
+def folder(outside: Path) -> Path:
+    """Where the logs of the host go."""
+    return outside.parent / "h1_noderank0"
+
+
+def assert_harmless(folder: Path, outside: Path) -> None:
+    """Nothing was written elsewhere, no other file leads there, and nothing else was left."""
+    assert (outside / "precious").read_text() == PRECIOUS
+    assert (outside / "precious").stat().st_nlink == 1
+    assert [path.name for path in outside.iterdir()] == ["precious"]
+    assert {path.name for path in folder.parent.iterdir()} <= {"outside", folder.name}
+    for path in folder.rglob("*"):
+        mode = path.lstat().st_mode
+        assert stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        assert not mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX | stat.S_IWOTH)
+
+
+def made_by(make: Make, outside: Path) -> bytes:
+    it = Hostile(outside)
+    make(it)
+    return it.packed()
+
+
+@pytest.mark.parametrize("name", UNPACKED)
+def test_what_could_do_harm_is_left_out_and_named(name: str, folder: Path, outside: Path) -> None:
+    make, files, reasons = UNPACKED[name]
+    left_out = unpack(io.BytesIO(made_by(make, outside)), folder, LIMITS)
+    assert_harmless(folder, outside)
+    assert [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if len(path.name) < 200] == files
+    assert sorted(line.split("(")[1].split(")")[0] for line in left_out) == sorted(reasons)
+    assert all(line.isprintable() and line.isascii() for line in left_out)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_damaged_or_too_much_leaves_nothing(name: str, folder: Path, outside: Path) -> None:
+    make, error, sentence = REFUSED[name]
+    packed = made_by(make, outside)
+    tracemalloc.start()
+    try:
+        with pytest.raises(error, match=sentence):
+            unpack(io.BytesIO(packed), folder, LIMITS)
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+    assert not folder.exists()
+    assert_harmless(folder, outside)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 5, 10, 40, 0.5, 0.9])
+def test_an_archive_that_is_cut_anywhere_leaves_nothing(keep: float, folder: Path, outside: Path) -> None:
+    packed = made_by(lambda it: it.add("log", content=os.urandom(100_000)), outside)
+    cut = packed[: int(keep * len(packed)) if isinstance(keep, float) else keep]
+    with pytest.raises(Damaged, match="the logs cannot be unpacked"):
+        unpack(io.BytesIO(cut), folder, LIMITS)
+    assert_harmless(folder, outside)
+
+
+def test_any_changed_byte_is_harmless(folder: Path, outside: Path) -> None:
+    it = Hostile(outside)
+    twice(it)
+    pax_names(it)
+    raw = it.raw.getvalue() + bytes(1024)
+    for at in range(0, len(raw), 7):
+        changed = raw[:at] + bytes([raw[at] ^ 0xFF]) + raw[at + 1 :]
+        try:
+            unpack(io.BytesIO(gzip.compress(changed, 1)), folder, LIMITS)
+        except HostError:
+            pass
+        assert_harmless(folder, outside)
+
+
+@pytest.mark.parametrize("mode", [0o4777, 0o2777, 0o1777, 0o000, 0o666])
+def test_modes_are_ours(mode: int, folder: Path, outside: Path) -> None:
+    def make(it: Hostile) -> None:
+        it.add("deep", tarfile.DIRTYPE, mode=mode)
+        it.add("deep/log", mode=mode, uid=12345)
+
+    assert unpack(io.BytesIO(made_by(make, outside)), folder, LIMITS) == ()
+    assert_harmless(folder, outside)
+    assert (folder / "deep" / "log").stat().st_mode & 0o777 == 0o644
+    assert (folder / "deep" / "log").stat().st_uid == os.getuid()
+
+
+def test_a_second_fetch_takes_the_place_of_the_first_and_follows_no_link(folder: Path, outside: Path) -> None:
+    """The first may be of a version that kept links."""
+    folder.mkdir()
+    (folder / "log").symlink_to(outside / "precious")
+    (folder / "deep").symlink_to(outside)
+    os.mkfifo(folder / "pipe")
+    packed = made_by(named("log", "deep/precious"), outside)
+    for _ in range(2):
+        assert unpack(io.BytesIO(packed), folder, LIMITS) == ()
+        assert_harmless(folder, outside)
+        assert (folder / "log").read_bytes() == (folder / "deep" / "precious").read_bytes() == EVIL
+    (outside.parent / "elsewhere").symlink_to(outside)
+    unpack(io.BytesIO(packed), outside.parent / "elsewhere", LIMITS)
+    assert not (outside.parent / "elsewhere").is_symlink()
+    assert (outside / "precious").read_text() == PRECIOUS
+
+
+@pytest.mark.skipif(hasattr(os.path, "ALLOW_MISSING"), reason="this Python's tarfile is not open to CVE-2025-4517")
+def test_the_chain_of_links_leads_out_of_the_folder_by_tarfile(folder: Path, outside: Path) -> None:
+    """The control: what is harmless above is not so by itself."""
+    folder.mkdir()
+    with tarfile.open(fileobj=io.BytesIO(made_by(chain_longer_than_path_max, outside))) as tar:
+        tar.extractall(folder, filter="data")
+    assert (outside / "precious").read_bytes() == EVIL
