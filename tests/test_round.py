@@ -190,6 +190,42 @@ def test_an_interpreter_that_is_not_there_is_a_fault_that_names_it(tmp_path: Pat
     assert (end.fault.kind, "/no/such/python" in end.fault.sentence) == ("start", True)
 
 
+class Elsewhere(LocalHost):
+    """The machine at hand as if it were another."""
+
+    here = False
+
+
+# With the agent its other children, one of them the janitor: then a stray of the rank is left.
+KILL_ALL = """
+def fault(rank, step):
+    if step == 2:
+        subprocess.Popen(["sleep", "6789"], start_new_session=True)
+        agent = os.getppid()
+        children = map(int, open(f"/proc/{agent}/task/{agent}/children").read().split())
+        for pid in [*(child for child in children if child != os.getpid()), agent]:
+            os.kill(pid, signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kill", "strays"),
+    [(at_step("os.kill(os.getppid(), signal.SIGKILL)", rank=0), []), (KILL_ALL, ["sleep"])],
+    ids=["agent", "agent and janitor"],
+)
+def test_the_logs_that_a_killed_agent_left_on_its_host_are_fetched(
+    kill: str, strays: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "there"))
+    end = run_tiny(tmp_path, TinyPlan(nproc=1), kill, hosts=[Elsewhere("h1")])
+    assert (end.state, end.missing) == ("failed", ())
+    assert end.fault is not None
+    assert (end.fault.kind, end.fault.host) == ("agent", "h1")
+    assert "STEP_END" in (tmp_path / "round1" / "h1_noderank0" / "rank0.out.log").read_text()
+    assert list((tmp_path / "there").glob("*/rounds/*")) == []
+    assert [line.split(" (")[0] for line in end.swept] == strays
+
+
 def test_an_agent_that_is_killed_takes_its_ranks_along_and_is_named(tmp_path: Path) -> None:
     kill = at_step("os.kill(os.getppid(), signal.SIGKILL)")
     end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000}), kill)

@@ -8,7 +8,6 @@ the run's name, and so do the reasons for failures that were expected. merged.js
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,7 +85,7 @@ def _copy(made: Path, parts: Sequence[_Part]) -> list[dict[str, Any]]:
         for outcome in part.case.outcomes:
             number = len(origins) + 1
             source, target = part.directory / f"round{outcome.round}", made / f"round{number}"
-            shutil.copytree(source, target)
+            stored.copy_folder(source, target)
             if number != outcome.round or not (source / "outcome.json").exists():
                 store.save_outcome(target, replace(outcome, round=number))
                 plan = jsons.read(target / "plan.json")
@@ -95,9 +94,9 @@ def _copy(made: Path, parts: Sequence[_Part]) -> list[dict[str, Any]]:
             origins.append({"run": part.name, "round": outcome.round})
     for part in parts:
         if len(parts) == 1 and (part.directory / "verdicts").is_dir():
-            shutil.copytree(part.directory / "verdicts", made / "verdicts")
+            stored.copy_folder(part.directory / "verdicts", made / "verdicts")
         if (part.directory / "one_card").is_dir() and not (made / "one_card").exists():
-            shutil.copytree(part.directory / "one_card", made / "one_card")
+            stored.copy_folder(part.directory / "one_card", made / "one_card")
         if part.case.one_card is not None and not (made / "one_card.json").exists():
             store.save_one_card(made, part.case.one_card)
     return origins

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
                 case = _redacted(case, gone)
                 _write(made / folder, case, one.directory / folder, gone)
             else:
-                shutil.copytree(one.directory / folder, made / folder)
+                stored.copy_folder(one.directory / folder, made / folder)
             cases.append(case)
         info = one.info or RunInfo()
         # A command may hold what the config does, the end is a time.

@@ -156,6 +156,8 @@ class Crew:
         self.agents.remove(agent)
         agent.parted = True
         _leave(agent, remove=True)
+        if agent.heard_out:
+            agent.channel.close(GRACE_S)
 
     def start(self, orders: Sequence[Message]) -> None:
         for agent, order in zip(self.agents, orders, strict=True):
@@ -211,6 +213,8 @@ class Crew:
         agent.gone = agent.gone or "it ended"
         self._said.put((agent, {"type": "gone", "why": agent.gone}))
         agent.heard_out = True
+        if agent.parted:
+            agent.channel.close(GRACE_S)
 
     def _listen(self, agent: Agent) -> bool:
         """Take what it says until the connection ends; whether there is another one to listen to."""

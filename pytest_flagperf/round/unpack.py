@@ -139,7 +139,7 @@ class _Source:
     """The uncompressed archive, read once and never further than the limit."""
 
     def __init__(self, archive: IO[bytes], limits: Limits) -> None:
-        self._stream = gzip.GzipFile(fileobj=archive)
+        self._stream = gzip.GzipFile(fileobj=archive, mode="rb")
         self._limits = limits
         self.at = 0
 

@@ -9,6 +9,7 @@ import stat
 import tarfile
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,10 @@ def chain_longer_than_path_max(it: Hostile) -> None:
     """CVE-2025-4517: realpath gives up beyond PATH_MAX, and the links after that are not resolved."""
     long, steps, path = "d" * 247, "abcdefghijklmnop", ""
     for step in steps:
-        it.add(os.path.join(path, long), tarfile.DIRTYPE)
-        it.add(os.path.join(path, step), tarfile.SYMTYPE, long)
-        path = os.path.join(path, long)
-    beyond = os.path.join("/".join(steps), "l" * 254)
+        it.add(f"{path}{long}", tarfile.DIRTYPE)
+        it.add(f"{path}{step}", tarfile.SYMTYPE, long)
+        path = f"{path}{long}/"
+    beyond = "/".join(steps) + "/" + "l" * 254
     it.add(beyond, tarfile.SYMTYPE, "../" * len(steps))
     it.add("escape", tarfile.SYMTYPE, f"{beyond}/../outside")
     it.add("precious", tarfile.LNKTYPE, "escape/precious")
@@ -339,10 +340,8 @@ def test_any_changed_byte_is_harmless(folder: Path, outside: Path) -> None:
     raw = it.raw.getvalue() + bytes(1024)
     for at in range(0, len(raw), 7):
         changed = raw[:at] + bytes([raw[at] ^ 0xFF]) + raw[at + 1 :]
-        try:
+        with suppress(HostError):
             unpack(io.BytesIO(gzip.compress(changed, 1)), folder, LIMITS)
-        except HostError:
-            pass
         assert_harmless(folder, outside)
 
 

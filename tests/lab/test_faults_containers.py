@@ -127,6 +127,59 @@ def test_what_an_engine_that_stays_away_keeps_is_told_and_removed_by_the_next_ru
     assert_nothing_left(cluster.hosts)
 
 
+# -- agents -----------------------------------------------------------------------------------------------
+
+
+def kill_agent(host: LabHost, *, with_janitor: bool) -> None:
+    """Kill the round's agent on a host, and its children, which hold no rank where ranks are in a container."""
+    (state,) = host.root.glob("tmp/pytest-flagperf-*/rounds/*/agent.json")
+    pid = json.loads(state.read_text())["pid"]
+    children = (host.root / f"proc/{pid}/task/{pid}/children").read_text().split() if with_janitor else []
+    host.run(["kill", "-9", *children, str(pid)])
+
+
+def test_the_logs_of_an_agent_that_is_killed_are_fetched(cluster: ClusterToy) -> None:
+    going = cluster.start("-k", "converges", _SLOW)
+    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
+    kill_agent(cluster.hosts[1], with_janitor=False)
+    assert going.wait() == 1, going.text
+    assert "round 1: the agent on h2 is gone: " in going.text
+    assert "left no log" not in going.text
+    assert cluster.round_json()["missing"] == []
+    (log,) = cluster.toy.runs[-1].glob("*/round1/h2_noderank1/rank1.out.log")
+    assert "STEP_END" in log.read_text()
+    assert_nothing_left(cluster.hosts)
+
+
+def test_the_container_of_an_agent_that_is_killed_with_its_janitor_is_removed(cluster: ClusterToy) -> None:
+    cluster.use_docker(nodes="2x1")
+    going = cluster.start("-k", "converges", _SLOW)
+    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
+    name = only_container(cluster.hosts[1])["Names"]
+    kill_agent(cluster.hosts[1], with_janitor=True)
+    assert going.wait() == 1, going.text
+    assert "round 1: the agent on h2 is gone: " in going.text
+    assert f"left after the end of the round, and removed: container {name}" in going.text
+    assert cluster.round_json()["missing"] == []
+    assert_nothing_left(cluster.hosts)
+
+
+def test_a_container_that_cannot_be_removed_after_its_agent_is_named(cluster: ClusterToy) -> None:
+    cluster.use_docker(nodes="2x1")
+    going = cluster.start("-k", "converges", _SLOW)
+    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
+    cluster.hosts[1].kill_dockerd()
+    kill_agent(cluster.hosts[1], with_janitor=True)
+    assert going.wait() == 1, going.text
+    what = "h2: the container of the round may stay until the next run on this host removes it: nobody listens on"
+    assert what in going.text
+    cluster.hosts[1].docker()
+    host_ids = [container["ID"] for container in cluster.hosts[1].containers()]
+    assert len(host_ids) == 1
+    cluster.hosts[1].run(["docker", "rm", "-f", *host_ids])
+    assert_nothing_left(cluster.hosts)
+
+
 # -- engines and images -----------------------------------------------------------------------------------
 
 

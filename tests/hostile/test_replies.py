@@ -1,0 +1,346 @@
+"""Broken and hostile replies: a sentence with the host, what came and what was expected, and the run goes on.
+
+On these hosts a real agent runs behind a program that changes some of its words.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import itertools
+import json
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flagperf_driver.node.archive import Limits
+from pytest_flagperf.cluster import Channel, HostError, InvalidReply, Message
+from pytest_flagperf.cluster.deploy import pack
+from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.cluster.replies import LONGEST_LINE, REPLIES, Checked, check_reply
+from pytest_flagperf.preflight import Wants, inspect
+from pytest_flagperf.round import RoundEnd
+from pytest_flagperf.round.collect import _archive
+from pytest_flagperf.round.unpack import DEFAULT_LIMITS, TooMuch
+from tests.rounds import TinyPlan, processes_of, run_tiny
+
+MIB = 1 << 20
+# Passes words on in both directions, and changes those of one type as a rule says.
+BETWEEN = """#!{python}
+import json, subprocess, sys
+kind, change = json.load(open({rule!r}))
+child = subprocess.Popen([sys.executable, *sys.argv[1:]], stdout=subprocess.PIPE)
+for line in child.stdout:
+    message = json.loads(line)
+    if message.get("type") == kind:
+        exec(change)
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+sys.exit(child.wait())
+"""
+
+
+class Elsewhere(LocalHost):
+    """The machine at hand as if it were another."""
+
+    here = False
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "there"))
+    (tmp_path / "there").mkdir()
+
+
+def broken_host(tmp_path: Path, kind: str, change: str) -> Elsewhere:
+    """A host whose words of one type are changed by Python text: ``line`` is what it sends for ``message``."""
+    rule, script = tmp_path / "rule.json", tmp_path / "python"
+    rule.write_text(json.dumps([kind, change]))
+    script.write_text(BETWEEN.format(python=sys.executable, rule=str(rule)))
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    host = Elsewhere("h2")
+    host.python = str(script)
+    return host
+
+
+def replaced(**values: object) -> str:
+    """The change that puts these values into the message; Python's JSON has NaN."""
+    return f"line = json.dumps({{**message, **json.loads({json.dumps(values)!r})}}).encode() + b'\\n'"
+
+
+def without(key: str) -> str:
+    return f"message.pop({key!r}); line = json.dumps(message).encode() + b'\\n'"
+
+
+def instead(text: str) -> str:
+    return f"line = {text.encode()!r} + b'\\n'"
+
+
+def run_with(tmp_path: Path, host: Elsewhere, number: int = 1) -> RoundEnd:
+    return run_tiny(
+        tmp_path,
+        TinyPlan(nproc=1, nnodes=2),
+        hosts=[Elsewhere("h1"), host],
+        directory=tmp_path / f"round{number}",
+        lease_s=30.0,
+    )
+
+
+DEEP = '{"type": "beat", "slow": ' + "[" * 100_000
+SAMPLES: dict[str, Message] = {
+    "perflog": {"type": "perflog", "rank": 0, "event": "STEP_END", "value": {"loss": "nan"}, "time_ms": 1, "seq": 3},
+    "beat": {"type": "beat", "ranks": {}, "slow": {"0": 1.5}, "seq": 4},
+    "exit": {"type": "exit", "rank": 0, "code": 0, "signal": None, "cause": None, "last_lines": ["a"], "seq": 5},
+    "over": {"type": "over", "ended_ms": 17, "seq": 6},
+}
+BROKEN = {
+    "no key": ("perflog", without("time_ms"), "perflog has no 'time_ms'; expected rank, event, value, time_ms"),
+    "text for a number": ("perflog", replaced(rank="0"), "perflog.rank is '0'; expected a whole number from 0"),
+    "list for an object": ("perflog", replaced(value=[1]), "perflog.value is a list of 1; expected an object"),
+    "NaN": ("beat", replaced(slow={"0": float("nan")}), "beat.slow.'0' is NaN; expected a finite number"),
+    "NaN for a whole number": ("perflog", replaced(time_ms=float("nan")), "perflog.time_ms is NaN; expected a whole"),
+    "huge integer": ("perflog", replaced(time_ms=10**400), "perflog.time_ms is a whole number of 1329 bits"),
+    "negative rank": ("exit", replaced(rank=-1), "exit.rank is -1; expected a whole number from 0"),
+    "null": ("exit", replaced(last_lines=None), "exit.last_lines is null; expected a list"),
+    "number in a list": ("exit", replaced(last_lines=["a", 2]), "exit.last_lines[1] is 2; expected a string"),
+    "truth for a number": ("exit", replaced(code=True), "exit.code is true; expected a whole number"),
+    "number's number": ("over", replaced(seq="7"), "over.seq is '7'; expected a whole number from 0"),
+    "no type": ("over", without("type"), "type is null; expected one of"),
+    "type of another kind": ("over", replaced(type={"a": 1}), "type is an object of 1 keys; expected one of"),
+    "unknown type": ("over", replaced(type="fire\x1b[2J"), r"type is 'fire\x1b[2J'; expected one of"),
+    "no object": ("over", instead("[1, 2]"), "the line '[1, 2]'; expected a JSON object"),
+    "a number alone": ("over", instead("17"), "the line '17'; expected a JSON object"),
+    "cut": ("over", "line = line[:9] + b'\\n'", "expected a whole JSON object"),
+    "no UTF-8": ("over", 'line = b\'{"type": "\\xff\\n\'', "expected a whole JSON object"),
+    "deep": ("over", instead(DEEP), "expected a whole JSON object"),
+    "integer of 5000 digits": ("over", instead('{"seq": ' + "1" * 5000 + "}"), "expected a whole JSON object"),
+    "long line": ("over", f"line = b'x' * {LONGEST_LINE + MIB}", "a line of more than 32 MiB; expected a shorter"),
+}
+
+
+def said_by(host: LocalHost, line: bytes, tmp_path: Path) -> Channel:
+    """A conversation with a program that says this line."""
+    (tmp_path / "line").write_bytes(line)
+    return Checked(host.name, host.open(["cat", str(tmp_path / "line")]))
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_word_is_told_with_what_was_expected(name: str, tmp_path: Path) -> None:
+    kind, change, sentence = BROKEN[name]
+    words: dict[str, Any] = {"json": json, "message": dict(SAMPLES[kind]), "line": json.dumps(SAMPLES[kind]).encode()}
+    exec(change, words)
+    channel = said_by(LocalHost("h2"), words["line"], tmp_path)
+    with pytest.raises(InvalidReply) as invalid:
+        channel.receive(30)
+    channel.close(0.0)
+    assert str(invalid.value).startswith("h2 sent an invalid reply: ")
+    assert sentence in str(invalid.value)
+    assert str(invalid.value).isprintable()
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_a_whole_word_passes(kind: str, tmp_path: Path) -> None:
+    channel = said_by(LocalHost("h2"), json.dumps(SAMPLES[kind]).encode() + b"\n", tmp_path)
+    assert channel.receive(30) == SAMPLES[kind]
+    channel.close(0.0)
+
+
+UNASKED = ("started", """line = 40 * b'{"type": "pong", "clock_ms": 1}\\n'""", "pong, unasked; expected answers")
+
+
+@pytest.mark.parametrize("broken", [BROKEN["no key"], BROKEN["cut"], BROKEN["long line"], UNASKED])
+def test_a_broken_word_in_a_round_fails_it_with_the_hosts_name(broken: tuple[str, str, str], tmp_path: Path) -> None:
+    kind, change, sentence = broken
+    end = run_with(tmp_path, broken_host(tmp_path, kind, change))
+    assert end.state == "failed"
+    assert end.fault is not None
+    assert (end.fault.kind, end.fault.host) == ("agent", "h2")
+    assert end.fault.sentence.startswith("h2 sent an invalid reply: ")
+    assert sentence in end.fault.sentence
+    assert json.loads((tmp_path / "round1" / "round.json").read_text())["fault"]["sentence"] == end.fault.sentence
+    assert processes_of(tmp_path / "there") == []
+
+
+def test_the_round_after_a_broken_one_runs(tmp_path: Path) -> None:
+    """The control, too: with no word changed all is well on the same hosts."""
+    host = broken_host(tmp_path, "over", without("type"))
+    assert run_with(tmp_path, host).state == "failed"
+    (tmp_path / "rule.json").write_text(json.dumps(["nothing", ""]))
+    end = run_with(tmp_path, host, number=2)
+    assert (end.state, end.fault, end.missing, end.warnings) == ("finished", None, (), ())
+    assert "FINISHED" in (tmp_path / "round2" / "h2_noderank1" / "rank1.out.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "sentence"),
+    [
+        ("hello", without("cpus"), "hello has no 'cpus'; expected log_dir, code_root, cpus, port"),
+        ("hello", replaced(log_dir="tmp"), "hello.log_dir is 'tmp'; expected an absolute path"),
+        ("pong", replaced(clock_ms=float("inf")), "pong.clock_ms is Infinity; expected a finite number"),
+        ("leased", replaced(devices=[]), "leased.devices has 0 devices; expected 1"),
+        ("leased", replaced(devices="0"), "leased.devices is '0'; expected a list"),
+        ("ready", replaced(path=None), "ready.path is null; expected an absolute path"),
+    ],
+)
+def test_a_host_that_answers_nonsense_before_a_round_is_left_out(
+    kind: str, change: str, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        HostError, match="2 hosts are wanted and there are 1: h1; h2 is not used any more: h2 sent"
+    ) as no:
+        run_with(tmp_path, broken_host(tmp_path, kind, change))
+    assert f"h2 sent an invalid reply: {sentence}" in str(no.value)
+
+
+PIECE = "piece = __import__('base64').b64decode(message['data']); "
+SAID = "line = json.dumps(message).encode() + b'\\n'"
+FAKE = (
+    PIECE + "piece = {piece}; message.update(data=__import__('base64').b64encode(piece).decode(), size=len(piece),"
+    " sha256=__import__('hashlib').sha256(piece).hexdigest()); " + SAID
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (replaced(data="no base64!"), "h2 sent an invalid reply: chunk.data: "),
+        (replaced(size=1 << 50), "the logs are larger than 4 GiB"),
+        (replaced(sha256="0" * 64), "the logs came broken: "),
+        (without("size"), "h2 sent an invalid reply: chunk has no 'size'"),
+        (FAKE.format(piece="piece[:len(piece) // 2]"), "the logs cannot be unpacked: "),
+    ],
+)
+def test_logs_that_come_broken_stay_where_they_are(change: str, sentence: str, tmp_path: Path) -> None:
+    end = run_with(tmp_path, broken_host(tmp_path, "chunk", change))
+    assert end.state == "finished"
+    (missing,) = end.missing
+    assert (missing.host, missing.noderank) == ("h2", 1)
+    assert sentence in missing.why
+    assert "FINISHED" in Path(missing.log_dir, "rank1.out.log").read_text()
+    assert sorted(path.name for path in (tmp_path / "round1").glob("*h*")) == ["h1_noderank0"]
+
+
+# -- the archive, piece by piece -----------------------------------------------------------------------------
+
+RAW = gzip.compress(bytes(100))
+
+
+def piece_of(raw: bytes, offset: int, length: int, **more: object) -> Message:
+    data = base64.b64encode(raw[offset : offset + length]).decode()
+    sha256 = hashlib.sha256(raw).hexdigest()
+    return {"type": "chunk", "offset": offset, "data": data, "size": len(raw), "sha256": sha256, **more}
+
+
+Ask = Callable[[int], Message]
+ENDLESS: dict[str, tuple[Ask, str]] = {
+    "a size that grows": (
+        lambda offset: {**piece_of(bytes(MIB), 0, MIB), "offset": offset, "size": offset + 2 * MIB},
+        "chunk.size is 3145728; expected 2097152",
+    ),
+    "another place": (lambda _: piece_of(RAW, 3, 9), "chunk.offset is 3; expected 0"),
+    "no base64": (lambda offset: {**piece_of(RAW, offset, 99), "data": "AA\n=A"}, "expected base64"),
+    "empty pieces": (lambda offset: piece_of(RAW, offset, 0), "chunk.data has 0 bytes; expected"),
+    "one byte at a time": (lambda offset: piece_of(RAW, offset, 1), "chunk.data has 1 bytes; expected"),
+    "a piece that is too long": (lambda offset: piece_of(RAW, offset, 99, size=5), "expected 5 to 5 bytes"),
+    "another archive": (
+        lambda offset: {**piece_of(bytes(3 * MIB), offset, MIB), "sha256": str(offset)},
+        "chunk.sha256 is '1048576'; expected '0'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_transfer_without_an_end_ends(name: str) -> None:
+    ask, sentence = ENDLESS[name]
+    with pytest.raises(InvalidReply) as invalid:
+        _archive(Elsewhere("h2"), ask, DEFAULT_LIMITS)
+    assert sentence in str(invalid.value)
+
+
+def test_a_transfer_ends_at_the_limit_before_it_began() -> None:
+    asked = itertools.count()
+
+    def ask(offset: int) -> Message:
+        next(asked)
+        return piece_of(bytes(2 * MIB), offset, MIB)
+
+    with pytest.raises(TooMuch, match=r"larger than 0\.000976562 GiB; .* max_log_gib"):
+        _archive(Elsewhere("h2"), ask, Limits(MIB))
+    assert next(asked) == 1
+
+
+def test_an_archive_of_several_pieces_comes_whole() -> None:
+    raw = bytes(range(256)) * 10_000
+    with _archive(Elsewhere("h2"), lambda offset: piece_of(raw, offset, MIB), DEFAULT_LIMITS) as archive:
+        assert archive.read() == raw
+
+
+# -- before a run ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "sentence"),
+    [
+        ("facts", without("memory"), "facts has no 'memory'"),
+        ("facts", replaced(memory={"free": 1}), "facts.memory has no 'total'; expected total, free"),
+        ("facts", replaced(memory=17), "facts.memory is 17; expected an object"),
+        ("facts", replaced(cores="many"), "facts.cores is 'many'; expected a whole number"),
+        ("facts", replaced(python="new"), "facts.python is 'new'; expected a version"),
+        ("facts", replaced(disks=[{"what": "cache"}]), "facts.disks[0] has no 'path'"),
+        (
+            "facts",
+            replaced(disks=[{"what": "x", "path": "/", "error": "full"}]),
+            "facts.disks[0].what is 'x'; expected",
+        ),
+        ("facts", replaced(devices={"devices": [{}], "driver": None, "error": None}), "devices[0] has no 'index'"),
+        ("facts", replaced(docker={"error": None}), "facts.docker has no 'version'"),
+        ("pong", replaced(clock_ms="now"), "pong.clock_ms is 'now'; expected a finite number"),
+        ("listening", without("token"), "listening has no 'token'"),
+        ("connected", replaced(failed={"h1": 1}), "connected.failed.'h1' is 1; expected a string"),
+    ],
+)
+def test_a_checkup_that_answers_nonsense_is_a_finding_of_its_host(
+    kind: str, change: str, sentence: str, tmp_path: Path
+) -> None:
+    findings = inspect([Elsewhere("h1"), broken_host(tmp_path, kind, change)], Wants(pack({}), nnodes=2))
+    fatal = [one for one in findings if one.fatal and one.host == "h2"]
+    assert [one.kind for one in fatal] == ["host"]
+    assert fatal[0].sentence.startswith("h2 sent an invalid reply: ")
+    assert sentence in fatal[0].sentence
+    assert not [one for one in findings if one.fatal and one.host == "h1"]
+
+
+# -- any reply ---------------------------------------------------------------------------------------------------
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+ANY_JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> Mapping[str, Any]:
+    kind = draw(st.sampled_from(sorted(REPLIES)) | ANY_JSON)
+    keys = REPLIES.get(kind, {}) if isinstance(kind, str) else {}
+    return {"type": kind, **{key.rstrip("?"): draw(ANY_JSON) for key in keys if draw(st.booleans())}}
+
+
+@settings(max_examples=300, deadline=None)
+@given(replies())
+def test_any_reply_is_valid_or_told_in_a_sentence(reply: Mapping[str, Any]) -> None:
+    with suppress(InvalidReply):
+        check_reply("h2", reply)
+        return
+    with pytest.raises(InvalidReply) as invalid:
+        check_reply("h2", reply)
+    assert str(invalid.value).startswith("h2 sent an invalid reply: ")
+    assert str(invalid.value).isprintable()
+    assert len(str(invalid.value)) < 1000
