@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -289,6 +290,19 @@ def test_a_case_with_another_number_of_rounds_stays_apart_and_that_is_told(tmp_p
     out = said(capsys, "merge", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "all")
     assert "note: toy:pytorch:CPU:1:1:1 and toy:pytorch:CPU:1:1:2 stay apart" in out
     assert "2 cases, 3 rounds" in out
+
+
+def test_no_link_and_no_device_of_a_host_is_copied(tmp_path: Path, capsys: Capture) -> None:
+    run_of(tmp_path / "a")
+    (case,) = cases_of(tmp_path / "a")
+    (tmp_path / "precious").write_text("precious")
+    folder = tmp_path / "a" / case.outcomes[0].directory
+    (folder / "stolen").symlink_to(tmp_path / "precious")
+    os.mkfifo(folder / "pipe")
+    said(capsys, "merge", tmp_path / "a", "--to", tmp_path / "b")
+    assert not list((tmp_path / "b").rglob("stolen"))
+    assert not list((tmp_path / "b").rglob("pipe"))
+    assert list((tmp_path / "b").rglob("outcome.json"))
 
 
 def test_what_cannot_be_read_is_told_and_not_merged(tmp_path: Path, capsys: Capture) -> None:

@@ -196,7 +196,7 @@ class Elsewhere(LocalHost):
     here = False
 
 
-# With the agent its other children, one of them the janitor: then a stray of the rank is left.
+# Kill the agent and its other children, among them the janitor, which leaves a process of the rank behind.
 KILL_ALL = """
 def fault(rank, step):
     if step == 2:

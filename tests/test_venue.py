@@ -52,6 +52,7 @@ def place(*names: str) -> venue.Venue:
     made = venue.Venue.__new__(venue.Venue)
     made.__dict__["fleet"] = Fleet(tuple(map(Away, names)))
     made._settings = SimpleNamespace(lease_time=1.0)  # type: ignore[assignment]
+    made._cluster = None
     return made
 
 

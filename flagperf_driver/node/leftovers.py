@@ -67,7 +67,7 @@ def _end(pid: int) -> Iterator[str]:
 def end_round(request: call.Request) -> call.Answer:
     """End every process of the round with this ``log_dir``, and remove its containers from the ``docker`` engine.
 
-    ``docker`` is null where the controller knows of no container; one that an engine here has is removed all the same.
+    ``docker`` is null where the controller knows of no container; containers of the round are removed all the same.
     """
     log_dir = str(request["log_dir"])
     ours = [int(name) for name in os.listdir("/proc") if name.isdigit() and log_dir_of(int(name)) == log_dir]  # noqa: PTH208

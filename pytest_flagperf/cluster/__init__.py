@@ -19,7 +19,7 @@ class HostLost(HostError):
 
 
 class InvalidReply(HostError):
-    """A host sent something that is no valid message; the text names what came and what was expected."""
+    """A host sent an invalid message; the text names the host, what came and what was expected."""
 
     def __init__(self, host: str, what: str) -> None:
         super().__init__(f"{host} sent an invalid reply: {what}")

@@ -20,7 +20,7 @@ _LARGEST = 1 << 63
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of value, and the words for it."""
+    """One kind of value, with its name for messages."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -266,7 +266,7 @@ def _short(value: object) -> str:
 
 
 def _outline(value: object) -> str:
-    """A value that is no string, in few words: a list or an object may be large, or deep."""
+    """Describe any value but a string in few words: a list or an object may be large, or deep."""
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if isinstance(value, dict):

@@ -44,7 +44,7 @@ _KEPT_BYTES = 1 << 20  # of what a program prints on stderr, the last
 _NOISE_BYTES = 1 << 20  # at most, that a login shell prints
 _PIECES = 64  # that are read before somebody looks at the time
 _COPY_IDLE_S = 60.0
-# What the shim says first, by what it is asked for, and last: shim.py.
+# The first word of the shim for each operation, and its last word: shim.py.
 _FIRST_WORDS: Mapping[str, Mapping[str, Shape]] = {
     "start": {"pid": COUNT},
     "get": {"size": COUNT, "mode": COUNT, "mtime_ns": WHOLE},

@@ -206,7 +206,7 @@ def _archive(host: Host, ask: Callable[[int], Message], limits: Limits) -> IO[by
 
 
 def _piece(host: Host, chunk: Message, first: Message, at: int) -> bytes:
-    """The content of a piece of the archive, which goes on at this offset and is no smaller than it must be."""
+    """Return the content of a piece of the archive, after checks of its offset and its length."""
     for key, expected in (("offset", at), ("size", first["size"]), ("sha256", first["sha256"])):
         if chunk[key] != expected:
             raise InvalidReply(host.name, f"chunk.{key} is {chunk[key]!r}; expected {expected!r}")

@@ -39,7 +39,7 @@ Note = Callable[[str], None]
 
 
 class Refused(HostError):
-    """An agent does not do what it is asked."""
+    """An agent refused an order."""
 
 
 def refusal(host: str, answer: Message) -> HostError:

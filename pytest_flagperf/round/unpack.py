@@ -186,7 +186,7 @@ def _entries(source: _Source) -> Iterator[Entry]:
 
 
 def _with_content(source: _Source, entry: Entry) -> Iterator[Entry]:
-    """The entry; whoever takes it may read its content, and the rest is skipped."""
+    """Yield the entry, whose content the caller may read; skip the rest of the content."""
     if entry.kind not in (*_FILES, tarfile.DIRTYPE, *_DROPPED):
         raise Damaged(f"the logs cannot be unpacked: an entry of type {entry.kind!r}; expected a file or a folder")
     end = source.at + (_blocks(entry.size) if entry.kind in _FILES else 0)
