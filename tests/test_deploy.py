@@ -137,6 +137,13 @@ def test_the_sweep_ends_what_runs_for_a_log_folder_and_nothing_else(tmp_path: Pa
         assert (one.wait(5), other.poll()) == (-9, None)
 
 
+def test_an_engine_that_does_not_answer_may_keep_a_rounds_container(tmp_path: Path) -> None:
+    swept, (problem,) = sweep(HOST, pack({}), str(tmp_path), str(tmp_path / "docker.sock"))
+    assert swept == []
+    assert problem.startswith("the container of the round may stay until the next run on this host removes it: ")
+    assert f"there is no {tmp_path}/docker.sock: Docker is not installed" in problem
+
+
 @pytest.fixture
 def called(tmp_path: Path) -> Code:
     (tmp_path / "called.py").write_text(CALLED)

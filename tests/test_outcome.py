@@ -168,6 +168,17 @@ def test_a_rank_without_a_log_is_a_failure(round_dir: Path) -> None:
     )
 
 
+def test_a_rank_whose_log_was_not_fetched_says_where_it_is(round_dir: Path) -> None:
+    (round_dir / "localhost_noderank0" / "rank1.out.log").unlink()
+    missing = {"host": "localhost", "noderank": 0, "log_dir": "/tmp/rounds/x", "why": "no route"}
+    edit_json(round_dir / "round.json", missing=[missing])
+    assert measure(round_dir).failures[0].sentence == (
+        "round 1: rank 1 on localhost ended without a log (exit code 0); its log is still on localhost in /tmp/rounds/x"
+    )
+    edit_json(round_dir / "round.json", missing=[{**missing, "gone": True}])
+    assert measure(round_dir).failures[0].sentence.endswith("rank1.out.log is missing")
+
+
 def test_an_exit_code_fails_the_round_whatever_was_printed(round_dir: Path) -> None:
     ranks = [{"rank": 0, "code": 0}, {"rank": 1, "code": 3}]
     edit_json(round_dir / "round.json", hosts=[{"name": "localhost", "noderank": 0, "ranks": ranks}])
