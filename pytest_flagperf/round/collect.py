@@ -69,7 +69,7 @@ def _collect_one(agent: Agent, limits: Limits) -> Missing | None:
         else:
             agent.warnings += [f"{agent.name}: {sentence}" for sentence in left_out]
             return None
-        if agent.lost:
+        if agent.lost and agent.gone:
             break
         time.sleep(_AGAIN_S)
     return Missing(agent.name, agent.noderank, agent.log_dir, why)
