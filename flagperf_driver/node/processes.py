@@ -217,7 +217,7 @@ def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         _let_go(keep={reader, *locks})
         with os.fdopen(reader, "rb") as words:

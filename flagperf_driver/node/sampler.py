@@ -360,7 +360,7 @@ _TOLD = ("host", "devices")
 
 
 def main() -> int:
-    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)  # the agent says when to end
     line = sys.stdin.buffer.readline()
     try:

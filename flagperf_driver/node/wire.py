@@ -267,7 +267,8 @@ class Wire:
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "told_to_end", True))
+        for number in (signal.SIGTERM, signal.SIGQUIT):
+            signal.signal(number, lambda *_: setattr(self, "told_to_end", True))
         # Ctrl-C and a closed terminal or connection are the controller's to judge.
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.signal(signal.SIGHUP, lambda *_: None)

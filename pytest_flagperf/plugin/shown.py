@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,8 +53,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             # What pytest says next of the test begins a line again.
             reporter.currentfspath = None
             text = f"\n{text}"
-        terminal.write(text)
-        terminal.flush()
+        with suppress(OSError):  # a closed terminal must not fail a round; pytest's own output reports it
+            terminal.write(text)
+            terminal.flush()
 
     verbosity = config.get_verbosity()
     run.watch = Live(

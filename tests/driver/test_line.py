@@ -205,10 +205,11 @@ def test_a_closed_terminal_does_not_end_it(lab: Lab) -> None:
     assert lab.exit(0)["code"] == 0
 
 
-def test_told_to_end_it_ends_its_ranks_first(lab: Lab) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
+def test_told_to_end_it_ends_its_ranks_first(lab: Lab, number: signal.Signals) -> None:
     lab.start(FOREVER)
     lab.wait_for("beat")
-    lab.agent.terminate()
+    lab.agent.send_signal(number)
     lab.over()
     lab.lost = True
     lab.end()

@@ -134,7 +134,7 @@ def test_a_kill_leaves_files_that_can_be_read(start: Start, tmp_path: Path) -> N
     assert read.gaps == ()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM])
 def test_it_ends_when_it_is_told_and_not_by_what_is_meant_for_others(start: Start, number: int) -> None:
     running = start(every_s=0.1)
     running.until(lambda: running.rows("host"))

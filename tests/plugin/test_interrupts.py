@@ -29,7 +29,8 @@ ONCE = "import os, signal\ndef test_mine(): os.kill(os.getpid(), signal.SIGTERM)
 @pytest.fixture
 def config() -> Iterator[Any]:
     """A process that has just begun: the run that these tests are part of has handlers of its own."""
-    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    usual: dict[int, Any] = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT), signal.SIG_DFL)
+    usual[signal.SIGINT] = signal.default_int_handler
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     cleanups: list[Any] = []
     yield SimpleNamespace(add_cleanup=cleanups.append)
@@ -61,6 +62,29 @@ def test_a_worker_that_ends_its_round_is_not_disturbed_by_the_next_word(config: 
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_first_signal_does_not_interrupt_the_reports(config: Any) -> None:
+    interrupts = Interrupts(config, worker=False)
+    interrupts.pytest_sessionfinish()
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_closed_terminal_counts_once(config: Any) -> None:
+    Interrupts(config, worker=False)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):  # the control: a second SIGTERM is impatience
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_ignored_signal_stays_ignored(config: Any) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    Interrupts(config, worker=False)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def test_a_handler_of_others_stays(config: Any) -> None:

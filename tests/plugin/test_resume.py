@@ -287,7 +287,8 @@ def test_a_resume_of_nonsense_is_refused(local: Local) -> None:
 # -- the harness is interrupted --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, ()), (signal.SIGTERM, ()), (signal.SIGTERM, ("-n2",))])
+@pytest.mark.parametrize("workers", [(), ("-n2",)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_an_interrupt_keeps_what_is_finished(local: Local, number: signal.Signals, workers: tuple[str, ...]) -> None:
     slow = local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py"
     slow.write_text("step_s = 0.1\nmax_steps = 100000\nlearning_rate = 0\n")

@@ -1,0 +1,196 @@
+"""Signals and closed terminals: a run ends in order and leaves its reports, and no process keeps a device."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import Toy
+from tests.plugin.test_resume import ONE, Local
+
+pytestmark = pytest.mark.slow
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", *ONE)
+ENDLESS = "step_s = 0.1\nmax_steps = 100000\nlearning_rate = 0\n"
+
+
+class Terminal:
+    """A pseudo terminal with a program whose session it controls, as a window or an SSH session has one."""
+
+    def __init__(self, argv: Sequence[str], cwd: Path) -> None:
+        self._master, slave = pty.openpty()
+        self._shown = b""
+
+        def control() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
+
+        self.process = subprocess.Popen(
+            argv, cwd=cwd, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, preexec_fn=control
+        )
+        os.close(slave)
+        os.set_blocking(self._master, False)
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    @property
+    def shown(self) -> str:
+        with suppress(BlockingIOError, OSError):
+            while piece := os.read(self._master, 1 << 16):
+                self._shown += piece
+        return self._shown.decode(errors="replace")
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.close(self._master)
+
+
+@pytest.fixture
+def local(toy: Toy) -> Iterator[Local]:
+    """A tree in which the case of alpha finishes and that of beta trains until it is ended."""
+    (toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text(ENDLESS)
+    made = Local(toy)
+    yield made
+    for process in made.going:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.fixture
+def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
+    tree = Toy(pytester)
+    tree.suite("alpha")
+    tree.suite("beta")
+    return tree
+
+
+def in_terminal(local: Local, argv: Sequence[str]) -> Terminal:
+    terminal = Terminal(argv, local.toy.root)
+    local.going.append(terminal.process)  # type: ignore[arg-type]
+    return terminal
+
+
+def wait_for_beta(local: Local) -> None:
+    local.wait_until(lambda: local.steps("beta*") >= 2)
+    assert local.processes()  # the control: this is how the processes of a round are found
+
+
+def assert_ended_in_order(local: Local) -> None:
+    """The finished case is in all reports, the other one's round is interrupted, nothing runs."""
+    local.assert_nothing_runs(30)
+    for name in ("results.json", "results.csv", "report.html", "junit.xml"):
+        local.wait_until((local.run_directory / name).is_file)
+        assert "alpha:plain:CPU:1:1:1" in (local.run_directory / name).read_text(), name
+    rounds = local.rounds()
+    assert rounds["alpha_plain_CPU_1_1_1/round1"]["state"] == "finished"
+    assert rounds["beta_plain_CPU_1_1_1/round1"]["state"] == "interrupted"
+
+
+def assert_devices_are_free(local: Local) -> None:
+    """No lock of a device is held any more."""
+    locks = list((local.toy.root / "leases").glob("*.lock"))
+    assert locks
+    for path in locks:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# -- the terminal is closed ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)])
+def test_a_run_whose_terminal_is_closed_ends_in_order(local: Local, workers: tuple[str, ...]) -> None:
+    terminal = in_terminal(local, [*PYTEST, *workers])
+    local.wait_until(lambda: "PASSED" in terminal.shown or "." in terminal.shown)
+    wait_for_beta(local)
+    local.wait_until(lambda: "alpha_plain_CPU_1_1_1/round1" in local.rounds())
+    terminal.close()
+    assert terminal.process.wait(60) == pytest.ExitCode.INTERRUPTED
+    assert_ended_in_order(local)
+    assert_devices_are_free(local)
+
+
+def test_a_run_in_a_shell_whose_terminal_is_closed_ends_in_order(local: Local) -> None:
+    """The kernel hangs up the shell, the shell its job, and the kernel the job once more when the shell has ended."""
+    terminal = in_terminal(local, ["bash", "--norc", "-i"])
+    words = " ".join(f"'{word}'" for word in PYTEST)
+    terminal.type(f"{words}\n")
+    wait_for_beta(local)
+    terminal.close()
+    assert_ended_in_order(local)
+    local.wait_until(lambda: not pytests_of(local))
+
+
+def test_a_run_under_nohup_outlives_its_terminal(local: Local) -> None:
+    (local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text("step_s = 0.2\n")
+    terminal = in_terminal(local, ["nohup", *PYTEST])
+    wait_for_beta(local)
+    terminal.close()
+    terminal.process.send_signal(signal.SIGHUP)
+    assert terminal.process.wait(60) == 0, (local.toy.root / "nohup.out").read_text()
+    assert "2 passed" in (local.toy.root / "nohup.out").read_text()
+    assert {end["state"] for end in local.rounds().values()} == {"finished"}
+
+
+def test_a_run_whose_output_has_no_reader_leaves_its_reports(local: Local) -> None:
+    """As after a dropped SSH session without a terminal: no signal is sent, the next line cannot be written."""
+    (local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text("step_s = 0.2\n")
+    process = subprocess.Popen([*PYTEST, "-v"], cwd=local.toy.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    local.going.append(process)  # type: ignore[arg-type]
+    wait_for_beta(local)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(60) != 0
+    local.assert_nothing_runs()
+    results = json.loads((local.run_directory / "results.json").read_text())
+    assert [case["case"] for case in results["cases"]] == ["alpha:plain:CPU:1:1:1", "beta:plain:CPU:1:1:1"]
+    assert "alpha:plain:CPU:1:1:1" in (local.run_directory / "report.html").read_text()
+
+
+def pytests_of(local: Local) -> list[str]:
+    """The processes of pytest in this tree, without the one of this test."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"pytest" in (process / "cmdline").read_bytes() and (process / "cwd").readlink() == local.toy.root:
+                found.append(process.name)
+    return [name for name in found if name != str(os.getpid())]
+
+
+# -- several signals -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (signal.SIGHUP, signal.SIGHUP, signal.SIGHUP),
+        (signal.SIGTERM, signal.SIGHUP),
+        (signal.SIGHUP, signal.SIGTERM),
+    ],
+)
+def test_a_closed_terminal_is_one_event_however_often_it_is_reported(
+    local: Local, numbers: tuple[signal.Signals, ...]
+) -> None:
+    """A session manager sends SIGTERM and SIGHUP together; a shell and the kernel send SIGHUP each."""
+    process = local.start("suites", *ONE)
+    wait_for_beta(local)
+    for number in numbers:
+        process.send_signal(number)
+    assert process.wait(60) == pytest.ExitCode.INTERRUPTED, local.said
+    assert "left at once" not in local.said
+    assert_ended_in_order(local)
+    assert_devices_are_free(local)
