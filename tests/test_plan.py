@@ -163,6 +163,17 @@ def test_everything_that_stands_in_the_way_is_told_at_once(catalog: Catalog) -> 
     ]
 
 
+def test_a_launcher_of_another_framework_is_refused(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert planned(catalog, launcher="torchrun").launcher == "torchrun"  # the control: PyTorch's own
+    monkeypatch.setattr("pytest_flagperf.launch.torchrun.FRAMEWORKS", frozenset(["other"]))
+    with pytest.raises(Problems) as caught:
+        planned(catalog, launcher="torchrun")
+    assert caught.value.problems == [
+        "case toy:pytorch:X9:1:8:1: --launcher=torchrun starts ranks of other only; got framework pytorch; "
+        "use --launcher=env"
+    ]
+
+
 def test_data_are_asked_for_unless_they_are_made_up(tmp_path: Path, catalog: Catalog) -> None:
     with pytest.raises(Problems, match="name their folder with --data-dir"):
         planned(catalog, synthetic=False)

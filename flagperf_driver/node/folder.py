@@ -24,9 +24,18 @@ class FolderError(RuntimeError):
     """The folder cannot be a round's; the text says why."""
 
 
-def scratch() -> Path:
-    """The folder of this user for rounds."""
-    return Path(os.environ.get("TMPDIR") or "/tmp", f"pytest-flagperf-{os.getuid()}")  # noqa: S108 - see default_folder
+def scratch(base: str = "") -> Path:
+    """The folder of this user for rounds, in ``base``, else in TMPDIR."""
+    return Path(base or os.environ.get("TMPDIR") or "/tmp", f"pytest-flagperf-{os.getuid()}")  # noqa: S108 - see below
+
+
+def own_scratch(own: Path) -> None:
+    """Create the folder of this user for this user alone; FolderError where another user has it."""
+    with suppress(FileExistsError):
+        own.mkdir(mode=0o700, parents=True)
+    found = own.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise FolderError(f"{own} is not a folder of user {os.getuid()}: it must be removed before a round logs there")
 
 
 def default_folder(name: str) -> Path:
@@ -34,11 +43,7 @@ def default_folder(name: str) -> Path:
     if not name or "/" in name or name.startswith("."):
         raise FolderError(f"a round's name must be one that a folder can have, and is {name!r}")
     own = scratch()
-    with suppress(FileExistsError):
-        own.mkdir(mode=0o700, parents=True)
-    found = own.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise FolderError(f"{own} is not a folder of user {os.getuid()}: it must be removed before a round logs there")
+    own_scratch(own)
     return own / "rounds" / name
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Callable, Iterator
 
-from flagperf_driver.node import call, engine
+from flagperf_driver.node import call, engine, temporary
 from flagperf_driver.node.folder import is_orphaned, scratch
 from flagperf_driver.node.processes import log_dir_of
 
@@ -31,7 +31,13 @@ _AGAIN_S = 1.0
 def remove(docker: str | None = None) -> list[str]:
     """End and remove it all; what it was, each with its round's folder."""
     socket = docker or engine.SOCKET
-    return [*_containers(socket), *_containers(socket, LOOK_LABEL, _is_old), *_processes(), *_old_folders()]
+    return [
+        *_containers(socket),
+        *_containers(socket, LOOK_LABEL, _is_old),
+        *_processes(),
+        *temporary.remove_leftovers(),
+        *_old_folders(),
+    ]
 
 
 def _old_folders() -> Iterator[str]:
@@ -72,6 +78,7 @@ def end_round(request: call.Request) -> call.Answer:
     log_dir = str(request["log_dir"])
     ours = [int(name) for name in os.listdir("/proc") if name.isdigit() and log_dir_of(int(name)) == log_dir]  # noqa: PTH208
     swept = [ended for pid in sorted(ours) for ended in _end(pid)]
+    list(temporary.remove_leftovers())  # the ranks' own among them, now that no agent holds it
     problems: list[str] = []
     if request.get("docker") or os.access(engine.SOCKET, os.R_OK | os.W_OK):
         docker = engine.Engine(request.get("docker") or engine.SOCKET, _ANSWER_S)

@@ -202,6 +202,10 @@ class Janitor:
         """It is removed then."""
         self._tell("!" + json.dumps([socket, container]) + "\n")
 
+    def watch_folder(self, folder: Path) -> None:
+        """Remove the folder, too, when this process dies without a word."""
+        self._tell("/" + json.dumps(str(folder)) + "\n")
+
     def dismiss(self) -> None:
         """All is in order: nothing is to be killed."""
         self._tell(".\n")
@@ -221,11 +225,13 @@ def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
             signal.signal(number, signal.SIG_IGN)
         _let_go(keep={reader, *locks})
         with os.fdopen(reader, "rb") as words:
-            sessions, containers = _follow(words)
+            sessions, containers, folders = _follow(words)
         for session in sessions:
             kill_session(session)
         for socket, container in containers:
             _remove(socket, container)
+        for folder in folders:
+            _remove_folder(folder)
     finally:
         os._exit(0)
 
@@ -241,10 +247,11 @@ def _let_go(keep: set[int]) -> None:
                 os.close(int(name))
 
 
-def _follow(words: Iterator[bytes]) -> tuple[set[int], list[list[str]]]:
-    """Which sessions and containers are to be ended when the words have ended."""
+def _follow(words: Iterator[bytes]) -> tuple[set[int], list[list[str]], list[str]]:
+    """Which sessions and containers are to be ended when the words have ended, and which folders to be removed."""
     sessions: set[int] = set()
     containers: list[list[str]] = []
+    folders: list[str] = []
     for word in words:
         kind, rest = word[:1], word[1:]
         if kind == b"+":
@@ -253,9 +260,11 @@ def _follow(words: Iterator[bytes]) -> tuple[set[int], list[list[str]]]:
             sessions.discard(int(rest))
         elif kind == b"!":
             containers.append(json.loads(rest))
+        elif kind == b"/":
+            folders.append(json.loads(rest))
         else:
-            return set(), []
-    return sessions, containers
+            return set(), [], []
+    return sessions, containers, folders
 
 
 def _remove(socket: str, container: str) -> None:
@@ -263,3 +272,9 @@ def _remove(socket: str, container: str) -> None:
 
     with suppress(EngineError):
         Engine(socket).remove(container, force=True)
+
+
+def _remove_folder(folder: str) -> None:
+    from flagperf_driver.node.temporary import remove_tree
+
+    remove_tree(Path(folder))

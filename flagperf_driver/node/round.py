@@ -10,10 +10,11 @@ from flagperf_driver.node import lease, processes
 from flagperf_driver.node.agenda import Agenda
 from flagperf_driver.node.archive import Archive, Limits
 from flagperf_driver.node.companion import Companion
-from flagperf_driver.node.folder import LogFolder
+from flagperf_driver.node.folder import FolderError, LogFolder
 from flagperf_driver.node.nest import Nest
 from flagperf_driver.node.news import News, now_ms
 from flagperf_driver.node.supervise import Ranks, StartError, read_orders
+from flagperf_driver.node.temporary import Temporary
 from flagperf_driver.node.wire import Message, Wire
 
 _BEAT_S = 1.0
@@ -51,6 +52,7 @@ class Round:
         self._lock = lock  # on the folder; an agent in a container has none
         self._lease: lease.Lease | None = None
         self._janitor: processes.Janitor | None = None
+        self._temporary: Temporary | None = None
         self._caches: processes.Errand | None = None
         self._companion: Companion | None = None
         self._work: Work | None = None
@@ -114,6 +116,10 @@ class Round:
         self._janitor = processes.Janitor(locks)
         try:
             self._work = self._prepare(order, self._janitor)
+        except FolderError as wrong:
+            self._news.fault("start", None, str(wrong))
+            self._end()
+            return
         except (StartError, OSError) as wrong:
             self._news.fault("start", None, f"a start message that cannot be followed: {wrong}")
             self._end()
@@ -132,7 +138,9 @@ class Round:
             self._companion = Companion(order["monitors"], self._news.warning)
         if order.get("container"):
             return Nest(order, orders, self._news, self._wire, janitor)
-        return Ranks(orders, self._news, janitor, inner=self._lock is None)
+        self._temporary = Temporary()
+        janitor.watch_folder(self._temporary.path)
+        return Ranks(orders, self._news, janitor, self._temporary.env, inner=self._lock is None)
 
     def stop(self, reason: str) -> None:
         """Have the ranks end, if there are any."""
@@ -198,6 +206,8 @@ class Round:
                 each.abandon()
         assert self._janitor is not None
         processes.kill_children(besides=self._janitor.pid)
+        if self._temporary is not None and not self._temporary.remove():
+            self._news.warning(f"the ranks' temporary folder {self._temporary.path} could not be removed")
         self._janitor.dismiss()
         self._release()
         self.over = True

@@ -114,8 +114,11 @@ class Process:
 class Ranks:
     """One round's ranks on this host, from the first one's start to the last one's end."""
 
-    def __init__(self, orders: Orders, news: News, janitor: processes.Janitor, inner: bool = False) -> None:
+    def __init__(
+        self, orders: Orders, news: News, janitor: processes.Janitor, own: Mapping[str, str], inner: bool = False
+    ) -> None:
         self._orders = orders
+        self._own = own  # variables that only this host's agent knows, and every rank gets
         self._news = news
         self._folder = news.folder
         self._janitor = janitor
@@ -201,7 +204,7 @@ class Ranks:
     def _environment(self, order: RankOrder) -> Mapping[str, str]:
         refused = tuple(self._orders.not_inherited)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(refused)}
-        return {**kept, **order.env}
+        return {**kept, **order.env, **self._own}
 
     def _cannot_start(self, order: RankOrder, error: Exception) -> None:
         what = "{}: {}".format(getattr(error, "filename", None) or order.argv[0], _reason(error))

@@ -1,6 +1,7 @@
 """From a plan to processes: what a host must start, and with which environment, so that its ranks meet.
 
-A launcher is a module of this folder with a function ``launch``; putting one there is all it takes.
+A launcher is a module of this folder with a function ``launch``; putting one there is all it takes. A launcher that
+starts ranks of some frameworks only names them in ``FRAMEWORKS``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Protocol
 DEFAULT = "env"
 _PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 OURS = frozenset(
-    [*_PLACE, "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "FLAGPERF_CASE", "FLAGPERF_LOG_DIR", "PYTHONPATH"],
+    [*_PLACE, "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "FLAGPERF_CASE", "FLAGPERF_LOG_DIR", "PYTHONPATH", "TMPDIR"],
 )
-"""Variables that every rank is given, whatever a vendor says."""
+"""Variables that every rank is given, whatever a vendor says; TMPDIR by the agent, the others by a launcher."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,12 @@ def launchers() -> dict[str, Launcher]:
     """Every launcher there is, by name: the modules of this folder."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return {name: importlib.import_module(f"{__name__}.{name}").launch for name in names}
+
+
+def frameworks_of(launcher: str) -> frozenset[str] | None:
+    """The frameworks whose ranks a launcher starts; None: any."""
+    found: frozenset[str] | None = getattr(importlib.import_module(f"{__name__}.{launcher}"), "FRAMEWORKS", None)
+    return found
 
 
 def threads_per_rank(cores: int, nproc: int, bound: Sequence[Sequence[int]] = ()) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from . import RankProcess, Site, World, common_env
 
+FRAMEWORKS = frozenset(["pytorch"])
+
 
 def launch(world: World, noderank: int, site: Site) -> list[RankProcess]:
     options = {

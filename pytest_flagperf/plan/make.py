@@ -15,7 +15,7 @@ from ..case import Case, Shape
 from ..catalog import RUNTIMES, Catalog, DataItem, Suite, Vendor
 from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, resolve
 from ..launch import DEFAULT as DEFAULT_LAUNCHER
-from ..launch import launchers
+from ..launch import frameworks_of, launchers
 from ..problems import Problems, near
 from ..settings import COMMAND_LINE
 from .brought import Brought, brought
@@ -63,7 +63,7 @@ def make_plan(
     maker, suite = catalog.vendor(vendor), catalog.suite(case.model, case.framework)
     scale, runtime = scale or maker.scale, runtime or maker.runtime
     catalog.find(case, vendor, scale)
-    problems = _unknown("runtime", runtime, RUNTIMES) + _unknown("launcher", launcher, tuple(launchers()))
+    problems = _unknown("runtime", runtime, RUNTIMES) + _check_launcher(launcher, case.framework)
     theirs: tuple[Brought, ...] = ()
     try:
         theirs = brought(suite, maker, catalog.case_folder(suite, maker), runtime)
@@ -79,6 +79,16 @@ def make_plan(
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, theirs, hosts)
+
+
+def _check_launcher(launcher: str, framework: str) -> list[str]:
+    unknown = _unknown("launcher", launcher, tuple(launchers()))
+    frameworks = None if unknown else frameworks_of(launcher)
+    if frameworks is None or framework in frameworks:
+        return unknown
+    names = ", ".join(sorted(frameworks))
+    only = f"--launcher={launcher} starts ranks of {names} only"
+    return [f"{only}; got framework {framework}; use --launcher={DEFAULT_LAUNCHER}"]
 
 
 def _no_curve(suite: Suite, scale: str, parity: Value) -> list[str]:

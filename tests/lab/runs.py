@@ -175,7 +175,8 @@ def leftovers(host: LabHost) -> list[str]:
         found += [f"container {one}" for one in host.containers()]
     found += [f"mount {one.target}" for one in host.mounts() if "flagperf" in one.target and "/venv" not in one.target]
     found += [f"lock {path.name}" for path in (host.root / "tmp/pytest-flagperf-leases").glob("*.lock") if _held(path)]
-    found += [f"folder {path}" for path in (host.root / "tmp").glob("pytest-flagperf-*/rounds/*")]
+    for kind in ("rounds", "tmp"):
+        found += [f"folder {path}" for path in (host.root / "tmp").glob(f"pytest-flagperf-*/{kind}/*")]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -33,6 +34,18 @@ def test_at_the_same_global_batch_two_ranks_train_as_one(alone: Found, pair: lis
             assert math.isclose(both.losses.get(step, loss), loss, rel_tol=1e-4)
         assert both.finished["final_metrics"] == one.finished["final_metrics"]
     assert pair[0]["strong"].losses == pair[1]["strong"].losses
+
+
+def test_compiled_code_is_kept_for_later_rounds_and_only_where_nobody_says_otherwise(
+    torch_python: str, repo: Path, tmp_path: Path
+) -> None:
+    program = "import flagperf_driver.pytorch, torch._dynamo, os; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+    own = {"TMPDIR": str(tmp_path), "FLAGPERF_COMPILED": str(tmp_path / "compiled")}
+    for given, kept in (({}, "compiled/torchinductor"), ({"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "own")}, "own")):
+        env = {**os.environ, "PYTHONPATH": str(repo), **own, **given}
+        done = subprocess.run([torch_python, "-c", program], env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == str(tmp_path / kept)
+        assert not list(tmp_path.glob("torchinductor_*"))
 
 
 def test_accumulation_over_ranks_is_one_big_batch_too(alone: Found, pair: list[Found]) -> None:
