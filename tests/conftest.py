@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import own_places
+
 pytest_plugins = ["pytester", "tests.lab.fixtures"]
 REPO = Path(__file__).resolve().parent.parent
+
+own_places.move_in()
 
 # Output is wider where these are set, and pytest's own is too: a test that wants them sets them.
 for _name in [name for name in os.environ if name in ("CI", "BUILD_NUMBER", "COLUMNS") or name.startswith("GITHUB_")]:
@@ -38,14 +42,28 @@ def torch_python(repo: Path) -> str:
     given = os.environ.get("FLAGPERF_TEST_TORCH_PYTHON")
     if given:
         return given
+    from flagperf_driver.node import environment
     from pytest_flagperf.catalog import Catalog
     from pytest_flagperf.cluster.deploy import pack
     from pytest_flagperf.cluster.local import LocalHost
-    from pytest_flagperf.runtime import Wanted, runtimes
+    from pytest_flagperf.runtime import Wanted, runtimes, venv
     from pytest_flagperf.venue import requirements
 
     wanted = Wanted("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
-    return runtimes()["venv"](LocalHost(), wanted, lambda line: print(line, file=sys.stderr), pack({})).python
+    host = LocalHost()
+    name = environment.describe(venv.request_for(host, wanted)).folder.name
+    shared = own_places.shared_cache() / "venv" / name
+    if not (shared / "complete.json").is_file():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FLAGPERF_CACHE", str(own_places.shared_cache()))
+            runtimes()["venv"](host, wanted, lambda line: print(line, file=sys.stderr), pack({}))
+    own_places.link(shared)
+    return str(shared / "bin" / "python")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fail a session that leaves something outside its own places."""
+    own_places.watch(config)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flagperf_driver.node import checkup, leftovers, processes, topology
+from flagperf_driver.node import checkup, leftovers, processes, temporary, topology
 from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.health import NUMBERS, TEXTS, TRUTHS, described
 from pytest_flagperf.catalog import DataItem
@@ -487,6 +487,7 @@ def test_a_host_is_found_at_addresses_of_both_kinds() -> None:
 
 def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(temporary, "SHORT", str(tmp_path))
     week_ago = time.time() - 8 * 86400
     for name, when in (("old", week_ago), ("young", time.time()), ("held", week_ago)):
         folder = default_folder(name)

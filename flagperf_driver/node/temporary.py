@@ -26,10 +26,7 @@ class Temporary:
     """One round's folder, from its creation to its removal."""
 
     def __init__(self) -> None:
-        scratches = [scratch(), scratch(SHORT)]
-        # A longer path is of no use to a rank that opens a socket there, as each data loader does.
-        fitting = [base for base in scratches if _fits(base)] or scratches[-1:]
-        self._scratch = fitting[0]
+        self._scratch = _short_scratch()
         try:
             own_scratch(self._scratch)
             self.path, self._lock = _make(self._scratch / _FOLDER)
@@ -53,10 +50,9 @@ class Temporary:
 
 def remove_leftovers() -> Iterator[str]:
     """Remove the folders that dead agents of this user left; a sentence for each."""
-    for base in dict.fromkeys([scratch(), scratch(SHORT)]):
-        for folder in sorted(base.glob(f"{_FOLDER}/*")):
-            if _remove_if_free(folder):
-                yield f"temporary files in {folder}"
+    for folder in sorted(_short_scratch().glob(f"{_FOLDER}/*")):
+        if _remove_if_free(folder):
+            yield f"temporary files in {folder}"
 
 
 def remove_tree(folder: Path) -> None:
@@ -72,9 +68,11 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(str(folder), ignore_errors=True)
 
 
-def _fits(base: Path) -> bool:
-    longest = os.fsencode(str(base / _FOLDER / "r12345678"))
-    return len(longest) + _SOCKET_NAME <= _LONGEST_SOCKET
+def _short_scratch() -> Path:
+    """The user's folder in TMPDIR, or in /tmp where a rank could open no socket, as each data loader does."""
+    own = scratch()
+    longest = os.fsencode(str(own / _FOLDER / "r12345678"))
+    return own if len(longest) + _SOCKET_NAME <= _LONGEST_SOCKET else scratch(SHORT)
 
 
 def _make(parent: Path) -> tuple[Path, int]:

@@ -42,7 +42,7 @@ _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_T
 
 def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Interpreter:
     """The environment of ``wanted.framework`` there; of several who want it, one builds and the rest wait."""
-    request = _request(host, wanted)
+    request = request_for(host, wanted)
     found = _ask(host, code, {"op": "look", **request}, _LOOK_S, progress)
     if not found["ready"]:
         build = {"op": "build", **request, "uv": _uv(host, found, progress), "timeout_s": wanted.timeout_s}
@@ -51,7 +51,7 @@ def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Inter
     return with_file(host, made, wanted.environment_file, wanted.environment)
 
 
-def _request(host: Host, wanted: Wanted) -> dict[str, Any]:
+def request_for(host: Host, wanted: Wanted) -> dict[str, Any]:
     settings = {name: os.environ[name] for name in _PASSED if os.environ.get(name)}
     return {
         "framework": wanted.framework,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ MODULES = sorted(
 def old_pythons() -> list[str]:
     """The 3.8 and 3.9 at hand that run; a version manager's stand-in for one may not."""
     names = [shutil.which(name) for name in ("python3.8", "python3.9")]
-    kept = sorted(Path.home().glob(".pyenv/versions/3.[89].*/bin/python"))
+    kept = sorted(Path(os.environ.get("PYENV_ROOT", "/none")).glob("versions/3.[89].*/bin/python"))
     return [path for path in dict.fromkeys([*filter(None, names), *map(str, kept)]) if _runs(path)]
 
 

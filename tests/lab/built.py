@@ -8,7 +8,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-CACHE = Path.home() / ".cache/pytest-flagperf/lab"
+CACHE = Path(__file__).parents[2] / "build/lab"
 
 
 def built(name: str, *options: str) -> Path:

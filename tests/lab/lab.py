@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -25,11 +26,13 @@ from tests.lab.engine import BASE, WITH_PYTHON, Engine, container_options
 from tests.lab.needs import SYSTEM_PATH, path_of
 from tests.lab.nvml import Nvml
 from tests.lab.place import MAX_HOSTS, Place, claim, ip, start_caretaker
+from tests.own_places import shared_cache
 
 REPO = Path(__file__).resolve().parents[2]
-CACHE = Path.home() / ".cache/pytest-flagperf"
+CACHE = shared_cache()  # the path is the same on a host, what is there is not
 PYTHON = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
 USER = "root"
+HOME = Path("/root")
 SSHD_CONFIG = f"""\
 HostKey /etc/ssh/ssh_host_ed25519_key
 PidFile /run/sshd.pid
@@ -137,7 +140,8 @@ class LabHost:
             (str(self._place.folder / "shared"), "/shared", False),
         ]
         # One by one: beside them a host may build others.
-        shown = _elsewhere([PYTHON.parents[1], *(CACHE / "venv").glob("*")])
+        environments = [path.parent for path in (CACHE / "venv").glob("pytorch-*/complete.json")]
+        shown = _elsewhere([PYTHON.parents[1], *environments])
         binds += [(str(path), str(path), True) for path in shown]
         settings = {
             "name": self.name,
@@ -378,9 +382,10 @@ class LabHost:
             ["install", "-o", name, "-m", "600", "/root/.ssh/authorized_keys", f"/home/{name}/.ssh/authorized_keys"]
         )
         for folder in (PYTHON.parent, CACHE):  # Python may lie in root's home, which others may not enter
-            there = [one for one in [folder, *folder.parents][:-1] if (self.root / one.relative_to("/")).is_dir()]
-            if there:
-                self.run(["chmod", "o+x", *map(str, there)])
+            there = [(one, self.root / one.relative_to("/")) for one in [folder, *folder.parents][:-1]]
+            closed = [str(one) for one, path in there if path.is_dir() and not path.stat().st_mode & stat.S_IXOTH]
+            if closed:
+                self.run(["chmod", "o+x", *closed])
 
     def wear(self) -> None:
         """Say that the host is no longer as it was installed: the next test that asks for it gets it as new."""
@@ -416,9 +421,8 @@ class LabHost:
         self.nvml = Nvml(self)
         self.disk.install(self.name, hosts, SSHD_CONFIG, self.key, self._folder / "host_key", self.known_hosts)
         self.disk.hide(str(REPO))  # the harness has to bring its code
-        for folder in CACHE.glob("*"):
-            if folder.name != "venv":
-                self.disk.hide(str(folder))
+        for folder in (HOME, CACHE):
+            self.disk.empty(str(folder))
         self.boot()
         self._worn = False
 
@@ -522,9 +526,9 @@ def _keygen(file: Path) -> None:
 
 
 def _elsewhere(folders: Iterable[Path]) -> list[Path]:
-    """Those that the overlay of / does not show: another file system is mounted there, here or on the host."""
+    """Those that the overlay of / does not show: another file system is mounted there, or the host has its own."""
     root = os.stat("/").st_dev  # noqa: PTH116
-    own = (Path("/tmp"), Path("/run"), Path("/dev"))
+    own = (Path("/tmp"), Path("/run"), Path("/dev"), HOME, CACHE)
     return [
         folder
         for folder in folders

@@ -38,11 +38,12 @@ class Bench:
 
 
 @pytest.fixture
-def bench(lab: Lab, repo: Path, tmp_path: Path) -> Bench:
+def bench(torch_python: str, lab: Lab, repo: Path, tmp_path: Path) -> Bench:
+    """Hosts that are installed when PyTorch's environment is there, which they see."""
     for name in ("suites", "vendors"):
         (tmp_path / name).symlink_to(repo / name)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    return Bench(tmp_path, lab, lab.hosts(2))
+    return Bench(tmp_path, lab, lab.hosts(2, fresh=True))
 
 
 def test_containers_on_two_hosts_train_resnet50(bench: Bench, torch_python: str) -> None:

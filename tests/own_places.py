@@ -1,0 +1,197 @@
+"""A test session's own places: home, cache, TMPDIR and leases; and a look at what it left anywhere else.
+
+The session shares one thing with the user: PyTorch's environment, several GB, which it finds in the user's cache and
+builds there if it is missing. FLAGPERF_CACHE names another cache, as for every run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.cluster.deploy import cache_root
+from tests.lab.place import Place, traces
+
+# In the environment of all that a session starts.
+_OWN = "FLAGPERF_TEST_SESSION"
+_SHARED = "FLAGPERF_TEST_SHARED_CACHE"
+_INSTALLER_SETTINGS = (".pip", ".config/pip", ".config/uv")  # where packages come from: as the user's installer has it
+_OURS = (
+    "pytest-flagperf-*", "pytest-flagperf-*/*/*", "flagperf-*", "torchelastic_*", "torchinductor_*", "torch-shm-dir-*",
+    "pymp-*",
+)  # fmt: skip
+_PATIENCE_S = 15.0
+
+
+def shared_cache() -> Path:
+    """The user's cache, of which tests use PyTorch's environment only."""
+    return Path(os.environ.get(_SHARED) or cache_root())
+
+
+def own_cache() -> Path:
+    """The cache of everything else."""
+    return Path(os.environ[_OWN], "home", ".cache", "pytest-flagperf")
+
+
+def move_in() -> None:
+    """Give this process and all that it starts the session's own places; a worker has those of its controller."""
+    if _OWN in os.environ:
+        return
+    home, temporary = Path.home(), tempfile.gettempdir()
+    os.environ[_SHARED] = str(cache_root())
+    for dead in Path(temporary).glob("fpt-*-*"):
+        if not Path("/proc", dead.name.split("-")[1]).exists():
+            shutil.rmtree(dead, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"fpt-{os.getpid()}-"))  # short: sockets lie in its TMPDIR
+    os.environ[_OWN] = str(folder)
+    atexit.register(_remove, folder, os.getpid())
+    folder.chmod(0o711)
+    (folder / "home").mkdir()
+    (folder / "tmp").mkdir()
+    (folder / "tmp").chmod(0o1777)  # as every temporary folder: tests have other users, too
+    for name in _INSTALLER_SETTINGS:
+        if (home / name).exists():
+            (folder / "home" / name).parent.mkdir(exist_ok=True)
+            (folder / "home" / name).symlink_to(home / name)
+    # pytest's folders stay where the user looks for them after a failure.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", temporary)
+    if (home / ".pyenv").is_dir():
+        os.environ.setdefault("PYENV_ROOT", str(home / ".pyenv"))
+    for name in ("FLAGPERF_CACHE", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME"):
+        os.environ.pop(name, None)
+    os.environ |= {
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+        "FLAGPERF_LEASES": str(folder / "leases"),
+    }
+    tempfile.tempdir = None
+    for environment in shared_cache().glob("venv/pytorch-*/complete.json"):
+        link(environment.parent)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # and no fork of it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def link(environment: Path) -> None:
+    """Let runs of this session find an environment of the shared cache."""
+    target = own_cache() / "venv" / environment.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        target.symlink_to(environment)
+
+
+# -- what is left ----------------------------------------------------------------------------------------------
+
+
+def left_in_own_places() -> list[str]:
+    """Processes that the session started, and ranks' temporary folders in its TMPDIR."""
+    processes = [f"process {pid}: {words[:200]}" for pid, words in _processes()]
+    return processes + sorted(map(str, Path(os.environ[_OWN], "tmp").glob("pytest-flagperf-*/tmp/*")))
+
+
+def left_in_shared_places(cache: Path, temporary: Path) -> set[str]:
+    """What is ours where other programs write, too: the user's cache, the temporary folder, labs that nobody holds."""
+    found = {str(path) for path in cache.glob("*/*") if not path.name.startswith("pytorch-")}
+    found |= {str(path) for pattern in _OURS for path in temporary.glob(pattern)}
+    places = map(Place, range(256) if os.geteuid() == 0 else ())  # only root makes labs, and sees their folder
+    free = [place for place in places if not _is_locked(place.folder / "lock")]
+    return found | {trace for place in free for trace in traces(place)}
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a living lab holds the lock."""
+    try:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _processes(own: bool = True) -> Iterator[tuple[int, str]]:
+    """The living processes of this session, or those of no session of ours; not this one and those that it runs in."""
+    mark, above = os.fsencode(f"{_OWN}={os.environ[_OWN]}"), _ancestors()
+    for pid, environment, words in _all_processes():
+        if (mark in environment) == own and pid not in above:
+            yield pid, words
+
+
+def is_alone() -> bool:
+    """Whether no other run of pytest or of the harness is on this machine, whose traces these might be."""
+    return not any("pytest" in words or "flagperf" in words for _, words in _processes(own=False))
+
+
+def _all_processes() -> Iterator[tuple[int, list[bytes], str]]:
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            if words:  # a zombie has none
+                yield int(path.name), (path / "environ").read_bytes().split(b"\0"), words
+
+
+def _ancestors() -> set[int]:
+    found, pid = set[int](), os.getpid()
+    while pid > 0:
+        found.add(pid)
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            break
+    return found
+
+
+# -- hooks -----------------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """What was there before a session, and what is there after it; for the process that began the session."""
+
+    def __init__(self) -> None:
+        self._shared = shared_cache(), Path(os.environ["PYTEST_DEBUG_TEMPROOT"])
+        self._before = left_in_shared_places(*self._shared)
+        self._was_alone = is_alone()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """Fail a session that left something; last of all, when its fixtures and its workers are gone."""
+        yield
+        alone = self._was_alone and is_alone()
+        own, shared = self._left()
+        deadline = time.monotonic() + _PATIENCE_S
+        while (own or (shared and alone)) and time.monotonic() < deadline:
+            time.sleep(0.5)
+            own, shared = self._left()
+        if not alone:  # it may be the other run's
+            _say(session, [f"left by these tests or by another run beside them: {one}" for one in shared])
+            shared = []
+        if own or shared:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            _say(session, [f"ERROR: left by these tests: {one}" for one in [*own, *shared]])
+
+    def _left(self) -> tuple[list[str], list[str]]:
+        return left_in_own_places(), sorted(left_in_shared_places(*self._shared) - self._before)
+
+
+def _say(session: pytest.Session, lines: list[str]) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    for line in lines:
+        (print if reporter is None else reporter.write_line)(line)
+
+
+def watch(config: pytest.Config) -> None:
+    """Look, but in a worker: what one worker starts another may still need."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Watch(), "own-places-watch")
