@@ -48,10 +48,12 @@ def move_in() -> None:
         return
     home, temporary = Path.home(), tempfile.gettempdir()
     os.environ[_SHARED] = str(cache_root())
-    for dead in Path(temporary).glob("fpt-*-*"):
-        if not Path("/proc", dead.name.split("-")[1]).exists():
-            shutil.rmtree(dead, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"fpt-{os.getpid()}-"))  # short: sockets lie in its TMPDIR
+    for pid in Path(temporary).glob("fpt-*/pid"):  # of a session that was killed
+        with suppress(OSError):
+            if not Path("/proc", pid.read_text()).exists():
+                shutil.rmtree(pid.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="fpt-"))  # a short name: sockets lie in its TMPDIR
+    (folder / "pid").write_text(str(os.getpid()))
     os.environ[_OWN] = str(folder)
     atexit.register(_remove, folder, os.getpid())
     folder.chmod(0o711)

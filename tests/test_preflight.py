@@ -495,12 +495,14 @@ def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: p
         (folder / "agent.lock").touch()
         for path in (folder / "agent.lock", folder):
             os.utime(path, (when, when))
+    default_folder("x").parent.with_name("tmp").joinpath("r1").mkdir(parents=True)  # of any age
     left = default_folder("left")  # its agent left in order, and left them
     left.mkdir()
     os.utime(left, (week_ago, week_ago))
     with (default_folder("held") / "agent.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert [line.partition(" in ")[0] for line in leftovers.remove("/no/docker")] == ["logs of 8 days ago"] * 2
+        found = [line.partition(" in ")[0] for line in leftovers.remove("/no/docker")]
+        assert found == ["temporary files", *["logs of 8 days ago"] * 2]
     assert sorted(path.name for path in default_folder("x").parent.iterdir()) == ["held", "young"]
 
 

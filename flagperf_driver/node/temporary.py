@@ -17,7 +17,7 @@ from flagperf_driver.node.folder import FolderError, own_scratch, scratch
 
 SHORT = "/tmp"  # noqa: S108 - the folder in there is private
 _LONGEST_SOCKET = 107
-_SOCKET_NAME = 40  # what libraries add to it: multiprocessing's pymp-xxxxxxxx/listener-xxxxxxxx has 31 bytes
+_SOCKET_NAME = 36  # what libraries add to it: /pymp-xxxxxxxx/listener-xxxxxxxx, /torch-shm-dir-xxxxxx/manager.sock
 _FOLDER = "tmp"
 _COMPILED = "compiled"
 
