@@ -21,6 +21,10 @@ Loads = Callable[[bytes], Any]
 CHUNK = 1 << 18
 # A line longer than this is not ours; it bounds the reader's memory on a corrupt log.
 MAX_LINE = 1 << 20
+# The end of the year 9999, the last time that a calendar has.
+LAST_MS = 253_402_300_799_999
+# Maximum depth of lists and objects in a record: deeper ones could not be written again.
+DEEPEST = 50
 
 
 class Record(NamedTuple):
@@ -136,8 +140,8 @@ class Reader:
         while at >= 0:
             try:
                 body, end = _scan(text, at)
-                record = _record(body)
-            except (StopIteration, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                record = _record(_checked(body, text))
+            except (StopIteration, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 self.dropped.broken += 1
                 end = at
             else:
@@ -156,10 +160,13 @@ def _whole(line: bytes, loads: Loads) -> Record | None:
         value, metadata = body["value"], body["metadata"]
         if type(value) is not dict:
             return None
-        time_ms, rank, lineno = metadata["time_ms"], metadata["rank"], metadata["lineno"]
-        if not type(time_ms) is type(rank) is type(lineno) is int:
+        if (line.count(b"[") > DEEPEST or line.count(b"{") > DEEPEST) and is_too_deep(body):
             return None
-        return Record(body["event"], value, time_ms, rank, metadata["file"], lineno)
+        time_ms, rank, lineno = metadata["time_ms"], metadata["rank"], metadata["lineno"]
+        if not type(time_ms) is type(rank) is type(lineno) is int or not 0 <= time_ms <= LAST_MS:
+            return None
+        event, file = body["event"], metadata["file"]
+        return Record(event, value, time_ms, rank, file, lineno) if type(event) is type(file) is str else None
     except (StopIteration, ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -167,10 +174,49 @@ def _whole(line: bytes, loads: Loads) -> Record | None:
 def _loads(line: bytes) -> Any:
     """Parse the standard library's way, without its look for other encodings."""
     text = line.decode()
+    if may_have_halves(text):
+        raise ValueError("half a surrogate pair, maybe")
     body, end = _scan(text, 0)
     if end != len(text):
         raise ValueError("more than one value")
     return body
+
+
+def _checked(body: Any, text: str) -> Any:
+    """A body of any writer, with characters that can be written; ValueError if it is nested too deeply."""
+    if is_too_deep(body):
+        raise ValueError("nested too deeply")
+    return without_halves(body) if may_have_halves(text) else body
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether lists and objects are nested more than ``DEEPEST`` deep."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [item for each in level if isinstance(each, (dict, list)) for item in _items(each)]
+        if not level:
+            return False
+    return any(isinstance(each, (dict, list)) for each in level)
+
+
+def _items(value: Any) -> Iterator[Any]:
+    return iter(value.values() if isinstance(value, dict) else value)
+
+
+def may_have_halves(text: str) -> bool:
+    r"""Whether JSON text has an escape such as ``\ud800``, which may be half a surrogate pair."""
+    return "\\ud" in text or "\\uD" in text
+
+
+def without_halves(value: Any) -> Any:
+    r"""The value with each half of a surrogate pair as the text ``\ud800``: no terminal or file can take a half."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {without_halves(name): without_halves(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_halves(item) for item in value]
+    return value
 
 
 def _cut_long(block: bytes) -> int:
@@ -183,10 +229,13 @@ def _cut_long(block: bytes) -> int:
 def _record(body: Any) -> Record:
     metadata = body.get("metadata") or {}
     value = body.get("value")
+    time_ms = int(metadata.get("time_ms", 0))
+    if not 0 <= time_ms <= LAST_MS:
+        raise ValueError("time_ms is out of range")
     return Record(
         str(body["event"]),
         value if isinstance(value, dict) else {} if value is None else {"text": value},
-        int(metadata.get("time_ms", 0)),
+        time_ms,
         int(metadata.get("rank", 0)),
         str(metadata.get("file", "")),
         int(metadata.get("lineno", 0)),
@@ -231,5 +280,7 @@ def number(value: object) -> float:
         return math.nan
     try:
         return float(value)  # type: ignore[arg-type]
+    except OverflowError:  # an integer of 309 digits or more: JSON has no largest number
+        return -math.inf if value < 0 else math.inf  # type: ignore[operator]
     except (TypeError, ValueError):
         return math.nan

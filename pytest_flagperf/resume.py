@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from . import stored
 from .problems import Problems, without_credentials
 from .results import store
-from .settings import OPTIONS, Settings, located
+from .results.outcome import Outcome
+from .round import missing_logs, read_plan
+from .settings import OPTIONS, Settings, located, wrong
+from .stored import FormatError
 
 FILE = "asked.json"
 # What cases were asked for says these already; a plan or a look at the hosts alone is not to be gone on with.
@@ -17,6 +21,7 @@ _NOT_KEPT = frozenset(["case", "nodes", "hw", "repeat", "reports", "resume", "pl
 
 # Not an option: those that a user must give again.
 _AGAIN = "give_again"
+_ROUND = re.compile(r"round\d+|one_card")
 
 
 def remember(directory: Path, settings: Settings, cases: Iterable[tuple[str, str | None]]) -> None:
@@ -25,7 +30,7 @@ def remember(directory: Path, settings: Settings, cases: Iterable[tuple[str, str
     asked = {key: value for key, value in given.items() if key not in _NOT_KEPT and _is_plain(value)}
     asked[_AGAIN] = [key for key, value in given.items() if settings.commanded(key) and not _is_plain(value)]
     asked["case"] = [f"{case}={data_dir}" if data_dir else case for case, data_dir in cases]
-    (directory / FILE).write_text(json.dumps(asked, indent=1) + "\n", "utf-8")
+    stored.write(directory / FILE, asked)
 
 
 def recalled(command_line: Mapping[str, Any], cwd: Path) -> dict[str, Any]:
@@ -36,12 +41,9 @@ def recalled(command_line: Mapping[str, Any], cwd: Path) -> dict[str, Any]:
     directory = Path(located(str(given["resume"]), cwd))
     try:
         asked = _asked(directory / FILE)
-    except (OSError, ValueError) as error:
+    except FormatError as error:
         raise Problems(
-            [
-                f"--resume={given['resume']}: is no run to go on with: {FILE} cannot be read: {error};"
-                " a run directory is wanted"
-            ]
+            [f"--resume={given['resume']}: is no run to go on with: {error}; expected a run directory"]
         ) from error
     _check_given_again(given, asked.pop(_AGAIN, ()))
     return {**command_line, **asked, **given}
@@ -57,29 +59,53 @@ def _check_given_again(given: Mapping[str, Any], wanted: Iterable[str]) -> None:
 
 def _asked(file: Path) -> dict[str, Any]:
     """What stands in the file, but for options that there are no more."""
-    asked = json.loads(file.read_text("utf-8"))
-    if not isinstance(asked, dict):
-        raise ValueError(f"an object is wanted, and it holds {asked!r:.40}")
+    asked = stored.read(file)
+    for option in OPTIONS:
+        problem = wrong(option, asked[option.key]) if option.key in asked else None
+        if problem is not None:
+            raise FormatError(f"{file}: {option.key} is {asked[option.key]!r:.40}: {problem}")
+    again = asked.get(_AGAIN, [])
+    if not isinstance(again, list) or not all(isinstance(key, str) for key in again):
+        raise FormatError(f"{file}: {_AGAIN} is {again!r:.40}; expected a list of strings")
     known = {option.key for option in OPTIONS} | {_AGAIN}
     return {key: value for key, value in asked.items() if key in known}
 
 
 def set_aside(directory: Path) -> list[str]:
-    """Rename the rounds that failed, so that they run again; a sentence for each."""
+    """Rename the rounds that failed or whose records cannot be read, so that they run again; a sentence for each."""
     told = []
-    for path in sorted(directory.glob("*/round*/outcome.json")):
-        outcome = store.load_outcome(path.parent)
-        if not outcome.ok:
-            why = outcome.failures[0].sentence if outcome.failures else outcome.state
-            move_aside(path.parent)
-            told.append(f"runs again: {outcome.case}: {why}")
+    for round_dir in sorted(path for path in directory.glob("*/*") if _ROUND.fullmatch(path.name)):
+        outcome = store.read_round(round_dir) if _has_ended(round_dir) else None
+        reason = None if outcome is None else _reason_to_repeat(round_dir, outcome)
+        if outcome is not None and reason is not None:
+            move_aside(round_dir)
+            told.append(f"runs again: {outcome.case}: {reason}")
     return told
+
+
+def _has_ended(round_dir: Path) -> bool:
+    """Whether a round ended in some way; without these files it may still run, and the run goes on with it."""
+    return any((round_dir / name).exists() for name in ("round.json", "outcome.json"))
+
+
+def _reason_to_repeat(round_dir: Path, outcome: Outcome) -> str | None:
+    """Why a round that ended is not done; None if it is."""
+    try:
+        read_plan(round_dir)
+        missing_logs(round_dir)
+    except FormatError as error:
+        return str(error)
+    if outcome.ok:
+        return None
+    return outcome.failures[0].sentence if outcome.failures else outcome.state
 
 
 def move_aside(round_dir: Path) -> None:
     """Out of the way of the round that takes its place; nothing of it is lost."""
     taken = len(list(round_dir.parent.glob(f"failed*-{round_dir.name}")))
-    round_dir.rename(round_dir.with_name(f"failed{taken + 1}-{round_dir.name}"))
+    aside = round_dir.with_name(f"failed{taken + 1}-{round_dir.name}")
+    with stored.writing(aside):
+        round_dir.rename(aside)
 
 
 def _is_plain(value: object) -> bool:

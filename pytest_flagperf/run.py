@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import sys
@@ -15,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import judging, original
+from . import judging, original, stored
 from .catalog import REFERENCE, Catalog, Vendor, scan
 from .cluster import Host
 from .cluster.conf import ClusterConf, read_cluster, split_hosts
@@ -28,15 +27,16 @@ from .preflight import Finding
 from .problems import Problems, without_credentials
 from .report.closing import Closing, closing
 from .report.live import silent
-from .results import jsons, monitors, store
+from .results import monitors, store
 from .results.earlier import Earlier
-from .results.outcome import Outcome, measure
+from .results.outcome import UNREADABLE, Outcome
 from .results.verdicts import Verdict
 from .resume import FILE as ASKED
 from .resume import move_aside, recalled, remember, set_aside
 from .runtime import Interpreter, runtimes
 from .selection import Selected, Selection, case_in, lane, select
 from .settings import COMMAND_LINE, Settings, read_settings
+from .stored import FormatError, WriteError, make_folder, writing
 from .venue import Venue, is_owed
 
 # What the one that began a parallel run found out about the hosts.
@@ -72,6 +72,10 @@ class Run:
         self._by_folder: dict[Path, Sequence[Selected]] = {}
         self._plans: dict[Selected, Plan] = {}
         self._outcomes: dict[tuple[Selected, int], Outcome] = {}
+        self._not_run: dict[tuple[Selected, int], WriteError] = {}
+        self._unwritten: dict[tuple[str, str], Sequence[Verdict]] = {}
+        self.refused: list[WriteError] = []
+        """What could not be written at the run's end."""
         self._one_cards = OneCards(directory.parent)
 
     @classmethod
@@ -277,18 +281,26 @@ class Run:
     # -- rounds ----------------------------------------------------------------------------------------------
 
     def outcome(self, one: Selected, number: int) -> Outcome:
-        """One round's outcome."""
-        if (one, number) not in self._outcomes:
-            plan = self.plan(one)
-            self.reserve()
-            directory = self.directory / one.case.folder / f"round{number}"
-            with _alone(directory.parent):
-                # A user may spread tests of one case over workers: the round is another's then.
-                done = (directory / "outcome.json").is_file()
-                self._outcomes[one, number] = (
-                    store.load_outcome(directory) if done else self._round(plan, one.vendor, number, directory)
-                )
-        return self._outcomes[one, number]
+        """One round's outcome; WriteError, for every test that asks for it, if the round could not be recorded."""
+        key = one, number
+        if key in self._not_run:
+            raise self._not_run[key]
+        if key not in self._outcomes:
+            try:
+                self._outcomes[key] = self._outcome(one, number)
+            except WriteError as error:
+                self._not_run[key] = error
+                raise
+        return self._outcomes[key]
+
+    def _outcome(self, one: Selected, number: int) -> Outcome:
+        plan = self.plan(one)
+        self.reserve()
+        directory = self.directory / one.case.folder / f"round{number}"
+        with _alone(directory.parent):
+            # A user may spread tests of one case over workers: the round is another's then.
+            done = (directory / "outcome.json").is_file()
+            return store.read_round(directory) if done else self._round(plan, one.vendor, number, directory)
 
     def round_directory(self, outcome: Outcome) -> Path:
         return self.directory / outcome.case.replace(":", "_") / f"round{outcome.round}"
@@ -296,21 +308,27 @@ class Run:
     def _round(self, plan: Plan, vendor: Vendor, number: int, directory: Path) -> Outcome:
         try:
             if not self._gone_on(directory):
-                if (self.directory / _LEFT_OUT).is_file():
-                    self.venue.leave_out(jsons.read(self.directory / _LEFT_OUT))
+                self._leave_out()
                 self.venue.run(plan, vendor, number, directory, self.watch)
-        finally:
-            outcome = measure(directory) if (directory / "plan.json").is_file() else None
-            if outcome is not None:
-                store.save_outcome(directory, outcome)
-        assert outcome is not None
+        except BaseException:
+            if (directory / "plan.json").is_file():
+                with suppress(WriteError):
+                    store.save_outcome(directory, store.measured(directory))
+            raise
+        outcome = store.measured(directory)
+        store.save_outcome(directory, outcome)
         return outcome
+
+    def _leave_out(self) -> None:
+        """Use no host or device that the controller of a parallel run left out; a broken record leaves out none."""
+        with suppress(FormatError):
+            self.venue.leave_out(stored.read(self.directory / _LEFT_OUT))
 
     def _gone_on(self, directory: Path) -> bool:
         """Whether the round was running already, left by a controller that died, and could be taken to its end."""
         if not (directory / "plan.json").is_file():
             return False
-        if (directory / "round.json").is_file() or self.venue.go_on(directory, self.watch):
+        if _is_readable(directory / "round.json") or self.venue.go_on(directory, self.watch):
             return True
         self.venue.salvage(directory, self.watch)
         move_aside(directory)
@@ -349,12 +367,16 @@ class Run:
     def samples(self, outcome: Outcome) -> Mapping[str, monitors.Samples]:
         return monitors.read(self.round_directory(outcome))
 
-    def record(self, one: Selected, test: str, verdicts: Sequence[Verdict]) -> None:
+    def record(self, case: str, test: str, verdicts: Sequence[Verdict]) -> None:
         """Keep what was judged, also if the run is killed next."""
-        store.save_verdicts(self.directory / one.case.folder, test, verdicts)
+        store.save_verdicts(self.directory / _folder(case), test, verdicts)
+
+    def keep(self, case: str, test: str, verdicts: Sequence[Verdict]) -> None:
+        """Keep in memory what could not be recorded: for the closing table, and for the disk when it has room again."""
+        self._unwritten[case, test] = verdicts
 
     def finish(self, command: Sequence[str], exit_status: int, had_workers: bool = False) -> None:
-        """Write results.json and results.csv, of all workers' rounds."""
+        """Write results.json and results.csv, of all workers' rounds; ``refused`` gets the errors."""
         if not self.directory.is_dir() or not any(self.directory.glob("*/round*/plan.json")):
             return
         if had_workers:
@@ -369,21 +391,55 @@ class Run:
             selected=tuple(str(one.case) for one in self.selection.cases if not one.unsupported),
             unsupported=tuple(f"{one.case}: {one.unsupported}" for one in self.selection.unsupported),
         )
-        self.results = replace(store.load_run(self.directory), info=info)
-        store.write_run(self.directory, info, self.results.cases)
+        self._record_again()
+        read = store.load_run(self.directory)
+        self.results = replace(read, info=info, cases=tuple(map(self._with_unwritten, read.cases)))
+        with self._noting_refusals():
+            store.write_run(self.directory, info, self.results.cases)
         expected = dict.fromkeys(source for one in self.selection.cases for source in self.expected(one))
         self.notes += judging.never_judged(expected, self.results.cases)
         if self.settings.accept_baseline:
-            self.notes += judging.told_of(*judging.accept(self.results, Path(self.settings.baselines)))
+            with self._noting_refusals():
+                self.notes += judging.told_of(*judging.accept(self.results, Path(self.settings.baselines)))
+
+    @contextmanager
+    def _noting_refusals(self) -> Iterator[None]:
+        """Go on after the body if it cannot write: what can be written still is."""
+        try:
+            yield
+        except WriteError as error:
+            self.refused.append(error)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a result could not be written, or a record could not be read at the run's end."""
+        cases = self.results.cases if self.results is not None else ()
+        return bool(self.refused) or any(one.state == UNREADABLE for case in cases for one in case.outcomes)
+
+    def _record_again(self) -> None:
+        for (case, test), verdicts in list(self._unwritten.items()):
+            with self._noting_refusals():
+                store.save_verdicts(self.directory / _folder(case), test, verdicts)
+                del self._unwritten[case, test]
+
+    def _with_unwritten(self, result: store.CaseResult) -> store.CaseResult:
+        """A case with the verdicts that are in memory only."""
+        own = {test: tuple(verdicts) for (case, test), verdicts in self._unwritten.items() if case == result.case}
+        return replace(result, verdicts={**result.verdicts, **own})
 
     def _end_what_workers_left(self) -> None:
         """The ranks of a worker that was killed would go on for their lease, for nobody."""
         for directory in sorted(path.parent for path in self.directory.glob("*/*/plan.json")):
             if directory.name.startswith("failed") or (directory / "round.json").is_file():
                 continue
-            if not self.venue.go_on(directory, self.watch, "the worker of pytest-xdist that ran this round died"):
-                self.venue.salvage(directory, self.watch)
-            store.save_outcome(directory, measure(directory))
+            with self._noting_refusals():
+                if not self.venue.go_on(directory, self.watch, "the worker of pytest-xdist that ran this round died"):
+                    self.venue.salvage(directory, self.watch)
+            self._measure_again(directory)
+
+    def _measure_again(self, directory: Path) -> None:
+        with self._noting_refusals():
+            store.save_outcome(directory, store.measured(directory))
 
     def _fetch_missing(self) -> None:
         """Logs that a host could not hand out at its round's end may be had now."""
@@ -391,17 +447,24 @@ class Run:
         if lacking:
             self.notes += self.venue.fetch_missing(lacking)
             for directory in lacking:
-                store.save_outcome(directory, measure(directory))
+                self._measure_again(directory)
 
     def closing(self, nodeids: Iterable[str]) -> Closing:
         """What is told at the end, of what was begun and of the tests that were reported."""
         results = self.results or store.Run(self.directory, None, ())
         left = {case.case for case in results.cases}
         asked = [*self._begun, *(one for one in self.chosen(nodeids) if one.unsupported)]
-        not_run = [f"{one.case}: {one.unsupported or 'it was not begun'}" for one in asked if str(one.case) not in left]
+        why = {one: str(error) for (one, _), error in self._not_run.items()}
+        not_run = [
+            f"{one.case}: {one.unsupported or why.get(one) or 'it was not begun'}"
+            for one in asked
+            if str(one.case) not in left
+        ]
         names = ("report.html", "junit.xml", "results.json", "results.csv")
         reports = [str(_relative(self.directory / name)) for name in names if (self.directory / name).is_file()]
-        end = closing(results, not_run, self.notes, reports if self.results else ())
+        end = closing(
+            results, not_run, [*self.notes, *_refusals(self.refused, self.directory)], reports if self.results else ()
+        )
         if end.interrupted:
             end = replace(end, notes=(*end.notes, f"--resume={_relative(self.directory)} goes on with this run"))
         return end
@@ -410,7 +473,7 @@ class Run:
         """Keep what was asked, so that another run can go on with this one; make room for what is to run again."""
         self._begun = tuple(chosen)
         told = set_aside(self.directory) if self.settings.resume else []
-        (self.directory / _LEFT_OUT).write_text(json.dumps(self.venue.left_out), "utf-8")
+        stored.write(self.directory / _LEFT_OUT, self.venue.left_out)
         remember(self.directory, self.settings, ((str(one.case), one.data_dir) for one in chosen))
         return told
 
@@ -422,7 +485,8 @@ class Run:
             return
         own = self.directory / "junit.xml"
         if junit is not None and junit.is_file() and junit.resolve() != own.resolve():
-            shutil.copyfile(junit, own)
+            with writing(own):
+                shutil.copyfile(junit, own)
 
 
 def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
@@ -455,7 +519,7 @@ def _stamp() -> str:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Among the workers of a run, the only one in a folder; the lock is free when its holder is gone."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -464,11 +528,33 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def _is_readable(file: Path) -> bool:
+    try:
+        stored.read(file)
+    except FormatError:
+        return False
+    return True
+
+
+def _refusals(errors: Iterable[WriteError], directory: Path) -> list[str]:
+    """A sentence for each reason, with the names of all files of the run's directory; others by their folders."""
+    names: dict[tuple[Path, str], list[str]] = {}
+    for error in errors:
+        path = Path(error.filename)
+        folder = directory if path.is_relative_to(directory) else path.parent
+        names.setdefault((folder, str(error.strerror)), []).append(str(path.relative_to(folder)))
+    return [f"cannot write {', '.join(dict.fromkeys(its))} in {folder}: {why}" for (folder, why), its in names.items()]
+
+
+def _folder(case: str) -> str:
+    return case.replace(":", "_")
+
+
 def _remove_if_empty_handed(directory: Path) -> None:
     """A directory that holds nothing but the reports that were switched on by themselves."""
     small = {"report.html", "junit.xml", ASKED, _LEFT_OUT}
     if directory.is_dir() and {path.name for path in directory.iterdir()} <= small:
-        shutil.rmtree(directory)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _cases(cases: Sequence[str]) -> str:

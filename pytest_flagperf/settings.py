@@ -430,15 +430,15 @@ def _checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[
         if option is None:
             known = [*(option.name for option in OPTIONS), "cluster", "expected"]
             problems.append(f"{path}: unknown setting {name!r}{near(name, known)}")
-        elif wrong := _wrong(option, value):
-            problems.append(f"{path}: {name} = {value!r}: {wrong}")
+        elif problem := wrong(option, value):
+            problems.append(f"{path}: {name} = {value!r}: {problem}")
         else:
             values[option.key] = value
     return values
 
 
-def _wrong(option: Option, value: Any) -> str | None:
-    """What is not right about a settings file's value; None when it will do."""
+def wrong(option: Option, value: Any) -> str | None:
+    """What is not right about a value from a file; None when it will do."""
     if option.flag:
         return None if isinstance(value, bool) else "true or false is wanted"
     if option.many:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
@@ -33,13 +32,17 @@ from .round import (
     Wishes,
     fetch,
     follow_round,
+    missing_logs,
     muster,
+    read_places,
+    read_plan,
     run_round,
     take_up,
-    write_json,
+    write_missing,
 )
 from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_images, docker_options, runtimes
 from .settings import Settings
+from .stored import FormatError, WriteError
 
 _SHOWN = 8
 
@@ -335,6 +338,8 @@ class Venue:
                     wishes=self._wishes(plan, vendor, directory, watch),
                 )
             self._owed += [directory] if end.missing else []
+        except WriteError:
+            raise
         except (HostError, lease.LeaseError, OSError) as error:
             raise Problems([f"case {plan.case}: {error}"]) from error
         finally:
@@ -344,9 +349,12 @@ class Venue:
 
     def go_on(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
         """Take up a round that a controller left running, or end it; False where nothing of it runs any more."""
-        placed = json.loads((directory / "plan.json").read_text("utf-8"))["hosts"]
         by_name = self._by_name
-        if not all(place["name"] in by_name and "log_dir" in place for place in placed):
+        try:
+            placed = read_plan(directory)["hosts"]
+        except FormatError:
+            return False
+        if not all(place["name"] in by_name for place in placed):
             return False
         lease_s = self._settings.lease_time
         try:
@@ -369,41 +377,53 @@ class Venue:
 
     def salvage(self, directory: Path, watch: Live) -> None:
         """Fetch what hosts still have of a round that nobody will go on with; a host that has nothing is named."""
-        for placed in json.loads((directory / "plan.json").read_text("utf-8"))["hosts"]:
+        where = f"{directory.parent.name} {directory.name}"
+        try:
+            places = read_places(directory)
+        except FormatError as error:
+            watch.note(f"{where}: logs that are still on other hosts are not fetched: {error}")
+            return
+        for placed in places:
             host = self._by_name.get(placed["name"])
-            if host is not None and not host.here and placed.get("log_dir"):
+            if host is not None and not host.here:
                 try:
                     self._fetch(directory, {**placed, "host": placed["name"]})
                 except (HostError, OSError) as error:
-                    where = f"{directory.parent.name} {directory.name}"
                     watch.note(f"{where}: the logs of {host.name} are missing here: {error}")
 
     def fetch_missing(self, directories: Sequence[Path]) -> list[str]:
         """Try again for the logs that hosts kept; a sentence for each that came, or still did not."""
         told, dead = [], dict[str, str]()
         for directory in directories:
-            end = json.loads((directory / "round.json").read_text("utf-8"))
-            still, warnings = [], list(end.get("warnings", ()))
-            for missing in end.get("missing", ()):
-                name = missing["host"]
-                if missing.get("gone"):
-                    still.append(missing)
-                    continue
-                try:
-                    if name in dead:
-                        raise HostError(dead[name])
-                    warnings += [f"{name}: {sentence}" for sentence in self._fetch(directory, missing)]
-                    how = "came late, and are here"
-                except Gone as error:
-                    how = f"are gone: {error}"
-                    still.append({**missing, "why": str(error), "gone": True})
-                except (HostError, OSError) as error:
-                    if not isinstance(error, TooMuch):
-                        dead[name] = str(error)
-                    how = f"are missing here: {error}"
-                    still.append({**missing, "why": str(error)})
-                told.append(f"{directory.parent.name} {directory.name}: the logs of {name} {how}")
-            write_json(directory / "round.json", {**end, "missing": still, "warnings": warnings})
+            try:
+                told += self._fetch_missing_of(directory, dead)
+            except (FormatError, WriteError) as error:
+                told.append(f"{directory.parent.name} {directory.name}: {error}")
+        return told
+
+    def _fetch_missing_of(self, directory: Path, dead: dict[str, str]) -> list[str]:
+        """One round's; ``dead`` has the hosts that did not answer, and why."""
+        told, still, warnings = [], [], list[str]()
+        for missing in missing_logs(directory):
+            name = missing["host"]
+            if missing.get("gone"):
+                still.append(missing)
+                continue
+            try:
+                if name in dead:
+                    raise HostError(dead[name])
+                warnings += [f"{name}: {sentence}" for sentence in self._fetch(directory, missing)]
+                how = "came late, and are here"
+            except Gone as error:
+                how = f"are gone: {error}"
+                still.append({**missing, "why": str(error), "gone": True})
+            except (HostError, OSError) as error:
+                if not isinstance(error, TooMuch):
+                    dead[name] = str(error)
+                how = f"are missing here: {error}"
+                still.append({**missing, "why": str(error)})
+            told.append(f"{directory.parent.name} {directory.name}: the logs of {name} {how}")
+        write_missing(directory, still, warnings)
         return told
 
     def _fetch(self, directory: Path, missing: Mapping[str, Any]) -> tuple[str, ...]:
@@ -476,8 +496,10 @@ class Venue:
 
 def is_owed(directory: Path) -> bool:
     """Whether a host still has logs of this round that are not here."""
-    end = json.loads((directory / "round.json").read_text("utf-8"))
-    return any(not missing.get("gone") for missing in end.get("missing", ()))
+    try:
+        return any(not missing.get("gone") for missing in missing_logs(directory))
+    except FormatError:
+        return False
 
 
 def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:

@@ -16,7 +16,7 @@ FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "tran
 # Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
 FLOORS = [
     {"printable"},
-    {"problems"},
+    {"problems", "stored"},
     {"expected"},
     {"case", "settings", "cluster", "launch"},
     {"runtime"},
@@ -32,6 +32,8 @@ FLOORS = [
 ]
 # Beside the floors: these import only the ground floor and each other, lower first.
 BESIDE = ["results", "report"]
+# What both sides know: how text is shown, and the files of a run.
+COMMON = {"printable", "stored"}
 
 
 def modules(package: str) -> list[Path]:
@@ -81,7 +83,7 @@ def upward(path: Path) -> list[str]:
         if (REPO / "pytest_flagperf" / part).is_dir() or (REPO / "pytest_flagperf" / f"{part}.py").is_file()
     }
     if own in BESIDE:
-        return sorted(parts - set(BESIDE[: BESIDE.index(own)]) - FLOORS[0])
+        return sorted(parts - COMMON - set(BESIDE[: BESIDE.index(own)]))
     floor = floor_of(own)
     if floor is None:
         return [] if own == "__init__" else [f"{own} stands on no floor"]

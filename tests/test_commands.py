@@ -74,10 +74,13 @@ def test_what_is_no_run_is_a_sentence(command: tuple[str, ...], tmp_path: Path, 
     assert refused(capsys, *command, tmp_path / "nothing") == [f"{tmp_path / 'nothing'}: no such directory"]
 
 
-def test_a_run_of_which_nothing_can_be_read_is_a_sentence(tmp_path: Path, capsys: Capture) -> None:
+def test_a_run_of_which_nothing_can_be_read_has_failed_and_says_why(tmp_path: Path, capsys: Capture) -> None:
     case_dir = add_case(tmp_path / "run", "converged_1x1")
     (case_dir / "round1" / "outcome.json").write_text("{", encoding="utf-8")
-    assert any("outcome.json: is not JSON" in line for line in refused(capsys, "show", tmp_path / "run"))
+    out = said(capsys, "show", tmp_path / "run")
+    assert "outcome.json: is not JSON" in out
+    assert "0 of 1 case passed, 1 failed" in out
+    assert any("outcome.json: is not JSON" in line for line in refused(capsys, "merge", tmp_path / "run", "--to", "x"))
 
 
 def test_it_runs_as_a_module_and_ends_quietly_when_its_reader_does(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.live import Live, silent
 from pytest_flagperf.round.crew import Crew
 from pytest_flagperf.settings import read_settings
+from tests.rounds import TinyPlan
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
 
 SIXTEEN = VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 16")
@@ -43,8 +44,10 @@ class Away(LocalHost):
 def left(tmp_path: Path) -> Path:
     directory = tmp_path / "alpha_plain_CPU_2_1_1" / "round1"
     directory.mkdir(parents=True)
-    hosts = [{"name": name, "noderank": rank, "log_dir": "/x"} for rank, name in enumerate(("h1", "h2"))]
-    (directory / "plan.json").write_text(json.dumps({"hosts": hosts}))
+    more = {"log_dir": "/x", "code_root": "/x", "devices": [0], "clock_offset_s": 0.0}
+    hosts = [{"name": name, "noderank": rank, **more} for rank, name in enumerate(("h1", "h2"))]
+    plan = {**TinyPlan(nnodes=2).to_json(), "round": 1, "launcher": "env", "hosts": hosts}
+    (directory / "plan.json").write_text(json.dumps(plan))
     return directory
 
 
@@ -92,6 +95,18 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
     monkeypatch.setattr(Crew, "dismiss", dismiss)
     assert not place("h1", "h2").go_on(left, silent())
     assert kept == [["h1"]]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"hosts": [1]}', '{"hosts": [{"name": "h1", "noderank": "0"}]}'])
+def test_a_plan_that_cannot_be_read_is_not_gone_on_with_and_is_named(left: Path, text: str) -> None:
+    (left / "plan.json").write_text(text)
+    notes: list[str] = []
+    made = place("h1", "h2")
+    assert not made.go_on(left, silent())
+    made.salvage(left, shown(notes))
+    (line,) = notes
+    assert "logs that are still on other hosts are not fetched" in line
+    assert "plan.json" in line
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Exit codes: 0, it was done; 1, it was done and what was asked about is not well;
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import warnings
@@ -53,9 +54,9 @@ COMMANDS: dict[str, ModuleType] = {
 WELL, NOT_WELL, NOT_DONE = 0, 1, 2
 _PIPE_CLOSED = 141
 _WRONG_KIND = {
-    FileExistsError: "is a file; a folder is wanted",
-    NotADirectoryError: "is below a file; a folder is wanted there",
-    IsADirectoryError: "is a folder; a file is wanted",
+    errno.EEXIST: "is a file; a folder is wanted",
+    errno.ENOTDIR: "is below a file; a folder is wanted there",
+    errno.EISDIR: "is a folder; a file is wanted",
 }
 _EPILOG = f"exit codes: {WELL} done, {NOT_WELL} done and what was asked about is not well, {NOT_DONE} could not be done"
 
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         # Of a renaming the second name is the user's, the first a temporary one.
         where = error.filename2 or error.filename or "a file"
-        _complain(f"{where}: {_WRONG_KIND.get(type(error)) or error.strerror or error}")
+        _complain(f"{where}: {_WRONG_KIND.get(error.errno or 0) or error.strerror or error}")
         return NOT_DONE
     except KeyboardInterrupt:
         _complain("interrupted")

@@ -18,7 +18,7 @@ from pytest_flagperf.judging import UNTRUE
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import baselines, gates, jsons, machine, statistics, store, validity, verdicts
 from pytest_flagperf.results.comparable import unlike
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.store import CaseResult, Run, RunInfo
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import OneCard, Verdict
@@ -51,8 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
     cases: dict[str, list[_Part]] = {}
     for one, name in zip(runs, names, strict=True):
         for result in one.cases:
-            cases.setdefault(result.case, []).append(_Part(one, name, result))
+            readable = tuple(outcome for outcome in result.outcomes if outcome.state != UNREADABLE)
+            if readable:
+                cases.setdefault(result.case, []).append(_Part(one, name, replace(result, outcomes=readable)))
     problems = [problem for parts in cases.values() for problem in _unlike(parts)]
+    if not cases:
+        problems = [problem for one in runs for problem in one.problems]
     if problems:
         raise Problems(problems)
     told = [*(f"note: {problem}" for one in runs for problem in one.problems), *_apart(cases)]

@@ -47,5 +47,6 @@ def _lines(one: Run, width: int, *, every: bool) -> Iterator[str]:
     yield ""
     yield from all_lines(end.told)
     yield from (f"not run: {text}" for text in end.not_run)
-    yield from (f"note: {problem}" for problem in one.problems)
+    failures = {text for told in end.told for text in told.failures}
+    yield from (f"note: {problem}" for problem in one.problems if problem not in failures)
     yield end.verdict(width)

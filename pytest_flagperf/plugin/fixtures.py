@@ -110,10 +110,11 @@ def _remember(item: pytest.Item, outcomes: list[Outcome]) -> None:
 def _or_fail(work: Callable[[], T]) -> T:
     """The work's result; a problem that a user can mend is a failure in sentences, not a traceback."""
     from pytest_flagperf.problems import Problems
+    from pytest_flagperf.stored import WriteError
 
     try:
         return work()
-    except Problems as problems:
+    except (Problems, WriteError) as problems:
         said = str(problems)
     # Not in the handler: pytest would tell the problem twice, as the failure and as its cause.
     pytest.fail(said, pytrace=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from .interrupts import Interrupts
 from .keys import RUN
 from .page import Page, expanded
 from .screen import line_writer
+from .writers import Writers, guard
 
 if TYPE_CHECKING:
     from pytest_flagperf.selection import Selected
@@ -56,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Interrupts(config, worker=is_worker(config)), "flagperf-interrupts")
     config.pluginmanager.register(Page(run), "flagperf-page")
     config.pluginmanager.register(Attachments(config), "flagperf-attachments")
+    if not is_worker(config):
+        config.pluginmanager.register(Writers(run), "flagperf-writers")
     if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
         # There is nothing to do in parallel, and workers have no terminal to print on.
         config.option.dist, config.option.tx = "no", []
@@ -66,9 +70,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     run = config.stash.get(RUN, None)
     if run is None:
         return
+    from pytest_flagperf.stored import WriteError
+
     run.venue.close()
     if not is_worker(config):
-        run.close(expanded(config.getoption("xmlpath", None)))
+        try:
+            run.close(expanded(config.getoption("xmlpath", None)))
+        except WriteError as error:
+            sys.stderr.write(f"flagperf: {error}\n")
 
 
 def _command_line(config: pytest.Config) -> dict[str, Any]:
@@ -89,6 +98,7 @@ def is_worker(config: pytest.Config) -> bool:
 def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
     """Check all cases before the first one starts, then switch on the reports that nobody has to ask for."""
     from pytest_flagperf.problems import Problems
+    from pytest_flagperf.stored import WriteError
 
     config = session.config
     run = config.stash[RUN]
@@ -101,7 +111,7 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
         write = line_writer(config)
         for line in [*told, *run.remember(chosen)]:
             write(f"flagperf: {line}")
-    except Problems as problems:
+    except (Problems, WriteError) as problems:
         raise pytest.UsageError(str(problems)) from problems
     option = config.option
     if not config.getoption("htmlpath", None) and config.pluginmanager.has_plugin("metadata"):
@@ -110,6 +120,7 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
     if not config.getoption("xmlpath", None):
         option.xmlpath = str(run.directory / "junit.xml")
         _configure_again(session, "junitxml")
+    guard(session, run)
 
 
 def _configure_again(session: pytest.Session, name: str) -> None:

@@ -55,10 +55,13 @@ def leave_in_run(run: Run, config: pytest.Config) -> None:
     made = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
     if run.results is None or (made is not None and made.resolve() == own.resolve()):
         return
+    from pytest_flagperf import stored
     from pytest_flagperf.report import page
-    from pytest_flagperf.results import jsons
 
-    jsons.write_text(own, page.alone(run.directory, own))
+    try:
+        stored.write_text(own, page.alone(run.directory, own))
+    except stored.WriteError as error:
+        run.refused.append(error)
 
 
 def expanded(path: str | None) -> Path | None:

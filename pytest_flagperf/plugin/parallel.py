@@ -38,12 +38,17 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
 def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     """Keep with the case that its worker died: pytest calls that a failure, also where another worker then passes."""
     from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.stored import WriteError
 
     run = sched.config.stash.get(RUN, None)
     test = crashitem.rpartition("::")[2]
     for one in () if run is None else run.chosen([crashitem]):
         verdict = Verdict("worker", False, "died", "one that lives", str(report.longrepr))
-        run.record(one, f"{test}, on the worker that died", [verdict])
+        name = f"{test}, on the worker that died"
+        try:
+            run.record(str(one.case), name, [verdict])
+        except WriteError:
+            run.keep(str(one.case), name, [verdict])
 
 
 @pytest.hookimpl(optionalhook=True)

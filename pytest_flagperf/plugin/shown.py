@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import github
+from . import github, writers
 from .failures import stand_alone
 from .items import selected_of
 from .keys import BEGUN, OUTCOMES, RUN, SESSION, VERDICTS
@@ -101,7 +101,7 @@ def _judge_by_outcome(item: pytest.Item, report: pytest.TestReport, one: Selecte
         last = (report.longreprtext.strip().splitlines() or ["it passed"])[-1]
         verdicts.append(Verdict(item.name, not report.failed, report.outcome, "passed", f"{item.name}: {last}"))
     if OUTCOMES in item.stash or report.failed:
-        item.config.stash[RUN].record(one, item.name, verdicts)
+        writers.record(item, report, str(one.case), verdicts)
 
 
 def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
@@ -120,13 +120,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run is None or is_worker(session.config):
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    try:
-        had_workers = session.config.pluginmanager.has_plugin("dsession")
-        run.finish(session.config.invocation_params.args, int(exitstatus), had_workers)
-        leave_in_run(run, session.config)
-    except OSError as error:
-        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
-        line_writer(session.config)(f"flagperf: the results cannot be written: {error}")
+    had_workers = session.config.pluginmanager.has_plugin("dsession")
+    run.finish(session.config.invocation_params.args, int(exitstatus), had_workers)
+    leave_in_run(run, session.config)
     took_cases = session.config.stash.get(BEGUN, False)
     if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED

@@ -401,6 +401,8 @@ def rounded(value: float, digits: int = _DIGITS) -> float | int | None:
     if not math.isfinite(value):
         return None
     short = float(f"{value:.{digits}g}")
+    if math.isinf(short):  # the largest numbers have no shorter form
+        return value
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 

@@ -129,10 +129,11 @@ def _submission(outcome: Outcome, benchmark: Benchmark, org: str, begin: Record)
 
 def _told(outcome: Outcome, plan: Mapping[str, Any], begin: Record) -> Iterator[Line]:
     """The options, each with the file and line that said so."""
-    config, values = plan.get("config") or {}, plan.get("values") or {}
+    config, values = (found if isinstance(found := plan.get(name), dict) else {} for name in ("config", "values"))
 
     def line(key: str, value: object, option: str) -> Line:
-        told = values.get(option) or {}
+        told = values.get(option)
+        told = told if isinstance(told, dict) else {}
         return Line(
             key, begin.time_ms, value, {"file": told.get("file", begin.file), "lineno": told.get("line", begin.lineno)}
         )

@@ -15,12 +15,12 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, STATES, UNFINISHED, beside, tell
+from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, STATES, UNFINISHED, Told, beside, tell
 from pytest_flagperf.report.html import anchor, css_class, document, script, style
 from pytest_flagperf.report.rows import Row, machines, overview, row_of, scaling
 from pytest_flagperf.report.section import Detail, section
 from pytest_flagperf.results import baselines, gates, store
-from pytest_flagperf.results.store import RunInfo
+from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.units import count, quantity
 
 BYTES = 2_500_000
@@ -57,7 +57,7 @@ def body(run_dir: Path, page_dir: Path) -> str:
     for case in store.each_case(run_dir, problems):
         told = tell(case, interrupted=info is not None and info.exit_status == _INTERRUPTED)
         case_dir = run_dir / case.outcomes[0].directory.parent
-        made.append((row_of(case, told), section(case, told, case_dir, page_dir, detail)))
+        made.append((row_of(case, told), _section(case, told, case_dir, page_dir, detail)))
     made.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in made]
     parts = [
@@ -74,6 +74,14 @@ def body(run_dir: Path, page_dir: Path) -> str:
     text = f'<main class="flagperf">{"".join(parts)}</main>'
     # What a log says may be no text that can be written.
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _section(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail: Detail) -> str:
+    try:
+        return section(case, told, case_dir, page_dir, detail)
+    except Exception as error:  # files that no check foresaw take no other case with them
+        reason = f"{case_dir}: the details cannot be shown: {type(error).__name__}: {error}"
+        return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'
 
 
 def _detail(run_dir: Path) -> Detail:

@@ -311,7 +311,7 @@ def _config(round_dir: Path) -> str:
         return f'<p class="bad">{escape(str(error))}</p>'
     values = plan.get("values")
     values = values if isinstance(values, dict) else {}
-    deviations = {item.get("key"): item for item in jsons.objects(plan.get("deviations"))}
+    deviations = {str(item.get("key")): item for item in jsons.objects(plan.get("deviations"))}
     keys = sorted(values, key=lambda name: (name not in deviations, name))
     if not keys:
         return ""

@@ -6,12 +6,57 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from flagperf_driver import perflog
 from pytest_flagperf.results.ranklog import RankLog
 
 _SAID_AT_MOST = 300
+
+
+class RankEnd(TypedDict, total=False):
+    """How a rank ended, as its agent wrote it."""
+
+    rank: int
+    code: int | None
+    signal: str | None
+    cause: str | None
+
+
+class HostEnd(TypedDict, total=False):
+    """The ranks of a host in round.json."""
+
+    noderank: int
+    ranks: list[RankEnd] | None
+
+
+class RoundFault(TypedDict, total=False):
+    """The first thing that went wrong in a round, in round.json."""
+
+    kind: str
+    host: str | None
+    rank: int | None
+    sentence: str
+    last_lines: list[str] | None
+
+
+class MissingLogs(TypedDict):
+    """Logs that are still on a host, in round.json."""
+
+    host: str
+    log_dir: str
+    why: str
+
+
+class RoundEnd(TypedDict, total=False):
+    """What is read of round.json."""
+
+    state: str
+    fault: RoundFault | None
+    hosts: list[HostEnd] | None
+    swept: list[str] | None
+    missing: list[MissingLogs] | None
+    warnings: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -63,13 +108,19 @@ def find(
     places: Sequence[Place],
     exits: Mapping[int, Exit],
     logs: Mapping[int, RankLog],
+    unreadable_end: str | None = None,
 ) -> tuple[Failure, ...]:
-    """Every break of round ``number``; ranks that another one's fault ended are not listed."""
+    """Every break of round ``number``; ranks that another one's fault ended are not listed.
+
+    ``end`` is None if there is no round.json, or if it cannot be read for the reason ``unreadable_end``.
+    """
     found: list[Failure] = []
+    if unreadable_end is not None:
+        found.append(Failure("unreadable", None, None, f"round {number}: its end cannot be read: {unreadable_end}"))
     fault = end.get("fault") if end else None
     if isinstance(fault, dict) and not _seen_in_the_log(fault, exits, logs):
         found.append(_from_fault(number, fault, places, logs))
-    found.extend(_of_round(number, end))
+    found.extend(_of_round(number, end) if unreadable_end is None else ())
     still_there = _still_there(end)
     for place in places:
         exit_ = exits[place.rank]

@@ -78,8 +78,8 @@ def _of_host(host: Mapping[str, str], report: Mapping[str, Any], *, several: boo
     for name in ("cpu", "sockets", "cores", "usable_cores"):
         if host.get(name):
             yield name, host[name]
-    if host.get("memory_bytes", "").isdecimal():
-        yield "memory", quantity(int(host["memory_bytes"]), "bytes")
+    if memory := whole(host.get("memory_bytes")):
+        yield "memory", quantity(memory, "bytes")
     for name in ("kernel", "os", "hardware"):
         if host.get(name) not in (None, "", _UNKNOWN):
             yield name, host[name]

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf, isfinite, isinf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from flagperf_driver.node.notes import KINDS
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable
 
-from . import jsons, skim
+from . import jsons, skim, typed
 
 HOST_SERIES, DEVICE_SERIES, REPORT = "host.series.csv", "devices.series.csv", "monitors.json"
 LOGS = {"cpu": ("cpu_monitor.log", "1"), "memory": ("mem_monitor.log", "1"), "power": ("pwr_monitor.log", "W")}
@@ -38,6 +38,30 @@ _CUT = "#"
 """The last sign of a line that a full disk cut short."""
 _HOLE = 2.5
 """So many intervals between two samples are a gap."""
+
+
+class DeviceReport(TypedDict, total=False):
+    """What is read of a device in monitors.json."""
+
+    index: int
+    name: str | None
+    memory_total: float | None
+    firmware: str | None
+    power_limit: float | None
+    usual_power_limit: float | None
+    links: float | None
+    best_pcie_generation: float | None
+    pcie_width: float | None
+
+
+class Report(TypedDict, total=False):
+    """What is read of monitors.json; the lists of events and errors are looked through entry by entry."""
+
+    host: dict[str, str] | None
+    devices: list[DeviceReport] | None
+    driver: str | None
+    means: dict[str, str] | None
+    missing: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -233,7 +257,7 @@ def _offsets(round_dir: Path) -> dict[str, float]:
         return {}
     entries = enumerate(hosts) if isinstance(hosts, list) else ()
     found = {str(rank): entry.get("clock_offset_s") for rank, entry in entries if isinstance(entry, dict)}
-    return {rank: float(offset) for rank, offset in found.items() if isinstance(offset, int | float)}
+    return {rank: offset for rank, value in found.items() if isfinite(offset := number(value))}
 
 
 def _host(folder: Path, offset: float, at_most: float) -> Samples:
@@ -401,11 +425,14 @@ def _share(seconds: float, start: float, end: float, times: Sequence[float]) -> 
 
 
 def _report(folder: Path) -> Mapping[str, Any]:
+    """What is in monitors.json; where it cannot be read, that alone is missing."""
+    path = folder / REPORT
     try:
-        found = jsons.read(folder / REPORT)
-    except jsons.FormatError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = jsons.read(path) if path.exists() else {}
+        typed.check_json(found, Report, str(path))
+    except jsons.FormatError as error:
+        return {"missing": [str(error)]}
+    return found
 
 
 def _list(report: Mapping[str, Any], name: str) -> list[Any]:
@@ -420,13 +447,13 @@ def _dict(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _events(report: Mapping[str, Any], offset: float) -> Iterator[Event]:
     for entry in _list(report, "events"):
-        if isinstance(entry, dict) and isinstance(entry.get("time"), int | float):
-            device = entry.get("device")
+        if isinstance(entry, dict) and isfinite(when := number(entry.get("time"))):
+            device, kind = entry.get("device"), entry.get("kind")
             yield Event(
-                entry["time"] - offset,
+                when - offset,
                 device if isinstance(device, int) else None,
                 str(entry.get("sentence")),
-                entry.get("kind"),
+                kind if isinstance(kind, str) else None,
                 number(entry.get("seconds", 0.0)),
             )
 

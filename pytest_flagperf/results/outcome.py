@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,20 +19,27 @@ from pytest_flagperf.results import (
     monitors,
     sampled,
     stragglers,
+    typed,
     validity,
     vendor_code,
 )
 from pytest_flagperf.results import phases as phases_of
-from pytest_flagperf.results.faults import Exit, Failure, Place
+from pytest_flagperf.results.faults import Exit, Failure, Place, RankEnd, RoundEnd
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.phases import Phase
-from pytest_flagperf.results.ranklog import Evaluation, RankLog, Step, Target, read_rank, whole
+from pytest_flagperf.results.ranklog import LARGEST_COUNT, Evaluation, RankLog, Step, Target, read_rank, whole
 from pytest_flagperf.results.validity import Mark
 
 __all__ = ["SCHEMA", "Evaluation", "Failure", "Metric", "Outcome", "Step", "Target", "measure"]
 
 SCHEMA = 1
+UNREADABLE = "unreadable"
+_MOST_RANKS = 100_000
+_FOLDER = re.compile(
+    r"(?P<model>.+)_(?P<framework>[A-Za-z][^_]*(?:_[0-9][^_]*)?)_(?P<hardware>.+)"
+    r"_(?P<nnodes>[1-9]\d{0,8})_(?P<nproc>[1-9]\d{0,8})_(?P<repeat>[1-9]\d{0,8})"
+)
 
 
 @dataclass(frozen=True)
@@ -171,22 +179,26 @@ class Outcome:
     def from_json(cls, body: Mapping[str, Any], where: str = "outcome") -> Outcome:
         jsons.check_schema(body, SCHEMA, where)
         try:
-            return _from_json(cls, body)
+            outcome = _from_json(cls, body)
+        except FormatError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: is not an outcome: {type(error).__name__}: {error}") from error
+        typed.check(outcome, where, besides=("steps", "evaluations"))  # these many are made of checked parts
+        return outcome
 
 
 def measure(round_dir: Path) -> Outcome:
     """The outcome of a round's directory; only an unreadable plan.json is an error, all else is a finding."""
-    plan = jsons.read(round_dir / "plan.json")
-    end = _end(round_dir)
+    plan = _plan(round_dir / "plan.json")
+    end, unreadable_end = _end(round_dir)
     target = _target(plan)
     places = _places(plan)
     warmup = whole(_mapping(plan.get("config")).get("timing_warmup_steps"))
     logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target, warmup) for place in places}
     exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
-    failures = faults.find(number_, end, places, exits, logs)
+    failures = faults.find(number_, end, places, exits, logs, unreadable_end)
     phases = phases_of.of_round(logs.values(), _clock_offset(plan))
     own = metrics.of_round(plan, logs.values(), target)
     samples, training = monitors.read(round_dir), phases_of.training(phases)
@@ -270,15 +282,68 @@ def _clock_offset(plan: Mapping[str, Any]) -> float:
     """How far the first host's clock was ahead of ours."""
     hosts = plan.get("hosts")
     first = hosts[0] if isinstance(hosts, list) and hosts and isinstance(hosts[0], dict) else {}
-    offset = first.get("clock_offset_s")
-    return float(offset) if isinstance(offset, int | float) else 0.0
+    offset = number(first.get("clock_offset_s"))
+    return offset if math.isfinite(offset) else 0.0
 
 
-def _end(round_dir: Path) -> Mapping[str, Any] | None:
+def _plan(path: Path) -> Mapping[str, Any]:
+    """What plan.json holds; FormatError where it names no possible ranks or folders."""
+    plan = jsons.read(path)
+    if not plan.get("case") or not isinstance(plan["case"], str):
+        raise FormatError(f"{path}: case is {plan.get('case')!r:.40}; expected the case's name")
+    cards = metrics.cards(plan)
+    if cards > _MOST_RANKS:
+        raise FormatError(f"{path}: nnodes x nproc is {cards:,}; expected at most {_MOST_RANKS:,} ranks")
+    for host in jsons.objects(plan.get("hosts")):
+        name = str(host.get("name") or "")
+        if "/" in name or "\0" in name:
+            raise FormatError(f"{path}: a host's name is {name!r:.40}; expected a name without / and NUL")
+    return plan
+
+
+def unreadable(round_dir: Path, reason: str) -> Outcome:
+    """The failed outcome of a round whose record cannot be read: the case by its folder, and the reason."""
+    names = _case_by_folder(round_dir.parent.name)
+    number_ = whole("".join(filter(str.isdecimal, round_dir.name))) or 1
+    failure = Failure(UNREADABLE, None, None, f"round {number_}: its record cannot be read: {reason}")
+    return Outcome(
+        **names,
+        vendor="",
+        round=number_,
+        seed=None,
+        scale="",
+        synthetic=False,
+        throughput_only=False,
+        sample_unit="samples",
+        state=UNREADABLE,
+        target=Target("", "", "", None),
+        failures=(failure,),
+    )
+
+
+def _case_by_folder(name: str) -> dict[str, Any]:
+    """A case's fields from its folder's name; of a folder that somebody named otherwise the name alone."""
+    found = _FOLDER.fullmatch(name)
+    if found is None:
+        return {"case": name, "model": name, "framework": "", "hardware": "", "nnodes": 1, "nproc": 1}
+    return {
+        "case": ":".join(found.groups()),
+        **{field: found[field] for field in ("model", "framework", "hardware")},
+        **{field: int(found[field]) for field in ("nnodes", "nproc")},
+    }
+
+
+def _end(round_dir: Path) -> tuple[Mapping[str, Any] | None, str | None]:
+    """What round.json holds, or why it cannot be read; neither where the round was not ended in order."""
+    path = round_dir / "round.json"
+    if not path.exists():
+        return None, None
     try:
-        return jsons.read(round_dir / "round.json")
-    except FormatError:
-        return None
+        end = jsons.read(path)
+        typed.check_json(end, RoundEnd, str(path))
+    except FormatError as error:
+        return None, str(error)
+    return end, None
 
 
 def _target(plan: Mapping[str, Any]) -> Target:
@@ -319,8 +384,11 @@ def _exit(round_dir: Path, plan: Mapping[str, Any], end: Mapping[str, Any] | Non
         return _exit_of(ends[min(ends)], shared=True)
     if place.rank in ends:
         return _exit_of(ends[place.rank])
+    path = round_dir / place.folder / f"rank{place.rank}.exit.json"
     try:
-        return _exit_of(jsons.read(round_dir / place.folder / f"rank{place.rank}.exit.json"))
+        body = jsons.read(path)
+        typed.check_json(body, RankEnd, str(path))
+        return _exit_of(body)
     except FormatError:
         return Exit()
 
@@ -414,7 +482,17 @@ def _environment(plan: Mapping[str, Any], log: RankLog, finished: Mapping[str, A
     return {name: str(value) for name, value in found.items() if value not in (None, "")}
 
 
+def _listed(names: object) -> str:
+    return ", ".join(map(str, names)) if isinstance(names, list) else ""
+
+
+_LISTS = ("failures", "metrics", "steps", "evaluations", "logs", "warnings", "marks", "phases")
+
+
 def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
+    for name in _LISTS:
+        if not isinstance(body.get(name, []), list):
+            raise TypeError(f"{name} is {body[name]!r:.40}; expected a list")
     plain = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
     plain["target"] = Target(**{**body["target"], "value": _float(body["target"]["value"])})
     plain["failures"] = tuple(
@@ -441,15 +519,22 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
 
 def _step(item: Mapping[str, Any]) -> Step:
     return Step(
-        item["step"],
-        item["samples"],
+        _integer(item["step"]),
+        _integer(item["samples"]),
         *(number(item[name]) for name in ("time", "loss", "throughput", "learning_rate")),
     )
 
 
 def _evaluation(item: Mapping[str, Any]) -> Evaluation:
     values = {name: number(value) for name, value in item["metrics"].items()}
-    return Evaluation(item["step"], item["samples"], number(item["time"]), values, number(item.get("seconds")))
+    step, samples = _integer(item["step"]), _integer(item["samples"])
+    return Evaluation(step, samples, number(item["time"]), values, number(item.get("seconds")))
+
+
+def _integer(value: object) -> int:
+    if type(value) is not int or abs(value) > LARGEST_COUNT:
+        raise TypeError(f"{value!r:.40} is not a count")
+    return value
 
 
 def _optional_evaluation(item: Mapping[str, Any] | None) -> Evaluation | None:

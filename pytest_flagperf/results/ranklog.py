@@ -16,6 +16,7 @@ from flagperf_driver.perflog import number
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20
+LARGEST_COUNT = 2**53
 _TAIL_BYTES = 16 * 1024
 _NOT_METRICS = frozenset({"step", "samples", "time", "epoch"})
 
@@ -269,6 +270,6 @@ def tail(path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
 
 
 def whole(value: object) -> int:
-    """A count from a log; 0 where there is none."""
+    """Return a count from a log; 0 for other values, and for counts that no column of a table can hold."""
     got = number(value)
-    return int(got) if math.isfinite(got) else 0
+    return int(got) if abs(got) <= LARGEST_COUNT else 0

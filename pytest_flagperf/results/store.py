@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons, machine, statistics, vendor_code
+from pytest_flagperf.results import jsons, machine, statistics, typed, vendor_code
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
-from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.outcome import UNREADABLE, Outcome, measure, unreadable
 from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
 
@@ -146,6 +146,28 @@ def load_outcome(round_dir: Path) -> Outcome:
     return Outcome.from_json(jsons.read(path, SCHEMA), str(path))
 
 
+def read_round(round_dir: Path) -> Outcome:
+    """A round's stored outcome, else what its files say; a failed outcome with the reason if they cannot be read."""
+    if not (round_dir / "outcome.json").exists():
+        return measured(round_dir)
+    return _or_unreadable(load_outcome, round_dir)
+
+
+def measured(round_dir: Path) -> Outcome:
+    """What a round's files say; a failed outcome with the reason if they cannot be read."""
+    return _or_unreadable(measure, round_dir)
+
+
+def _or_unreadable(read: Callable[[Path], Outcome], round_dir: Path) -> Outcome:
+    try:
+        return read(round_dir)
+    except FormatError as error:
+        reason = str(error)
+    except Exception as error:  # what no check foresaw fails this round, and takes no other case with it
+        reason = f"{round_dir}: {type(error).__name__}: {error}"
+    return unreadable(round_dir, reason)
+
+
 def save_verdicts(case_dir: Path, test: str, verdicts: Sequence[Verdict]) -> Path:
     """One file per test, so that what was judged before a kill is kept."""
     path = case_dir / "verdicts" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', test)}.json"
@@ -154,14 +176,24 @@ def save_verdicts(case_dir: Path, test: str, verdicts: Sequence[Verdict]) -> Pat
 
 
 def load_verdicts(case_dir: Path) -> dict[str, tuple[Verdict, ...]]:
-    found = {}
-    for path in sorted((case_dir / "verdicts").glob("*.json")):
+    """By test; a file that cannot be read is a failed verdict with the reason."""
+    return dict(_judged(path) for path in sorted((case_dir / "verdicts").glob("*.json")))
+
+
+def _judged(path: Path) -> tuple[str, tuple[Verdict, ...]]:
+    try:
         body = jsons.read(path, SCHEMA)
-        try:
-            found[str(body["test"])] = tuple(Verdict(**item) for item in body["verdicts"])
-        except (KeyError, TypeError) as error:
-            raise FormatError(f"{path}: does not hold verdicts: {error}") from error
-    return found
+        verdicts = tuple(Verdict(**item) for item in body["verdicts"])
+        for verdict in verdicts:
+            typed.check(verdict, str(path))
+            if not verdict.name.strip():
+                raise FormatError(f"{path}: a verdict has no name")
+        return str(body["test"]), verdicts
+    except FormatError as error:
+        reason = str(error)
+    except (KeyError, TypeError) as error:
+        reason = f"{path}: does not hold verdicts: {error}"
+    return path.stem, (Verdict("record", False, "unreadable", "verdicts", reason),)
 
 
 def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
@@ -200,10 +232,9 @@ def load_run(run_dir: Path) -> Run:
 def each_case(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
     """One after the other, for who needs no two at a time; ``problems`` gets what could not be read."""
     for case_dir in sorted({path.parent.parent for path in run_dir.glob("*/round*/plan.json")}):
-        outcomes = tuple(_outcomes(case_dir, problems))
-        if outcomes:
-            judged, one_card = _verdicts(case_dir, problems), _stored_one_card(case_dir, problems)
-            yield CaseResult(outcomes[0].case, outcomes, judged, one_card)
+        outcomes = tuple(map(read_round, sorted(case_dir.glob("round*"), key=lambda path: (len(path.name), path.name))))
+        problems += [one.failures[0].sentence for one in outcomes if one.state == UNREADABLE]
+        yield CaseResult(outcomes[0].case, outcomes, load_verdicts(case_dir), _stored_one_card(case_dir, problems))
 
 
 def find_one_card(reports_dir: Path, key: str | None, ran_on: Mapping[str, Any] | None = None) -> OneCard | None:
@@ -244,7 +275,9 @@ def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
         run = dict(jsons.read(path, SCHEMA)["run"])
         for name in ("command", "selected", "unsupported"):
             run[name] = tuple(run.get(name) or ())
-        return RunInfo(**run)
+        info = RunInfo(**run)
+        typed.check(info, str(path))
+        return info
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
@@ -259,29 +292,14 @@ def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
     try:
         body = jsons.read(path, SCHEMA)["one_card"]
         p_core, values = body["p_core"], tuple(map(number, body.get("values", ())))
-        return OneCard(**{**body, "p_core": None if p_core is None else number(p_core), "values": values})
+        found = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), "values": values})
+        typed.check(found, str(path))
+        return found
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError) as error:
         problems.append(f"{path}: does not hold one card's figure: {error}")
     return None
-
-
-def _outcomes(case_dir: Path, problems: list[str]) -> Iterator[Outcome]:
-    for round_dir in sorted(case_dir.glob("round*"), key=lambda path: (len(path.name), path.name)):
-        try:
-            stored = (round_dir / "outcome.json").exists()
-            yield load_outcome(round_dir) if stored else measure(round_dir)
-        except FormatError as error:
-            problems.append(str(error))
-
-
-def _verdicts(case_dir: Path, problems: list[str]) -> Mapping[str, tuple[Verdict, ...]]:
-    try:
-        return load_verdicts(case_dir)
-    except FormatError as error:
-        problems.append(str(error))
-        return {}
 
 
 def _case_json(case: CaseResult) -> dict[str, Any]:

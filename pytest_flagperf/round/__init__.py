@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node.archive import Limits
+from pytest_flagperf import stored
 from pytest_flagperf.cluster import HostError, Message
 from pytest_flagperf.cluster.deploy import pack, sweep
 from pytest_flagperf.runtime import Interpreter
@@ -17,15 +17,15 @@ from pytest_flagperf.runtime import Interpreter
 from .collect import Gone, Missing, collect, fetch
 from .crew import Agent, Crew, take_up
 from .muster import MODULE, Needs, muster
-from .orders import NO_WISHES, Plan, Show, Wishes, make_orders, write_inputs, write_json
+from .orders import NO_WISHES, Plan, Show, Wishes, make_orders, read_places, read_plan, write_inputs
 from .progress import Progress
 from .unpack import TooMuch
 from .watching import Audience, Fault, Listener, ranks, start_tracker, unfinished, watch
 
 __all__ = [
     "MODULE", "Crew", "Fault", "Gone", "Limits", "Listener", "Missing", "Needs", "Progress", "RoundEnd", "TooMuch",
-    "Wishes",
-    "fetch", "follow_round", "muster", "run_round", "take_up", "write_json",
+    "Wishes", "fetch", "follow_round", "missing_logs", "muster", "read_places", "read_plan", "run_round", "take_up",
+    "write_missing",
 ]  # fmt: skip
 SCHEMA = 1
 
@@ -88,7 +88,7 @@ def follow_round(
 
     With a reason to end it, that is done at once, and is its fault.
     """
-    described = json.loads((directory / "plan.json").read_text("utf-8"))
+    described = read_plan(directory)
     started_ms = int((directory / "plan.json").stat().st_mtime * 1000)
 
     def started() -> None:
@@ -99,7 +99,7 @@ def follow_round(
         if end_because is not None:
             raise HostError(end_because)
 
-    number = int(described["round"])
+    number = described["round"]
     return _to_the_end(crew, directory, described, number, started_ms, Audience(listener, show), started)
 
 
@@ -135,12 +135,35 @@ def _to_the_end(
         end = RoundEnd(
             directory, state, fault, started_ms, _now_ms(), _host_ends(crew), swept, missing, _warnings(crew)
         )
-        directory.mkdir(parents=True, exist_ok=True)
-        write_json(directory / "round.json", end.to_json())
+        _write_end(end)
     return end
 
 
 # -- after the end ----------------------------------------------------------------------------------------
+
+
+def _write_end(end: RoundEnd) -> None:
+    """Write round.json; of an interrupted round the interrupt is raised, not that its end could not be written."""
+    try:
+        stored.write(end.directory / "round.json", end.to_json())
+    except stored.WriteError:
+        if end.state != "interrupted":
+            raise
+
+
+def missing_logs(directory: Path) -> list[dict[str, Any]]:
+    """Return the logs that are still on a host, as round.json lists them; FormatError if it cannot be read."""
+    path = directory / "round.json"
+    end = {"missing": [], **stored.read(path)}
+    stored.need(end, {"state": str}, str(path))
+    return stored.listed(end, "missing", {"host": str, "noderank": int, "log_dir": str, "why": str}, str(path))
+
+
+def write_missing(directory: Path, missing: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> None:
+    """Replace the list of missing logs in round.json, and add warnings."""
+    end = stored.read(directory / "round.json")
+    all_warnings = [*(end.get("warnings") or ()), *warnings]
+    stored.write(directory / "round.json", {**end, "missing": missing, "warnings": all_warnings})
 
 
 def _stop(crew: Crew, reason: str) -> None:

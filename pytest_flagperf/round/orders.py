@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 from flagperf_driver.node import topology
 from flagperf_driver.node.staged import module_argv
+from pytest_flagperf import stored
 from pytest_flagperf.launch import RankProcess, Site, World, launchers, threads_per_rank
 from pytest_flagperf.runtime import Interpreter, Mount
 
@@ -228,10 +228,27 @@ def write_inputs(
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },
     }
-    directory.mkdir(parents=True, exist_ok=True)
     case = plan.case_json(round_number, _seed(described, round_number), agents[0].code_root)
-    write_json(directory / "case.json", case)
-    write_json(directory / "plan.json", {**described, **facts})
+    stored.write(directory / "case.json", case)
+    stored.write(directory / "plan.json", {**described, **facts})
+
+
+def read_plan(directory: Path) -> dict[str, Any]:
+    """Return a round's plan.json, with everything that is needed to go on with the round; FormatError without it."""
+    path = directory / "plan.json"
+    plan = stored.read(path)
+    kinds = {"case": str, "round": int, "launcher": str, "nproc": int, "sample_unit": str}
+    stored.need(plan, {**kinds, "metric": dict, "config": dict}, str(path))
+    stored.need(plan["metric"], {"name": str, "target": (int, float, type(None))}, f"{path}: metric")
+    for host in read_places(directory):
+        stored.need(host, {"code_root": str, "devices": list, "clock_offset_s": (int, float)}, f"{path}: hosts")
+    return plan
+
+
+def read_places(directory: Path) -> list[dict[str, Any]]:
+    """Return where each host of a round has its logs, as plan.json lists them; FormatError if it cannot be read."""
+    path = directory / "plan.json"
+    return stored.listed(stored.read(path), "hosts", {"name": str, "noderank": int, "log_dir": str}, str(path))
 
 
 def _placed(agent: Agent, interpreter: Interpreter, order: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,10 +263,3 @@ def _placed(agent: Agent, interpreter: Interpreter, order: Mapping[str, Any]) ->
         "clock_offset_s": round(agent.clock_offset_s, 6),
         "python": interpreter.python,
     }
-
-
-def write_json(path: Path, body: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
-    temporary.replace(path)

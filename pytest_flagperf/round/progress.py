@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,7 +41,12 @@ class Bounds:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Bounds:
-        return cls(config.get("max_steps"), config.get("max_samples"), config.get("max_time_s"))
+        return cls(*(_bound(config.get(name)) for name in ("max_steps", "max_samples", "max_time_s")))
+
+
+def _bound(value: object) -> float | None:
+    found = number(value)
+    return found if math.isfinite(found) else None
 
 
 def time_left(bounds: Bounds, now: Progress, trained_s: float) -> float | None:
@@ -83,8 +89,7 @@ class Tracker:
         return self.now
 
 
-_LARGEST = 1 << 63  # of a count; a rank's log may hold any number
-
+_LARGEST_COUNT = 2**53
 _PHASES = {
     events.INIT_START: "init",
     events.TRAIN_START: "training",
@@ -107,4 +112,5 @@ def _float(value: object, otherwise: float | None) -> float | None:
 
 
 def _int(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) and abs(value) < _LARGEST else otherwise
+    """Return a count; ignore values that no training can reach."""
+    return value if type(value) is int and 0 <= value <= _LARGEST_COUNT else otherwise

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import tarfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import leftovers
+from pytest_flagperf import stored
 from pytest_flagperf.cluster import Completed, Host
 from pytest_flagperf.cluster.deploy import cache_root
 from pytest_flagperf.cluster.replies import TEXT, Each, Maybe, Shape, check_length, parse_object
@@ -90,11 +89,7 @@ def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any]) -
 
 def _keep(path: Path, known: Mapping[str, Any]) -> None:
     """Readable by nobody else: an environment may hold keys."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.{time.monotonic_ns()}")
-    partial.touch(mode=0o600)
-    partial.write_text(json.dumps(known), "utf-8")
-    partial.replace(path)
+    stored.write_text(path, json.dumps(known), mode=0o600)
 
 
 def _tar(files: Mapping[str, bytes]) -> bytes:

@@ -1,0 +1,91 @@
+"""Reports and verdicts that a disk refuses: each is named, and no other report or case is lost with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .keys import RUN
+from .page import expanded
+
+if TYPE_CHECKING:
+    from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.run import Run
+
+# As it goes on a report: what could not be recorded travels with it from a parallel worker.
+_UNRECORDED = "flagperf_unrecorded"
+# The modules whose plugins write a file at the end of the session, by the option with the file's name.
+_OPTIONS = {
+    "_pytest.junitxml": "xmlpath",
+    "pytest_html.report": "htmlpath",
+    "pytest_html.selfcontained_report": "htmlpath",
+}
+
+
+def record(item: pytest.Item, report: pytest.TestReport, case: str, verdicts: list[Verdict]) -> None:
+    """Store what a test judged; a test whose verdicts cannot be stored fails, and its report carries them."""
+    from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.stored import WriteError
+
+    try:
+        item.config.stash[RUN].record(case, item.name, verdicts)
+    except WriteError as error:
+        if not report.failed:
+            report.outcome, report.longrepr = "failed", str(error)
+        if all(verdict.ok for verdict in verdicts):
+            verdicts.append(Verdict("record", False, "not written", "written", str(error)))
+        plain = {"case": case, "test": item.name, "verdicts": [asdict(verdict) for verdict in verdicts]}
+        setattr(report, _UNRECORDED, plain)
+
+
+class Writers:
+    """Registered where the run is finished, not on parallel workers."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the verdicts of a test that could not be stored."""
+        from pytest_flagperf.results.verdicts import Verdict
+
+        found: Mapping[str, Any] | None = getattr(report, _UNRECORDED, None)
+        if found is not None:
+            self._run.keep(found["case"], found["test"], [Verdict(**verdict) for verdict in found["verdicts"]])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        """Fail a session of which something could not be written, or not be read at its end."""
+        yield
+        if self._run.is_incomplete and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def guard(session: pytest.Session, run: Run) -> None:
+    """Let each report be written on its own: a plugin that raises at the session's end ends the other plugins too."""
+    for hook in session.config.hook.pytest_sessionfinish.get_hookimpls():
+        option = _OPTIONS.get(type(hook.plugin).__module__)
+        path = expanded(session.config.getoption(option, None)) if option else None
+        if path is not None:
+            # pluggy has no hook around one plugin's hook.
+            object.__setattr__(hook, "function", _guarded(hook.function, path.absolute(), run))
+
+
+def _guarded(write: Callable[..., object], path: Path, run: Run) -> Callable[..., None]:
+    @wraps(write)
+    def guarded(*arguments: object) -> None:
+        from pytest_flagperf.stored import WriteError, writing
+
+        try:
+            with writing(path):
+                write(*arguments)
+        except WriteError as error:
+            run.refused.append(error)
+            if path.parent == run.directory.absolute():
+                path.unlink(missing_ok=True)  # a part of a report is no report
+
+    return guarded

@@ -1,0 +1,214 @@
+"""Stored records that are empty, cut, damaged or of wrong types: a resume runs those rounds again, and only those."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf import resume, stored
+from pytest_flagperf.results import store
+from pytest_flagperf.results.outcome import measure
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
+from tests.stored_runs import add_case, faster
+
+GARBAGE = ("\0" * 300, "{}", "[]", "null", '{"schema": 99}', "\x80\x81", '{"state": "finished"', "[" * 100_000)
+RECORDS = ("outcome.json", "round.json", "plan.json")
+HOST = {"name": "localhost", "noderank": 0, "log_dir": "/x", "code_root": "/x", "devices": [0], "clock_offset_s": 0.0}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three rounds that are done."""
+    run = tmp_path_factory.mktemp("finished") / "run1"
+    case_dir = add_case(run, "converged_1x1", faster(1.0, 1.1, 1.2))
+    for path in case_dir.glob("round*/plan.json"):
+        body = json.loads(path.read_text())
+        stored.write(path, {**body, "launcher": "env", "hosts": [HOST]})
+        stored.write(path.parent / "round.json", {**stored.read(path.parent / "round.json"), "missing": []})
+    return run
+
+
+def _damaged(finished: Path, into: Path, name: str, content: bytes) -> Path:
+    """A copy of the run in which one record of the second round has other content."""
+    shutil.rmtree(into, ignore_errors=True)
+    shutil.copytree(finished, into)
+    (file,) = into.glob(f"*/round2/{name}")
+    file.write_bytes(content)
+    return into
+
+
+def _rounds(run: Path) -> list[str]:
+    return sorted(path.name for path in run.glob("*/*round*") if path.is_dir())
+
+
+def _set_aside(run: Path) -> str | None:
+    """Return why one round runs again; None if all three are done and readable."""
+    sentences = resume.set_aside(run)
+    if not sentences:
+        assert _rounds(run) == ["round1", "round2", "round3"]
+        assert all(store.load_outcome(path).ok for path in run.glob("*/round*"))
+        return None
+    (sentence,) = sentences
+    assert _rounds(run) == ["failed1-round2", "round1", "round3"]
+    assert sentence.startswith("runs again: toy:pytorch:CPU:1:1:3: ")
+    return sentence
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_round_whose_record_is_cut_anywhere_runs_again(finished: Path, tmp_path: Path, name: str) -> None:
+    (file,) = finished.glob(f"*/round2/{name}")
+    whole = file.read_bytes()
+    for length in {0, 1, 2, *range(0, len(whole), max(1, len(whole) // 60)), len(whole) - 3}:
+        sentence = _set_aside(_damaged(finished, tmp_path / "run", name, whole[:length]))
+        assert sentence is not None, length
+        assert name in sentence
+    assert _set_aside(_damaged(finished, tmp_path / "run", name, whole)) is None  # the control
+
+
+@pytest.mark.parametrize("text", GARBAGE, ids=lambda text: repr(text[:20]))
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_round_whose_record_is_garbage_runs_again(finished: Path, tmp_path: Path, name: str, text: str) -> None:
+    assert _set_aside(_damaged(finished, tmp_path / "run", name, text.encode("latin-1"))) is not None
+
+
+@pytest.mark.parametrize("value", [None, 0, "x", [], {}, [1], [{}]], ids=repr)
+@pytest.mark.parametrize("key", ["state", "target", "failures", "metrics", "nproc", "environment", "steps", "quality"])
+def test_an_outcome_with_a_value_of_a_wrong_type_runs_again(
+    finished: Path, tmp_path: Path, key: str, value: object
+) -> None:
+    (file,) = finished.glob("*/round2/outcome.json")
+    body = json.loads(file.read_text())
+    right = type(value) is type(body[key]) and value in ([], {}, 0)
+    run = _damaged(finished, tmp_path / "run", "outcome.json", json.dumps({**body, key: value}).encode())
+    sentence = _set_aside(run)
+    assert right or sentence is not None
+
+
+@pytest.mark.parametrize("missing", ["outcome.json", "round.json", "plan.json"])
+def test_a_record_that_is_gone(finished: Path, tmp_path: Path, missing: str) -> None:
+    """Without an outcome a round that finished is measured again; without the others nothing can be said of it."""
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (file,) = run.glob(f"*/round2/{missing}")
+    file.unlink()
+    sentences = resume.set_aside(run)
+    assert bool(sentences) == (missing != "outcome.json")
+
+
+def test_a_round_that_failed_and_has_no_outcome_yet_runs_again(finished: Path, tmp_path: Path) -> None:
+    """The harness was killed between the two files."""
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (file,) = run.glob("*/round2/outcome.json")
+    file.unlink()
+    end = stored.read(file.with_name("round.json"))
+    fault = {"kind": "crash", "host": "localhost", "rank": 0, "sentence": "rank 0 failed", "last_lines": []}
+    stored.write(file.with_name("round.json"), {**end, "state": "failed", "fault": fault})
+    assert not measure(file.parent).ok
+    assert _set_aside(run) is not None
+
+
+def test_a_round_that_may_still_run_stays_where_it_is(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    for name in ("outcome.json", "round.json"):
+        (file,) = run.glob(f"*/round2/{name}")
+        file.unlink()
+    assert resume.set_aside(run) == []
+    assert _rounds(run) == ["round1", "round2", "round3"]
+
+
+def test_one_card_is_measured_again_too(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (case_dir,) = run.glob("toy_*")
+    (case_dir / "round3").rename(case_dir / "one_card")
+    (case_dir / "one_card" / "outcome.json").write_text("{")
+    (sentence,) = resume.set_aside(run)
+    assert "one_card/outcome.json" in sentence
+    assert (case_dir / "failed1-one_card").is_dir()
+
+
+# -- whole resumes ----------------------------------------------------------------------------------------------
+
+DAMAGE: dict[int, dict[str, Any]] = {
+    1: {},
+    2: {"outcome.json": ""},
+    3: {"outcome.json": 0.5},
+    4: {"round.json": ""},
+    5: {"round.json": "[1]"},
+    6: {"plan.json": 0.9},
+    7: {"plan.json": '{"hosts": 3}', "outcome.json": None},
+    8: {"round.json": '{"state": "failed", "hosts": 7}', "outcome.json": None},
+    9: {"case.json": ""},
+    10: {"outcome.json": '{"schema": 1, "case": 5}', "round.json": "\0" * 200, "plan.json": ""},
+}
+
+
+def _apply(file: Path, how: object) -> None:
+    if how is None:
+        file.unlink()
+    elif isinstance(how, float):
+        file.write_bytes(file.read_bytes()[: int(file.stat().st_size * how)])
+    else:
+        file.write_text(str(how))
+
+
+def _assert_in_sentences(result: pytest.RunResult) -> str:
+    text = result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in text
+    assert "Traceback" not in text
+    return text
+
+
+@pytest.mark.slow
+def test_a_resume_after_all_of_that_is_green_with_every_round_once(toy: Toy) -> None:
+    arguments = ("suites/alpha", "-k", "converges", "--nodes=1x1", f"--repeat={len(DAMAGE)}", "--set=step_s=0.001")
+    toy.run(*arguments).assert_outcomes(passed=len(DAMAGE))
+    (run,) = toy.runs
+    (case_dir,) = run.glob("alpha_*")
+    for number, files in DAMAGE.items():
+        for name, how in files.items():
+            if name == "case.json":
+                (case_dir / f"round{number}" / name).write_text("")
+            else:
+                _apply(case_dir / f"round{number}" / name, how)
+    for file in (*case_dir.glob("verdicts/*"), run / "results.json", run / "left_out.json", run / "junit.xml"):
+        _apply(file, 0.5)
+    kept = {number: (case_dir / f"round{number}" / "round.json").stat().st_mtime_ns for number in (1, 9)}
+    result = toy.run("suites/alpha", "-k", "converges", f"--resume={run}")
+    text = _assert_in_sentences(result)
+    result.assert_outcomes(passed=len(DAMAGE))
+    assert result.ret == 0, text
+    again = {int(number) for number in re.findall(r"runs again: .*?/round(\d+)/", text)}
+    assert again == set(DAMAGE) - set(kept)
+    assert {number: (case_dir / f"round{number}" / "round.json").stat().st_mtime_ns for number in kept} == kept
+    assert _rounds(run) == sorted(
+        [f"round{number}" for number in DAMAGE] + [f"failed1-round{number}" for number in again]
+    )
+    (case,) = json.loads((run / "results.json").read_text())["cases"]
+    assert [outcome["round"] for outcome in case["outcomes"]] == list(DAMAGE)
+    assert case["ok"] is True
+    assert len(toy.runs) == 1
+
+
+@pytest.mark.slow
+def test_what_was_asked_cannot_be_guessed(toy: Toy) -> None:
+    toy.run("suites/alpha", "-k", "converges", "--nodes=1x1", "--set=step_s=0.001").assert_outcomes(passed=1)
+    asked = toy.runs[0] / "asked.json"
+    whole = asked.read_text()
+    wrong = [json.dumps({**json.loads(whole), key: 5}) for key in ("case", "set", "give_again", "vendor")]
+    for text in ("", whole[:-10], "\0" * 50, "[]", *wrong):
+        asked.write_text(text)
+        result = toy.run("suites/alpha", f"--resume={toy.runs[0]}")
+        said = _assert_in_sentences(result)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR, said
+        assert f"--resume={toy.runs[0]}: is no run to go on with: {asked}: " in said
+    asked.write_text(whole)
+    assert toy.run("suites/alpha", "-k", "converges", f"--resume={toy.runs[0]}").ret == 0  # the control

@@ -1,0 +1,268 @@
+"""A disk of reports that is full, without inodes or read-only: what a run says and does, and what is readable."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf import stored
+from pytest_flagperf.commands import main as flagperf
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
+
+FILL = """
+def fill(kind):
+    import os, pathlib
+    reports, number = pathlib.Path.cwd().parents[3], 0
+    try:
+        with (reports / "filler").open("wb", buffering=0) as filler:
+            os.posix_fallocate(filler.fileno(), 0, os.statvfs(reports).f_bavail * 4096 * (kind == "space") or 1)
+            while kind == "space":
+                filler.seek(0, 2)
+                filler.write(bytes(4096))
+        while True:
+            number += 1
+            (reports / f"filler{number}").touch()
+    except OSError:
+        pass
+"""
+IN_A_STEP = (
+    "        time.sleep(config.step_s)",
+    "        time.sleep(config.step_s)\n        step == 3 and fill({kind!r})",
+)
+AT_THE_END = ("driver.run(main)", "driver.run(main)\nfill({kind!r})")
+FREE = """
+import pathlib
+
+def test_free_the_disk():
+    for filler in pathlib.Path({disk!r}).glob("filler*"):
+        filler.unlink()
+"""
+KINDS = {"space": "no space left on the disk", "inodes": "no inodes left on the disk"}
+# The look before a run wants 256 MiB.
+SIZES = {"space": "size=258m", "inodes": "size=258m,nr_inodes=60"}
+ONE = ("-k", "converges or free", "--nodes=1x1")
+
+Mount = Callable[[Path, str], Path]
+
+
+@pytest.fixture
+def mount() -> Iterator[Mount]:
+    """Mount small disks; only root may."""
+    mounted: list[Path] = []
+
+    def made(folder: Path, options: str) -> Path:
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if subprocess.run(command, check=False, capture_output=True).returncode != 0:
+            pytest.skip("only root may mount a small disk")
+        mounted.append(folder)
+        return folder
+
+    yield made
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fills(toy: Toy, kind: str, where: tuple[str, str]) -> None:
+    """Let the training of alpha fill the disk that it logs to."""
+    program = toy.root / "suites" / "alpha" / "plain" / "run_pretraining.py"
+    old, new = where
+    text = program.read_text()
+    assert old in text
+    program.write_text(FILL + text.replace(old, new.format(kind=kind)))
+
+
+def _not_passed(result: pytest.RunResult) -> int:
+    outcomes = result.parseoutcomes()
+    return outcomes.get("failed", 0) + outcomes.get("errors", 0) + outcomes.get("error", 0)
+
+
+def assert_in_sentences(result: pytest.RunResult) -> str:
+    text = result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in text
+    assert "Traceback" not in text
+    assert "Error:" not in text, text
+    return text
+
+
+# -- whole runs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [IN_A_STEP, AT_THE_END], ids=["in a step", "at the end"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_disk_that_fills_fails_the_round_and_all_later_ones(
+    toy: Toy,
+    mount: Mount,
+    kind: str,
+    where: tuple[str, str],
+) -> None:
+    disk = mount(toy.root / "reports", SIZES[kind])
+    fills(toy, kind, where)
+    result = toy.run("suites", *ONE)
+    text = assert_in_sentences(result)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED, text
+    assert _not_passed(result) == 2
+    assert f"{KINDS[kind]} mounted at {disk}" in text
+    assert "alpha:plain:CPU:1:1:1" in text
+    (line,) = [line for line in text.splitlines() if re.match("cannot write .*results.json", line)]
+    assert f" in {toy.runs[0]}: {KINDS[kind]} mounted at {disk}; " in line
+    for name in ("results.json", "junit.xml", "report.html"):
+        assert name in line
+        assert not (toy.runs[0] / name).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_cases_run_again_when_there_is_room_again(toy: Toy, mount: Mount, kind: str) -> None:
+    disk = mount(toy.root / "reports", SIZES[kind])
+    fills(toy, kind, AT_THE_END)
+    (toy.root / "suites" / "alpha" / "test_free.py").write_text(FREE.format(disk=str(disk)))
+    result = toy.run("suites", *ONE)
+    text = assert_in_sentences(result)
+    assert _not_passed(result) == 1
+    (run,) = toy.runs
+    results = json.loads((run / "results.json").read_text())
+    assert {case["case"]: case["ok"] for case in results["cases"]} == {
+        "alpha:plain:CPU:1:1:1": False,
+        "beta:plain:CPU:1:1:1": True,
+    }
+    failures = [*ET.parse(run / "junit.xml").iterfind(".//testcase/*[@message]")]
+    assert [failure.tag in ("failure", "error") for failure in failures] == [True]
+    assert "beta:plain:CPU:1:1:1" in (run / "report.html").read_text()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED, text
+
+
+@pytest.mark.slow
+def test_parallel_workers_fail_in_sentences_too(toy: Toy, mount: Mount) -> None:
+    disk = mount(toy.root / "reports", SIZES["space"])
+    fills(toy, "space", AT_THE_END)
+    result = toy.run("suites", *ONE, "-n2")
+    text = assert_in_sentences(result)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED, text
+    assert f"no space left on the disk mounted at {disk}" in text
+
+
+@pytest.mark.slow
+def test_what_was_finished_before_stays_readable(
+    toy: Toy,
+    mount: Mount,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mount(toy.root / "reports", SIZES["space"])
+    program = toy.root / "suites" / "beta" / "plain" / "run_pretraining.py"
+    program.write_text(FILL + program.read_text().replace("driver.run(main)", 'driver.run(main)\nfill("space")'))
+    result = toy.run("suites", *ONE)
+    assert_in_sentences(result)
+    assert _not_passed(result) == 1
+    assert flagperf(["show", str(toy.runs[0])]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"alpha:plain:CPU:1:1:1 \(1/1", shown), shown
+    assert re.search(r"beta:plain:CPU:1:1:1 \(0/1", shown), shown
+    assert "1 of 2 cases passed" in shown
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_before_the_first_case(toy: Toy, mount: Mount) -> None:
+    disk = mount(toy.root / "reports", "size=258m,nr_inodes=2")
+    result = toy.run("suites", *ONE)
+    text = assert_in_sentences(result)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR, text
+    assert text.count(f"no inodes left on the disk mounted at {disk}") == 1
+
+
+@pytest.mark.slow
+def test_a_report_elsewhere_that_cannot_be_written_takes_no_other_with_it(toy: Toy, mount: Mount) -> None:
+    disk = mount(toy.root / "full", "size=64m,nr_inodes=1")
+    result = toy.run("suites/alpha", *ONE, f"--junit-xml={disk}/own.xml")
+    text = assert_in_sentences(result)
+    result.assert_outcomes(passed=1)
+    assert f"cannot write own.xml in {disk}: no inodes left on the disk mounted at {disk}" in text
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    (run,) = toy.runs
+    assert {"results.json", "results.csv", "report.html"} <= {path.name for path in run.iterdir()}
+
+
+@pytest.mark.slow
+def test_with_room_the_same_run_is_green(toy: Toy, mount: Mount) -> None:
+    mount(toy.root / "reports", "size=258m")
+    result = toy.run("suites", *ONE)
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.OK
+
+
+# -- the one writer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sentence_names_file_disk_and_reason(tmp_path: Path, mount: Mount, kind: str) -> None:
+    disk = mount(tmp_path / "disk", {"space": "size=64k", "inodes": "size=1m,nr_inodes=2"}[kind])
+    path = disk / "results.json"
+    if kind == "inodes":
+        (disk / "last").touch()
+    with pytest.raises(stored.WriteError) as caught:
+        stored.write_text(path, "x" * 100_000)
+    assert str(caught.value).startswith(f"cannot write {path}: {KINDS[kind]} mounted at {disk};")
+    assert [file.name for file in disk.iterdir()] == ([] if kind == "space" else ["last"])
+
+
+def test_a_disk_that_is_read_only_is_named(tmp_path: Path, mount: Mount) -> None:
+    disk = mount(tmp_path / "disk", "ro")
+    for path in (disk / "asked.json", disk / "case" / "round1" / "plan.json"):
+        with pytest.raises(stored.WriteError, match=rf"the disk mounted at {disk} is read-only"):
+            stored.write(path, {})
+
+
+def test_a_quota_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No disk with quotas can be made everywhere."""
+
+    def exceeded(_: int) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "fsync", exceeded)
+    (tmp_path / "plan.json").write_text("old")
+    with pytest.raises(stored.WriteError, match=r"plan\.json: the disk quota of user .* is used up"):
+        stored.write(tmp_path / "plan.json", {"new": 1})
+    assert (tmp_path / "plan.json").read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file, then its name, then the folder: in another order a power failure leaves an empty file."""
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(handle: int) -> None:
+        done.append("folder" if Path(f"/proc/self/fd/{handle}").resolve().is_dir() else "file")
+        fsync(handle)
+
+    def renamed(path: Path, to: Path) -> Path:
+        done.append("rename")
+        return replace(path, to)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    stored.write(tmp_path / "round.json", {"state": "finished"})
+    assert done == ["file", "rename", "folder"]
+
+
+def test_folders_that_cannot_be_synced_are_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def refused(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").resolve().is_dir():
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refused)
+    stored.write(tmp_path / "round.json", {"state": "finished"})
+    assert stored.read(tmp_path / "round.json") == {"state": "finished"}

@@ -1,0 +1,352 @@
+"""Records that no sane rank writes, and stored files that somebody damaged: one case fails, everything else goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flagperf_driver import events, perflog
+from pytest_flagperf.commands import main as flagperf
+from pytest_flagperf.report import page
+from pytest_flagperf.report.closing import closing
+from pytest_flagperf.report.live import line
+from pytest_flagperf.results import store
+from pytest_flagperf.results.outcome import UNREADABLE, Outcome, measure
+from pytest_flagperf.round import Progress
+from pytest_flagperf.round.progress import Bounds, Tracker
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
+from tests.results_help import REPLAYS
+from tests.stored_runs import add_case, finish
+
+HUGE = int("9" * 400)
+NASTY: tuple[Any, ...] = (
+    *(None, True, 0, -1, 2**63, -(2**63), 2**64, HUGE, -HUGE, -1e308, 1.7976931348623157e308),
+    *(math.nan, math.inf, -math.inf, "", "nan", "1" * 400, "\ud800", "a\0b", "../../etc", "\x1b[31m"),
+    *([], {}, [1], {"a": 1}, [[None]], {"": HUGE}, ["\ud800"]),
+)
+LINES = [
+    "[PerfLog] " + "[" * 100_000,
+    '[PerfLog] {"event": "STEP_END", "value": ' + '{"a": ' * 900 + "1" + "}" * 900 + ', "metadata": {}}',
+    '[PerfLog] {"event": "TRAIN_START", "value": {}, "metadata": {"time_ms": Infinity, "rank": 0}}',
+    '[PerfLog] {"event": "TRAIN_END", "value": {}, "metadata": {"time_ms": NaN, "rank": 1e999}}',
+    '[PerfLog] {"event": "TRAIN_END", "value": {}, "metadata": {"time_ms": ' + "9" * 400 + "}}",
+    '[PerfLog] {"event": ["FINISHED"], "value": {}, "metadata": {"time_ms": 1, "rank": 0, "lineno": 1, "file": ""}}',
+    '[PerfLog] {"event": "INIT_END", "value": {"replaced": 7, "libraries": [1], "deviations": "x"}, "metadata": []}',
+    '[PerfLog] {"event": "FAILED", "value": {"type": "\\ud800", "error": "\\udfff"}, "metadata": {"time_ms": 1}}',
+]
+
+nasty = st.one_of(
+    st.sampled_from(NASTY),
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(st.characters(codec=None))),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+        max_leaves=6,
+    ),
+)
+NAMES = ["step", "samples", "loss", "throughput", "step_time", "learning_rate", "accuracy", "top1", "time"]
+NAMES += ["final_loss", "final_metrics", "steps", "p_core", "p_whole", "init_time", "raw_train_time", "forward_time"]
+NAMES += ["peak_memory_bytes", "converged", "measured_steps", "warmup_steps", "deviations", "libraries", "replaced"]
+record = st.fixed_dictionaries(
+    {"event": st.sampled_from([getattr(events, name) for name in dir(events) if name.isupper()])},
+    optional={
+        "value": st.one_of(nasty, st.dictionaries(st.sampled_from(NAMES), nasty, max_size=8)),
+        "metadata": st.one_of(
+            nasty,
+            st.dictionaries(st.sampled_from(["time_ms", "rank", "file", "lineno"]), nasty),
+            st.just({"time_ms": 1_700_000_000_000, "rank": 0, "file": "x", "lineno": 1}),
+        ),
+    },
+)
+FEW = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+def log_line(body: object) -> str:
+    return f"[PerfLog] {json.dumps(body)}"
+
+
+# -- one line -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("digits", [308, 309, 400, 4000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_integer_beyond_all_floats_is_infinite(digits: int, sign: int) -> None:
+    found = perflog.number(sign * int("9" * digits))
+    assert found == sign * (math.inf if digits > 308 else 1e308)
+
+
+@FEW
+@given(record)
+def test_what_a_reader_gives_has_the_types_that_it_promises(body: dict[str, Any]) -> None:
+    log = f"{log_line(body)}\n[PerfLog] {json.dumps(_good())}\n".encode()
+    for loads in (None, orjson.loads):
+        records = list(perflog.read(io.BytesIO(log), loads=loads))
+        assert records[-1].event == "STEP_END"
+        for one in records:
+            assert type(one.event) is str
+            assert isinstance(one.value, dict)
+            assert type(one.time_ms) is int
+            assert 0 <= one.time_ms <= perflog.LAST_MS
+            assert not perflog.is_too_deep(one.value)
+            json.dumps(dict(one.value), ensure_ascii=False).encode()  # and can be written
+
+
+@pytest.mark.parametrize("text", LINES, ids=lambda text: text[:60])
+@pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
+def test_a_line_that_is_no_record_costs_no_other(text: str, loads: perflog.Loads | None) -> None:
+    dropped = perflog.Dropped()
+    log = f"{text}\n{log_line(_good())}\n".encode()
+    records = list(perflog.read(io.BytesIO(log), dropped, loads=loads))
+    assert records[-1].value == {"step": 1}
+    assert len(records) + dropped.broken >= 2
+
+
+def _good() -> dict[str, Any]:
+    return {
+        "event": "STEP_END",
+        "value": {"step": 1},
+        "metadata": {"file": "x", "lineno": 1, "time_ms": 1, "rank": 0},
+    }
+
+
+# -- a round --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recorded_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return add_case(tmp_path_factory.mktemp("records") / "run", "converged_1x1") / "round1"
+
+
+def assert_reported(run: Path) -> store.Run:
+    """Everything that is made of a run is made."""
+    read = store.load_run(run)
+    for case in read.cases:
+        for outcome in case.outcomes:
+            assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) is not None
+    store.write_run(run, store.RunInfo(), read.cases)
+    json.loads((run / "results.json").read_text())
+    assert list(closing(read).lines(120))
+    text = page.alone(run, run / "report.html")
+    # Damage is found by checks that say what is wrong; the nets below them are for what no check foresaw.
+    assert "the details cannot be shown" not in text
+    sentences = [failure.sentence for case in read.cases for outcome in case.outcomes for failure in outcome.failures]
+    assert not any(re.search(r"cannot be read: \S+: \w+Error: ", sentence) for sentence in sentences), sentences
+    return read
+
+
+@FEW
+@given(st.lists(st.tuples(record, st.integers(0, 50)), min_size=1, max_size=3))
+def test_a_round_with_such_records_is_measured_stored_and_shown(
+    recorded_round: Path, lines: list[tuple[dict[str, Any], int]]
+) -> None:
+    log = recorded_round / "localhost_noderank0" / "rank0.out.log"
+    good = (REPLAYS / "converged_1x1" / "localhost_noderank0" / "rank0.out.log").read_text().splitlines()
+    for body, place in lines:
+        good.insert(place, log_line(body))
+    log.write_text("\n".join(good) + "\n")
+    store.save_outcome(recorded_round, measure(recorded_round))
+    (case,) = assert_reported(recorded_round.parent.parent).cases
+    assert case.outcomes[0].state == "finished"
+
+
+@FEW
+@given(st.lists(record, min_size=1, max_size=4), st.dictionaries(st.sampled_from(["max_steps", "max_time_s"]), nasty))
+def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: dict[str, Any]) -> None:
+    start = Progress(case="alpha:plain:CPU:1:1:1", round=1, metric_name="accuracy", target=0.9)
+    tracker = Tracker(start, Bounds.of(config), 1_700_000_000_000)
+    for body in bodies:
+        for one in perflog.Reader().feed(f"{log_line(body)}\n".encode()):
+            assert line(tracker.take(one.event, one.value, one.time_ms))
+
+
+# -- damaged files --------------------------------------------------------------------------------------------
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    for name, item in inside:
+        yield (*place, name)
+        yield from _places(item, (*place, name))
+
+
+def _damage(path: Path, chance: random.Random) -> None:
+    """One value of a JSON file becomes another, or is gone."""
+    body = json.loads(path.read_text())
+    *parents, last = chance.choice(list(_places(body)))
+    around = body
+    for name in parents:
+        around = around[name]
+    if isinstance(around, dict) and chance.random() < 0.2:
+        del around[last]
+    else:
+        around[last] = chance.choice(NASTY)
+    path.write_text(json.dumps(body))
+
+
+def _run_of_two(folder: Path) -> Path:
+    run = folder / "run1"
+    add_case(run, "throttled")
+    add_case(run, "converged_1x1", framework="other")
+    return finish(run)
+
+
+FILES = [
+    "outcome.json",
+    "plan.json",
+    "round.json",
+    "localhost_noderank0/monitors.json",
+    "localhost_noderank0/rank0.exit.json",
+    "../verdicts/*.json",
+    "../../results.json",
+]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_stored_file_with_any_value_changed_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    whole = _run_of_two(tmp_path)
+    for seed in range(12):
+        run = tmp_path / f"{seed}" / "run1"
+        shutil.copytree(whole, run)
+        chance = random.Random(f"{name} {seed}")
+        round_dir = next(run.glob("toy_pytorch_*")) / "round1"
+        for path in (
+            [*round_dir.parent.glob(name.removeprefix("../"))] if name.startswith("../v") else [round_dir / name]
+        ):
+            if path.exists():
+                _damage(path.resolve(), chance)
+        if name != "outcome.json":
+            (round_dir / "outcome.json").unlink()  # it is measured again
+        read = assert_reported(run)
+        assert any(case.case.startswith("toy:other:") and case.outcomes[0].ok for case in read.cases)
+        for command in (["show", run, "--figures"], ["report", run], ["compare", whole, run], ["table", run]):
+            assert flagperf([str(word) for word in command]) in (0, 1, 2)
+        assert "Error" not in capsys.readouterr().err
+        shutil.rmtree(run)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "\0" * 400, "[" * 100_000, '{"schema": 1}', '{"schema": ' + "9" * 5000]
+)
+@pytest.mark.parametrize("name", ["outcome.json", "plan.json", "round.json"])
+def test_a_case_whose_record_cannot_be_read_has_failed_and_the_others_stand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    run = _run_of_two(tmp_path)
+    round_dir = next(run.glob("toy_pytorch_*")) / "round1"
+    (round_dir / name).write_text(text)
+    if name != "outcome.json":
+        (round_dir / "outcome.json").unlink()
+    bad, good = sorted(assert_reported(run).cases, key=lambda case: case.case.startswith("toy:other:"))
+    closed = {one.case: one for one in closing(store.load_run(run)).told}
+    assert bad.case == "toy:pytorch:CPU:1:2:1"
+    assert closed[bad.case].state == "failed"
+    assert name in " ".join(closed[bad.case].failures) or text.startswith('{"schema"')
+    assert closed[good.case].state == "passed"
+    assert flagperf(["show", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert f"failed: {bad.case}: " in shown
+    assert "1 of 2 cases passed, 1 failed" in shown
+
+
+def test_what_no_check_foresaw_fails_one_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run_of_two(tmp_path)
+    load, shown = store.load_outcome, page.section
+
+    def loaded(round_dir: Path) -> Outcome:
+        if "toy_other" in str(round_dir):
+            raise ZeroDivisionError("a bug")
+        return load(round_dir)
+
+    def section(case: store.CaseResult, *rest: Any) -> str:
+        if case.case.startswith("toy:other"):
+            raise PermissionError("a disk")
+        return shown(case, *rest)
+
+    monkeypatch.setattr(store, "load_outcome", loaded)
+    monkeypatch.setattr(page, "section", section)
+    states = {case.case: case.outcomes[0].state for case in store.load_run(run).cases}
+    assert states == {"toy:pytorch:CPU:1:2:1": "finished", "toy:other:CPU:1:1:1": UNREADABLE}
+    text = page.alone(run, run / "report.html")
+    assert "ZeroDivisionError: a bug" in text
+    assert "the details cannot be shown: PermissionError: a disk" in text
+
+
+def test_the_control_nothing_is_damaged(tmp_path: Path) -> None:
+    read = assert_reported(_run_of_two(tmp_path))
+    assert read.problems == ()
+    assert all(outcome.state == "finished" for case in read.cases for outcome in case.outcomes)
+
+
+# -- a whole session -------------------------------------------------------------------------------------------
+
+BAD_RECORDS = """
+def bad_records(log):
+    import math
+    for line in {lines!r}:
+        print(line, flush=True)
+    huge = int("9" * 400)
+    for value in (huge, -huge, math.nan, [], {{}}, "x", True, None):
+        log(events.STEP_END, {{"step": value, "samples": value, "loss": value, "throughput": value}})
+        log(events.EVALUATE, {{"step": value, "samples": value, "time": value, "accuracy": value}})
+"""
+
+
+def assert_written(toy: Toy, result: pytest.RunResult) -> dict[str, Any]:
+    text = result.stdout.str() + result.stderr.str()
+    assert "INTERNALERROR" not in text
+    assert "Traceback" not in text
+    (run,) = toy.runs
+    ET.parse(run / "junit.xml")
+    assert "beta:plain:CPU:1:1:1" in (run / "report.html").read_text()
+    results: dict[str, Any] = json.loads((run / "results.json").read_text())
+    return {case["case"]: case for case in results["cases"]}
+
+
+@pytest.mark.slow
+def test_a_session_survives_such_records(toy: Toy) -> None:
+    program = toy.root / "suites" / "alpha" / "plain" / "run_pretraining.py"
+    text = program.read_text().replace(
+        "    accuracy, step = 0.0, 0\n", "    accuracy, step = 0.0, 0\n    bad_records(log)\n"
+    )
+    text = text.replace('"final_loss": loss', '"final_loss": int("9" * 400)')
+    program.write_text(BAD_RECORDS.format(lines=LINES) + text)
+    result = toy.run("suites", "--nodes=1x1", "-v")
+    cases = assert_written(toy, result)
+    assert cases["alpha:plain:CPU:1:1:1"]["ok"] is False
+    assert cases["beta:plain:CPU:1:1:1"]["ok"] is True
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*1 of 2 cases passed, 1 failed*"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["outcome.json", "plan.json"])
+def test_a_record_that_cannot_be_read_at_the_end_fails_the_session(toy: Toy, name: str) -> None:
+    damage = "import pathlib\n\ndef test_damage():\n    for path in pathlib.Path({!r}).glob({!r}):\n        {}\n"
+    where = f"run*/alpha*/round1/{name}"
+    also = "(path.parent / 'outcome.json').unlink(missing_ok=True); path.write_text('{')"
+    (toy.root / "suites" / "alpha" / "test_zz.py").write_text(damage.format(str(toy.root / "reports"), where, also))
+    result = toy.run("suites", "-k", "converges or damage", "--nodes=1x1")
+    result.assert_outcomes(passed=3)
+    cases = assert_written(toy, result)
+    assert cases["alpha:plain:CPU:1:1:1"]["outcomes"][0]["state"] == UNREADABLE
+    assert name in cases["alpha:plain:CPU:1:1:1"]["outcomes"][0]["failures"][0]["sentence"]
+    assert cases["beta:plain:CPU:1:1:1"]["ok"] is True
+    result.stdout.fnmatch_lines(["failed: alpha:plain:CPU:1:1:1: round 1: its record cannot be read:*", f"*{name}:*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
