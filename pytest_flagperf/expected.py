@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
-from .problems import near
+from .problems import near, shown
 
 _FORM = "model:framework:hardware:nnodes:nproc or that and :repeat, with * for what does not matter"
 _WILD = "*?["
@@ -48,7 +48,7 @@ def problems(expected: Expected) -> Iterator[str]:
 def of_tables(given: object, where: str, told: list[str]) -> tuple[Expected, ...]:
     """The tables of a settings file; what is wrong with them is told."""
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
-        told.append(f"{where}: expected = {given!r}: tables are wanted, [[expected]]")
+        told.append(f"{where}: expected = {shown(given)}: tables are wanted, [[expected]]")
         return ()
     found = []
     for number, item in enumerate(given, 1):
@@ -69,7 +69,7 @@ def _of_table(item: Mapping[str, object]) -> Iterator[str]:
         if name not in item:
             yield f"{name} is missing"
         elif not isinstance(item[name], str):
-            yield f"{name} = {item[name]!r}: a string is wanted"
+            yield f"{name} = {shown(item[name])}: a string is wanted"
 
 
 def _allowed(names: Iterable[str]) -> str:

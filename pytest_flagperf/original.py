@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import ClassVar
 
 from .case import Case, CaseError
 from .cluster.conf import ClusterConf, ClusterError, read_cluster
-from .config.module import Assigned, load
-from .problems import Problems, near
+from .config.assignments import Assigned
+from .config.module import load
+from .problems import Problems, kind, near, shown
 from .settings import located
 
 # What each name must hold; all of them may be missing, and those that are no dict may be None.
@@ -35,6 +37,7 @@ _OURS = {
     "SHM_SIZE": "shm_size",
     "CLEAR_CACHES": "clear_caches",
 }
+_MAY_BE_SECRET = ("ACCE_CONTAINER_OPT", "PIP_SOURCE", "HOSTS")
 _WITHOUT_EFFECT = {
     "FLAGPERF_PATH": "the code is brought to every host before a round",
     "FLAGPERF_LOG_LEVEL": "pytest's -q and -v say how much is told",
@@ -132,7 +135,7 @@ def read_cluster_conf(file: Path) -> ClusterConf:
     table: dict[str, object] = {"hosts": given["HOSTS"].value}
     port = given["SSH_PORT"].value if "SSH_PORT" in given else None
     if port is not None:
-        table["port"] = int(str(port)) if str(port).isdecimal() else port
+        table["port"] = int(str(port)) if re.fullmatch("[0-9]{1,9}", str(port)) else port
     try:
         conf = read_cluster(table, file)
     except ClusterError as error:
@@ -167,7 +170,8 @@ def _wrong_type(name: str, given: Assigned) -> Iterator[str]:
             dict: "a dict of case strings to data directories",
             list: "a list of strings",
         }
-        yield f"{given.file}:{given.line}: {name} is {given.value!r}; wanted is {words[wanted]}"
+        public = kind(given.value) if name in _MAY_BE_SECRET else shown(given.value)
+        yield f"{given.file}:{given.line}: {name} is {public}; wanted is {words[wanted]}"
 
 
 def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str]) -> Iterator[NamedCase]:
@@ -175,11 +179,11 @@ def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str
     for key, count in lines.items():
         if len(count) > 1 and key in entries:
             places = " and ".join(map(str, count))
-            problems.append(f"{cases.file}:{count[-1]}: case {key!r} stands in lines {places}; keep one")
+            problems.append(f"{cases.file}:{count[-1]}: case {shown(key)} stands in lines {places}; keep one")
     for key, folder in entries.items():
         where = f"{cases.file}:{lines.get(key, [cases.line])[0]}"
         if folder is not None and not isinstance(folder, str):
-            problems.append(f"{where}: the data directory of case {key!r} is {folder!r}; wanted is a string")
+            problems.append(f"{where}: the data directory of case {shown(key)} is {shown(folder)}; wanted is a string")
             continue
         try:
             data_dir = located(folder, cases.file.absolute().parent) if folder else None

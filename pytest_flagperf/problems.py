@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 from .printable import printable
 
-# A user and password in an address, and the value of a variable that a container is given.
-_CREDENTIALS = re.compile(
-    r"""(?<=://)[^/@\s]+(?=@)"""
-    r"""|((?:^|[\s='"])(?:-e|--env)[ =]?['"]\w+=)[^'"]*|((?:^|[\s='"])(?:-e|--env)[ =]?\w+=)[^\s'"]+"""
-)
+_SHOWN = 200
 
 
 class Problems(ValueError):
@@ -30,6 +26,33 @@ def near(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def without_credentials(text: str) -> str:
-    """The text with what nobody else must read in it put out."""
-    return _CREDENTIALS.sub(lambda found: f"{found[1] or found[2] or ''}***", text)
+def kind(value: object) -> str:
+    """Return the type of a value in words, for messages that must not hold the value."""
+    words = {str: "a string", bool: "true or false", list: "a list", tuple: "a list", dict: "a table"}
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return "a number"
+    return words.get(type(value), f"a {type(value).__name__}")
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: its ``repr``, cut where it is long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError) as error:  # an integer of more than 4,300 digits, a list in itself
+        return f"<{type(value).__name__}: {error}>"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
+
+
+def unusable_path(path: str) -> str | None:
+    """Return why no file can have a path, here or on a host; None where one can."""
+    if "://" in path:
+        return "expected a path on this machine, got an address"
+    try:
+        os.stat(path)  # noqa: PTH116 - Path.exists() hides why
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    except OSError as error:
+        return f"cannot be used as a path: {error.strerror}"
+    except ValueError as error:  # a null character, or a character that a file's name cannot hold
+        return f"cannot be used as a path: {error}"
+    return None

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from . import stored
-from .problems import Problems, without_credentials
+from .problems import Problems, kind
 from .results import store
 from .results.outcome import Outcome
 from .round import missing_logs, read_plan
-from .settings import OPTIONS, Settings, located, wrong
+from .settings import OPTIONS, Settings, located, wrong_value
 from .stored import FormatError
 
 FILE = "asked.json"
@@ -25,10 +25,12 @@ _ROUND = re.compile(r"round\d+|one_card")
 
 
 def remember(directory: Path, settings: Settings, cases: Iterable[tuple[str, str | None]]) -> None:
-    """Keep what was asked, for a later run that goes on with this one. What may hold a password is left out."""
-    given = {option.key: getattr(settings, option.key) for option in OPTIONS if settings.given(option.key)}
-    asked = {key: value for key, value in given.items() if key not in _NOT_KEPT and _is_plain(value)}
-    asked[_AGAIN] = [key for key, value in given.items() if settings.commanded(key) and not _is_plain(value)]
+    """Save the options so that --resume can continue this run; only values that hold nothing secret."""
+    given = {option: getattr(settings, option.key) for option in OPTIONS if settings.given(option.key)}
+    public = {option.key: value for option, value in given.items() if option.may_be_stored(value)}
+    asked = {key: value for key, value in public.items() if key not in _NOT_KEPT}
+    # What a file gave is read from that file again.
+    asked[_AGAIN] = [option.key for option in given if option.key not in public and settings.commanded(option.key)]
     asked["case"] = [f"{case}={data_dir}" if data_dir else case for case, data_dir in cases]
     stored.write(directory / FILE, asked)
 
@@ -53,22 +55,24 @@ def _check_given_again(given: Mapping[str, Any], wanted: Iterable[str]) -> None:
     lacking = [f"--{key.replace('_', '-')}" for key in wanted if key not in given]
     if lacking:
         raise Problems(
-            [f"--resume={given['resume']}: give {', '.join(lacking)} again: it was not kept, as it may hold a password"]
+            [
+                f"--resume={given['resume']}: pass {', '.join(lacking)} again, as for the first run: a value that may"
+                " hold a password is not stored"
+            ]
         )
 
 
 def _asked(file: Path) -> dict[str, Any]:
     """What stands in the file, but for options that there are no more."""
     asked = stored.read(file)
-    for option in OPTIONS:
-        problem = wrong(option, asked[option.key]) if option.key in asked else None
-        if problem is not None:
-            raise FormatError(f"{file}: {option.key} is {asked[option.key]!r:.40}: {problem}")
     again = asked.get(_AGAIN, [])
     if not isinstance(again, list) or not all(isinstance(key, str) for key in again):
-        raise FormatError(f"{file}: {_AGAIN} is {again!r:.40}; expected a list of strings")
-    known = {option.key for option in OPTIONS} | {_AGAIN}
-    return {key: value for key, value in asked.items() if key in known}
+        raise FormatError(f"{file}: {_AGAIN} is {kind(again)}; expected a list of strings")
+    found = {option: asked[option.key] for option in OPTIONS if option.key in asked}
+    for option, value in found.items():
+        if wrong := wrong_value(option, value):
+            raise FormatError(f"{file}: {option.key} is {kind(value)}: {wrong}")
+    return {_AGAIN: again, **{option.key: value for option, value in found.items()}}
 
 
 def set_aside(directory: Path) -> list[str]:
@@ -106,8 +110,3 @@ def move_aside(round_dir: Path) -> None:
     aside = round_dir.with_name(f"failed{taken + 1}-{round_dir.name}")
     with stored.writing(aside):
         round_dir.rename(aside)
-
-
-def _is_plain(value: object) -> bool:
-    words = value if isinstance(value, tuple) else (value,)
-    return all(without_credentials(str(word)) == str(word) for word in words)

@@ -24,7 +24,7 @@ from .judging import Gates, OneCards, Scaling
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan
 from .preflight import Finding
-from .problems import Problems, without_credentials
+from .problems import Problems
 from .report.closing import Closing, closing
 from .report.live import silent
 from .results import monitors, store
@@ -376,14 +376,17 @@ class Run:
         self._unwritten[case, test] = verdicts
 
     def finish(self, command: Sequence[str], exit_status: int, had_workers: bool = False) -> None:
-        """Write results.json and results.csv, of all workers' rounds; ``refused`` gets the errors."""
+        """Write results.json and results.csv, of all workers' rounds; ``refused`` gets the errors.
+
+        ``command`` is stored as it is.
+        """
         if not self.directory.is_dir() or not any(self.directory.glob("*/round*/plan.json")):
             return
         if had_workers:
             self._end_what_workers_left()
         self._fetch_missing()
         info = store.RunInfo(
-            command=tuple(map(without_credentials, command)),
+            command=tuple(command),
             versions=_versions(),
             started_ms=self.started_ms,
             ended_ms=_now_ms(),
@@ -496,7 +499,9 @@ def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
         conf = original.read_cluster_conf(root / settings.cluster_conf)
     elif settings.cluster is not None:
         conf = read_cluster(settings.cluster.table, settings.cluster.file)
-    if settings.hosts:
+    if settings.hosts is not None:
+        if not split_hosts(settings.hosts):
+            raise Problems([f"{settings.told('hosts')}: no host; expected at least one, as in --hosts=gpu1,gpu2"])
         conf = replace(conf or ClusterConf(), hosts=split_hosts(settings.hosts), source=settings.told("hosts"))
     if conf is not None:
         conf.addresses()  # names that are none are told with everything else that is wrong

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from flagperf_driver import addresses
+
 from . import expected as expectations
+from . import redaction
 from .expected import Expected
-from .problems import Problems, near, without_credentials
+from .problems import Problems, kind, near, shown, unusable_path
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+_LARGEST = 1 << 63
 LACKS = "holds neither vendors/<vendor>/vendor.toml nor suites/<model>/<framework>/suite.toml"
 
 
@@ -34,6 +38,8 @@ class Option:
 
     A ``path`` is relative to where it was given: the directory of the command line, the folder of the file. Of ``many``
     the command line's take the place of the file's; of the roots they are added to them.
+
+    ``public`` returns what of a value may be stored and shown: of an option that does not say so, nothing.
     """
 
     name: str
@@ -44,6 +50,18 @@ class Option:
     many: bool = False
     flag: bool = False
     path: bool = False
+    public: Callable[[str], str] = redaction.hidden
+
+    def shown(self, value: object) -> str:
+        """Return what of a value may be stored and shown."""
+        if self.flag or self.path or self.choices or isinstance(self.default, (int, float)):
+            return str(value)
+        return self.public(str(value))
+
+    def may_be_stored(self, value: object) -> bool:
+        """Whether nothing in a value is secret."""
+        words = value if isinstance(value, (tuple, list)) else (value,)
+        return all(isinstance(word, (int, float)) or self.shown(word) == str(word) for word in words)
 
     @property
     def key(self) -> str:
@@ -52,9 +70,14 @@ class Option:
 
 
 OPTIONS = (
-    Option("vendor", "maker of the accelerators: a folder of vendors/", "NAME", "cpu"),
-    Option("hw", "chip of that vendor (default: its first)", "CHIP"),
-    Option("nodes", "shapes to run, hosts x cards each (default: what vendor.toml names)", "NxP[,NxP...]"),
+    Option("vendor", "maker of the accelerators: a folder of vendors/", "NAME", "cpu", public=redaction.as_given),
+    Option("hw", "chip of that vendor (default: its first)", "CHIP", public=redaction.as_given),
+    Option(
+        "nodes",
+        "shapes to run, hosts x cards each (default: what vendor.toml names)",
+        "NxP[,NxP...]",
+        public=redaction.as_given,
+    ),
     Option("repeat", "rounds of each case", "N", 1),
     Option(
         "case",
@@ -62,6 +85,7 @@ OPTIONS = (
         "CASE[=DATA_DIR]",
         (),
         many=True,
+        public=redaction.as_given,
     ),
     Option("data-dir", "folder of the training data, for every case that names none itself", "DIR", path=True),
     Option(
@@ -71,7 +95,7 @@ OPTIONS = (
         choices=("host", "venv", "docker"),
     ),
     Option("python", "the interpreter of --runtime=host (default: python3 on the PATH)", "PATH", path=True),
-    Option("pip-source", "package index that environments are built from", "URL"),
+    Option("pip-source", "package index that environments are built from", "URL", public=redaction.address),
     Option("launcher", "who starts the ranks of a host", default="env", choices=("env", "torchrun")),
     Option(
         "scale",
@@ -90,7 +114,14 @@ OPTIONS = (
         default=False,
         flag=True,
     ),
-    Option("set", "another value for a mutable parameter; may be given again", "KEY=VALUE", (), many=True),
+    Option(
+        "set",
+        "another value for a mutable parameter; may be given again",
+        "KEY=VALUE",
+        (),
+        many=True,
+        public=redaction.assignment,
+    ),
     Option(
         "roots",
         "another folder that holds vendors/ or suites/, beside the tree's own; may be given again",
@@ -137,9 +168,10 @@ OPTIONS = (
         "hosts",
         "machines to run on, over SSH, instead of this one; how to log in stands in [cluster] of flagperf.toml",
         "[USER@]HOST[:PORT][,...]",
+        public=redaction.hosts,
     ),
     Option("cluster-conf", "the original's cluster_conf.py, used as it is", "FILE", path=True),
-    Option("image", "the container image to use, instead of building the vendor's", "IMAGE"),
+    Option("image", "the container image to use, instead of building the vendor's", "IMAGE", public=redaction.image),
     Option(
         "container-opt",
         "another option of docker run for the ranks' containers, as in --container-opt='--memory 64g'; may be"
@@ -147,8 +179,14 @@ OPTIONS = (
         "OPTION",
         (),
         many=True,
+        public=redaction.container_options,
     ),
-    Option("shm-size", "size of a container's /dev/shm (default: what vendor.toml names, else 32g)", "SIZE"),
+    Option(
+        "shm-size",
+        "size of a container's /dev/shm (default: what vendor.toml names, else 32g)",
+        "SIZE",
+        public=redaction.as_given,
+    ),
     Option("clear-caches", "drop the hosts' file caches before each round", default=False, flag=True),
     Option(
         "sample",
@@ -171,6 +209,8 @@ OPTIONS = (
     ),
 )
 
+_BY_KEY = {option.key: option for option in OPTIONS}
+
 
 @dataclass(frozen=True)
 class ClusterTable:
@@ -180,9 +220,9 @@ class ClusterTable:
     file: Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Settings:
-    """Every option's value; ``sources`` says where each was given."""
+    """Every option's value; ``sources`` says where each was given. Without a ``repr``: a value may be a password."""
 
     vendor: str
     hw: str | None
@@ -234,12 +274,12 @@ class Settings:
 
     def told(self, key: str) -> str:
         """An option as it was written, for messages: ``--nodes=1x8``, or the file and what stands there."""
-        value = getattr(self, key)
+        option, value = _BY_KEY[key], getattr(self, key)
+        public = [option.shown(each) for each in (value if isinstance(value, tuple) else (value,))]
         if self.commanded(key):
-            values = value if isinstance(value, tuple) else (value,)
-            shown = [shlex.quote(without_credentials(str(each))) for each in values]
-            return " ".join(f"--{key.replace('_', '-')}={each}" for each in shown)
-        return without_credentials(f"{self.sources[key]}: {key} = {value!r}")
+            return " ".join(f"--{option.name}={shlex.quote(each)}" for each in public)
+        stored = value if option.may_be_stored(value) else public if option.many else public[0]
+        return f"{self.sources[key]}: {key} = {shown(stored)}"
 
 
 def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:
@@ -280,7 +320,7 @@ def settings_file(root: Path) -> tuple[Path, dict[str, Any]] | None:
     if table is None:
         return None
     if not isinstance(table, dict):
-        raise SettingsError([f"{project}: tool.flagperf = {table!r}: a table is wanted, [tool.flagperf]"])
+        raise SettingsError([f"{project}: tool.flagperf: expected a table, [tool.flagperf], got {kind(table)}"])
     return project, table
 
 
@@ -305,15 +345,21 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         if "roots" in table:
             roots = _roots(table.pop("roots"), path, problems)
             sources["roots"] = str(path)
-        _take(values, sources, _located(_checked(table, path, problems), path.parent), str(path))
+        in_file = _checked(table, path, problems)
+        problems += [f"{path}: {problem}" for problem in _unusable_paths(in_file, path.parent)]
+        _take(values, sources, _located(in_file, path.parent), str(path))
     given = _given(command_line)
-    problems += _empty_paths(given)
+    problems += [f"--{problem}" for problem in _unusable_paths(given, cwd or Path.cwd())]
     _take(values, sources, _located(given, cwd or Path.cwd()), COMMAND_LINE)
     # A run that goes on with another is given that one's roots, the tree among them.
-    others = (each for each in values["roots"] if Path(each) != root)
-    problems += [f"--roots={each}: {wrong}" for each in others if (wrong := _no_root(each))]
+    if not problems:
+        others = (each for each in values["roots"] if Path(each) != root)
+        problems += [f"--roots={each}: {wrong}" for each in others if (wrong := _no_root(each))]
     values["roots"] = dict.fromkeys((*roots, *values["roots"]))
     _check_numbers(values, sources, problems)
+    if values["image"] is not None and not redaction.is_image(values["image"]):
+        image = shown(redaction.image(values["image"]))
+        problems.append(f"image = {image} ({sources['image']}): expected the name of an image, as docker pull takes it")
     if problems:
         raise SettingsError(problems)
     for option in OPTIONS:
@@ -356,33 +402,47 @@ def _located_case(text: str, folder: Path) -> str:
     return f"{case}={located(data_dir, folder)}" if data_dir else case
 
 
-def _empty_paths(given: Mapping[str, Any]) -> Iterator[str]:
+def _unusable_paths(given: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield what is wrong with the paths that were given in a folder, each with its option's name."""
     for option in OPTIONS:
         value = given.get(option.key)
-        if option.path and (value == "" or (option.many and "" in (value or ()))):
-            yield f"--{option.name} is empty: a path is wanted"
+        if value is None or not (option.path or option.key == "case"):
+            continue
+        for each in value if option.many else (value,):
+            path = split_case(each)[1] if option.key == "case" else each
+            if path == "":
+                yield f"{option.name} is empty: expected a path"
+            elif path is not None and (wrong := unusable_path(path) or unusable_path(located(path, folder))):
+                yield f"{option.name}: {shown(addresses.shown(path))}: {wrong}"
 
 
 def _roots(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
     """The folders to look for suites and vendors in; every one must be there, and hold some."""
     if not isinstance(given, list) or not given or not all(isinstance(item, str) for item in given):
-        problems.append(f"{path}: roots = {given!r}: a list of folders is wanted, at least one")
+        problems.append(
+            f"{path}: roots = {addresses.words_shown(shown(given))}: a list of folders is wanted, at least one"
+        )
         return ()
     roots = tuple(located(item, path.parent) for item in given)
     own = path.parent.resolve()
-    problems += [
-        f"{path}: roots: {root}: {wrong}" for root in roots if Path(root).resolve() != own and (wrong := _no_root(root))
-    ]
-    return roots
+    for item, root in zip(given, roots, strict=True):
+        wrong = unusable_path(item) or unusable_path(root)
+        if wrong is None and Path(root).resolve() != own:
+            wrong = _no_root(root)
+        problems += [f"{path}: roots: {addresses.shown(root)}: {wrong}"] if wrong else []
+    return () if problems else roots
 
 
 def _no_root(root: str) -> str | None:
     """What a folder lacks to be looked for suites and vendors in."""
     folder = Path(root)
-    if not folder.is_dir():
-        return "there is no such folder"
-    if holds_some(folder):
-        return None
+    try:
+        if not folder.is_dir():
+            return "there is no such folder"
+        if holds_some(folder):
+            return None
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
     if above := next(filter(holds_some, folder.resolve().parents[:2]), None):
         return f"it is the folder above vendors/ or suites/ that is wanted: {above}"
     return f"it {LACKS}"
@@ -399,7 +459,7 @@ def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> ClusterT
     if isinstance(given, dict):
         table |= {"launcher": given["launcher"]} if "launcher" in given else {}
         return ClusterTable({name: value for name, value in given.items() if name != "launcher"}, path)
-    problems.append(f"{path}: cluster = {given!r}: a table is wanted, [cluster]")
+    problems.append(f"{path}: cluster: expected a table, [cluster], got {kind(given)}")
     return None
 
 
@@ -412,10 +472,10 @@ def _take(values: dict[str, Any], sources: dict[str, str], given: Mapping[str, A
 def _load(path: Path) -> dict[str, Any]:
     try:
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError([f"{path}: not a TOML file: {error}"]) from error
     except UnicodeDecodeError as error:
         raise SettingsError([f"{path}: not a TOML file: it is not UTF-8: {error}"]) from error
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError of another kind
+        raise SettingsError([f"{path}: not a TOML file: {error}"]) from error
     except OSError as error:
         raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error
     return table
@@ -430,15 +490,16 @@ def _checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[
         if option is None:
             known = [*(option.name for option in OPTIONS), "cluster", "expected"]
             problems.append(f"{path}: unknown setting {name!r}{near(name, known)}")
-        elif problem := wrong(option, value):
-            problems.append(f"{path}: {name} = {value!r}: {problem}")
+        elif wrong := wrong_value(option, value):
+            public = shown(value) if option.may_be_stored(value) else f"<{kind(value)}>"
+            problems.append(f"{path}: {name} = {public}: {wrong}")
         else:
             values[option.key] = value
     return values
 
 
-def wrong(option: Option, value: Any) -> str | None:
-    """What is not right about a value from a file; None when it will do."""
+def wrong_value(option: Option, value: Any) -> str | None:
+    """Return what is wrong with a value of a settings file or of a stored run; None for a good one."""
     if option.flag:
         return None if isinstance(value, bool) else "true or false is wanted"
     if option.many:
@@ -447,7 +508,9 @@ def wrong(option: Option, value: Any) -> str | None:
     if isinstance(option.default, (int, float)):
         kinds = (int,) if isinstance(option.default, int) else (int, float)
         fine = isinstance(value, kinds) and not isinstance(value, bool)
-        return None if fine else f"a {'whole ' if kinds == (int,) else ''}number is wanted"
+        if not fine:
+            return f"a {'whole ' if kinds == (int,) else ''}number is wanted"
+        return None if abs(value) < _LARGEST or value != value else f"expected a number below {_LARGEST}"
     if not isinstance(value, str):
         return "a string is wanted"
     if option.path and not value:

@@ -23,6 +23,11 @@ for _name in [name for name in os.environ if name in ("CI", "BUILD_NUMBER", "COL
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The size of the campaign of bad inputs."""
+    parser.addoption("--hostile-inputs", type=int, default=300, help="bad inputs that tests/hostile tries")
+
+
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """The usual one, for runs without Hypothesis, which takes as long to be imported as a toy takes to train."""

@@ -103,7 +103,7 @@ def left_in_own_places() -> list[str]:
 
 
 def left_in_shared_places(cache: Path, temporary: Path) -> set[str]:
-    """What is ours where other programs write, too: the user's cache, the temporary folder, labs that nobody holds."""
+    """What is ours where other programs write, too: the user's cache, the temporary folder, labs without an owner."""
     found = {str(path) for path in cache.glob("*/*") if not path.name.startswith("pytorch-")}
     found |= {str(path) for pattern in _OURS for path in temporary.glob(pattern)}
     places = map(Place, range(256) if os.geteuid() == 0 else ())  # only root makes labs, and sees their folder

@@ -17,7 +17,8 @@ FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "tran
 FLOORS = [
     {"printable"},
     {"problems", "stored"},
-    {"expected"},
+    {"docker_words", "expected"},
+    {"redaction"},
     {"case", "settings", "cluster", "launch"},
     {"runtime"},
     {"catalog"},

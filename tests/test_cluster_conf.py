@@ -80,7 +80,7 @@ def test_everything_that_is_wrong_with_a_table_is_told_at_once(tmp_path: Path) -
     assert [problem.split(": ")[0] for problem in told] == [
         "unknown setting cluster.usr; did you mean user?; allowed are hosts, user, port, key, known_hosts, gateway, "
         "python, max_log_gib, max_log_entries",
-        "cluster.port = 0", "cluster.python = 'python3; ls'", "cluster.user = '-l x'", "cluster.key",
+        "cluster.port = 0", "cluster.python = 'python3; ls'", "cluster.user is a string", "cluster.key",
         "cluster.hosts", "cluster.hosts", "cluster.hosts", "cluster.gateway",
     ]  # fmt: skip
     assert "'h1': stands there twice; two hosts of one name" in told[5]
@@ -132,7 +132,7 @@ def test_what_is_wrong_with_the_originals_file_is_told_in_its_own_words(tmp_path
         "HOSTS: 'a': stands there twice; two hosts of one name cannot be told apart: leave one out, or give it a name, "
         "name=host",
     ]
-    with pytest.raises(Problems, match=r"cluster_conf\.py:1: HOSTS is 'a'; wanted is a list of strings"):
+    with pytest.raises(Problems, match=r"cluster_conf\.py:1: HOSTS is a string; wanted is a list of strings"):
         read_cluster_conf(write(tmp_path, "cluster_conf.py", 'HOSTS = "a"\n'))
     with pytest.raises(Problems, match="HOSTS is missing; write HOSTS"):
         read_cluster_conf(write(tmp_path, "cluster_conf.py", "SSH_PORT = '22'\n"))

@@ -209,13 +209,13 @@ def test_an_error_in_a_neighbour_names_the_neighbours_line(tmp_path: Path) -> No
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     text = 'widht = 1\nfrozen = 4\nratio = "big"\ntarget_top1 = 0.5\n'
     assert problems(tmp_path, text, ("flag=3", "frzen=1")) == [
-        f"{CONFIG}:1: widht = 1: toy:pytorch has no such key; did you mean width?",
+        f"{CONFIG}:1: widht: toy:pytorch has no such key; did you mean width?",
         f"{CONFIG}:2: frozen = 4: cannot be set here: it is not in mutable_params",
         f"{CONFIG}:3: ratio = 'big': is a str; allowed is a number or None",
         f"{CONFIG}:4: target_top1 = 0.5: the quality target is the suite's, 0.75 at scale reference (suite.toml); "
         "no config may set another",
         "--set flag=3: is an int; allowed is True or False or None",
-        "--set frzen=1: toy:pytorch has no such key; did you mean frozen?",
+        "--set frzen: toy:pytorch has no such key; did you mean frozen?",
     ]
 
 
@@ -285,7 +285,7 @@ def test_a_small_scales_file_may_only_set_keys_that_exist(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         resolve(suite, vendor, Case.parse("toy:pytorch:X9:1:8:1"), "small", {}, catalog=catalog)
     assert caught.value.problems == [
-        "suites/toy/pytorch/config/_small.py:2: wdth = 8: toy:pytorch has no such key; did you mean width?"
+        "suites/toy/pytorch/config/_small.py:2: wdth: toy:pytorch has no such key; did you mean width?"
     ]
 
 
@@ -394,10 +394,10 @@ def test_a_directory_of_the_originals_loads_or_says_which_keys_are_not_ours(tmp_
         write_config(tmp_path, text, name)
     catalog = Catalog.scan([tmp_path])
     assert {problem.partition(": toy")[0] for problem in resolve_again(catalog, check_data=False)} == {
-        f"{CONFIG.replace('X9x1x8', 'common')}:3: dist_backend = 'acl'",
-        f"{CONFIG}:4: fp16 = False",
-        f"{CONFIG}:6: warmup_steps = 2000",
-        f"{CONFIG}:7: lr_rate = 0.0001",
+        f"{CONFIG.replace('X9x1x8', 'common')}:3: dist_backend",
+        f"{CONFIG}:4: fp16",
+        f"{CONFIG}:6: warmup_steps",
+        f"{CONFIG}:7: lr_rate",
     }
     write_config(tmp_path, ORIGINALS["config_common.py"].replace("dist_backend", "_dist_backend"), "config_common.py")
     suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")

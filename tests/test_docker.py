@@ -91,7 +91,7 @@ def test_all_that_is_wrong_with_options_is_told_at_once_with_where_it_stands() -
         "vendor.toml: options: option --frobnicate of docker is not taken",
         "vendor.toml: options: --shm-size much: a size is wanted, as in 512m or 32g",
         "vendor.toml: options: --privileged maybe: true or false is wanted",
-        "vendor.toml: options: 'stray' is no option",
+        "vendor.toml: options: found a word without an option",
         "vendor.toml: options: --volume /a: SOURCE:TARGET[:ro] is wanted",
         "vendor.toml: options: --ulimit: its value is missing",
     ]

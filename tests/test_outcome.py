@@ -206,10 +206,13 @@ def test_a_broken_end_is_never_ok(round_dir: Path, text: str) -> None:
 
 
 def test_an_empty_round_is_a_finding_and_an_unreadable_plan_an_error(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "plan.json").write_text('{"case": "toy:pytorch:CPU:1:1:1"}', encoding="utf-8")
     outcome = measure(tmp_path)
     assert not outcome.ok
     assert outcome.synthetic
+    (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(FormatError, match=r"plan.json: case is None; expected the case's name"):
+        measure(tmp_path)
     (tmp_path / "plan.json").write_text("{", encoding="utf-8")
     with pytest.raises(FormatError, match=r"plan.json: is not JSON"):
         measure(tmp_path)

@@ -32,7 +32,7 @@ LEAVES = {
     "process": "Path(f'pid.{subprocess.Popen([*SLEEP]).pid}').touch()",
     "own": "Path(os.environ['TMPDIR'], 'pytest-flagperf-0/tmp/r1').mkdir(parents=True)",
     "shared environment": "(cache / 'venv/pytorch-1').mkdir(parents=True)",
-    "a stranger's": "(temporary / 'somebody').mkdir()",
+    "another program": "(temporary / 'somebody').mkdir()",
 }
 TEST = """
 import os, subprocess
@@ -83,7 +83,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     [
         ("nothing", ""),
         ("shared environment", ""),
-        ("a stranger's", ""),
+        ("another program", ""),
         ("cache", "home/.cache/pytest-flagperf/venv/plain-1"),
         ("temporary", "tmp/torchelastic_x"),
         ("round", "tmp/pytest-flagperf-0/rounds/r1"),
@@ -93,11 +93,11 @@ def session(tmp_path: Path) -> Iterator[Session]:
 )
 def test_what_a_session_leaves_fails_it(session: Session, what: str, found: str) -> None:
     done = session.run(LEAVES[what])
-    said = [line for line in done.stdout.splitlines() if line.startswith("ERROR: left by these tests: ")]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ERROR: left by these tests: ")]
     assert "1 passed" in done.stdout
     assert done.returncode == bool(found), done.stdout + done.stderr
-    assert bool(said) == bool(found)
-    assert any(line.endswith(found) for line in said) or not found
+    assert bool(lines) == bool(found)
+    assert any(line.endswith(found) for line in lines) or not found
     assert not list(session.temporary.glob("fpt-*"))
 
 

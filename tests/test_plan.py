@@ -159,7 +159,7 @@ def test_everything_that_stands_in_the_way_is_told_at_once(catalog: Catalog) -> 
     assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
         "runtime 'vemv' is unknown; did you mean venv? (there are: host, venv, docker)",
         "launcher 'torchrn' is unknown; did you mean torchrun? (there are: env, torchrun)",
-        "--set widht=1: toy:pytorch has no such key; did you mean width?",
+        "--set widht: toy:pytorch has no such key; did you mean width?",
     ]
 
 

@@ -145,8 +145,8 @@ def test_what_the_command_line_said_is_blamed_on_its_option(tmp_path: Path) -> N
     assert problem(tmp_path, hw="X8").startswith("--hw=X8: no chip of acme")
     assert problem(tmp_path, nodes="8").startswith("--nodes=8: shape '8'")
     assert problem(tmp_path, set=["vendor=x", "data_dir=/d"]).splitlines() == [
-        "--set vendor=x: vendor is the case's own: use --vendor",
-        "--set data_dir=/d: data_dir is the case's own: use --data-dir",
+        "--set vendor: vendor is the case's own: use --vendor",
+        "--set data_dir: data_dir is the case's own: use --data-dir",
     ]
 
 

@@ -156,7 +156,7 @@ def test_the_command_lines_roots_are_added(tmp_path: Path) -> None:
     ("given", "said"),
     [
         ("nope", r"--roots=/.*/nope: there is no such folder"),
-        ("", r"--roots is empty: a path is wanted"),
+        ("", r"--roots is empty: expected a path"),
         ("one/vendors/acme", r"it is the folder above vendors/ or suites/ that is wanted: /.*/one$"),
         ("one/vendors", r"it is the folder above vendors/ or suites/ that is wanted: /.*/one$"),
     ],
@@ -179,7 +179,7 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
 
 def test_our_part_of_pyproject_must_be_a_table(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool]\nflagperf = "x"\n')
-    with pytest.raises(SettingsError, match=r"tool\.flagperf = 'x': a table is wanted"):
+    with pytest.raises(SettingsError, match=r"tool\.flagperf: expected a table, \[tool\.flagperf\], got a string"):
         read_settings({}, tmp_path)
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, Sequence
 
+from flagperf_driver import addresses
 from flagperf_driver.node import processes
 from flagperf_driver.node.call import Answer, Refusal, Request, hung_up, say, serve
 
@@ -57,7 +58,6 @@ _WHO = (
     "getattr(sys, '_base_executable', None) or sys.executable), platform.python_version()]))"
 )
 _WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
-_CREDENTIALS = re.compile(r"://([^/@\s]+)@")
 
 
 class BuildError(Refusal):
@@ -169,8 +169,9 @@ class _Build:
         self._advice = str(request.get("advice") or "")
         self._deadline = deadline
         self._log = environment.beside(".log")
-        told = [*environment.requirements, *environment.settings.values()]
-        self._secrets = {secret for text in told for secret in _CREDENTIALS.findall(text)}
+        given = " ".join([*environment.requirements, *environment.settings.values()])
+        # The longest first: a password may be a part of what is before an @.
+        self._secrets = sorted(addresses.secrets_in(given), key=len, reverse=True)
 
     def run(self) -> None:
         environment = self._environment
@@ -227,7 +228,7 @@ class _Build:
 
     def _without_secrets(self, line: str) -> str:
         for secret in self._secrets:
-            line = line.replace(secret, "****")
+            line = line.replace(secret, addresses.HIDDEN)
         return line
 
     def _failure(self, words: Sequence[str], why: str, lines: deque[str]) -> str:

@@ -1,6 +1,6 @@
 """The temporary folder of a round's ranks: their TMPDIR, for one round alone, which goes with the round.
 
-It does not lie in the log folder: the path of a socket may have 107 bytes only, and temporary files are no logs.
+It does not lie in the log folder: the path of a socket has at most 107 bytes, and logs are collected from there.
 The agent holds a lock on its folder, so that a folder without a lock is what a dead agent left.
 """
 
@@ -76,7 +76,7 @@ def _short_scratch() -> Path:
 
 
 def _make(parent: Path) -> tuple[Path, int]:
-    """A new folder with a lock on it; one that a cleaner took away before it had its lock is made again."""
+    """A new folder with a lock on it; another try where a cleaner removed the folder before it was locked."""
     while True:
         parent.mkdir(mode=0o700, exist_ok=True)
         path = parent / f"r{os.urandom(4).hex()}"

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..problems import near
+from .. import redaction
+from ..problems import near, shown
 from .tables import where
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(_[A-Za-z0-9._+-]+)?")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def problems(named: Mapping[str, str], file: Path) -> Iterator[str]:
     for key, image in named.items():
         if not _NAME.fullmatch(key):
             yield f"{_at(file, key)}: {framework}"
-        if not _IMAGE.fullmatch(image):
-            yield f"{_at(file, key)} is {image!r}; {name}"
+        if not redaction.is_image(image):
+            yield f"{_at(file, key)} is {shown(redaction.image(image))}; {name}"
 
 
 def _at(file: Path, key: str) -> str:

@@ -6,6 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+_MOST = 1 << 20  # a larger file is refused when it is planned
 _LINE = re.compile(
     r"^(?:(?P<name>\w+)[ \t]*(?::[^=\n]*)?=[ \t]*(?P<value>True|False)\b"
     r"|from[ \t]+\.?(?P<neighbour>\w+)[ \t]+import[ \t]+\*)",
@@ -32,7 +33,8 @@ def _flags(file: Path, above: frozenset[Path]) -> dict[str, bool]:
 @cache
 def _said(file: Path) -> tuple[tuple[str, str, str], ...]:
     try:
-        text = file.read_text(encoding="utf-8-sig", errors="replace")
+        with file.open(encoding="utf-8-sig", errors="replace") as stream:
+            text = stream.read(_MOST)
     except OSError:
         return ()
     found = _LINE.finditer(text)

@@ -61,7 +61,8 @@ class Catalog:
     def vendor(self, name: str) -> Vendor:
         if name not in self.vendors:
             names = sorted(self.vendors)
-            bare = [str(folder) for root in self.roots if name and (folder := root / "vendors" / name).is_dir()]
+            folders = (folder for root in self.roots for folder in root.glob("vendors/*") if folder.name == name)
+            bare = [str(folder) for folder in folders if folder.is_dir()]
             if bare:
                 raise CatalogError([f"vendor {name!r}: there is no vendor.toml in {' or '.join(bare)}"])
             elsewhere = "; one that is elsewhere: --roots=DIR, with DIR/vendors"

@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..problems import Problems, near
+from ..problems import Problems, kind, near, shown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,6 +27,8 @@ _KEY = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_\-.])+)\s*=""")
 _DECODE_LINE = re.compile(r"\(at line (\d+)")
 
 Way = tuple[str, ...]
+_MAY_BE_SECRET = (("environment",), ("container",))
+"""Tables whose values are in no message."""
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -43,6 +45,8 @@ def read(cls: type[T], file: Path) -> T:
         line = _DECODE_LINE.search(str(error))
         number = int(line[1]) if line else len(text.splitlines())
         raise CatalogError([f"{file}:{number}: {error}{_quoted(text, number)}"]) from None
+    except (ValueError, RecursionError) as error:  # a number of too many digits, too deep a nesting
+        raise CatalogError([f"{file}: cannot be read: {error}"]) from None
     reader = _Reader(file, _lines(text), [])
     value = reader.dataclass(cls, table, ())
     if reader.problems:
@@ -51,8 +55,10 @@ def read(cls: type[T], file: Path) -> T:
 
 
 def _quoted(text: str, number: int) -> str:
+    """The line without its value, which may be a password."""
     line = text.splitlines()[number - 1 : number]
-    return f": {line[0].strip()}" if line else ""
+    name, equals, _ = line[0].strip().partition("=") if line else ("", "", "")
+    return f": {name}= ..." if equals else ""
 
 
 def where(file: Path, *at: str) -> str:
@@ -108,8 +114,9 @@ class _Reader:
 
     def _tuple(self, wanted: Any, value: object, at: Way) -> Any:
         if not isinstance(value, list):
-            example = f"[[{_dotted(at)}]]" if isinstance(value, dict) else f"[{json.dumps(value, default=str)}]"
-            return self._refuse(at, value, f"a list, as in {example}")
+            example = "" if at[:1] in _MAY_BE_SECRET else f", as in [{json.dumps(value, default=str)}]"
+            example = f", as in [[{_dotted(at)}]]" if isinstance(value, dict) else example
+            return self._refuse(at, value, f"a list{example}")
         return tuple(self.convert(wanted, item, (*at, str(i))) for i, item in enumerate(value))
 
     def _mapping(self, wanted: Any, value: object, at: Way) -> Any:
@@ -131,7 +138,8 @@ class _Reader:
         return value
 
     def _refuse(self, at: Way, value: object, wanted: str) -> None:
-        self._note(at, f"{_dotted(at)} is {value!r}, wanted is {wanted}")
+        public = kind(value) if at[:1] in _MAY_BE_SECRET else shown(value)
+        self._note(at, f"{_dotted(at)} is {public}, wanted is {wanted}")
 
     def _note(self, at: Way, problem: str) -> None:
         self.problems.append(f"{self.file}:{_line(self.lines, at)}: {problem}")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..problems import Problems, near
+from .. import redaction
+from ..problems import Problems, kind, near, shown, unusable_path
 
 # Of a user, a host's name and an interpreter: they come to stand in ssh's and a shell's command lines.
 _USER = re.compile(r"[\w.][\w.@-]*")
@@ -17,6 +18,9 @@ _HOST = re.compile(r"[\w.:][\w.%:-]*")
 _PYTHON = re.compile(r"[\w./+-]+")
 _PORTS = range(1, 65536)
 _SYNTAX = "host, user@host, host:port, [IPv6 address]:port, each with name= before it where it shall have another"
+_LONGEST = 200  # of a host's name: folders on disk are called by it
+_LONGEST_LABEL = 63
+_MAY_HOLD_A_PASSWORD = ("hosts", "gateway", "user")
 
 
 class ClusterError(Problems):
@@ -64,7 +68,8 @@ def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConf:
     known = [field.name for field in fields(ClusterConf) if field.name not in ("source", "without_effect")]
     values: dict[str, Any] = {}
     for name, value in table.items():
-        where = f"{file}: cluster.{name} = {value!r}"
+        public = f"is {kind(value)}" if name in _MAY_HOLD_A_PASSWORD else f"= {shown(value)}"
+        where = f"{file}: cluster.{name} {public}"
         if name not in known:
             problems.append(
                 f"{file}: unknown setting cluster.{name}{near(name, known)}; allowed are {', '.join(known)}"
@@ -76,6 +81,9 @@ def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConf:
     for name in ("key", "known_hosts"):
         if name in values:
             values[name] = str(file.absolute().parent / Path(values[name]).expanduser())
+    for name in {"key", "known_hosts"} & values.keys():
+        if wrong := unusable_path(values[name]):
+            problems.append(f"{file}: cluster.{name}: {shown(values.pop(name))}: {wrong}")
     if "key" in values and not Path(values["key"]).is_file():
         problems.append(f"{file}: cluster.key: {values['key']}: there is no such file")
     list(_addresses(values.get("hosts", ()), f"{file}: cluster.hosts", problems))
@@ -102,6 +110,8 @@ def parse_host(text: str) -> Address | None:
         host, _, port = place.partition(":")
     else:
         host, port = place, None
+    if len(host) > _LONGEST or len(name) > _LONGEST or max(map(len, host.split("."))) > _LONGEST_LABEL:
+        return None
     if not _HOST.fullmatch(host) or (at and not _USER.fullmatch(user)) or (named and not _is_name(name)):
         return None
     if port is not None and (not port.isdecimal() or int(port) not in _PORTS):
@@ -117,10 +127,16 @@ def _is_name(text: str) -> bool:
 
 def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterator[Address]:
     seen: dict[str, str] = {}
-    for text in hosts:
+    # A password may hold a comma, so that it is in two entries.
+    with_user = any("@" in text for text in hosts)
+    for number, text in enumerate(hosts, 1):
         address = parse_host(text)
         if address is None:
-            problems.append(f"{where}: {text!r}: wanted is {_SYNTAX}; ports are 1 to 65535")
+            public = redaction.hosts(text) if "@" in text or not with_user else f"entry {number}"
+            problems.append(
+                f"{where}: {shown(public)}: wanted is {_SYNTAX}; ports are 1 to 65535, names have at"
+                f" most {_LONGEST} characters, and a password is not accepted"
+            )
         elif address.name in seen:
             other = seen[address.name]
             problems.append(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import sys
 import warnings
@@ -64,6 +65,9 @@ _EPILOG = f"exit codes: {WELL} done, {NOT_WELL} done and what was asked about is
 def main(argv: Sequence[str] | None = None) -> int:
     """A user's mistake is told in sentences on stderr, all of them at once."""
     arguments = parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # The name of a file may hold bytes that are not UTF-8.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", RunWarning)

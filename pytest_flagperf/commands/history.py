@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     paths = arguments.runs or [_reports()]
-    runs = [store.load_run(path) for path in find_runs(paths)]
+    runs = [stored.readable(store.load_run(path)) for path in find_runs(paths)]
     groups = history.groups(zip(stored.names_of(runs), runs, strict=True), arguments.case, arguments.across)
     metrics = tuple(dict.fromkeys(arguments.metric or METRICS))
     _check(arguments, runs, groups, metrics)

@@ -18,7 +18,7 @@ from pytest_flagperf.judging import UNTRUE
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import baselines, gates, jsons, machine, statistics, store, validity, verdicts
 from pytest_flagperf.results.comparable import unlike
-from pytest_flagperf.results.outcome import UNREADABLE, Outcome
+from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run, RunInfo
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import OneCard, Verdict
@@ -46,14 +46,12 @@ class _Part:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    runs = stored.load_all(arguments.runs)
+    runs = [stored.readable(one) for one in stored.load_all(arguments.runs)]
     names = stored.names_of(runs)
     cases: dict[str, list[_Part]] = {}
     for one, name in zip(runs, names, strict=True):
         for result in one.cases:
-            readable = tuple(outcome for outcome in result.outcomes if outcome.state != UNREADABLE)
-            if readable:
-                cases.setdefault(result.case, []).append(_Part(one, name, replace(result, outcomes=readable)))
+            cases.setdefault(result.case, []).append(_Part(one, name, result))
     problems = [problem for parts in cases.values() for problem in _unlike(parts)]
     if not cases:
         problems = [problem for one in runs for problem in one.problems]

@@ -14,6 +14,7 @@ EFFICIENCIES = ("min_efficiency",)
 NEVER_NEGATIVE = ("_steps", "_epochs", "_samples", "_time_s", "_timeout_s", "_workers", "_freq")
 """How the names of counts and times end."""
 
+_LARGEST = (1 << 63) - 1
 _NAMES = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
 _SAME = {
     "List": "list",
@@ -77,6 +78,8 @@ def unsayable(value: object) -> str | None:
         if not all(isinstance(key, str) for key in value):
             return "is a dict whose keys are not all strings"
         return next(filter(None, map(unsayable, value.values())), None)
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return "is too large; allowed are whole numbers of at most 64 bits"
     if value is None or isinstance(value, (bool, int, float, str)):
         return None
     return f"holds a {type(value).__name__}, and only plain values travel to the hosts"

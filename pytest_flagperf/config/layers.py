@@ -11,16 +11,22 @@ from pathlib import Path
 
 import flagperf_driver
 
+from .. import redaction
 from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
-from ..problems import near
+from ..problems import near, shown
+from .assignments import Assigned
 from .kinds import Kind, kind_of, out_of_range, plain, unsayable
-from .module import Assigned, ConfigError, Module, load
+from .module import ConfigError, Module, load
 
 DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
 REQUIRED = ("vendor", "data_dir")
 DATA_KEYS = ("train_data", "eval_data", "init_checkpoint")
 """Keys that name something below ``data_dir``."""
+_PUBLIC = (
+    "an address with a user name, a password or a token is not accepted: parameters are stored in the report; set an"
+    " environment variable of the ranks instead"
+)
 CASES_OWN = ("vendor", "data_dir")
 """Keys that a case always sets itself; they are no deviation, and each has an option of its own."""
 
@@ -67,11 +73,14 @@ class Resolved:
 def parse_settings(items: Sequence[str], source: str = "") -> dict[str, Value]:
     """``key=value`` each, the value a Python literal or else a string; ``source`` is the file they stand in."""
     where = f"{source}: --set" if source else "--set"
-    problems = [f"{where} {item}: write key=value" for item in items if not item.partition("=")[0].isidentifier()]
-    problems += [f"{where} {item}: write key=value" for item in items if "=" not in item and item.isidentifier()]
+    wrong = [item for item in items if "=" not in item or not item.partition("=")[0].isidentifier()]
+    problems = [f"{where} {redaction.assignment(item)}: write key=value" for item in wrong]
+    for item in items:
+        if (public := redaction.assignment(item)) != item and item not in wrong:
+            problems.append(f"{where} {public}: {_PUBLIC}")
     for item in items:
         if (key := item.partition("=")[0]) in CASES_OWN:
-            problems.append(f"{where} {item}: {key} is the case's own: use --{key.replace('_', '-')}")
+            problems.append(f"{where} {key}: {key} is the case's own: use --{key.replace('_', '-')}")
     if problems:
         raise ConfigError(problems)
     pairs = (item.partition("=") for item in items)
@@ -198,7 +207,7 @@ class _Resolver:
         given = self._load(file).names.get(variable)
         names = given.value if given else []
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-            self.problems.append(f"{self.shown(file)}: {variable} is {names!r}; write a list of keys")
+            self.problems.append(f"{self.shown(file)}: {variable} is {shown(names)}; write a list of keys")
             return []
         for name in names:
             if name not in self.values and not self._keys_unknown:
@@ -246,7 +255,9 @@ class _Resolver:
                 self._check_target(key, value)
             elif key not in self.values:
                 if not self._keys_unknown:
-                    self._problem(value, key, self._unknown(key))
+                    # Without its value, which may be anything, a password too.
+                    where = value.where.partition("=")[0] if value.layer == "setting" else f"{value.where}: {key}"
+                    self.problems.append(f"{where}: {self._unknown(key)}")
             elif value.layer == "vendor" and key in DATA_KEYS and not _same(value.value, self.values[key].value):
                 # Whoever runs a case may, where the suite says so: their data lie elsewhere, their weights are none.
                 whose = "the data and the weights to begin with are the suite's"
@@ -302,8 +313,8 @@ class _Resolver:
     # -- words -------------------------------------------------------------------------------------------
 
     def _problem(self, value: Value, key: str, reason: str) -> None:
-        shown = "" if value.layer == "setting" else f"{key} = {value.value!r}: "
-        self.problems.append(f"{value.where}: {shown}{reason}")
+        what = "" if value.layer == "setting" else f"{key} = {shown(value.value)}: "
+        self.problems.append(f"{value.where}: {what}{reason}")
 
     def _unknown(self, key: str) -> str:
         return f"{self.suite.name} has no such key{near(key, sorted(self.values))}"
@@ -332,5 +343,5 @@ def _type_name(value: object) -> str:
 def _literal(text: str) -> object:
     try:
         return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text

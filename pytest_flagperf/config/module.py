@@ -1,36 +1,37 @@
-"""A config file, run as the plain Python it is, with the line that gave each name its value.
+"""A config file: the value of each of its names, with the line that assigned it.
 
-It runs in a namespace of its own: neither ``sys.path`` nor ``sys.modules`` hears of it. It may import its
-neighbours and the standard library; frameworks belong to the training program, not to its configuration.
+A file that only assigns plain values is read without running it (``assignments.py``). Every other file is Python code.
+It runs in a process of its own with a limit of time and of memory (``execute.py``), so that a file that never ends, or
+builds huge values, is an error that names its line.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
-import copy
+import json
+import os
+import re
+import signal
+import subprocess
 import sys
-import traceback
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..problems import Problems
+from . import execute
+from .assignments import Assigned, parse, read
+
+TIME_LIMIT_S = 10.0
+MEMORY_LIMIT = 1 << 30
+_GRACE_S = 5.0
+_LINE = re.compile(r'  File "(.*)", line (\d+) in ')
 
 
 class ConfigError(Problems):
     """The config of a case does not hold."""
-
-
-@dataclass(frozen=True)
-class Assigned:
-    """A name's value, and where it was given."""
-
-    value: object
-    file: Path
-    line: int
 
 
 @dataclass(frozen=True)
@@ -42,166 +43,22 @@ class Module:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-def load(file: Path) -> Module:
-    """Run a config file; a ConfigError names file and line of what it does wrong."""
-    return _Folder(file.parent).load(file)
-
-
-@dataclass(frozen=True)
-class _Import:
-    """An import statement anywhere in a file; ``source`` is the neighbour, None: the standard library."""
-
-    first: int
-    last: int
-    names: Mapping[str, str]  # what it is called here -> what it is called there; "*" for all
-    source: str | None
-
-
-@dataclass
-class _Folder:
-    """The files of one folder that import each other, each run once."""
-
-    path: Path
-    loaded: dict[str, tuple[Module, types.ModuleType]] = field(default_factory=dict)
-    running: list[str] = field(default_factory=list)
-
-    def load(self, file: Path) -> Module:
-        return self._load(file)[0]
-
-    def _load(self, file: Path) -> tuple[Module, types.ModuleType]:
-        if file.stem in self.running:
-            circle = " -> ".join([*self.running, file.stem])
-            raise ConfigError([f"{file}: the files import each other in a circle: {circle}"])
-        if file.stem not in self.loaded:
-            self.running.append(file.stem)
-            self.loaded[file.stem] = self._run(file)
-            self.running.remove(file.stem)
-        return self.loaded[file.stem]
-
-    def _run(self, file: Path) -> tuple[Module, types.ModuleType]:
-        tree = _parse(file)
-        module = types.ModuleType(file.stem)
-        own_builtins = {**vars(builtins), "__import__": self._import}
-        namespace = vars(module)
-        namespace |= {"__file__": str(file), "__builtins__": own_builtins}
-        lines = _Lines(namespace)
-        try:
-            exec(compile(tree, str(file), "exec", dont_inherit=True), namespace, lines)  # noqa: S102 - a config file is code
-        except ConfigError:
-            raise
-        except (Exception, SystemExit) as error:  # a config file that calls sys.exit() must not end the run
-            raise ConfigError([_raised(file, error)]) from error
-        imports = list(_imports(tree, self.path))
-        return Module(file, dict(self._names(file, namespace, lines.line, imports)), _annotations(tree)), module
-
-    def _import(
-        self,
-        name: str,
-        _globals: Mapping[str, object] | None = None,
-        _locals: Mapping[str, object] | None = None,
-        wanted: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> types.ModuleType:
-        """The ``__import__`` that a config file sees."""
-        if level == 1 and not name:
-            package = types.ModuleType(self.path.name)
-            for neighbour in wanted or ():
-                setattr(package, neighbour, self._neighbour(neighbour))
-            return package
-        if level <= 1 and (self.path / f"{name}.py").is_file():
-            return self._neighbour(name)
-        top = name.partition(".")[0]
-        if level == 0 and (top in sys.stdlib_module_names or top == "__future__"):
-            return __import__(name, None, None, wanted or (), 0)
-        raise ImportError(
-            f"{'.' * level}{name} cannot be imported: a config file may import the files beside it in "
-            f"{self.path.name}/ and Python's standard library; frameworks belong to the training program"
-        )
-
-    def _neighbour(self, name: str) -> types.ModuleType:
-        return self._load(self.path / f"{name}.py")[1]
-
-    def _names(
-        self, file: Path, namespace: Mapping[str, Any], lines: Mapping[str, int], imports: Sequence[_Import]
-    ) -> Iterator[tuple[str, Assigned]]:
-        for name, line in lines.items():
-            if name not in namespace or name.startswith("_") or _is_program(namespace[name]):
-                continue
-            there, origin = self._origin(name, namespace[name], line, imports)
-            if there:
-                if origin:
-                    yield name, origin
-                continue
-            yield name, Assigned(_copy(namespace[name]), file, line)
-
-    def _origin(self, name: str, value: object, line: int, imports: Sequence[_Import]) -> tuple[bool, Assigned | None]:
-        """Whether an import gave the name its value, and what the neighbour that it came from says of it."""
-        for statement in imports:
-            there = statement.names.get(name, name if "*" in statement.names else None)
-            if not (statement.first <= line <= statement.last) or there is None:
-                continue
-            if statement.source is None:
-                return True, None
-            module, space = self.loaded[statement.source]
-            if getattr(space, there, None) is value:
-                return True, module.names.get(there)
-        return False, None
-
-
-class _Lines(dict[str, Any]):
-    """A module's locals while it runs: hands every name to its globals and notes the line that set it.
-
-    The order is that of the last assignments. ``ast`` would not know which branch of an ``if`` was taken.
-    """
-
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        super().__init__()
-        self.namespace = namespace
-        self.line: dict[str, int] = {}
-
-    def __setitem__(self, name: str, value: object) -> None:
-        self.namespace[name] = value
-        self.line.pop(name, None)
-        self.line[name] = sys._getframe(1).f_lineno
-
-    def __getitem__(self, name: str) -> Any:
-        return self.namespace[name]
-
-    def __delitem__(self, name: str) -> None:
-        del self.namespace[name]
-        self.line.pop(name, None)
+def load(file: Path, *, time_limit_s: float = TIME_LIMIT_S) -> Module:
+    """Return the names of a config file; a ConfigError names file and line of what is wrong."""
+    tree = _parse(file)
+    names = read(file, tree)
+    if names is None:
+        names = _names(file, _run(file, _sources(file, tree), time_limit_s))
+    return Module(file, names, _annotations(tree))
 
 
 def _parse(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_bytes(), filename=str(file))
+        return parse(file)
     except SyntaxError as error:
-        text = f": {error.text.strip()}" if error.text else ""
-        raise ConfigError([f"{file}:{error.lineno or 1}: is no Python: {error.msg}{text}"]) from None
-    except (OSError, ValueError, RecursionError) as error:  # a null byte is a ValueError
+        raise ConfigError([f"{file}:{error.lineno or 1}: is no Python: {error.msg}"]) from None
+    except (OSError, ValueError) as error:  # a null byte is a ValueError
         raise ConfigError([f"{file}: cannot be read: {error}"]) from None
-
-
-def _raised(file: Path, error: Exception | SystemExit) -> str:
-    """The line of the file itself that raised, or the last one below it that is a neighbour's."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):  # what only the compiler sees
-        return f"{file}:{error.lineno or 1}: is no Python: {error.msg}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).parent == file.parent]
-    where = f"{own[-1].filename}:{own[-1].lineno}" if own else str(file)
-    return f"{where}: {type(error).__name__}: {error}"
-
-
-def _copy(value: object) -> object:
-    """A copy through and through; what cannot be copied is no plain value, which is told when it is used."""
-    try:
-        return copy.deepcopy(value)
-    except TypeError:
-        return value
-
-
-def _is_program(value: object) -> bool:
-    return isinstance(value, (types.ModuleType, type)) or callable(value)
 
 
 def _annotations(tree: ast.Module) -> dict[str, str]:
@@ -212,11 +69,124 @@ def _annotations(tree: ast.Module) -> dict[str, str]:
     }
 
 
-def _imports(tree: ast.Module, folder: Path) -> Iterator[_Import]:
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        source = node.module if isinstance(node, ast.ImportFrom) else None
-        neighbour = source if source and (folder / f"{source}.py").is_file() else None
-        names = {alias.asname or alias.name: alias.name for alias in node.names}
-        yield _Import(node.lineno, node.end_lineno or node.lineno, names, neighbour)
+# -- files that are run ---------------------------------------------------------------------------------------
+
+
+def _sources(file: Path, tree: ast.Module) -> tuple[bytes, ...]:
+    """The content of the file and of all neighbours that it imports: what a stored reply depends on."""
+    found = {file: file.read_bytes()}
+    trees = [tree]
+    while trees:
+        for neighbour in _neighbours(trees.pop(), file.parent):
+            if neighbour not in found:
+                found[neighbour] = neighbour.read_bytes()
+                trees.append(_parse(neighbour))
+    return tuple(found.values())
+
+
+def _neighbours(tree: ast.Module, folder: Path) -> list[Path]:
+    names = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    names += [
+        alias.name for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names
+    ]
+    places = [folder / f"{name}.py" for name in names if name.isidentifier()]
+    return [place for place in places if os.path.isfile(place)]  # noqa: PTH113 - Path's raises where a name is too long
+
+
+@lru_cache(maxsize=1024)
+def _run(file: Path, sources: tuple[bytes, ...], time_limit_s: float) -> str:  # noqa: ARG001 - sources are a part of the key
+    """Run the file in a process of its own and return its reply."""
+    reply, errors = (os.memfd_create(name) for name in ("reply", "errors"))
+    try:
+        code = _ended(file, reply, errors, time_limit_s)
+        text = _content(reply)
+        if code or not text:
+            raise ConfigError([_unfinished(file, code, _content(errors), time_limit_s)])
+        return text
+    finally:
+        os.close(reply)
+        os.close(errors)
+
+
+def _ended(file: Path, reply: int, errors: int, time_limit_s: float) -> int:
+    """The exit code of the process that ran the file; it and all that it started are gone."""
+    limits = [str(time_limit_s), str(MEMORY_LIMIT)]
+    argv = [sys.executable, "-I", "-S", "-X", "utf8", execute.__file__, str(file), str(reply), *limits]
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=[reply],
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be run: {error.strerror}"]) from None
+    try:
+        return process.wait(time_limit_s + _GRACE_S)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
+    finally:
+        _kill_group(process.pid)
+        process.wait()
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _content(descriptor: int) -> str:
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, size, 0).decode("utf-8", "backslashreplace")
+
+
+def _unfinished(file: Path, code: int, errors: str, time_limit_s: float) -> str:
+    """The problem of a file that gave no reply."""
+    own = [f"{place}:{line}" for place, line in _LINE.findall(errors) if Path(place).parent == file.parent]
+    where = own[0] if own else str(file)
+    if "Timeout (" in errors or code == -signal.SIGKILL:
+        return f"{where}: the file ran for longer than {time_limit_s:g} s; a config file must assign values and end"
+    end = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"{where}: the file ended its process ({end}); a config file must assign values and end"
+
+
+def _names(file: Path, reply: str) -> dict[str, Assigned]:
+    try:
+        content = json.loads(reply)
+    except ValueError:
+        raise ConfigError([f"{file}: the process that ran the file sent an invalid reply"]) from None
+    if "problems" in content:
+        raise ConfigError(content["problems"])
+    return {name: Assigned(_decoded(value), Path(place), line) for name, value, place, line in content["names"]}
+
+
+def _decoded(value: Any) -> object:
+    """A value as ``execute.py`` encoded it."""
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "int":
+        return int(content, 16)
+    if kind == "float":
+        return float(content)
+    if kind == "tuple":
+        return tuple(map(_decoded, content))
+    if kind == "dict":
+        return {_decoded(key): _decoded(item) for key, item in content}
+    name, text = content
+    return type(name, (_Foreign,), {"text": text})()
+
+
+class _Foreign:
+    """Stands for a value that has no plain form; its class has the name of the value's class."""
+
+    text = ""
+
+    def __repr__(self) -> str:
+        return self.text

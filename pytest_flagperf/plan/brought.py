@@ -10,11 +10,11 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from flagperf_driver import extern
+from flagperf_driver import addresses, extern
 
 from ..catalog import Suite, Vendor
 from ..launch import OURS
-from ..problems import Problems, without_credentials
+from ..problems import Problems
 from ..runtime import RuntimeSetupError, requirements
 
 NONE = "none"
@@ -120,9 +120,9 @@ def _wanted(file: Path) -> Iterator[tuple[str, str, requirements.Line]]:
     for line in lines:
         package = line.requirement
         if package is None:
-            yield without_credentials(line.text), "", line
+            yield line.shown, "", line
         else:
-            yield canonicalize_name(package.name), without_credentials(line.text[len(package.name) :].strip()), line
+            yield canonicalize_name(package.name), addresses.words_shown(line.text[len(package.name) :].strip()), line
 
 
 def _extensions(own: Path, case: str, runtime: str) -> Iterator[Brought]:

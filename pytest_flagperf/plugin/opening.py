@@ -13,7 +13,7 @@ import pytest
 from .failures import Attachments
 from .interrupts import Interrupts
 from .keys import RUN
-from .page import Page, expanded
+from .page import Page, clean_metadata, expanded
 from .screen import line_writer
 from .writers import Writers, guard
 
@@ -57,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = run
     config.pluginmanager.register(Interrupts(config, worker=is_worker(config)), "flagperf-interrupts")
     config.pluginmanager.register(Page(run), "flagperf-page")
+    clean_metadata(config)
     config.pluginmanager.register(Attachments(config), "flagperf-attachments")
     if not is_worker(config):
         config.pluginmanager.register(Writers(run), "flagperf-writers")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flagperf_driver import addresses
+
 if TYPE_CHECKING:
     from pytest_flagperf.run import Run
 
@@ -17,6 +19,11 @@ class Page:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+
+    @pytest.hookimpl(optionalhook=True, trylast=True)
+    def pytest_metadata(self, metadata: dict[str, object]) -> None:
+        """Hide passwords where pytest-metadata is configured after this plugin."""
+        _hide_passwords(metadata)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_report_title(self, report: Any) -> None:
@@ -47,6 +54,19 @@ class Page:
         from pytest_flagperf.report import html
 
         cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
+
+
+def clean_metadata(config: pytest.Config) -> None:
+    """Hide passwords where pytest-metadata has been configured before this plugin."""
+    if config.pluginmanager.has_plugin("metadata"):
+        from pytest_metadata.plugin import metadata_key
+
+        _hide_passwords(config.stash.get(metadata_key, {}))
+
+
+def _hide_passwords(metadata: dict[str, object]) -> None:
+    """In the addresses that a CI system has in its environment variables, as in Jenkins' GIT_URL."""
+    metadata |= {name: addresses.words_shown(text) for name, text in metadata.items() if isinstance(text, str)}
 
 
 def leave_in_run(run: Run, config: pytest.Config) -> None:

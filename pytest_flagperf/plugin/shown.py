@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import github, writers
+from .command import public
 from .failures import stand_alone
 from .items import selected_of
 from .keys import BEGUN, OUTCOMES, RUN, SESSION, VERDICTS
@@ -121,7 +122,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")
-    run.finish(session.config.invocation_params.args, int(exitstatus), had_workers)
+    run.finish(public(session.config.invocation_params.args), int(exitstatus), had_workers)
     leave_in_run(run, session.config)
     took_cases = session.config.stash.get(BEGUN, False)
     if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):

@@ -27,7 +27,7 @@ class Image:
     image_by: str = ""  # who gave it, or the file that it is built from
     folder: Path | None = None  # where the vendor's Dockerfile for the framework is
     extras: Path | None = None  # the case's folder: its config/requirements.txt and csrc/ go into a second layer
-    options: tuple[str, ...] = ()  # as the docker command line has them
+    options: tuple[str, ...] = field(default=(), repr=False)  # may hold passwords; as the docker command line has them
     options_by: str = "container options"  # where they were given, for messages
     shm_size: str | None = None
     privileged_by: str | None = None  # which file asks for --privileged; the report says so
@@ -40,9 +40,11 @@ class Wanted:
     framework: str
     requirements: tuple[Path, ...] = ()  # files as pip reads them; a missing one is an error
     python: str | None = None  # the interpreter to use, or to build an environment with
-    pip_source: str | None = None  # the package index to use, whatever else is configured
+    pip_source: str | None = field(
+        default=None, repr=False
+    )  # may hold a password; the package index to use, whatever else is configured
     timeout_s: float = 3600.0
-    environment: tuple[tuple[str, str], ...] = ()  # names and values, for every rank
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # names and values, for every rank
     environment_file: Path | None = None  # sourced once, with those set; what it exports goes to every rank
     image: Image | None = None
 
@@ -80,7 +82,7 @@ class Interpreter:
     """A Python that is ready on a host, and what its processes must have in their environment."""
 
     python: str
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     label: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
     container: Container | None = None

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from flagperf_driver import addresses
 
 from . import Image, RuntimeSetupError, Wanted
 from .requirements import union
@@ -115,10 +116,10 @@ def _arguments(wanted: Wanted) -> dict[str, str]:
     """Build arguments are environment variables to RUN, so that pip finds its own; they stay readable in the image."""
     if not wanted.pip_source:
         return {}
-    parts = urlsplit(wanted.pip_source)
-    if parts.username or parts.password:
+    public = addresses.shown(wanted.pip_source)
+    if public != wanted.pip_source:
         raise RuntimeSetupError(
-            f"the package index at {parts.hostname} is given with a user name or password, which an image would "
+            f"the package index {public} is given with a user name, a password or a token, which an image would "
             "keep; give an index that asks for none, or build the image yourself and name it with --image"
         )
     return {"PIP_INDEX_URL": wanted.pip_source}

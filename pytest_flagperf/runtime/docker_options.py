@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import docker_words
 from ..problems import Problems, near
 
 SHM_SIZE = "32g"
@@ -61,7 +62,7 @@ def parse(words: Sequence[str], source: str, devices: Sequence[int] = ()) -> Opt
             for each in _filled_in(name, value, devices):
                 _TABLE[name](reading, each)
         except ValueError as error:
-            problems.append(f"{name} {value}: {error}")
+            problems.append(f"{name} {docker_words.value_shown(name, value)}: {error}")
         reading.by_device |= name == "--device" and _DEVICE in value
     if problems:
         raise OptionsError([f"{source}: {problem}" for problem in problems])
@@ -73,9 +74,8 @@ def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
     """What the option is given with, one after the other."""
     others = sorted(set(_FILLED_IN.findall(value)) - {_DEVICE})
     if others:
-        raise ValueError(
-            f"{' and '.join(others)} is not filled in; allowed is {_DEVICE}, the number of a leased device"
-        )
+        public = " and ".join(others) if docker_words.value_shown(name, value) == value else "another word in braces"
+        raise ValueError(f"{public} is not filled in; allowed is {_DEVICE}, the number of a leased device")
     if _DEVICE not in value:
         return [value]
     tried = _Reading({})
@@ -112,30 +112,21 @@ _Take = Callable[[_Reading, str], None]
 
 def _pairs(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
     """Each known option, by its long name, with its value; flags have the value ``true``."""
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        name = _SHORT.get(name, name)
+    for name, value in docker_words.options(words):
         if name not in _TABLE:
-            problems.append(_unknown(word, name))
-            if left and not equals and not left[0].startswith("-"):
-                left.pop(0)  # its value, most likely
-        elif equals:
-            yield name, value
-        elif name in _FLAGS:
-            yield name, "true"
-        elif left:
-            yield name, left.pop(0)
-        else:
+            problems.append(_unknown(name))
+        elif value is None:
             problems.append(f"{name}: its value is missing")
+        else:
+            yield name, value
 
 
-def _unknown(word: str, name: str) -> str:
-    if not name.startswith("-"):
-        return f"{word!r} is no option; a container is given options only"
+def _unknown(name: str) -> str:
+    """A problem without the word itself, which may be a part of a password with a space in it."""
+    if not name:
+        return "found a word without an option; expected options only, and quotes around a value with a space"
     allowed = f"; allowed are {', '.join(_TABLE)}"
-    return f"option {name} of docker is not taken{near(name, _TABLE) or allowed}"
+    return f"option {docker_words.name_shown(name)} of docker is not taken{near(name, _TABLE) or allowed}"
 
 
 def _text(key: str) -> _Take:
@@ -305,14 +296,4 @@ _TABLE: Mapping[str, _Take] = {
     "--init": _flag("init"),
     "--entrypoint": _entrypoint,
     "--workdir": _workdir,
-}
-_FLAGS = ("--privileged", "--init")
-_SHORT = {
-    "-e": "--env",
-    "-h": "--hostname",
-    "-m": "--memory",
-    "-u": "--user",
-    "-v": "--volume",
-    "-w": "--workdir",
-    "--net": "--network",
 }

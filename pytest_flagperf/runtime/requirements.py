@@ -12,9 +12,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from flagperf_driver import addresses
+
 from . import RuntimeSetupError
 
 _INCLUDE = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
+_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)(\s*[= ]\s*|)(.*)")
+_WITH_ADDRESS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-e", "--editable", "--trusted-host")
 _NAMED = re.compile(r"[A-Za-z0-9][\w.-]*\s*([=<>~![]|[A-Za-z0-9]|$)(?!.*(/|\\| -))")
 """Begins as one with a package's name, and is neither an option nor a place."""
 
@@ -36,7 +40,16 @@ class Line:
 
     @property
     def where(self) -> str:
-        return f"{self.file}:{self.number}: {self.text}"
+        return f"{self.file}:{self.number}: {self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """Return the text without secrets; of an option's values, addresses alone are shown."""
+        option = _OPTION.fullmatch(self.text)
+        if option is None:
+            return addresses.words_shown(self.text)
+        public = addresses.shown(option[3]) if option[1] in _WITH_ADDRESS else addresses.HIDDEN if option[3] else ""
+        return f"{option[1]}{option[2]}{public}"
 
 
 def union(files: Iterable[Path]) -> list[Line]:

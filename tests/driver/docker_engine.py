@@ -7,6 +7,7 @@ import os
 import signal
 import socketserver
 import subprocess
+import tempfile
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler
@@ -38,7 +39,7 @@ class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         with self.words.open("ab") as words:
             self.main = subprocess.Popen(
                 self.argv,
-                env=self.env,
+                env={**self.env, "TMPDIR": tempfile.mkdtemp(prefix="fp-")},  # a container's own, which goes with it
                 stdin=subprocess.DEVNULL,
                 stdout=words,
                 stderr=words,

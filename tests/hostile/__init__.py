@@ -1,0 +1,1 @@
+"""Campaigns of hostile input, each kept as a test."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.report import page
+from pytest_flagperf.report import charts, page
 from pytest_flagperf.report.closing import closing
 from pytest_flagperf.report.live import line
 from pytest_flagperf.results import store
@@ -174,6 +174,35 @@ def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: 
             assert line(tracker.take(one.event, one.value, one.time_ms))
 
 
+def test_live_progress_ignores_counts_that_no_training_reaches() -> None:
+    start = Progress(case="alpha:plain:CPU:1:1:1", round=1)
+    tracker = Tracker(start, Bounds.of({"max_steps": 100, "max_samples": HUGE}), 1_700_000_000_000)
+    tracker.take(events.TRAIN_START, {}, 1_700_000_001_000)
+    for count in (HUGE, -HUGE, -1, True, "7"):
+        now = tracker.take(events.STEP_END, {"step": count, "samples": count, "loss": HUGE}, 1_700_000_002_000)
+        assert (now.step, now.samples, now.loss) == (0, 0, math.inf)
+    assert (
+        tracker.take(events.STEP_END, {"step": 50, "samples": 9}, 1_700_000_002_000).time_left_s == 1.0
+    )  # the control
+
+
+@pytest.mark.parametrize("levels", [perflog.DEEPEST + 1, 300, 900])
+@pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
+def test_a_record_nested_too_deeply_to_be_written_again_is_dropped(levels: int, loads: perflog.Loads | None) -> None:
+    nested: object = 1
+    for _ in range(levels):
+        nested = [nested]
+    dropped = perflog.Dropped()
+    log = f"{log_line({**_good(), 'value': {'deviations': nested}})}\n{log_line(_good())}\n".encode()
+    assert [one.value for one in perflog.read(io.BytesIO(log), dropped, loads=loads)] == [{"step": 1}]
+    assert dropped.broken == 1
+
+
+@pytest.mark.parametrize("value", [1.7976931348623157e308, -1.7976931348623157e308, 1e308])
+def test_the_largest_numbers_are_drawn(value: float) -> None:
+    assert charts.dumped([charts.rounded(value)])
+
+
 # -- damaged files --------------------------------------------------------------------------------------------
 
 
@@ -267,7 +296,7 @@ def test_a_case_whose_record_cannot_be_read_has_failed_and_the_others_stand(
 
 def test_what_no_check_foresaw_fails_one_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run_of_two(tmp_path)
-    load, shown = store.load_outcome, page.section
+    load, shown = store.load_outcome, vars(page)["section"]
 
     def loaded(round_dir: Path) -> Outcome:
         if "toy_other" in str(round_dir):
@@ -277,7 +306,7 @@ def test_what_no_check_foresaw_fails_one_case(tmp_path: Path, monkeypatch: pytes
     def section(case: store.CaseResult, *rest: Any) -> str:
         if case.case.startswith("toy:other"):
             raise PermissionError("a disk")
-        return shown(case, *rest)
+        return str(shown(case, *rest))
 
     monkeypatch.setattr(store, "load_outcome", loaded)
     monkeypatch.setattr(page, "section", section)

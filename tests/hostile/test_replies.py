@@ -313,7 +313,8 @@ def test_a_checkup_that_answers_nonsense_is_a_finding_of_its_host(
     kind: str, change: str, sentence: str, tmp_path: Path
 ) -> None:
     findings = inspect([Elsewhere("h1"), broken_host(tmp_path, kind, change)], Wants(pack({}), nnodes=2))
-    fatal = [one for one in findings if one.fatal and one.host == "h2"]
+    # A host whose conversation ended early may also be out of reach of the others.
+    fatal = [one for one in findings if one.fatal and one.host == "h2" and one.kind != "network"]
     assert [one.kind for one in fatal] == ["host"]
     assert fatal[0].sentence.startswith("h2 sent an invalid reply: ")
     assert sentence in fatal[0].sentence

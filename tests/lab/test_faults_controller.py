@@ -414,7 +414,7 @@ def test_nothing_secret_is_in_any_file_or_on_any_screen(cluster: ClusterToy) -> 
     assert _canaries([cluster.toy.runs[-1], cluster.going[-1].log]) <= {"canary-control"}
     code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
     assert code == pytest.ExitCode.USAGE_ERROR, said
-    assert "give --pip-source, --container-opt again: it was not kept, as it may hold a password" in said
+    assert "pass --pip-source, --container-opt again, as for the first run" in said
 
 
 def _canaries(places: list[Path]) -> set[str]:

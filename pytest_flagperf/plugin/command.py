@@ -1,0 +1,119 @@
+"""The command line of a run as it is stored and shown: without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from flagperf_driver.addresses import HIDDEN
+
+# The options of pytest and pytest-xdist whose values are stored. Every other plugin's may be passwords.
+_PUBLIC = frozenset(
+    [
+        "--basetemp",
+        "--capture",
+        "--color",
+        "--config-file",
+        "--confcutdir",
+        "--deselect",
+        "--dist",
+        "--durations",
+        "--durations-min",
+        "--html",
+        "--ignore",
+        "--ignore-glob",
+        "--import-mode",
+        "--junit-prefix",
+        "--junit-xml",
+        "--junitxml",
+        "--log-cli-level",
+        "--log-file",
+        "--log-level",
+        "--max-worker-restart",
+        "--maxfail",
+        "--maxprocesses",
+        "--numprocesses",
+        "--rootdir",
+        "--show-capture",
+        "--tb",
+        "--verbosity",
+        "-W",
+        "-c",
+        "-k",
+        "-m",
+        "-n",
+        "-p",
+        "-r",
+    ]
+)
+_SHORT_FLAGS = "dflqsvx"
+_SHORT_WITH_VALUE = "cknmoprW"
+_OPTION = re.compile(r"--[a-z][a-z0-9_-]*", re.IGNORECASE)
+
+
+def public(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of pytest without the values that may be secret."""
+    return list(_public([str(argument) for argument in arguments]))
+
+
+def _public(arguments: Sequence[str]) -> Iterator[str]:
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        if word.startswith("--"):
+            yield from _long(word, left)
+        elif word.startswith("-") and len(word) > 1:
+            yield from _short(word, left)
+        else:
+            yield _place(word)
+
+
+def _long(word: str, left: list[str]) -> Iterator[str]:
+    name, equals, value = word.partition("=")
+    shown = name if _OPTION.fullmatch(name) or name == "--" else HIDDEN
+    if equals:
+        yield f"{shown}={_value(name, value)}"
+        return
+    yield shown
+    if left and _takes_a_value(name):
+        yield _value(name, left.pop(0))
+
+
+def _short(word: str, left: list[str]) -> Iterator[str]:
+    """Yield one word of short options, as ``-xvk EXPRESSION``: flags, then one with its value."""
+    flags = re.match(f"-[{_SHORT_FLAGS}]*", word)
+    assert flags is not None
+    rest = word[flags.end() :]
+    if not rest:
+        yield word
+    elif rest[0] not in _SHORT_WITH_VALUE:
+        yield f"{flags[0]}{HIDDEN}"
+    else:
+        name = f"-{rest[0]}"
+        yield f"{flags[0]}{rest[0]}{_value(name, rest[1:]) if rest[1:] else ''}"
+        if not rest[1:] and left:
+            yield _value(name, left.pop(0))
+
+
+def _takes_a_value(name: str) -> bool:
+    from pytest_flagperf.settings import OPTIONS
+
+    return name in _PUBLIC or any(name == f"--{option.name}" and not option.flag for option in OPTIONS)
+
+
+def _value(name: str, value: str) -> str:
+    from pytest_flagperf.settings import OPTIONS
+
+    for option in OPTIONS:
+        if name == f"--{option.name}":
+            return option.shown(value)
+    return value if name in _PUBLIC else HIDDEN
+
+
+def _place(word: str) -> str:
+    """A file, a folder or a node id; every other word may be the value of an option that is unknown here."""
+    try:
+        return word if Path(word.partition("::")[0].removeprefix("@")).exists() else HIDDEN
+    except (OSError, ValueError):
+        return HIDDEN

@@ -1,0 +1,91 @@
+"""A small tree, and what a user sees who asks for a run in it: the header and the plans, or the problems."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.run import Run
+
+CASE = "alpha:plain:CPU:1:1:1"
+SUITE_TOML = """\
+sample_unit = "samples"
+[metric]
+name = "accuracy"
+direction = "higher"
+unit = "fraction"
+[scales.reference]
+target = 0.9
+[scales.small]
+target = 0.8
+"""
+VENDOR_TOML = """\
+name = "Cpu"
+device = "cpu"
+backend = "gloo"
+runtime = "host"
+scale = "small"
+shapes = ["1x1", "1x2"]
+min_efficiency = 0.8
+[environment]
+ACME_MODE = "fast"
+[container]
+options = ["--memory", "1g"]
+[chips.CPU]
+devices_per_host = 8
+"""
+FILES = {
+    "suites/alpha/plain/suite.toml": SUITE_TOML,
+    "suites/alpha/plain/config/_base.py": 'train_batch_size = 4\nlearning_rate = 0.05\nmax_steps = 30\nnote = "a"\n',
+    "suites/alpha/plain/config/_small.py": "train_batch_size = 2\n",
+    "suites/alpha/plain/config/mutable_params.py": 'mutable_params = ["note"]\n',
+    "suites/alpha/plain/requirements.txt": "packaging\n",
+    "vendors/cpu/vendor.toml": VENDOR_TOML,
+    "vendors/cpu/images/plain/Dockerfile": "FROM python\n",
+    "vendors/cpu/alpha-plain/config/config_CPUx1x1.py": "learning_rate = 0.1\n",
+    "vendors/cpu/alpha-plain/config/requirements.txt": "packaging\n",
+    "vendors/cpu/alpha-plain/config/environment_variables.sh": "export FAST=1\n",
+}
+
+
+def make_tree(root: Path) -> Path:
+    """One suite and one vendor."""
+    for name, text in FILES.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return root
+
+
+def ask(root: Path, options: Mapping[str, Any], *, begin: bool = False) -> str:
+    """Return what is printed of a run before its first case starts; with ``begin`` the run's directory is made too."""
+    try:
+        run = Run.open(root, root, options, None)
+        if run is None:
+            return "no suites"
+        try:
+            chosen = [one for one in run.selection.cases if not one.unsupported]
+            lines = run.header()
+            run.check(chosen)
+            lines += [run.describe(one) for one in chosen]
+            if begin:
+                run.reserve()
+                run.remember(chosen)
+            return "\n".join(lines)
+        finally:
+            run.venue.close()
+    except Problems as problems:
+        return str(problems)
+
+
+def files_with(folder: Path, word: str) -> list[str]:
+    """Return the files below a folder that hold a word."""
+    found = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if word.encode() in (Path(place) / name).read_bytes():
+                found.append(os.path.relpath(Path(place) / name, folder))
+    return sorted(found)

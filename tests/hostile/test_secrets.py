@@ -1,0 +1,360 @@
+"""Passwords and tokens in options, settings and files: they reach no file of a run and no screen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver import addresses
+from pytest_flagperf.commands import main
+from pytest_flagperf.plugin.command import public
+from pytest_flagperf.runtime import Image, Wanted
+from pytest_flagperf.settings import OPTIONS, read_settings
+from tests.plugin.conftest import Toy, toy
+
+from .asking import CASE, VENDOR_TOML, ask, files_with, make_tree
+
+__all__ = ["toy"]
+
+CANARY = "canary7x"
+CONTAINER_OPTIONS = [
+    f"-e TOK={CANARY}",
+    f"-e=TOK={CANARY}",
+    f"-eTOK={CANARY}",
+    f'-e TOK="{CANARY}"',
+    f"-e TOK='a {CANARY}'",
+    f"-e 'TOK=a {CANARY}'",
+    f"-e 'TOK'={CANARY}",
+    f'"-e" "TOK={CANARY}"',
+    f"-e TOK=a\\ {CANARY}",
+    f"-e\tTOK={CANARY}",
+    f"-e   TOK={CANARY}",
+    f"-e MY-TOK={CANARY}",
+    f"-e my.tok={CANARY}",
+    f"-e TOK=x=;{CANARY}",
+    f"-e A=1 -e TOK={CANARY}",
+    f"-ite TOK={CANARY}",
+    f"-iteTOK={CANARY}",
+    f"-it -e TOK={CANARY}",
+    f"--env TOK={CANARY}",
+    f"--env=TOK={CANARY}",
+    f'--env=TOK="{CANARY}"',
+    f"--env='TOK={CANARY}'",
+    f"--env-file=/x --env TOK={CANARY}",
+    f"-e TOK={{{CANARY}}}",
+    f"-e TOK=https://u:{CANARY}@h",
+    f"-e TOK=a {CANARY}",
+    f'-e TOK="a {CANARY}',
+    f"TOK={CANARY}",
+    f"--label token={CANARY}",
+    f"-l token={CANARY}",
+    f"--entrypoint {CANARY}",
+    f"--secret {CANARY}",
+    f"--log-opt token={CANARY}",
+    f"--mount type=volume,source=a,target=/b,volume-opt=o=password={CANARY}",
+    f"--volume user:{CANARY}@host:/x",
+    f"--tmpfs /x:{CANARY}",
+    f"--health-cmd {CANARY} --memory 1g",
+    f"--password={CANARY}",
+    f"-z{CANARY}",
+]
+ADDRESSES = [
+    f"https://u:{CANARY}@h/simple",
+    f"https://u:p/{CANARY}@h/simple",
+    f"https://u:p@{CANARY}@h/simple",
+    f"https://u:p?{CANARY}@h/simple",
+    f"https://u:p#{CANARY}@h/simple",
+    f"https://{CANARY}@h/simple",
+    f"HTTPS://u:{CANARY}@h/simple",
+    f"git+https://{CANARY}@h/simple",
+    f"https:/u:{CANARY}@h/simple",
+    f"u:{CANARY}@h/simple",
+    f"u:p@{CANARY}@h",
+    f"//u:{CANARY}@h/simple",
+    f"https://u:{CANARY}@[::1/simple",
+    f"https://h/simple?token={CANARY}",
+    f"https://h/simple?a=b&token={CANARY}",
+    f"https://h/simple?a=b;token={CANARY}",
+    f"https://h/simple?{CANARY}",
+    f"https://h/simple#token={CANARY}",
+    f"https://h/simple#{CANARY}",
+]
+HOSTS = [
+    f"user:{CANARY}@h",
+    f"user:p@{CANARY}@h",
+    f"user:{CANARY},w@h",
+    f"user:p,{CANARY}@@h",
+    f"h1,user:{CANARY}@h2",
+    f"n=user:{CANARY}@h2:22",
+    f"ssh://user:{CANARY}@h",
+    f"user:p/{CANARY}@h/x",
+    f"user:{CANARY}@h 2",
+]
+OTHERS: list[Mapping[str, Any]] = [
+    {"image": f"u:{CANARY}@registry/image"},
+    {"image": f"https://u:{CANARY}@registry/image"},
+    {"set": [f"TOKEN={CANARY}"]},
+    {"set": [f"note=https://u:{CANARY}@h"]},
+    {"set": [f"note=https://h?token={CANARY}"]},
+    {"set": [f"TOKEN {CANARY}"]},
+    {"set": [f"TOKEN:{CANARY}=1"]},
+    {"data_dir": f"s3://key:{CANARY}@bucket/x"},
+    {"roots": [f"https://u:{CANARY}@h/x"]},
+    {"reports": f"https://u:{CANARY}@h/x"},
+    {"case": [f"{CASE}=s3://key:{CANARY}@bucket/x"]},
+]
+SETTINGS_FILES = [
+    f'container-opt = "-e TOK={CANARY}"',
+    f'container-opt = ["-e", "TOK={CANARY}", 3]',
+    f'container-opt = {{ TOK = "{CANARY}" }}',
+    f'container-opt = ["-e TOK=\'{CANARY}"]',
+    f'pip-source = ["https://u:{CANARY}@h"]',
+    f'pip-source = "https://u:{CANARY}@h',
+    f'hosts = ["user:{CANARY}@h"]',
+    f'hosts = "user:{CANARY}@h"',
+    f'image = ["u:{CANARY}@r/i"]',
+    f'token = "{CANARY}"',
+    f'roots = "https://u:{CANARY}@h"',
+    f'roots = ["https://u:{CANARY}@h"]',
+    f'data-dir = "s3://u:{CANARY}@h"',
+    f'[cluster]\nhosts = "user:{CANARY}@h"',
+    f'[cluster]\nhosts = ["user:{CANARY}@h", 3]',
+    f'[cluster]\nhosts = ["user:{CANARY}@h"]',
+    f'[cluster]\nhosts = ["h"]\nuser = "u:{CANARY}"',
+    f'[cluster]\nhosts = ["h"]\ngateway = "u:{CANARY}@h"',
+    f'[cluster]\nhosts = ["h"]\npassword = "{CANARY}"',
+]
+FILES = [
+    ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nACCE_CONTAINER_OPT = ["-e", "TOK={CANARY}"]\n'),
+    ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nACCE_CONTAINER_OPT = "-e TOK=\'{CANARY}"\n'),
+    ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nPIP_SOURCE = ["https://u:{CANARY}@h"]\n'),
+    ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nPIP_SOURCE = "https://u:{CANARY}@h\n'),
+    ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nPIP_SOURCE = "https://u:p/{CANARY}@h"\n'),
+    ("cluster_conf.py", f'HOSTS = "user:{CANARY}@h"\n'),
+    ("cluster_conf.py", f'HOSTS = ["user:{CANARY}@h"]\n'),
+    ("cluster_conf.py", f'HOSTS = ["user:{CANARY}@h]\n'),
+    ("vendors/cpu/vendor.toml", VENDOR_TOML.replace('"fast"', f'"{CANARY}"')),
+    ("vendors/cpu/vendor.toml", VENDOR_TOML.replace('"fast"', f'["{CANARY}"]')),
+    ("vendors/cpu/vendor.toml", VENDOR_TOML.replace('"fast"', f'"{CANARY}')),
+    ("vendors/cpu/vendor.toml", VENDOR_TOML.replace('["--memory", "1g"]', f'"-e TOK={CANARY}"')),
+    ("vendors/cpu/vendor.toml", VENDOR_TOML.replace('"1g"]', f'"1g", "TOK={CANARY}"]')),
+    ("vendors/cpu/vendor.toml", VENDOR_TOML.replace('"1g"]', f'"1g", "-e", "TOK={CANARY}"]')),
+    ("vendors/cpu/vendor.toml", VENDOR_TOML.replace("[chips", f'[images]\nplain = "u:{CANARY}@r/i"\n[chips', 1)),
+    ("vendors/cpu/alpha-plain/config/environment_variables.sh", f"export TOK={CANARY}\n"),
+    ("vendors/cpu/alpha-plain/config/config_CPUx1x1.py", f'access_token = "{CANARY}"\n'),
+    ("vendors/cpu/alpha-plain/config/requirements.txt", f"--extra-index-url https://u:p/{CANARY}@h/simple\n"),
+    ("vendors/cpu/alpha-plain/config/requirements.txt", f"--index-url=https://h/simple?token={CANARY}\n"),
+    ("vendors/cpu/alpha-plain/config/requirements.txt", f"pkg @ https://u:p@{CANARY}@h/p.whl\n"),
+    ("vendors/cpu/alpha-plain/config/requirements.txt", f"https://u:{CANARY}@h/p.whl\n"),
+    ("vendors/cpu/alpha-plain/config/requirements.txt", f"--config-settings token={CANARY}\n"),
+    ("vendors/cpu/alpha-plain/config/requirements.txt", f"pkg == 1 https://u:{CANARY}@h/p.whl\n"),
+]
+HARMLESS: Mapping[str, Any] = {
+    "container_opt": ["--memory 64g -v /data:/data:ro --gpus all", "--ulimit memlock=-1"],
+    "pip_source": "https://mirror.example/simple",
+    "hosts": "bench@h1,n2=h2:2222,[fe80::1]:22",
+    "image": "registry.example:5000/maker/plain:1@sha256:0a",
+    "set": ["note=a b", "max_steps=5"],
+}
+
+
+def asked_of(root: Path, options: Mapping[str, Any]) -> str:
+    """Return what a run prints with each runtime, and check that its files hold nothing secret."""
+    output = [ask(root, {"runtime": runtime, **options}, begin=True) for runtime in ("docker", "host")]
+    assert files_with(root / "reports", CANARY) == []
+    return "\n".join(output)
+
+
+# -- each spelling, to the stored files and the screen --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", CONTAINER_OPTIONS)
+def test_a_container_option_keeps_the_names_of_its_variables_alone(tmp_path: Path, text: str) -> None:
+    root = make_tree(tmp_path)
+    output = asked_of(root, {"container_opt": [text, "--memory 64g"]})
+    assert CANARY not in output
+    settings = read_settings({"container_opt": [text]}, root)
+    assert CANARY not in settings.told("container_opt") + repr(settings)
+    stored = next(root.glob("reports/*/asked.json"))
+    asked = json.loads(stored.read_text())
+    assert (asked["give_again"], "container_opt" in asked) == (["container_opt"], False)
+    # Without it the run is not continued.
+    assert "pass --container-opt again" in ask(root, {"resume": str(stored.parent)})
+
+
+@pytest.mark.parametrize("text", ADDRESSES)
+def test_an_address_is_kept_without_user_password_and_query(tmp_path: Path, text: str) -> None:
+    root = make_tree(tmp_path)
+    assert CANARY not in asked_of(root, {"pip_source": text})
+    assert CANARY not in addresses.shown(text)
+    assert any(CANARY in secret for secret in addresses.secrets_in(text)) or "://" not in text
+    stored = next(root.glob("reports/*/asked.json"))
+    assert json.loads(stored.read_text())["give_again"] == ["pip_source"]
+
+
+@pytest.mark.parametrize("text", HOSTS)
+def test_a_password_among_hosts_is_refused_without_being_shown(tmp_path: Path, text: str) -> None:
+    output = asked_of(make_tree(tmp_path), {"hosts": text})
+    assert CANARY not in output
+    assert "--hosts=" in output
+    assert "a password is not accepted" in output
+
+
+@pytest.mark.parametrize("options", OTHERS, ids=str)
+def test_other_options_are_refused_or_stored_without_what_is_secret(tmp_path: Path, options: Mapping[str, Any]) -> None:
+    assert CANARY not in asked_of(make_tree(tmp_path), options)
+
+
+@pytest.mark.parametrize("text", SETTINGS_FILES)
+def test_a_settings_file_is_refused_without_its_secrets(tmp_path: Path, text: str) -> None:
+    root = make_tree(tmp_path)
+    (root / "flagperf.toml").write_text(text)
+    assert CANARY not in asked_of(root, {})
+
+
+@pytest.mark.parametrize(("name", "text"), FILES)
+def test_files_of_the_tree_are_read_without_showing_their_secrets(tmp_path: Path, name: str, text: str) -> None:
+    root = make_tree(tmp_path)
+    (root / name).write_text(text)
+    options = {name.removesuffix(".py"): str(root / name)} if name.endswith("_conf.py") else {}
+    assert CANARY not in asked_of(root, options)
+    assert CANARY not in asked_of(root, {**options, "scale": "reference", "throughput_only": True, "synthetic": True})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *[[f"--container-opt={text}"] for text in CONTAINER_OPTIONS],
+        *[["--container-opt", text] for text in CONTAINER_OPTIONS],
+        *[[f"--pip-source={text}"] for text in ADDRESSES],
+        *[["--pip-source", text] for text in ADDRESSES],
+        [f"--some-token={CANARY}"],
+        ["--some-token", CANARY, "tests"],
+        ["-o", f"token={CANARY}"],
+        [f"-otoken={CANARY}"],
+        [f"-z{CANARY}"],
+        ["-z", CANARY],
+        ["-xz", CANARY],
+        [f"--{CANARY} x"],
+        ["--metadata", "token", CANARY],
+    ],
+    ids=str,
+)
+def test_a_command_line_is_stored_without_what_is_secret(arguments: list[str]) -> None:
+    assert CANARY not in " ".join(public(arguments))
+
+
+def test_a_password_in_an_index_is_in_no_line_of_the_builder(tmp_path: Path) -> None:
+    output = [f"error: {text} cannot be reached" for text in ADDRESSES if "://" in text]
+    for text, line in zip([text for text in ADDRESSES if "://" in text], output, strict=True):
+        for secret in sorted(addresses.secrets_in(text), key=len, reverse=True):
+            line = line.replace(secret, addresses.HIDDEN)
+        assert CANARY not in line
+
+
+# -- the control: what is known to be harmless is kept ------------------------------------------------------------
+
+
+def test_every_option_that_may_be_secret_says_what_of_it_is_public() -> None:
+    kept = {option.key for option in OPTIONS if option.may_be_stored("https://u:p@h")}
+    assert kept - {option.key for option in OPTIONS if option.path or option.choices or option.flag} == {
+        "vendor", "hw", "nodes", "repeat", "case", "shm_size", "sample", "lease_time",
+    }  # fmt: skip
+
+
+def test_harmless_values_are_stored_as_they_were_given(tmp_path: Path) -> None:
+    root = make_tree(tmp_path)
+    assert "docker runtime" in ask(root, {**HARMLESS, "runtime": "docker"}, begin=True)
+    stored = next(root.glob("reports/*/asked.json"))
+    asked = json.loads(stored.read_text())
+    assert {key: asked[key] for key in HARMLESS} == HARMLESS
+    assert asked["give_again"] == []
+    assert "going on with" in ask(root, {"resume": str(stored.parent)})
+
+
+def test_what_a_file_gave_is_read_from_it_again(tmp_path: Path) -> None:
+    root = make_tree(tmp_path)
+    (root / "flagperf.toml").write_text(f'container-opt = ["-e TOK={CANARY}"]\n')
+    ask(root, {}, begin=True)
+    stored = next(root.glob("reports/*/asked.json"))
+    assert CANARY not in stored.read_text()
+    assert "going on with" in ask(root, {"resume": str(stored.parent)})
+
+
+def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").touch()
+    words = ["--nodes=1x1", "--memory", "-k", "a and b", "-xvs", "-n2", "-p", "no:cacheprovider", "--tb=short"]
+    words += [
+        "--container-opt",
+        "--memory 1g",
+        "--container-opt=-v /a:/b",
+        f"{tmp_path}/test_a.py::test[x]",
+        "--synthetic",
+    ]
+    assert public(words) == words
+
+
+def test_objects_that_hold_secrets_do_not_print_them() -> None:
+    image = Image(options=("-e", f"TOK={CANARY}"))
+    wanted = Wanted("plain", pip_source=f"https://u:{CANARY}@h", environment=(("TOK", CANARY),), image=image)
+    assert CANARY not in repr(wanted)
+    assert "plain" in repr(wanted)
+
+
+# -- real runs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_real_run_with_every_spelling_leaves_none_and_goes_on(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JENKINS_URL", "https://ci.example")
+    monkeypatch.setenv("GIT_URL", f"https://u:{CANARY}@git.example/x")
+    monkeypatch.setenv("FLAGPERF_TOKEN", CANARY)
+    options = [*[f"--container-opt={text}" for text in CONTAINER_OPTIONS], "--container-opt=--memory 64g"]
+    arguments = ["suites/alpha", "-v", "-k", "converges", "--nodes=1x1", "--pip-source", ADDRESSES[1], *options]
+    result = toy.run(*arguments)
+    assert result.ret == 0
+    assert CANARY not in result.stdout.str() + result.stderr.str()
+    (run,) = toy.runs
+    assert files_with(run, CANARY) == []
+    command = json.loads((run / "results.json").read_text())["run"]["command"]
+    # The control: what is harmless is there, in the page too.
+    assert {"-k", "converges", "--nodes=1x1", "--container-opt=--memory 64g"} <= set(command)
+    assert "--container-opt=--env TOK=***" in command
+    page = (run / "report.html").read_text()
+    assert "https://***@git.example/x" in page
+    assert "--memory 64g" in page
+    for command_line in (
+        ["report", str(run)],
+        ["show", str(run)],
+        ["bundle", str(run), "--incomplete", "--to", "b.tgz"],
+    ):
+        main(command_line)
+    assert files_with(run, CANARY) == []
+    refused = toy.run("suites/alpha", f"--resume={run}")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines("*pass --pip-source, --container-opt again*")
+    again = toy.run(*arguments, f"--resume={run}")
+    assert again.ret == 0
+    assert files_with(run, CANARY) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [
+        ("", [f"--hosts={HOSTS[0]}"]),
+        ("", ["--runtime=docker", "--image=i", f"--container-opt={CONTAINER_OPTIONS[26]}"]),
+        (SETTINGS_FILES[0], []),
+    ],
+)
+def test_a_real_run_that_is_refused_shows_none(toy: Toy, settings: str, arguments: list[str]) -> None:
+    (toy.root / "flagperf.toml").write_text(settings)
+    result = toy.run("suites/alpha", "-l", "--full-trace", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert CANARY not in result.stdout.str() + result.stderr.str()
+    shutil.rmtree(toy.root / "reports", ignore_errors=True)
