@@ -26,6 +26,6 @@ class TrainingBenchmark:
         """The rounds' throughputs are there and make sense, and are as good as what was accepted and as ever."""
         judge([*verdicts.throughput(trainings), *gates.throughput(trainings)])
 
-    def test_speedup(self, scaling: Scaling, judge: Judge) -> None:
+    def test_speedup(self, scaling: Scaling, judge: Judge, gates: Gates) -> None:
         """Many cards are faster than one by what was promised."""
-        judge(verdicts.speedup(scaling.outcomes, scaling.one_card, scaling.cards, scaling.min_efficiency, scaling.kind))
+        judge(gates.speedup(scaling))

@@ -17,8 +17,9 @@ from .results.baselines import Accepted, Baseline
 from .results.earlier import Earlier
 from .results.jsons import FormatError
 from .results.outcome import Outcome
+from .results.speedup import EFFICIENCY
 from .results.units import count, quantity
-from .results.verdicts import OneCard, Verdict
+from .results.verdicts import OneCard, Verdict, speedup
 from .settings import Settings
 
 FAIL, OFF = "fail", "off"
@@ -36,6 +37,16 @@ class Scaling:
     min_efficiency: float
     kind: str
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was measured and missed: more rounds could show something else."""
+        found = {one.name: one.ok for one in self.verdicts()}
+        return EFFICIENCY in found and not all(found.values())
+
+    def verdicts(self, *, strict: bool = False) -> list[Verdict]:
+        """Whether many cards are faster than one, by what was promised."""
+        return speedup(self.outcomes, self.one_card, self.cards, self.min_efficiency, self.kind, strict=strict)
+
 
 class OneCards:
     """What one card does, by the key of its fingerprint: of this run, else of a stored one, else measured now."""
@@ -51,20 +62,32 @@ class OneCards:
         if key not in self._known:
             mine = [one for one in rounds if one.ok and one.fingerprint.get("key") == key]
             mine = [one for one in mine if not machine.differences(one.machine, ran_on)]
-            stored = _of_this_run(mine) or store.find_one_card(self._reports, key, ran_on)
+            stored = (
+                _of_this_run([one for one in mine if not one.busy])
+                or store.find_one_card(self._reports, key, ran_on)
+                or _of_this_run(mine)
+            )
             self._known[key] = stored or _measured(measure())
         return self._known[key]
 
 
 def _of_this_run(rounds: Sequence[Outcome]) -> OneCard | None:
     values = [value for one in rounds if (value := one.value("p_core")) is not None]
-    return OneCard.of(values, "this run", rounds[0].rate_unit) if values else None
+    return OneCard.of(values, "this run", rounds[0].rate_unit, rounds[0].busy) if values else None
 
 
 def _measured(outcome: Outcome) -> OneCard:
+    check_short_round(outcome)
+    return OneCard(outcome.value("p_core"), "a short round of this run", outcome.rate_unit, busy=outcome.busy)
+
+
+def check_short_round(outcome: Outcome) -> None:
+    """Problems where a round that a speed-up needs did not end well."""
     if outcome.failures:
-        raise Problems(f"the one-card round for the speed-up: {failure.sentence}" for failure in outcome.failures)
-    return OneCard(outcome.value("p_core"), "a short round of this run", outcome.rate_unit)
+        raise Problems(
+            f"the short round of {count(outcome.cards, 'card')} for the speed-up: {failure.sentence}"
+            for failure in outcome.failures
+        )
 
 
 class Gates:
@@ -78,6 +101,10 @@ class Gates:
     def valid(self, outcome: Outcome) -> list[Verdict]:
         """Nothing bent the figures of a round."""
         return [gates.valid(outcome, strict=self._strict)]
+
+    def speedup(self, scaling: Scaling) -> list[Verdict]:
+        """Many cards are faster than one by what was promised, where the machine was there for them alone."""
+        return scaling.verdicts(strict=self._strict)
 
     def throughput(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
         """The rounds are valid, as good as what was accepted, and no worse than the runs before."""

@@ -21,7 +21,7 @@ _NOT_KEPT = frozenset(["case", "nodes", "hw", "repeat", "reports", "resume", "pl
 
 # Not an option: those that a user must give again.
 _AGAIN = "give_again"
-_ROUND = re.compile(r"round\d+|one_card")
+_ROUND = re.compile(r"round\d+|(turn\d+_)?one_card|turn\d+_all_cards")
 
 
 def remember(directory: Path, settings: Settings, cases: Iterable[tuple[str, str | None]]) -> None:

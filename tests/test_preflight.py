@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flagperf_driver.node import checkup, leftovers, processes, temporary, topology
+from flagperf_driver.node import checkup, leftovers, load, processes, temporary, topology
 from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.health import NUMBERS, TEXTS, TRUTHS, described
 from pytest_flagperf.catalog import DataItem
@@ -51,7 +51,10 @@ if TYPE_CHECKING:
 
 CODE = pack({})
 GIB = 1 << 30
-ROOMY = Limits(disk_warn_gib=0.01, disk_fail_gib=0.001, memory_warn_gib=0.1, memory_fail_gib=0.01)
+# The machine that tests run on may be small, and busy.
+ROOMY = Limits(
+    disk_warn_gib=0.01, disk_fail_gib=0.001, memory_warn_gib=0.1, memory_fail_gib=0.01, others_warn=9, stolen_warn=9
+)
 WANTS = Wants(CODE, limits=ROOMY)
 
 
@@ -84,7 +87,7 @@ def test_well_hosts_are_well_and_reach_each_other() -> None:
     assert bad(findings) == set()
     assert [one.host for one in findings] == sorted(one.host for one in findings)
     kinds = {one.kind for one in findings if one.host == "b"}
-    assert kinds == {"python", "clock", "cores", "memory", "disk", "port", "network"}
+    assert kinds == {"python", "clock", "cores", "memory", "load", "disk", "port", "network"}
     assert of(findings, "network") == [(OK, "reaches 2 others")] * 3
 
 
@@ -226,6 +229,7 @@ FACTS: dict[str, Any] = {
     "data": [],
     "caches": None,
     "leftovers": [],
+    "load": {"cores": 64, "others": 0.4, "stolen": 0.0, "load1": "0.50", "busiest": []},
     "devices": None,
 }
 
@@ -409,8 +413,11 @@ def test_no_driver_is_refused() -> None:
 # -- limits ------------------------------------------------------------------------------------------------
 
 
+WANTS_LITTLE = Wants(CODE, nproc=8)
+
+
 def limits(**facts: Any) -> dict[str, str]:
-    return {one.kind: one.level for one in judge("h", {**FACTS, **facts}, Wants(CODE, nproc=8)) if one.level != OK}
+    return {one.kind: one.level for one in judge("h", {**FACTS, **facts}, WANTS_LITTLE) if one.level != OK}
 
 
 @pytest.mark.parametrize(("free", "level"), [(3 * GIB, None), (GIB, WARN), (GIB // 8, FAIL)])
@@ -431,6 +438,54 @@ def test_a_python_is_new_enough(version: str, fits: bool) -> None:
 
 def test_few_cores_no_port_and_caches_that_stay_are_told() -> None:
     assert limits(cores=2, port=None, caches=False) == {"cores": WARN, "port": FAIL, "caches": WARN}
+
+
+def test_other_work_on_the_cores_is_warned_of_with_the_processes_and_refuses_no_host() -> None:
+    busiest = [{"pid": 17, "name": "make", "cores": 6.0}, {"pid": 4, "name": "cc1", "cores": 0.51}]
+    load = {"cores": 64, "others": 6.6, "stolen": 0.0, "load1": "7.21", "busiest": busiest}
+    (found,) = [one for one in judge("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
+    assert (found.kind, found.level) == ("load", WARN)
+    assert found.sentence == (
+        "other processes use 6.6 of 64 cores, the load average is 7.21: most by make (pid 17, 6.0), cc1 (pid 4, 0.5)"
+    )
+    assert limits(load={**load, "others": 6.3}) == {}
+
+
+def test_a_hypervisor_that_takes_the_cores_away_is_warned_of() -> None:
+    load = {**FACTS["load"], "stolen": 0.12}
+    (found,) = [one for one in judge("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
+    assert found.sentence == "the hypervisor gives 12 % of the cores' working time to other machines"
+    assert limits(load={**load, "stolen": 0.04}) == {}
+
+
+def test_a_process_that_spins_is_found_by_a_real_look_and_one_of_a_round_is_not(tmp_path: Path) -> None:
+    with spinner({}) as other, spinner({"FLAGPERF_LOG_DIR": str(tmp_path), "RANK": "0"}) as own:
+        survey = load.Survey()
+        time.sleep(0.5)
+        found = survey.result()
+    assert found["others"] > 0.1
+    # Where the machine has more to do, others may be busier still.
+    every = {pid for pid, _ in survey._looks._most}
+    assert other.pid in every
+    assert own.pid not in every
+
+
+@contextmanager
+def spinner(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that always has something to do."""
+    code = "print(flush=True)\nwhile True: pass"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()  # it spins
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 # -- whose process ---------------------------------------------------------------------------------------------
@@ -579,7 +634,8 @@ def test_each_hosts_own_trouble_is_found_in_one_go(lab: Lab, reach: Callable[...
     full.limit_disk(str(CACHE), 1 << 20)
     dark.power_off()
     empty.wear()
-    wants = Wants(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),))
+    limits = Limits(others_warn=9, stolen_warn=9)  # the hosts share a machine that may be busy
+    wants = Wants(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
     findings = inspect(reach([well, late, empty, full, dark]), wants)
     assert bad(findings) == {
         (late.name, "clock"),

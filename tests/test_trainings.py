@@ -50,17 +50,13 @@ def run(repo: Path, reports: Path, *arguments: str) -> Finished:
 
 @pytest.fixture(scope="module")
 def bench(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """What ``make bench`` runs: every suite at 1x1 and 1x2.
-
-    A neighbour may have taken a core just then: where nothing but a speed-up fell short, it has a second try.
-    """
-    finished = run(repo, tmp_path_factory.mktemp("bench"))
-    return run(repo, tmp_path_factory.mktemp("bench")) if only_too_slow(finished) else finished
+    """What ``make bench`` runs: every suite at 1x1 and 1x2."""
+    return run(repo, tmp_path_factory.mktemp("bench"))
 
 
-def only_too_slow(finished: Finished) -> bool:
-    verdicts = [verdict for case in finished.results["cases"] for its in case["verdicts"].values() for verdict in its]
-    return {verdict["name"] for verdict in verdicts if not verdict["ok"]} in ({"speedup", "efficiency"}, {"efficiency"})
+def judged(finished: Finished) -> list[dict[str, Any]]:
+    """Every verdict of a run."""
+    return [verdict for case in finished.results["cases"] for its in case["verdicts"].values() for verdict in its]
 
 
 # -- the main job ------------------------------------------------------------------------------------------
@@ -72,10 +68,13 @@ def test_every_suite_converges_on_one_card_and_on_two(bench: Finished) -> None:
     assert converged == {f"{suite}:CPU:1:{cards}:1": 1 for suite in SUITES for cards in (1, 2)}
 
 
-def test_two_cards_are_faster_than_one(bench: Finished) -> None:
-    speedups = {case["case"]: case["speedup"] for case in bench.results["cases"] if ":1:2:" in case["case"]}
+def test_two_cards_are_faster_than_one_or_the_machine_was_busy(bench: Finished) -> None:
+    speedups = [verdict for verdict in judged(bench) if verdict["name"] == "speedup"]
     assert len(speedups) == 3
-    assert all(1.0 < speedup < 3.0 for speedup in speedups.values()), speedups
+    for verdict in speedups:
+        assert verdict["ok"], verdict
+        busy = verdict["sentence"].startswith("not judged, for the machine was busy")
+        assert busy or float(verdict["got"].split("x")[0]) > 1.0, verdict
 
 
 def test_every_round_has_its_figures_in_order(bench: Finished) -> None:
@@ -91,6 +90,42 @@ def test_the_reports_and_the_table_are_there(bench: Finished) -> None:
         assert (bench.directory / name).stat().st_size > 0
         assert f"{bench.directory.name}/{name}" in bench.out
     assert all(f"{suite}:CPU:1:2:1" in bench.out for suite in SUITES)
+
+
+# -- beside other work ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other_work() -> Iterator[list[int]]:
+    """For each core two processes that always have something to do; their pids."""
+    code = "while True: pass"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        for _ in range(2 * len(os.sched_getaffinity(0)))
+    ]
+    yield [process.pid for process in started]
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_round_beside_other_work_is_marked_and_no_baseline_and_its_speed_up_does_not_fail(
+    repo: Path, torch_python: str, tmp_path: Path, other_work: list[int]
+) -> None:
+    finished = run(
+        repo, tmp_path, "-k", "resnet50 and (throughput or speedup)", "--accept-baseline", f"--baselines={tmp_path}"
+    )
+    assert finished.code == 0, finished.out
+    # Before the first round, and of each case after it.
+    assert "flagperf: warning: localhost: load: other processes use " in finished.out
+    for case in finished.results["cases"]:
+        (outcome,) = case["outcomes"]
+        assert [mark["kind"] for mark in outcome["marks"]] == ["busy"], outcome["marks"]
+        (waited,) = (metric["value"] for metric in outcome["metrics"] if metric["name"] == "core_wait")
+        assert waited > 0.2
+        assert f"not accepted: {case['case']}: round 1: localhost: a rank waited for a core" in finished.out
+    named = [pid for pid in other_work if f"(pid {pid}, " in finished.out]
+    assert named
 
 
 # -- controls: what does not learn does not pass --------------------------------------------------------------

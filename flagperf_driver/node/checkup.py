@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import lease, leftovers, manifest, ports, processes, topology
+from flagperf_driver.node import lease, leftovers, load, manifest, ports, processes, topology
 from flagperf_driver.node.environment import cache_root
 from flagperf_driver.node.folder import scratch
 from flagperf_driver.node.strangers import is_elsewhere, serves_others
@@ -37,6 +37,7 @@ _DRIVER_S = 30.0
 
 def look(wants: Mapping[str, Any]) -> Mapping[str, Any]:
     """All facts; one that cannot be had says why in its place."""
+    survey = load.Survey()
     left = leftovers.remove(wants.get("docker"))
     docker = _docker(wants["docker"], wants.get("image")) if wants.get("docker") else None
     folders = {"cache": cache_root(), "scratch": scratch().parent}
@@ -58,6 +59,7 @@ def look(wants: Mapping[str, Any]) -> Mapping[str, Any]:
         "caches": _may_clear_caches() if wants.get("clear_caches") else None,
         "port": _free_port(),
         "leftovers": left,
+        "load": survey.result(),
     }
 
 

@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # Where memory runs out the kernel takes a rank, whose end is told with its cause, and not the one who tells.
 _FIRST_TO_GO = "500"
-_LOG_DIR = b"FLAGPERF_LOG_DIR="
+_LOG_DIR, _RANK = b"FLAGPERF_LOG_DIR=", b"RANK="
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -95,11 +95,20 @@ def kill_children(besides: int, patience_s: float = 5.0) -> None:
 
 def log_dir_of(pid: int, proc: str = "/proc") -> str | None:
     """The folder of the round that the process belongs to; None if to no round, or if it is not ours to see."""
+    return _variable(_LOG_DIR, pid, proc)
+
+
+def rank_of(pid: int, folder: str, proc: str = "/proc") -> str | None:
+    """The number of the rank in a process's environment, which its children have too; None of any other process."""
+    return _variable(_RANK, pid, proc) if log_dir_of(pid, proc) == folder else None
+
+
+def _variable(start: bytes, pid: int, proc: str) -> str | None:
     try:
         variables = Path(proc, str(pid), "environ").read_bytes().split(b"\0")
     except OSError:
         return None
-    return next((os.fsdecode(text[len(_LOG_DIR) :]) for text in variables if text.startswith(_LOG_DIR)), None)
+    return next((os.fsdecode(text[len(start) :]) for text in variables if text.startswith(start)), None)
 
 
 def session_members(session: int) -> list[int]:

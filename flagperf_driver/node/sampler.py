@@ -4,8 +4,8 @@ Its orders are one JSON line on stdin; it ends when stdin does, or at SIGTERM. I
 
 * ``sys_info.log``, ``cpu_monitor.log`` and ``mem_monitor.log`` (shares, every 5 s), ``pwr_monitor.log`` (W, every
   120 s) and ``<vendor>_monitor.log`` (a block every 5 s), as the original's readers expect them;
-* ``host.series.csv`` and ``devices.series.csv``: a column a quantity with its unit in the header, and the time at which
-  each row was read, in seconds since the epoch;
+* ``host.series.csv``, ``load.series.csv`` and ``devices.series.csv``: a column a quantity with its unit in the header,
+  and the time at which each row was read, in seconds since the epoch;
 * ``monitors.json``: what was read by which means and what was not, what happened, what was late or missed.
 
 Files grow about once a second, so that a kill leaves all but the last one.
@@ -23,7 +23,7 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Mapping
 
-from flagperf_driver.node import command, host, power, schedule, series
+from flagperf_driver.node import command, host, load, power, schedule, series
 from flagperf_driver.node.devices import LOG_EVERY_S, DeviceFiles, Source
 from flagperf_driver.node.notes import CLOCK_SET, FOREIGN, Notes
 from flagperf_driver.node.schedule import Stop, Task
@@ -186,6 +186,38 @@ def _loss(file: series.Lines) -> str:
     return f"{file.lost} lines of {os.path.basename(file.path)} were lost: {file.why}" if file.lost else ""  # noqa: PTH119
 
 
+class LoadSampler:
+    """Who has the cores: counters that only grow, so that they show each part of the round by itself."""
+
+    def __init__(self, orders: Orders, notes: Notes) -> None:
+        self._notes = notes
+        self._load = load.Load(orders.folder, os.getppid(), orders.container)
+        self._series = series.Lines(orders.folder + "/load.series.csv", ",".join(load.COLUMNS))
+        notes.means["load"] = load.MEANS
+
+    def run(self, stop: Stop) -> None:
+        """In a thread of its own: among thousands of processes a look at all of them takes its time."""
+        file = Task("load file", _FLUSH_S, lambda _: self._series.flush())
+        schedule.run([Task("load", load.EVERY_S, lambda _: self.sample()), file], stop)
+
+    def sample(self, everything: bool = False) -> None:
+        cells = ["" if value is None else f"{value:.3f}" for value in self._load.read(everything)]
+        self._series.add(",".join([f"{time.time():.4f}", *cells]))
+
+    def finish(self) -> None:
+        self.sample(everything=True)
+        self._series.flush()
+        if self._load.missing:
+            self._notes.missing(self._load.missing)
+
+    def others(self) -> list[dict[str, Any]]:
+        """The processes beside the round that used most while a rank waited for a core."""
+        return self._load.busiest()
+
+    def losses(self) -> list[str]:
+        return [loss] if (loss := _loss(self._series)) else []
+
+
 class DeviceSampler:
     """The devices, in a thread of their own: a driver or a tool that hangs does not hold up the host's samples."""
 
@@ -308,6 +340,7 @@ class Sampling:
         self._stop = Stop()
         self._power = power.NodePower(self._notes, processors_first=orders.processors_first)
         self._host = HostSampler(orders, self._notes, self._power)
+        self._load = LoadSampler(orders, self._notes)
         wanted = (orders.nvml or orders.probe) and orders.devices != []
         self._devices = DeviceSampler(orders, self._notes) if wanted else None
         self._tasks = [*self._host.tasks(), Task("report", _REPORT_S, self._report)]
@@ -327,6 +360,7 @@ class Sampling:
         if self._devices is not None and threads[0].is_alive():
             self._devices.say_that_it_hangs()
         self._host.finish()
+        self._load.finish()
         self._report(ended=time.time())
 
     def _listen(self, stdin: int) -> None:
@@ -338,16 +372,19 @@ class Sampling:
     def _beside(self) -> list[Callable[[Stop], None]]:
         """The devices first."""
         devices = [self._devices.run] if self._devices is not None else []
-        return [*devices, *([self._power.run] if self._power.asks else [])]
+        return [*devices, self._load.run, *([self._power.run] if self._power.asks else [])]
 
     def _report(self, _: int = 0, ended: float | None = None) -> None:
         devices = self._devices.tasks if self._devices is not None else []
-        losses = self._host.losses() + (self._devices.losses() if self._devices is not None else [])
+        losses = (
+            self._host.losses() + self._load.losses() + (self._devices.losses() if self._devices is not None else [])
+        )
         content = {
             "started": round(self._started, 3),
             "ended": None if ended is None else round(ended, 3),
             "vendor": self._orders.vendor or None,
             **self._notes.report(),
+            "others": self._load.others(),
             "lost_lines": losses,
             "cpu_seconds": round(time.process_time(), 3),
             "schedule": {task.name: task.report() for task in [*self._tasks, *devices] if task.name in _TOLD},

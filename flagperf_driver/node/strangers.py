@@ -45,11 +45,11 @@ class Strangers:
 
     def among(self, pids: set[int]) -> list[Stranger]:
         """Those that run and are not the round's; none where the numbers may mean other processes."""
-        own = {pid: self._is_own(pid) for pid in sorted(pids)}
+        own = {pid: self.is_own(pid) for pid in sorted(pids)}
         self.numbers_are_ours = self.numbers_are_ours or True in own.values()
         return [self._seen(pid) for pid, is_own in own.items() if is_own is False and self.numbers_are_ours]
 
-    def _is_own(self, pid: int) -> bool | None:
+    def is_own(self, pid: int) -> bool | None:
         """None for what has ended, or is not to be seen."""
         stat = self._stat(pid)
         if stat is None or stat.state in "ZX" or serves_others(stat.name):

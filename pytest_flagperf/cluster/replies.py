@@ -132,6 +132,13 @@ REPLIES: Mapping[str, Mapping[str, Shape]] = {
         "executable": TEXT,
         "cores": COUNT,
         "memory": {"total": COUNT, "free": COUNT},
+        "load": {
+            "cores": COUNT,
+            "others": NUMBER,
+            "stolen": NUMBER,
+            "load1": TEXT,
+            "busiest": [{"name": TEXT, "pid": COUNT, "cores": NUMBER}],
+        },
         "disks": [Either(({**_DISK, "error": TEXT}, {**_DISK, "error": NULL, "free": COUNT, "device": COUNT}))],
         "docker": Maybe(
             Either(({"error": TEXT}, {"error": NULL, "version": TEXT, "root": Maybe(TEXT), "image": Maybe(TRUTH)}))

@@ -18,7 +18,7 @@ from pytest_flagperf.judging import UNTRUE
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import baselines, gates, jsons, machine, statistics, store, validity, verdicts
 from pytest_flagperf.results.comparable import unlike
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.speedup import quiet
 from pytest_flagperf.results.store import CaseResult, Run, RunInfo
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import OneCard, Verdict
@@ -119,7 +119,7 @@ def _mark_seed(round_dir: Path) -> None:
 def _judge_again(made: Path, case: CaseResult, together: Sequence[CaseResult], parts: Sequence[_Part]) -> None:
     """What the runs judged of their own rounds does not hold for all of them."""
     case_dir = made / case.case.replace(":", "_")
-    one_card = _one_card(together, case.outcomes[0]) or case.one_card if case.outcomes[0].cards > 1 else None
+    one_card = _one_card(together, case) if case.outcomes[0].cards > 1 else None
     if one_card is not None:
         store.save_one_card(case_dir, one_card)
     plan = jsons.read(case_dir / "round1" / "plan.json")
@@ -152,7 +152,9 @@ def _verdicts(
     if cards > 1:
         least, scaling = plan.get("min_efficiency"), str(plan.get("scaling"))
         least = float(least) if isinstance(least, int | float) else None
-        found[f"{_SPEEDUP}[{case.case}]"] = verdicts.speedup(case.outcomes, one_card, cards, least, scaling)
+        found[f"{_SPEEDUP}[{case.case}]"] = verdicts.speedup(
+            case.outcomes, one_card, cards, least, scaling, strict=strict
+        )
     return found
 
 
@@ -185,16 +187,18 @@ def _was_strict(parts: Sequence[_Part]) -> bool:
     return any(one.name == "valid" and not one.ok for one in found)
 
 
-def _one_card(together: Sequence[CaseResult], outcome: Outcome) -> OneCard | None:
-    """The 1x1 case among those that were merged."""
+def _one_card(together: Sequence[CaseResult], case: CaseResult) -> OneCard | None:
+    """The 1x1 case among those that were merged; the stored one where that took turns with all cards."""
+    outcome = case.outcomes[0]
     key = outcome.fingerprint.get("one_card_key")
-    for case in together:
-        first = case.outcomes[0]
+    for other in together if case.one_card is None or not case.one_card.many else ():
+        first = other.outcomes[0]
         like = key and first.fingerprint.get("key") == key and not machine.differences(first.machine, outcome.machine)
-        values = statistics.finite(one.value("p_core") for one in case.outcomes if one.ok)
+        rounds = quiet(one for one in other.outcomes if one.ok)
+        values = statistics.finite(one.value("p_core") for one in rounds)
         if like and values:
-            return OneCard.of(values, "the merged runs", first.rate_unit)
-    return None
+            return OneCard.of(values, "the merged runs", first.rate_unit, rounds[0].busy)
+    return case.one_card
 
 
 # -- what is told --------------------------------------------------------------------------------------------

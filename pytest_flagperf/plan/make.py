@@ -100,6 +100,12 @@ def _no_curve(suite: Suite, scale: str, parity: Value) -> list[str]:
     return [f"{parity.where}: parity_samples wants the suite's reference, {there}: flagperf reference makes it"]
 
 
+def short_plan(plan: Plan) -> Plan:
+    """The same cards and the same work of each, for throughput only."""
+    values = {**plan.values, "throughput_only": Value(True, f"short round of {plan.case}", 0, "case")}
+    return replace(plan, case=replace(plan.case, repeat=1), throughput_only=True, values=values)
+
+
 def one_card_plan(plan: Plan) -> Plan:
     """One card with the work of one of the plan's: what the speed-up is measured against."""
     alone = replace(plan.case, nnodes=1, nproc=1, repeat=1)

@@ -25,10 +25,12 @@ def gates(request: pytest.FixtureRequest, flagperf_run: Run) -> Gates:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]:
     """Record verdicts; those that are not ok are the failure, as sentences."""
+    from pytest_flagperf.report.junit import judged
 
     def record(verdicts: Iterable[Verdict]) -> None:
         found = _with_expected(request.node, list(verdicts))
         request.node.stash.setdefault(VERDICTS, []).extend(found)
+        request.node.user_properties.extend(judged(found))
         _end(request.config, found)
 
     return record

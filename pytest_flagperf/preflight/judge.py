@@ -32,6 +32,7 @@ def _place(facts: Mapping[str, Any], wants: Wants, clock: tuple[float, float] | 
         yield _clock(*clock, wants.limits)
     yield _cores(facts["cores"], wants)
     yield _memory(facts["memory"], wants)
+    yield from _load(facts["load"], wants.limits)
     yield from _disks(facts["disks"], wants.limits)
     if facts["port"] is None:
         yield "port", FAIL, "none of 100 ports tried in 20000-31999 is free", "see what listens there: ss -ltnp"
@@ -76,6 +77,21 @@ def _memory(memory: Mapping[str, int], wants: Wants) -> _Said:
     sentence = f"{_gib(free)} of {_gib(memory['total'] / _GIB)} free, for {wants.nproc} processes"
     level = FAIL if each < wants.limits.memory_fail_gib else WARN
     return "memory", level, sentence, "see what takes it: ps -eo pid,user,rss,args --sort=-rss | head"
+
+
+def _load(load: Mapping[str, Any], limits: Limits) -> Iterator[_Said]:
+    """What other work the cores have before a round begins."""
+    used, cores = load["others"], load["cores"]
+    text = f"other processes use {used:.1f} of {cores} cores"
+    if used < limits.others_warn * cores:
+        yield "load", OK, text, ""
+    else:
+        names = ", ".join("{name} (pid {pid}, {cores:.1f})".format(**one) for one in load["busiest"])
+        sentence = f"{text}, the load average is {load['load1']}" + (f": most by {names}" if names else "")
+        yield "load", WARN, sentence, "end them, or wait for their end: a round beside them may be marked busy"
+    if load["stolen"] >= limits.stolen_warn:
+        sentence = f"the hypervisor gives {load['stolen'] * 100:.0f} % of the cores' working time to other machines"
+        yield "load", WARN, sentence, "run where the cores are this machine's own, or when the others are quiet"
 
 
 def _disks(disks: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[_Said]:

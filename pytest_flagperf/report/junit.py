@@ -8,8 +8,10 @@ from pathlib import Path
 
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.speedup import SPEEDUP
 from pytest_flagperf.results.units import quantity
 from pytest_flagperf.results.vendor_code import phrase
+from pytest_flagperf.results.verdict import Verdict
 
 LOGS = 8
 """Of how many ranks at most, those that failed first: of a thousand nobody opens more."""
@@ -23,6 +25,15 @@ def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
             found.setdefault(name, value)
         found.update((f"round{outcome.round}.{name}", value) for name, value in _of_round(outcome))
     return [(name, printable(value)) for name, value in found.items()]
+
+
+def judged(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str]]:
+    """The speed-up as people read it, and each warning: what was judged is otherwise seen only where it failed."""
+    for verdict in verdicts:
+        if verdict.name == SPEEDUP:
+            yield SPEEDUP, printable(verdict.got)
+        if verdict.warning:
+            yield f"warning.{verdict.name}", printable(verdict.sentence)
 
 
 def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:

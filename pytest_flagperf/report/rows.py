@@ -141,7 +141,7 @@ def _speedup(case: CaseResult) -> str:
     cards = case.outcomes[0].cards
     value = case.speedup
     beside = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}"
-    return _number("" if value is None else quantity(value, "x"), value, beside)
+    return _number(case.speedup_text, value, beside)
 
 
 COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (

@@ -65,7 +65,7 @@ def _summary(case: CaseResult, told: Told) -> str:
         f"with {told.vendor_code}" if told.vendor_code else "",
         metric(case.outcomes),
         "" if p_core is None else f"p_core {quantity(p_core, case.outcomes[0].rate_unit)}",
-        "" if case.speedup is None else f"speed-up {quantity(case.speedup, 'x')}",
+        case.speedup_text and f"speed-up {case.speedup_text}",
     ]
     figures = "".join(f"<span>{escape(each)}</span>" for each in said if each)
     return f"{state(told.state)}<strong>{escape(case.case)}</strong>{figures}"

@@ -12,6 +12,7 @@ NOTHING = "-"
 _HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "MFU", "speedup", "e2e")
 _MFU = _HEAD.index("MFU")
 _GAP = "  "
+_NOISE = "noise"
 
 
 def console_table(cases: Sequence[CaseResult], width: int = 80) -> list[str]:
@@ -41,7 +42,7 @@ def _row(case: CaseResult) -> tuple[str, ...]:
         *(_rate(case, name) for name in ("p_whole", "p_train")),
         _rate(case, "p_core", with_unit=True),
         _share(case, "mfu"),
-        NOTHING if case.speedup is None else quantity(case.speedup, "x"),
+        _speedup(case),
         _time(case),
     )
 
@@ -63,7 +64,10 @@ def _narrow(cases: Sequence[CaseResult], width: int) -> list[str]:
 def _narrow_row(case: CaseResult) -> tuple[str, ...]:
     """Without what the line above it says."""
     row = _row(case)
-    return (row[2], metric(case.outcomes, named=False) or NOTHING, *row[4:6], _rate(case, "p_core"), *row[7:])
+    mfu, speedup, time = row[_MFU:]
+    speedup = _NOISE if speedup.endswith(_NOISE) else speedup
+    figures = (*row[4:6], _rate(case, "p_core"), mfu, speedup, time)
+    return (row[2], metric(case.outcomes, named=False) or NOTHING, *figures)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -105,6 +109,13 @@ def _rate(case: CaseResult, name: str, *, with_unit: bool = False) -> str:
 def _share(case: CaseResult, name: str) -> str:
     value = case.median(name)
     return NOTHING if value is None else quantity(value, "share")
+
+
+def _speedup(case: CaseResult) -> str:
+    """In as few words as a cell has room for; the warnings below the table have the sentences."""
+    if case.speedup is None:
+        return NOTHING
+    return quantity(case.speedup, "x") + (f" {_NOISE}" if case.speedup > case.outcomes[0].cards else "")
 
 
 def _time(case: CaseResult) -> str:

@@ -26,6 +26,7 @@ from pytest_flagperf.printable import printable
 from . import jsons, skim, typed
 
 HOST_SERIES, DEVICE_SERIES, REPORT = "host.series.csv", "devices.series.csv", "monitors.json"
+LOAD_SERIES = "load.series.csv"
 LOGS = {"cpu": ("cpu_monitor.log", "1"), "memory": ("mem_monitor.log", "1"), "power": ("pwr_monitor.log", "W")}
 """The original's, by quantity, with the unit."""
 _STAMP = "%Y-%m-%d-%H:%M:%S"
@@ -154,6 +155,8 @@ class Samples:
     errors: tuple[str, ...] = ()
     means: Mapping[str, str] = field(default_factory=dict)
     """By quantity: what it was read with."""
+    load: Mapping[str, Series] = field(default_factory=dict)
+    """Counters of who had the cores: ``flagperf_driver.node.load``."""
     skimmed: bool = False
     """Whether there is more than was read: a hole between samples is no gap then."""
 
@@ -181,6 +184,11 @@ class Samples:
         """Of the host in that time, as much of it as its power is of: see ``read_from``."""
         power, counter = self.host.get("power"), self.host.get("energy")
         return _counted(counter, start, end, "the processors' own counters") or _integral(power, start, end)
+
+    def grown(self, name: str, start: float, end: float) -> float | None:
+        """By how much a counter of the load grew; in what was not sampled of the time, as fast as in the rest."""
+        counted = _counted(self.load.get(name), start, end)
+        return counted.joules / counted.covered if counted is not None and counted.covered else None
 
     def between(self, start: float, end: float) -> Samples:
         """What was sampled in that time; nothing before the first sample or after the last is a gap too."""
@@ -264,6 +272,7 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
     report = _report(folder)
     paths = folder / HOST_SERIES, folder / DEVICE_SERIES
     host, devices = (_read_series(path, offset, at_most) for path in paths)
+    load = _read_series(folder / LOAD_SERIES, offset, at_most)
     skimmed = any(path.is_file() and path.stat().st_size > at_most for path in paths)
     figures = {index: found.series() for index, found in devices.items() if index is not None}
     return Samples(
@@ -276,6 +285,7 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
         events=tuple(_events(report, offset)),
         missing=tuple(map(str, _list(report, "missing"))),
         errors=tuple(_errors(report)),
+        load=load[None].series() if None in load else {},
         means={str(name): str(means) for name, means in _dict(report, "means").items()},
         skimmed=skimmed,
     )

@@ -12,6 +12,7 @@ from typing import Any
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results import (
+    busy,
     faults,
     jsons,
     machine,
@@ -136,6 +137,11 @@ class Outcome:
         return self.state == "finished" and not self.failures
 
     @property
+    def busy(self) -> str:
+        """What other work the cores of its hosts had; empty where they had none."""
+        return "; ".join(mark.sentence for mark in self.marks if mark.kind == validity.BUSY)
+
+    @property
     def meant_to_converge(self) -> bool:
         """Whether it was to be trained to the target."""
         return not self.throughput_only and self.parity_samples is None
@@ -203,8 +209,11 @@ def measure(round_dir: Path) -> Outcome:
     own = metrics.of_round(plan, logs.values(), target)
     samples, training = monitors.read(round_dir), phases_of.training(phases)
     p_whole = next((metric.value for metric in own if metric.name == "p_whole"), None)
-    found = (*own, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole))
-    said = (*monitors.warnings(round_dir), *sampled.doubts(samples, training))
+    reports = monitors.reports(round_dir)
+    load = busy.figures(samples, reports, training)
+    found = (*own, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole), *load)
+    crowded = busy.doubts(samples, reports, training)
+    said = (*monitors.warnings(round_dir), *sampled.doubts(samples, training), *crowded)
     warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *said)
     marks = (*validity.marks(round_dir, plan, samples, training), *vendor_code.marks(plan, logs.values()))
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)

@@ -16,6 +16,7 @@ from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import UNREADABLE, Outcome, measure, unreadable
 from pytest_flagperf.results.runs import newest_first
+from pytest_flagperf.results.speedup import in_words, p_cores
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
 
 SCHEMA = 1
@@ -33,7 +34,8 @@ MEANWHILE = (
     ("device_memory_mean", "bytes"), ("device_memory_total", "bytes"), ("device_throttled", ""), ("device_energy", "J"),
     ("device_energy_covered", ""), ("device_energy_per_sample", "J"), ("host_cpu", ""), ("host_memory", ""),
     ("host_power", "W"), ("host_energy", "J"), ("host_energy_covered", ""), ("host_energy_per_sample", "J"),
-    ("monitor_gaps", "s"), ("device_sm_clock", "MHz"), ("device_memory_clock", "MHz"),
+    ("monitor_gaps", "s"), ("device_sm_clock", "MHz"), ("device_memory_clock", "MHz"), ("core_wait", ""),
+    ("other_cores", ""), ("core_stolen", ""),
 )  # fmt: skip
 """What ranks, devices and hosts did while the round trained, likewise."""
 COLUMNS = (
@@ -75,10 +77,17 @@ class CaseResult:
 
     @property
     def speedup(self) -> float | None:
-        """The median p_core of the rounds that ended well over one card's; None where either is missing."""
-        one = statistics.finite([self.one_card.p_core if self.one_card else None])
-        many = self.median("p_core")
+        """The median p_core of the rounds that ended well over one card's, as judged; None where one is missing."""
+        if self.one_card is None:
+            return None
+        values = p_cores((outcome for outcome in self.outcomes if outcome.ok), self.one_card)
+        many, one = statistics.summarize(values).median, statistics.finite([self.one_card.p_core])
         return many / one[0] if many is not None and one and one[0] > 0 else None
+
+    @property
+    def speedup_text(self) -> str:
+        """The speed-up for people, with a word where it is noise; empty where it is not known."""
+        return "" if self.speedup is None else in_words(self.speedup, self.outcomes[0].cards)
 
     @property
     def ok(self) -> bool:
@@ -291,8 +300,8 @@ def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
         return None
     try:
         body = jsons.read(path, SCHEMA)["one_card"]
-        p_core, values = body["p_core"], tuple(map(number, body.get("values", ())))
-        found = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), "values": values})
+        p_core, known = body["p_core"], {name: tuple(map(number, body.get(name, ()))) for name in ("values", "many")}
+        found = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), **known})
         typed.check(found, str(path))
         return found
     except FormatError as error:

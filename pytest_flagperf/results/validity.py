@@ -11,12 +11,12 @@ from typing import Any
 from flagperf_driver.node.devices import NO_THROTTLING, POWER_CAP
 from flagperf_driver.node.notes import CLOCK_SET, KINDS
 
-from . import jsons, monitors
+from . import busy, jsons, monitors
 from .monitors import Reasons, Samples
 from .phases import Phase
 from .units import quantity
 
-THROTTLED, UNSEEN, SEED = "throttled", "gap", "seed"
+THROTTLED, UNSEEN, SEED, BUSY = "throttled", "gap", "seed", "busy"
 _THROTTLED_SHARE = 0.01
 _UNSEEN_SHARE, _UNSEEN_S, _UNSEEN_AT_ONCE_S = 0.1, 3.0, 30.0
 _ROUND = re.compile(r"round(\d+)$")
@@ -52,6 +52,7 @@ def _of_host(
         return
     within = samples.between(training.start, training.end)
     yield from _throttled(host, within, report)
+    yield from (Mark(BUSY, sentence) for sentence in busy.marks(folder, samples, report, training))
     # A training of a moment may fall between two samples.
     lacking = list(_lacking(host, within if training.seconds >= _UNSEEN_S else samples, plan))
     yield from lacking or _unseen(host, within, training)

@@ -106,7 +106,7 @@ def test_what_a_reader_gives_has_the_types_that_it_promises(body: dict[str, Any]
             json.dumps(dict(one.value), ensure_ascii=False).encode()  # and can be written
 
 
-@pytest.mark.parametrize("text", LINES, ids=lambda text: text[:60])
+@pytest.mark.parametrize("text", LINES, ids=[f"{number}-{text[:60]}" for number, text in enumerate(LINES)])
 @pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
 def test_a_line_that_is_no_record_costs_no_other(text: str, loads: perflog.Loads | None) -> None:
     dropped = perflog.Dropped()

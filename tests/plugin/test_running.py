@@ -79,6 +79,42 @@ def test_a_poor_speedup_fails(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["*efficiency 50.0 %*wanted at least 80.0 %*"])
 
 
+def test_a_speedup_that_stays_poor_is_measured_again_and_fails(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and speedup", "--set=efficiency=0.5", "-v")
+    result.assert_outcomes(failed=1, deselected=9)
+    result.stdout.fnmatch_lines(
+        [
+            "*the speed-up was missed; measuring it again (3 of at most 3 times)",
+            "*efficiency 50.0 %*wanted at least 80.0 %*",
+        ]
+    )
+    turns = sorted(path.parent.name for path in toy.runs[0].glob("alpha*/turn*/outcome.json"))
+    assert turns == [f"turn{number}_{name}" for number in (1, 2, 3) for name in ("all_cards", "one_card")]
+
+
+def test_a_speedup_that_was_poor_once_is_good_by_the_middle_of_several(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and speedup", "--set=fault=disturbed")
+    result.assert_outcomes(passed=1, deselected=9)
+    (results,) = [json.loads((run / "results.json").read_text()) for run in toy.runs]
+    (case,) = [case for case in results["cases"] if ":1:2:" in case["case"]]
+    # After one more time the middle of two is still too low.
+    assert len(case["one_card"]["many"]) == 2
+    assert case["speedup"] == pytest.approx(2 * 0.9, rel=0.02)
+    (verdicts,) = [its for test, its in case["verdicts"].items() if test.startswith("test_speedup")]
+    assert "measured again" in verdicts[-1]["sentence"]
+
+
+def test_a_speedup_above_the_cards_is_shown_as_noise(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha", "--set=efficiency=1.04", "--nodes=1x2")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        ["*  noise  *", "warning: alpha:plain:CPU:1:2:1: *", "*speed-up 2.08x (above 2 cards:*"]
+    )
+    junit = (toy.runs[0] / "junit.xml").read_text()
+    assert 'name="speedup" value="2.08x (above 2 cards: noise)"' in junit
+    assert "2.08x (above 2 cards: noise)" in (toy.runs[0] / "report.html").read_text()
+
+
 def test_a_round_runs_once_whoever_asks_first(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
         "def test_mine(case, training, cluster, container, monitors, plan):\n"

@@ -1,0 +1,188 @@
+"""Is a busy machine seen, is a quiet one left alone, and how do runs of ``make bench`` end on both? For real, here.
+
+    .venv/bin/python -m benchmarks.busy rounds DIR [--rounds 20] [--beside 0 1 2 4] [--suites glm resnet50]
+    .venv/bin/python -m benchmarks.busy bench DIR [--runs 20] [--beside 0 2]
+
+``rounds`` trains small suites again and again, beside so many processes that always have something to do, and prints
+for each number how long ranks waited for a core, what others used, and how many rounds were marked: with none beside
+them these are the false alarms, if the machine has nothing else to do. ``bench`` runs all suites as ``make bench``
+does, by turns beside each number of processes, and prints how each run ended. Both print a table for docs/measuring.md.
+
+Everything is kept in DIR; rounds and runs that are there already are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pytest_flagperf.report.closing import closing
+from pytest_flagperf.results import store
+from pytest_flagperf.results.busy import STOLEN, WAITED
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.results.validity import BUSY
+
+REPO = Path(__file__).resolve().parent.parent
+
+
+@contextmanager
+def spinning(number: int) -> Iterator[None]:
+    """So many processes, bound to no core, that always have something to do."""
+    code = "while True: pass"
+    started = [subprocess.Popen([sys.executable, "-c", code], start_new_session=True) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def pytest_run(reports: Path, *arguments: str) -> int:
+    """Pytest on the repo's suites; its output is kept beside its results."""
+    reports.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "suites", "-p", "no:cacheprovider", f"--reports={reports}", *arguments]
+    with (reports / "pytest.log").open("a") as log:
+        return subprocess.run(command, cwd=REPO, stdout=log, stderr=log, check=False).returncode
+
+
+def stored(reports: Path) -> list[Run]:
+    """The runs that came to their end."""
+    return [store.load_run(path.parent) for path in sorted(reports.glob("run*/results.json"))]
+
+
+def head() -> None:
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load average {load}\n")
+
+
+# -- rounds --------------------------------------------------------------------------------------------------
+
+
+def rounds(folder: Path, number: int, beside: Sequence[int], suites: Sequence[str]) -> None:
+    head()
+    print(f"Marked from {quantity(WAITED, 'share')} of waiting or {quantity(STOLEN, 'share')} of stolen time on.\n")
+    print("| processes beside | case | rounds | core_wait: median (highest) | other_cores | stolen | p_core | marked |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|")
+    for count in beside:
+        for suite in suites:
+            reports = folder / f"rounds-{suite}-beside{count}"
+            if not stored(reports):
+                with spinning(count):
+                    pytest_run(reports, "-k", f"{suite} and throughput", f"--repeat={number}")
+            for case in (case for run in stored(reports) for case in run.cases):
+                print(f"| {count} | {line(case)} |", flush=True)
+
+
+def line(case: CaseResult) -> str:
+    found = [outcome for outcome in case.outcomes if outcome.ok]
+    waited, others, stolen, speed = (
+        values(found, name) for name in ("core_wait", "other_cores", "core_stolen", "p_core")
+    )
+    marked = sum(any(mark.kind == BUSY for mark in outcome.marks) for outcome in found)
+    return " | ".join(
+        [
+            case.case.rpartition(":")[0],
+            str(len(found)),
+            spread(waited, "share"),
+            middle(others, ""),
+            spread(stolen, "share"),
+            middle(speed, found[0].rate_unit if found else ""),
+            str(marked),
+        ]
+    )
+
+
+def values(outcomes: Sequence[Outcome], name: str) -> list[float]:
+    return [value for outcome in outcomes if (value := outcome.value(name)) is not None]
+
+
+def middle(found: Sequence[float], unit: str) -> str:
+    return quantity(statistics.median(found), unit, 3) if found else "not measured"
+
+
+def spread(found: Sequence[float], unit: str) -> str:
+    return f"{middle(found, unit)} ({quantity(max(found), unit, 3)})" if found else "not measured"
+
+
+# -- runs of make bench --------------------------------------------------------------------------------------
+
+
+def bench(folder: Path, runs: int, beside: Sequence[int]) -> None:
+    head()
+    print("| run | processes beside | exit code | verdict | speed-ups | rounds marked busy | longest wait |")
+    print("|---:|---:|---:|---|---|---:|---:|")
+    ends: list[tuple[int, bool, bool]] = []
+    for number in range(1, runs + 1):
+        count = beside[(number - 1) % len(beside)]
+        reports = folder / f"bench{number:02d}-beside{count}"
+        if not stored(reports):
+            with spinning(count):
+                pytest_run(reports)
+        for run in stored(reports)[-1:]:
+            print(f"| {number} | {count} | {ended(run)} |", flush=True)
+            ends.append((count, is_green(run), bool(busy_rounds(run))))
+    print()
+    for count in beside:
+        its = [(green, marked) for there, green, marked in ends if there == count]
+        green, marked = sum(one for one, _ in its), sum(one for _, one in its)
+        print(f"Beside {count}: {len(its)} runs, {green} ended with exit code 0, {marked} had rounds marked busy.")
+
+
+def ended(run: Run) -> str:
+    marked, waits = busy_rounds(run), values([one for case in run.cases for one in case.outcomes], "core_wait")
+    speedups = [f"{case.outcomes[0].model} {speedup(case)}" for case in run.cases if case.speedup_text]
+    code = run.info.exit_status if run.info is not None else None
+    cells = [
+        code,
+        closing(run).verdict(),
+        ", ".join(speedups),
+        len(marked),
+        quantity(max(waits, default=None), "share"),
+    ]
+    return " | ".join(map(str, cells))
+
+
+def speedup(case: CaseResult) -> str:
+    """The speed-up in the words of its verdict, and how often it was measured again."""
+    judged = [verdict for found in case.verdicts.values() for verdict in found if verdict.name == "speedup"]
+    turns = len(case.one_card.many) if case.one_card is not None else 0
+    again = f", measured {plain(turns)} more times" if turns else ""
+    return (judged[0].got if judged else case.speedup_text) + again
+
+
+def busy_rounds(run: Run) -> list[Outcome]:
+    return [outcome for case in run.cases for outcome in case.outcomes if outcome.busy]
+
+
+def is_green(run: Run) -> bool:
+    return run.info is not None and run.info.exit_status == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("rounds", "bench"))
+    parser.add_argument("folder", type=Path, help="where everything is kept")
+    parser.add_argument("--rounds", type=int, default=20, help="of each case (20)")
+    parser.add_argument("--runs", type=int, default=20, help="of make bench (20)")
+    parser.add_argument("--beside", type=int, nargs="*", help="processes beside (rounds: 0 1 2 4, bench: 0 2)")
+    parser.add_argument("--suites", nargs="*", default=["glm", "resnet50"], help="for rounds (glm resnet50)")
+    asked = parser.parse_args()
+    folder = asked.folder.resolve()
+    if asked.what == "rounds":
+        rounds(folder, asked.rounds, asked.beside or (0, 1, 2, 4), asked.suites)
+    else:
+        bench(folder, asked.runs, asked.beside or (0, 2))
+
+
+if __name__ == "__main__":
+    main()

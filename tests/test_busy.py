@@ -1,0 +1,233 @@
+"""Other work on a round's host is a mark, no baseline is made of it, and it excuses a speed-up that was missed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver.node import load
+from pytest_flagperf.judging import Scaling
+from pytest_flagperf.report import junit
+from pytest_flagperf.report.closing import tell
+from pytest_flagperf.report.table import console_table
+from pytest_flagperf.results import baselines, busy, gates, store
+from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.validity import BUSY, Mark
+from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
+from tests.recording import START_MS, Sampling, Training, write
+from tests.results_help import edit_json, recorded, with_metric
+
+# Trains for 7.5 s, from 3 s after its start on.
+LONG = Training("a", nproc=2, steps=275, eval_every=100, hosts=({"name": "h1", "address": "10.0.0.1"},))
+OTHERS = [{"pid": 17, "name": "make", "cores": 1.25}, {"pid": 18, "name": "cc1", "cores": 0.5}]
+
+
+def round_beside(
+    directory: Path,
+    waited: float | None = 0.0,
+    others: float = 0.0,
+    stolen: float = 0.0,
+    training: Training = LONG,
+    named: list[Mapping[str, Any]] | None = None,
+) -> Outcome:
+    """A round on a host of four cores; the rates are seconds each second."""
+    report = {"host": {"cores": "4"}, "others": named or [], "events": [], "errors": [], "missing": [], "means": {}}
+    write(replace(training, sampling=Sampling(devices=0, every_s=0.5, report=report)), directory)
+    rows = [",".join(load.COLUMNS)]
+    for number in range(40):
+        at = number * load.EVERY_S
+        cells = ["" if waited is None else f"{waited * at:.3f}", f"{others * at:.3f}", f"{stolen * at:.3f}"]
+        rows.append(",".join([f"{START_MS / 1000 + at:.4f}", *cells]))
+    (directory / "h1_noderank0" / "load.series.csv").write_text("\n".join(rows) + "\n")
+    return measure(directory)
+
+
+def only(found: tuple[Mark, ...]) -> Mark:
+    (mark,) = found
+    return mark
+
+
+# -- the mark ------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_waited_for_a_core_beside_other_work_marks_the_round(tmp_path: Path) -> None:
+    outcome = round_beside(tmp_path, waited=0.125, others=1.5, named=list(OTHERS))
+    assert only(outcome.marks) == Mark(
+        BUSY,
+        "h1: a rank waited for a core in 12.5 % of the training; other processes used 1.5 cores, most of it"
+        " make (pid 17, 1.2), cc1 (pid 18, 0.5)",
+    )
+    assert outcome.value("core_wait") == pytest.approx(0.125, abs=1e-3)
+    assert outcome.value("other_cores") == pytest.approx(1.5, abs=1e-3)
+
+
+@pytest.mark.parametrize(("share", "marked"), [(busy.WAITED * 0.97, False), (busy.WAITED * 1.03, True)])
+def test_the_bound_is_a_few_per_cent_of_the_training(tmp_path: Path, share: float, marked: bool) -> None:
+    assert bool(round_beside(tmp_path, waited=share, others=2.0).marks) == marked
+
+
+def test_ranks_that_wait_for_the_rounds_own_processes_are_told_and_not_marked(tmp_path: Path) -> None:
+    outcome = round_beside(tmp_path, waited=0.3, others=0.1)
+    assert outcome.marks == ()
+    (warning,) = outcome.warnings
+    assert warning.startswith("h1: a rank waited for a core in 30.0 % of the training, and the round's own processes")
+    assert round_beside(tmp_path, waited=0.3, others=0.2).marks != ()
+
+
+def test_other_work_for_which_no_rank_waited_is_no_mark(tmp_path: Path) -> None:
+    outcome = round_beside(tmp_path, waited=0.01, others=3.0)
+    assert (outcome.marks, outcome.warnings) == ((), ())
+
+
+def test_what_a_hypervisor_took_away_is_a_mark(tmp_path: Path) -> None:
+    """The cores work for some 12 % of the time: half a second of four seconds, each second."""
+    worked = 4 * 0.12
+    assert round_beside(tmp_path, stolen=0.02 * worked).marks == ()
+    mark = only(round_beside(tmp_path, stolen=0.2 * worked).marks)
+    assert mark.kind == BUSY
+    assert mark.sentence.startswith("h1: the hypervisor gave ")
+
+
+def test_what_was_not_measured_marks_no_round(tmp_path: Path) -> None:
+    """A kernel that counts no waiting, a training of a moment, and rounds of before."""
+    outcome = round_beside(tmp_path, waited=None, others=2.0)
+    assert (outcome.marks, outcome.value("core_wait")) == ((), None)
+    assert outcome.value("other_cores") == pytest.approx(2.0, abs=1e-3)
+    short = replace(LONG, steps=20, eval_every=100)
+    assert round_beside(tmp_path, waited=0.9, others=2.0, training=short).marks == ()
+    (tmp_path / "h1_noderank0" / "load.series.csv").unlink()
+    assert measure(tmp_path).value("other_cores") is None
+
+
+def test_waiting_before_the_training_does_not_count(tmp_path: Path) -> None:
+    round_beside(tmp_path)
+    path = tmp_path / "h1_noderank0" / "load.series.csv"
+    head, *rows = path.read_text().splitlines()
+    start = START_MS / 1000
+    cells = [row.split(",") for row in rows]
+    rows = [",".join([when, f"{min(float(when) - start, 2.5):.3f}", "9.000", "0.000"]) for when, *_ in cells]
+    path.write_text("\n".join([head, *rows]) + "\n")
+    assert measure(tmp_path).marks == ()
+
+
+# -- what follows --------------------------------------------------------------------------------------------
+
+
+MARK = Mark(BUSY, "h1: a rank waited for a core in 40.0 % of the training; other processes used 1.9 cores")
+
+
+def beside(factor: float, *marks: Mark, number: int = 1) -> Outcome:
+    """Two cards, so many times as fast as one card of 1,000 images/s."""
+    return replace(with_metric(recorded("converged_1x2"), "p_core", 1000.0 * factor), marks=marks, round=number)
+
+
+def judged(*outcomes: Outcome, one_card: OneCard | None = None, strict: bool = False) -> dict[str, Verdict]:
+    card = one_card or OneCard.of([1000.0], "this run", "images/s")
+    return {one.name: one for one in speedup(outcomes, card, 2, 0.55, "weak", strict=strict)}
+
+
+def test_a_busy_round_is_no_baseline_and_under_strict_a_failure() -> None:
+    outcome = replace(recorded("converged_1x2"), marks=(MARK,))
+    case = CaseResult(outcome.case, (outcome,), {})
+    assert baselines.why_not(case) == f"round 1: {MARK.sentence}"
+    assert baselines.why_not(replace(case, outcomes=(recorded("converged_1x2"),))) is None
+    assert not gates.valid(outcome, strict=True).ok
+
+
+def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_the_cause() -> None:
+    found = judged(beside(0.9, MARK))
+    for name, got in (("speedup", "0.90x"), ("efficiency", "45.0 %")):
+        assert (found[name].ok, found[name].warning) == (True, True)
+        assert found[name].got == f"{got} (busy: not judged)"
+        assert found[name].sentence.startswith("not judged, for the machine was busy: weak scaling: ")
+        assert found[name].sentence.endswith(MARK.sentence)
+    case = tell(CaseResult("a:b:c:1:2:1", (beside(0.9, MARK),), {"test_speedup": tuple(found.values())}))
+    assert any(text.startswith("not judged, for the machine was busy") for text in case.warnings)
+    assert dict(junit.judged(found.values()))["speedup"] == "0.90x (busy: not judged)"
+    assert "warning.efficiency" in dict(junit.judged(found.values()))
+
+
+def test_the_same_speed_up_on_a_quiet_machine_fails_and_under_strict_everywhere() -> None:
+    for found in (judged(beside(0.9)), judged(beside(0.9, MARK), strict=True)):
+        assert not found["speedup"].ok
+        assert not found["efficiency"].ok
+    assert "the machine was busy" in judged(beside(0.9, MARK), strict=True)["efficiency"].sentence
+
+
+def test_another_mark_excuses_no_speed_up() -> None:
+    assert not judged(beside(0.9, Mark("throttled", "h1: hot")))["efficiency"].ok
+
+
+def test_quiet_rounds_are_judged_where_there_are_any() -> None:
+    assert not judged(beside(0.9, MARK), beside(0.95, number=2), beside(0.5, MARK, number=3))["efficiency"].ok
+    passed = judged(beside(0.9, MARK), beside(1.7, number=2), beside(0.5, MARK, number=3))["efficiency"]
+    assert (passed.ok, passed.got, passed.warning) == (True, "85.0 %", False)
+    case = CaseResult("c", (beside(0.9, MARK), beside(1.7, number=2)), {}, OneCard(1000.0, "this run"))
+    assert case.speedup == pytest.approx(1.7)
+
+
+def test_one_card_that_was_slowed_down_flatters_and_it_is_told() -> None:
+    slowed = OneCard.of([1000.0], "this run", "images/s", MARK.sentence)
+    found = judged(beside(1.9), one_card=slowed)["efficiency"]
+    assert (found.ok, found.warning) == (True, True)
+    assert "the true value may be lower" in found.sentence
+    # Many cards that are not even faster than that are slow indeed.
+    assert not judged(beside(0.9), one_card=slowed)["efficiency"].ok
+
+
+def test_a_speed_up_above_the_cards_is_shown_as_noise_everywhere() -> None:
+    found = judged(beside(2.04))
+    assert found["speedup"].ok
+    assert found["speedup"].warning
+    assert found["speedup"].got == "2.04x (above 2 cards: noise)"
+    assert dict(junit.judged(found.values()))["speedup"] == "2.04x (above 2 cards: noise)"
+    case = CaseResult("a:b:c:1:2:1", (beside(2.04),), {"t": tuple(found.values())}, OneCard(1000.0, "this run"))
+    assert case.speedup_text == "2.04x (above 2 cards: noise)"
+    assert any("2.04x noise" in line for line in console_table([case], 200))
+    assert any("  noise  " in line for line in console_table([case], 80))
+    assert any("above 2 cards: noise" in text for text in tell(case).warnings)
+    fine = replace(case, outcomes=(beside(2.0),))
+    assert (fine.speedup_text, judged(beside(2.0))["speedup"].got) == ("2.00x", "2.00x")
+
+
+# -- measured again ------------------------------------------------------------------------------------------
+
+
+def test_turns_that_show_more_make_a_missed_speed_up_good_and_others_do_not(tmp_path: Path) -> None:
+    card = OneCard.of([1000.0], "this run", "images/s")
+    better = card.with_turn(1000.0, 1700.0).with_turn(990.0, 1720.0)
+    found = judged(beside(0.9), one_card=better)["efficiency"]
+    assert (found.ok, found.got) == (True, "85.0 %")
+    assert "measured again" in found.sentence
+    as_bad = card.with_turn(1000.0, 950.0).with_turn(990.0, 940.0)
+    assert not judged(beside(0.9), one_card=as_bad)["efficiency"].ok
+    # It is kept with the case, and the table shows what was judged.
+    store.save_one_card(tmp_path, better)
+    assert store._stored_one_card(tmp_path, []) == better
+    assert CaseResult("c", (beside(0.9),), {}, better).speedup == pytest.approx(1.7)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "least", "again"),
+    [
+        (beside(0.9), 0.55, True),
+        (beside(1.9), 0.55, False),
+        (beside(0.9, MARK), 0.55, False),  # the machine is no better the next moment
+        (beside(float("nan")), 0.55, False),  # nothing was measured, and nothing will be
+        (replace(beside(0.9), state="failed"), 0.55, False),
+    ],
+)
+def test_only_what_was_measured_and_missed_is_measured_again(outcome: Outcome, least: float, again: bool) -> None:
+    card = OneCard.of([1000.0], "this run", "images/s")
+    assert Scaling([outcome], card, 2, least, "weak").is_open == again
+
+
+def test_a_one_card_of_before_is_read_as_it_was(tmp_path: Path) -> None:
+    store.save_one_card(tmp_path, OneCard.of([1000.0], "this run", "images/s"))
+    edit_json(tmp_path / "one_card.json", one_card={"p_core": 1.5, "where_from": "x", "unit": "", "rounds": 1})
+    assert store._stored_one_card(tmp_path, []) == OneCard(1.5, "x")
