@@ -95,9 +95,9 @@ def rank(folder: Path, count: int) -> driver.Rank:
     metric = {"name": "none", "direction": "higher", "unit": "", "target": 1.0}
     case = {
         "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
-        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "seed": 1, "scale": "small", "synthetic": False,
-        "throughput_only": False, "metric": metric, "sample_unit": "samples", "device": "cpu", "backend": "gloo",
-        "modules": [], "device_module": None, "data_dir": None, "extern": None, "config": values,
+        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "", "seed": 1, "scale": "small",
+        "synthetic": False, "throughput_only": False, "metric": metric, "sample_unit": "samples", "device": "cpu",
+        "backend": "gloo", "modules": [], "device_module": None, "data_dir": None, "extern": None, "config": values,
     }  # fmt: skip
     beats = Heartbeat(folder / "rank0.progress")
     return driver.Rank(driver.RunCase.from_json(case), driver.World(), perflog.PerfLog(0, io.StringIO()), beats)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 HIDDEN = "***"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_FRAGMENT = re.compile(r"(egg|subdirectory|md5|sha1|sha224|sha256|sha384|sha512)=[\w./-]*")  # what pip writes there
 _SHORT = 4  # a shorter secret is a part of too many words to be replaced in a text
 
 
@@ -24,7 +25,8 @@ def shown(address: str) -> str:
         return head + HIDDEN
     plain = re.split(r"[?#]", place, maxsplit=1)[0]
     query = "&".join(_query_shown(parts.query)) if parts.query else ""
-    return head + plain + (f"?{query}" if query else "") + (f"#{HIDDEN}" if parts.fragment else "")
+    fragment = parts.fragment if _FRAGMENT.fullmatch(parts.fragment) else HIDDEN
+    return head + plain + (f"?{query}" if query else "") + (f"#{fragment}" if parts.fragment else "")
 
 
 def words_shown(text: str) -> str:
@@ -41,7 +43,8 @@ def secrets_in(text: str) -> set[str]:
         _, secret, place = _split(_from_scheme(word))
         if secret:
             found |= {secret, secret.partition(":")[2]}
-        found |= {pair.partition("=")[2] or pair for pair in re.split(r"[?&#;]", place)[1:]}
+        pairs = [pair for pair in re.split(r"[?&#;]", place)[1:] if not _FRAGMENT.fullmatch(pair)]
+        found |= {pair.partition("=")[2] or pair for pair in pairs}
     return {secret for secret in found if len(secret) >= _SHORT}
 
 

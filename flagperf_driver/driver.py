@@ -127,6 +127,7 @@ class RunCase:
     nnodes: int
     nproc: int
     round: int
+    token: str
     seed: int
     scale: str
     synthetic: bool
@@ -140,6 +141,11 @@ class RunCase:
     data_dir: Path | None
     extern: Path | None
     config: Config
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """What INIT_END repeats: it differs between any two rounds."""
+        return {"case": self.case, "round": self.round, "seed": self.seed, "token": self.token}
 
     @classmethod
     def load(cls, path: Path) -> RunCase:
@@ -246,7 +252,9 @@ def start() -> Rank:
     log_dir = _log_dir(os.environ)
     progress = log_dir / f"rank{world.rank}.progress" if log_dir else None
     log = _log if _log is not None else PerfLog(world.rank)
-    return Rank(RunCase.load(Path(path)), world, log, Heartbeat(progress), log_dir)
+    case = RunCase.load(Path(path))
+    log.given = case.given
+    return Rank(case, world, log, Heartbeat(progress), log_dir)
 
 
 def run(main: Callable[[Rank], None]) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, BinaryIO, Callable, Collection, Iterator, Mapping, NamedTuple, TextIO
 
+from flagperf_driver import events
+
 MARK = "[PerfLog] "
 _MARK = MARK.encode()
 _MARK_LENGTH = len(MARK)
@@ -247,10 +249,14 @@ class PerfLog:
 
     def __init__(self, rank: int, stream: TextIO | None = None) -> None:
         self.rank = rank
+        self.given: Mapping[str, Any] = {}
+        """What the harness gave this rank; INIT_END repeats it, so that the log says which round it belongs to."""
         self._stream = stream if stream is not None else sys.stdout
 
     def __call__(self, event: str, value: Mapping[str, Any] | None = None) -> None:
         caller = sys._getframe(1)
+        if event == events.INIT_END and self.given:
+            value = {**(value or {}), "given": dict(self.given)}
         record = Record(
             event=event,
             value=value or {},

@@ -16,11 +16,18 @@ from typing import Any
 from flagperf_driver import events, perflog
 from flagperf_driver.node import devices
 from flagperf_driver.node import host as hosts
+from flagperf_driver.node.seen import FILE as SEEN
+from flagperf_driver.node.seen import MILESTONES
 
 START_MS = 1_700_000_000_000
 BATCH = 32
 WARMUP = 5
-CONFIG = {"train_batch_size": BATCH, "gradient_accumulation_steps": 1, "learning_rate": 0.001}
+CONFIG = {
+    "train_batch_size": BATCH,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 0.001,
+    "timing_warmup_steps": WARMUP,
+}
 LOCALHOST = {"name": "localhost", "address": "127.0.0.1"}
 Json = dict[str, Any]
 Entry = tuple[float, str, Json]
@@ -88,6 +95,8 @@ class Training:
     """Of the plan."""
     hosts: tuple[Json, ...] = (LOCALHOST,)
     sampling: Sampling | None = None
+    token: str | None = None
+    """With one it is a round as they are now: its logs repeat what the ranks were given, and the agents saw them."""
 
     @property
     def case(self) -> str:
@@ -132,7 +141,7 @@ def entries(training: Training) -> Iterator[Entry]:
         now += training.step_s
         if step == 1:
             yield now, events.STEP_BEGIN, {"step": 1}
-        if step % training.log_every == 0:
+        if step % training.log_every == 0 or step == training.steps:
             yield now, events.STEP_END, _step_end(training, step)
         if step % training.eval_every == 0 and not training.throughput_only:
             now, accuracy = now + eval_s, training.accuracy(step)
@@ -156,7 +165,14 @@ def _init_end(training: Training) -> Json:
         "world_size": training.cards,
         "replaced": [],
         "compile": False,
+        **({"given": given(training)} if training.token else {}),
     }
+
+
+def given(training: Training) -> Json:
+    """What INIT_END repeats."""
+    seed = 41 + training.round
+    return {"case": training.case, "round": training.round, "seed": seed, "token": training.token}
 
 
 def _step_end(training: Training, step: int) -> Json:
@@ -205,6 +221,7 @@ def _finished(training: Training, now: float, train: float, accuracy: float) -> 
         "step_time": {"mean": step_s, "p50": step_s, "p90": step_s * 1.1, "p99": step_s * 1.3},
         "forward_time": step_s / 3,
         "input_wait_time": waited,
+        **({"windows_time": round(no_eval, 4)} if training.token else {}),
         "eval_time": evals,
         "compile_time": 0.0,
         "peak_memory_bytes": 300 * 2**20,
@@ -242,8 +259,7 @@ def plan(training: Training) -> Json:
         },
         "sample_unit": training.sample_unit, "device": "cpu", "backend": "gloo", "modules": [], "data_dir": None,
         "device_module": None, "extern": None,
-        "config": {"train_batch_size": BATCH, "gradient_accumulation_steps": 1, "learning_rate": 0.001,
-                   "timing_warmup_steps": WARMUP},
+        "config": CONFIG,
         "values": {
             "learning_rate": {
                 "value": 0.001, "file": "suites/toy/pytorch/config/_base.py", "line": 3, "layer": "suite",
@@ -265,7 +281,7 @@ def plan(training: Training) -> Json:
         "runtime": "venv", "python": "3.11", "launcher": "env",
         "fingerprint": {"key": f"key-{cards}", "one_card_key": "key-1"}, "argv": {}, "manifest": [],
     }  # fmt: skip
-    return {**body, **training.told}
+    return {**body, **({"token": training.token} if training.token else {}), **training.told}
 
 
 def end(training: Training) -> Json:
@@ -283,7 +299,21 @@ def end(training: Training) -> Json:
             {"name": host["name"], "noderank": number, "ranks": ranks[number * nproc : (number + 1) * nproc]}
             for number, host in enumerate(training.hosts)
         ],
+        **({"seconds": round(training.seconds + 0.6, 3)} if training.token else {}),
     }
+
+
+def seen(training: Training, noderank: int) -> Json:
+    """What the host's agent saw, a tenth of a second around each record's true time."""
+    start_ms = training.started_ms + round(training.offset_s(noderank) * 1000)
+
+    def moment(at: float) -> list[float]:
+        return [round(5000 + at, 4), start_ms + round(at * 1000)]
+
+    written = {event: at for at, event, _ in reversed(list(entries(training))) if event in MILESTONES}
+    of_rank = {event: {"after": moment(at - 0.1), "by": moment(at + 0.1)} for event, at in written.items()}
+    ranks = range(noderank * training.nproc, (noderank + 1) * training.nproc)
+    return {"schema": 1, "ranks": {str(rank): {"started": moment(-0.05), **of_rank} for rank in ranks}}
 
 
 # -- what was sampled ----------------------------------------------------------------------------------------
@@ -303,13 +333,15 @@ def device_rows(training: Training, sampling: Sampling, noderank: int) -> Iterat
     """The lines of devices.series.csv."""
     yield ",".join(devices.COLUMNS)
     joules = [1e6 + 1e3 * device for device in range(sampling.devices)]
+    before = None
     for when, share in _times(training, sampling, noderank):
+        intervals, before = 1 if before is None else round((when - before) / sampling.every_s), when
         busy = _busy(training, share)
         for device in range(sampling.devices):
             mine = busy * (device < training.nproc)
             shake = _wave(share, 40 + 3 * device)
             watts = 75 + mine * (sampling.watts - 75 + 12 * shake)
-            joules[device] += watts * sampling.every_s
+            joules[device] += watts * sampling.every_s * intervals
             cells = [
                 f"{31 + device + mine * (sampling.degrees - 31) * min(1, share * 4) + shake:.0f}", f"{watts:.1f}",
                 f"{600 + mine * 81_000:.0f}", f"{sampling.memory_mib}", f"{mine * (96 + 3 * shake):.0f}",
@@ -350,6 +382,8 @@ def write(training: Training, directory: Path) -> Path:
         for rank in range(noderank * training.nproc, (noderank + 1) * training.nproc):
             text = "\n".join(lines(training, rank)) + "\n"
             (folder / f"rank{rank}.out.log").write_bytes(text.encode("utf-8", "surrogateescape"))
+        if training.token:
+            write_json(folder / SEEN, seen(training, noderank))
         if training.sampling:
             _write_samples(training, training.sampling, noderank, folder)
     write_json(directory / "plan.json", plan(training))

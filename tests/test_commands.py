@@ -413,7 +413,7 @@ def test_a_redacted_copy_holds_no_speed_and_no_time(tmp_path: Path, capsys: Capt
 
 
 CLEANED = {"metrics", "failures", "steps", "evaluations", "untrained", "quality", "fingerprint", "environment"}
-LEFT_OUT = {"started_ms", "ended_ms", "logs", "warnings", "marks", "machine", "phases"}
+LEFT_OUT = {"started_ms", "ended_ms", "logs", "warnings", "marks", "machine", "phases", "compared"}
 PARTS = {
     Step: "step samples time loss throughput learning_rate",
     Evaluation: "step samples time metrics seconds",
@@ -438,6 +438,7 @@ def test_of_every_field_it_was_decided_whether_a_redacted_copy_has_it() -> None:
 def test_what_is_not_on_the_list_is_not_in_a_redacted_copy(tmp_path: Path, capsys: Capture) -> None:
     told: dict[str, Any] = {"started_ms": 1, "ended_ms": 1, "logs": ("l",), "warnings": ("w",)}
     told |= {"marks": (Mark("throttled", "slow"),), "machine": {"chip": "X9"}, "phases": (Phase("train", 1.0, 2.0),)}
+    told |= {"compared": 5}
     assert told.keys() == LEFT_OUT
     run_of(tmp_path / "run", rounds=[lambda outcome: replace(outcome, **told)])
     said(capsys, "redact", tmp_path / "run")
@@ -445,6 +446,15 @@ def test_what_is_not_on_the_list_is_not_in_a_redacted_copy(tmp_path: Path, capsy
     for each in fields(Outcome):
         old, new = (getattr(case.outcomes[0], each.name) for case in (before, after))
         assert (new == old) is (each.name not in LEFT_OUT) or each.name in CLEANED, each.name
+
+
+def test_a_redacted_copy_has_no_figures_of_a_contradiction(tmp_path: Path, capsys: Capture) -> None:
+    failure = Failure("contradiction", "h1", 0, "round 1: rank 0 on h1: `p_core` is 9,999 images/s")
+    run_of(tmp_path / "run", rounds=[lambda outcome: replace(outcome, failures=(failure,))])
+    said(capsys, "redact", tmp_path / "run")
+    (copied,) = cases_of(tmp_path / "run-redacted")
+    assert [one.sentence for one in copied.outcomes[0].failures] == [redact.GONE]
+    assert "9,999" not in "".join(path.read_text() for path in (tmp_path / "run-redacted").rglob("*.json"))
 
 
 def test_other_vendors_are_left_as_they_were(tmp_path: Path, capsys: Capture) -> None:

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver import events
+from flagperf_driver import events, perflog
 from flagperf_driver.node.lease import holders
 from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.cluster import Host, HostError
 from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.results.outcome import measure
 from pytest_flagperf.round import MODULE, Progress
 from pytest_flagperf.round.orders import _container_name, _visible_devices
 from pytest_flagperf.round.progress import Bounds, Tracker, time_left
@@ -53,6 +54,7 @@ def test_finishes_and_says_so_in_round_json(tmp_path: Path) -> None:
     ranks = [{"rank": 0, **ended_well}, {"rank": 1, **ended_well}]
     assert written["hosts"] == [{"name": "h0", "noderank": 0, "ranks": ranks}]
     assert written["started_ms"] < written["ended_ms"]
+    assert written["seconds"] > 0
 
 
 def test_writes_what_ranks_and_reports_read_before_it_starts(tmp_path: Path) -> None:
@@ -69,6 +71,21 @@ def test_writes_what_ranks_and_reports_read_before_it_starts(tmp_path: Path) -> 
 def test_every_round_has_its_own_seed(tmp_path: Path) -> None:
     run_tiny(tmp_path, TinyPlan(nproc=1, config=QUICK), number=3, directory=tmp_path / "r3")
     assert read(tmp_path / "r3" / "case.json")["seed"] == 44
+
+
+def test_every_rank_repeats_what_its_round_alone_was_given(tmp_path: Path) -> None:
+    tokens = set()
+    for number in (1, 2):
+        directory = tmp_path / f"round{number}"
+        run_tiny(tmp_path, TinyPlan(config=QUICK), number=number, directory=directory)
+        plan = read(directory / "plan.json")
+        tokens.add(plan["token"])
+        for log in directory.glob("*/rank*.out.log"):
+            with log.open("rb") as stream:
+                (init_end,) = perflog.read(stream, events=[events.INIT_END])
+            assert init_end.value["given"] == {name: plan[name] for name in ("case", "round", "seed", "token")}
+        assert measure(directory).failures == ()
+    assert len(tokens) == 2
 
 
 def test_tells_its_listener_step_loss_metric_and_time_left(tmp_path: Path) -> None:

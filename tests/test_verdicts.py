@@ -124,42 +124,11 @@ def test_a_throughput_of_nothing_fails(value: float) -> None:
     assert "p_core" in names(throughput([with_metric(recorded("converged_1x1"), "p_core", value)]))
 
 
-def test_throughputs_out_of_order_fail_beyond_the_tolerance() -> None:
-    outcome = recorded("converged_1x1")
-    p_train = outcome.value("p_train")
-    assert p_train is not None
-    # 5 of the 200 steps are warm-up: 2.5 % beside the tolerance of 2 %.
-    assert names(throughput([with_metric(outcome, "p_core", p_train * 0.96)])) == []
-    assert names(throughput([with_metric(outcome, "p_core", p_train * 0.95)])) == ["p_core_order"]
-    p_whole = outcome.value("p_whole")
-    assert p_whole is not None
-    assert names(throughput([with_metric(outcome, "p_train", p_whole * 0.99)])) == []
-    assert names(throughput([with_metric(outcome, "p_train", p_whole * 0.97)])) == ["p_train_order"]
-
-
 def test_an_mfu_is_judged_only_where_a_peak_is_declared() -> None:
     outcome = recorded("converged_1x1")
     assert names(throughput([with_metric(outcome, "mfu", None)])) == []
     for wrong in (NAN, 0.0, 1.01, INF):
         assert names(throughput([with_metric(outcome, "mfu", wrong)])) == ["mfu"]
-
-
-def test_short_last_steps_of_a_pass_are_no_error_and_lost_samples_are() -> None:
-    outcome = recorded("converged_1x1")
-    work = outcome.work
-    assert work.samples is not None
-    for lost, wrong in ((2 * 31, []), (4 * 32, ["samples"]), (-1, ["samples"])):
-        changed = replace(outcome, work=replace(work, samples=work.samples - lost))
-        assert names(throughput([changed])) == wrong
-
-
-def test_an_item_of_several_samples_must_be_declared() -> None:
-    outcome = recorded("converged_1x1")
-    assert outcome.work.samples is not None
-    fourfold = replace(outcome, work=replace(outcome.work, samples=outcome.work.samples * 4))
-    assert names(throughput([fourfold])) == ["samples"]
-    assert names(throughput([replace(fourfold, work=replace(fourfold.work, samples_per_item=4))])) == []
-    assert names(throughput([replace(fourfold, work=replace(fourfold.work, samples_per_item=3))])) == ["samples"]
 
 
 def test_every_property_of_a_good_outcome_is_needed() -> None:

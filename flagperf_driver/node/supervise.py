@@ -20,6 +20,7 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node import oom, processes, topology, watch
 from flagperf_driver.node.agenda import Agenda
 from flagperf_driver.node.news import News, now_ms
+from flagperf_driver.node.seen import FILE, MILESTONES, SCHEMA, Milestones, Moment
 
 _TICK_S = 0.2
 _PULSE_S = 0.5
@@ -126,8 +127,9 @@ class Ranks:
         self._live: dict[int, Process] = {}
         self._errors: dict[int, perflog.Record] = {}
         self._ending = False
-        first = orders.follow[0]
-        self._tails = {rank: self._tail(rank, None if rank == first else _LAST_WORDS) for rank in orders.follow}
+        self._first = orders.follow[0]
+        self._tails = {rank: self._tail(rank) for rank in orders.follow}
+        self._seen: dict[int, Milestones] = {}
         self._pulses = {rank: watch.Pulse(self._path(rank, "progress")) for rank in orders.follow}
         self._agenda = Agenda()
         self._agenda.every(_TICK_S, lambda _: self._stream())
@@ -143,6 +145,7 @@ class Ranks:
 
     def start(self) -> None:
         """Start them all, or end those that were started before one that could not be."""
+        self._seen = {rank: Milestones() for rank in self._orders.follow}
         for order in self._orders.ranks:
             if not self._start(order):
                 break
@@ -176,6 +179,8 @@ class Ranks:
             self._end("stopped")
         if self.over:
             self._stream(to_the_end=True)
+            seen = {str(rank): milestones.to_json() for rank, milestones in self._seen.items()}
+            self._folder.write(FILE, json.dumps({"schema": SCHEMA, "ranks": seen}) + "\n")
 
     def _start(self, order: RankOrder) -> bool:
         with suppress(OSError):  # an earlier round's would be taken for this one's sign of life
@@ -224,7 +229,9 @@ class Ranks:
 
     # -- the ranks' words ----------------------------------------------------------------------------------
 
-    def _tail(self, rank: int, wanted: Sequence[str] | None) -> watch.LogTail:
+    def _tail(self, rank: int) -> watch.LogTail:
+        wanted = None if rank == self._first else {*_LAST_WORDS, *MILESTONES}
+
         def show(lines: list[str]) -> None:
             self._news.tell({"type": "lines", "rank": rank, "lines": lines}, expendable=True)
 
@@ -236,9 +243,15 @@ class Ranks:
 
     def _stream_one(self, rank: int, to_the_end: bool = False) -> None:
         tail = self._tails.get(rank)
-        for record in tail.new(to_the_end) if tail is not None else ():
+        if tail is None:
+            return
+        begin = Moment.now()
+        for record in tail.new(to_the_end):
+            self._seen[rank].found(record.event, Moment.now())
             if record.event == events.FAILED:
                 self._errors.setdefault(rank, record)
+            if rank != self._first and record.event not in _LAST_WORDS:
+                continue
             self._news.tell(
                 {
                     "type": "perflog",
@@ -249,6 +262,8 @@ class Ranks:
                 },
                 expendable=record.event not in _LAST_WORDS,
             )
+        if tail.at_the_end:
+            self._seen[rank].looked(begin)
 
     def _alive(self) -> list[int]:
         """The followed ranks that have not ended: all of a launcher's while it runs."""

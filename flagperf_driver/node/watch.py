@@ -7,7 +7,7 @@ import sys
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Sequence
+from typing import Callable, Collection, Iterator, Mapping, Sequence
 
 from flagperf_driver import perflog
 from flagperf_driver.heartbeat import DONE, PHASES, TRAIN, Beat, read_heartbeat
@@ -26,13 +26,14 @@ class LogTail:
     """Follows one log; ``new`` gives the records written since the last call, ``show`` gets whole lines of text."""
 
     def __init__(
-        self, path: Path, events: Sequence[str] | None, show: Callable[[list[str]], None] | None = None
+        self, path: Path, events: Collection[str] | None, show: Callable[[list[str]], None] | None = None
     ) -> None:
         self._path = path
         self._reader = perflog.Reader(events=events)
         self._at = 0
         self._show = show
         self._begun = b""  # of a line
+        self.at_the_end = False  # whether the last look came to the end of what was there
 
     def new(self, to_the_end: bool = False) -> Iterator[perflog.Record]:
         """At most 4 MiB of the log, so that the agent stays quick; all of it with ``to_the_end``."""
@@ -50,7 +51,8 @@ class LogTail:
                 log.seek(self._at)
                 piece = log.read(_AT_ONCE) or b""
         except OSError:
-            return b""
+            piece = b""
+        self.at_the_end = len(piece) < _AT_ONCE
         self._at += len(piece)
         if self._show is not None:
             *whole, self._begun = (self._begun + piece).split(b"\n")

@@ -68,6 +68,8 @@ class Totals:
 
     compute: float = 0.0
     waiting: float = 0.0
+    by_host: float = 0.0
+    """The windows once more, by the host's clock: the device's may be a vendor's own."""
     first_step: float = 0.0
     measured_compute: float = 0.0
     measured_forward: float = 0.0
@@ -107,6 +109,7 @@ class Timeline:
         self._seen = 0
         self._line: list[Any] = []
         self._steps: list[tuple[int, int]] = []
+        self._since = 0.0
 
     @property
     def open_steps(self) -> int:
@@ -116,6 +119,7 @@ class Timeline:
     def resume(self) -> None:
         """From here on time counts; called after everything that is no step."""
         self._line = [self.marks.mark()]
+        self._since = time.perf_counter()
 
     def begin(self) -> None:
         """A micro-step's batch is there and its work begins."""
@@ -140,6 +144,7 @@ class Timeline:
     def close(self) -> Window:
         """Wait for the device and read the marks; ``resume`` opens the next window."""
         gaps = self.marks.seconds(self._line)
+        self.totals.by_host += time.perf_counter() - self._since
         start, waiting = 0, 0.0
         for end, samples in self._steps:
             wait, forward, rest = (sum(gaps[start + part : end : 3]) for part in range(3))

@@ -114,6 +114,7 @@ class Training:
         self._losses = torch.zeros(self._window, device=ctx.device).unbind()
         self._loss = math.nan
         self._rate = 0.0
+        self._resumed: dict[str, Any] = {}
         self._next_log = 1
         self._last_step = self._step_limit()
         ctx.hooks.memory(ctx.device)  # what is wrong with it is told now, not after days
@@ -376,7 +377,7 @@ class Training:
         if found is None:
             return None
         random_state: dict[str, Any] = found.pop("random")
-        self.progress = Progress(**found)
+        self.progress, self._resumed = Progress(**found), found
         self._next_log = self.progress.step + 1
         return random_state
 
@@ -409,6 +410,8 @@ class Training:
             "step_time": step_time,
             "forward_time": totals.measured_forward / len(totals.measured) if totals.measured else None,
             "input_wait_time": progress.input_wait_time + totals.waiting,
+            "windows_time": totals.by_host,
+            "resumed": self._resumed,
             "eval_time": progress.eval_time,
             "compile_time": totals.first_step - step_time["p50"] if compiled and step_time else None,
             "peak_memory_bytes": self.ctx.hooks.memory(self.ctx.device),

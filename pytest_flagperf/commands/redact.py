@@ -17,7 +17,8 @@ from pathlib import Path
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.results import jsons, store
-from pytest_flagperf.results.outcome import Evaluation, Outcome
+from pytest_flagperf.results.crosscheck import CONTRADICTION
+from pytest_flagperf.results.outcome import Evaluation, Failure, Outcome
 from pytest_flagperf.results.store import CaseResult, Run, RunInfo
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import Verdict
@@ -106,7 +107,7 @@ def _outcome(outcome: Outcome, gone: Counter[str]) -> Outcome:
     return Outcome(
         **{name: getattr(outcome, name) for name in KEPT},
         metrics=tuple(kept),
-        failures=tuple(replace(failure, last_lines=()) for failure in outcome.failures),
+        failures=tuple(map(_failure, outcome.failures)),
         steps=tuple(replace(step, time=math.nan, throughput=math.nan) for step in outcome.steps),
         evaluations=tuple(map(_timeless, outcome.evaluations)),
         untrained=_timeless(outcome.untrained) if outcome.untrained else None,
@@ -114,6 +115,12 @@ def _outcome(outcome: Outcome, gone: Counter[str]) -> Outcome:
         fingerprint={name: value for name, value in outcome.fingerprint.items() if name != "deviations"},
         environment={name: text for name, text in outcome.environment.items() if _is_kept(name)},
     )
+
+
+def _failure(failure: Failure) -> Failure:
+    """A contradiction's sentence has the figures that contradict."""
+    sentence = GONE if failure.kind == CONTRADICTION else failure.sentence
+    return replace(failure, last_lines=(), sentence=sentence)
 
 
 def _timeless(evaluation: Evaluation) -> Evaluation:

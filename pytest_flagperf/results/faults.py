@@ -53,6 +53,7 @@ class RoundEnd(TypedDict, total=False):
 
     state: str
     fault: RoundFault | None
+    seconds: float | None
     hosts: list[HostEnd] | None
     swept: list[str] | None
     missing: list[MissingLogs] | None

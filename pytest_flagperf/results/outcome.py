@@ -13,12 +13,15 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results import (
     busy,
+    crosscheck,
     faults,
     jsons,
     machine,
     metrics,
     monitors,
+    ownlog,
     sampled,
+    seen,
     stragglers,
     typed,
     validity,
@@ -103,6 +106,8 @@ class Outcome:
     state: str
     target: Target
     failures: tuple[Failure, ...] = ()
+    compared: int = 0
+    """How many pairs of figures were compared; each that contradicts is among the failures."""
     stop_reason: str | None = None
     metrics: tuple[Metric, ...] = ()
     steps: tuple[Step, ...] = ()
@@ -140,6 +145,11 @@ class Outcome:
     def busy(self) -> str:
         """What other work the cores of its hosts had; empty where they had none."""
         return "; ".join(mark.sentence for mark in self.marks if mark.kind == validity.BUSY)
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether every rank came to its end, though its figures may contradict each other."""
+        return self.state == "finished" and all(one.kind == crosscheck.CONTRADICTION for one in self.failures)
 
     @property
     def meant_to_converge(self) -> bool:
@@ -204,10 +214,17 @@ def measure(round_dir: Path) -> Outcome:
     logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target, warmup) for place in places}
     exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
+    eyes = _seen(round_dir, places)
     failures = faults.find(number_, end, places, exits, logs, unreadable_end)
     phases = phases_of.of_round(logs.values(), _clock_offset(plan))
     own = metrics.of_round(plan, logs.values(), target)
     samples, training = monitors.read(round_dir), phases_of.training(phases)
+    clocks = {place.rank: _clock_set(samples, eyes, place) for place in places}
+    failures += tuple(ownlog.find(plan, end, places, logs, eyes, clocks))
+    compared = 0
+    if not failures:
+        ranks = _compared_ranks(plan, end, places, logs, eyes, clocks, sampled.counted(samples, training))
+        compared, failures = crosscheck.check(ranks, number_)
     p_whole = next((metric.value for metric in own if metric.name == "p_whole"), None)
     reports = monitors.reports(round_dir)
     load = busy.figures(samples, reports, training)
@@ -218,7 +235,7 @@ def measure(round_dir: Path) -> Outcome:
     marks = (*validity.marks(round_dir, plan, samples, training), *vendor_code.marks(plan, logs.values()))
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
     outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases)
-    return _printable(replace(outcome, marks=marks, machine=ran_on))
+    return _printable(replace(outcome, marks=marks, machine=ran_on, compared=compared))
 
 
 def _printable(outcome: Outcome) -> Outcome:
@@ -226,6 +243,50 @@ def _printable(outcome: Outcome) -> Outcome:
     body = outcome.to_json()
     shown = printable_in(body)
     return outcome if shown == body else Outcome.from_json(shown)
+
+
+def _seen(round_dir: Path, places: Iterable[Place]) -> dict[int, seen.Seen]:
+    folders = dict.fromkeys(place.folder for place in places)
+    return {rank: its for folder in folders for rank, its in seen.read(round_dir / folder).items()}
+
+
+def _clock_set(samples: Mapping[str, monitors.Samples], eyes: Mapping[int, seen.Seen], place: Place) -> float:
+    """By how much a rank's host's clock was set while it ran, at most: as its agent saw it, and as was sampled."""
+    found = samples.get(place.folder)
+    sampled_s = sum(abs(event.seconds) for event in found.events) if found else 0.0
+    return sampled_s + (eyes[place.rank].clock_set_s if place.rank in eyes else 0.0)
+
+
+def _compared_ranks(
+    plan: Mapping[str, Any],
+    end: Mapping[str, Any] | None,
+    places: Iterable[Place],
+    logs: Mapping[int, RankLog],
+    eyes: Mapping[int, seen.Seen],
+    clocks: Mapping[int, float],
+    counted: tuple[sampled.Counted, ...],
+) -> list[tuple[Place, crosscheck.Rank]]:
+    places = list(places)
+    first = logs[places[0].rank]
+    started_ms = math.nan if first.train_start_ms is None else first.train_start_ms
+    offsets = {place.rank: ownlog.offset_s(plan, place) for place in places}
+    seconds = number((end or {}).get("seconds"))
+    return [
+        (
+            place,
+            crosscheck.Rank(
+                plan,
+                logs[place.rank],
+                eyes.get(place.rank),
+                first={} if place is places[0] else first.finished or {},
+                first_start_ms=started_ms + 1000 * (offsets[place.rank] - offsets[places[0].rank]),
+                round_s=seconds if math.isfinite(seconds) else None,
+                clock_set_s=clocks[place.rank],
+                counted=counted if place is places[0] else (),
+            ),
+        )
+        for place in places
+    ]
 
 
 def _outcome(

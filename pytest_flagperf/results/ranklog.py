@@ -12,7 +12,9 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from flagperf_driver import events, perflog
+from flagperf_driver.node.seen import MILESTONES
 from flagperf_driver.perflog import number
+from pytest_flagperf.results.logged import Logged
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20
@@ -87,6 +89,16 @@ class RankLog:
     present: bool = True
     init_end: Mapping[str, Any] = field(default_factory=dict)
     finished: Mapping[str, Any] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    """How often each milestone of the rank is in it; a rank writes each once."""
+    given: list[Mapping[str, Any]] = field(default_factory=list)
+    """What each INIT_END repeats of what the harness gave the rank."""
+    after_finished: str | None = None
+    """The first event after FINISHED."""
+    other_rank: int | None = None
+    """Of the first record that another rank wrote."""
+    logged: Logged = field(default_factory=Logged)
+    milestones_ms: dict[str, int] = field(default_factory=dict)
     failed: Mapping[str, Any] | None = None
     init_start_ms: int | None = None
     train_start_ms: int | None = None
@@ -168,12 +180,25 @@ class _Reader:
         self.evaluations: Curve[Evaluation] = Curve()
 
     def take(self, record: perflog.Record) -> None:
+        self._take(record)
+        self.log.logged.at(record.time_ms)
+
+    def _take(self, record: perflog.Record) -> None:
         log = self.log
         log.last_ms = record.time_ms
+        if record.rank != log.rank and log.other_rank is None:
+            log.other_rank = record.rank
+        if log.finished is not None and log.after_finished is None:
+            log.after_finished = record.event
+        if record.event in MILESTONES:
+            log.counts[record.event] = log.counts.get(record.event, 0) + 1
+            log.milestones_ms.setdefault(record.event, record.time_ms)
         if record.event == events.STEP_END:
             self._step(record)
         elif record.event == events.STEP_BEGIN:
-            self._first_step = self._first_step or whole(record.value.get("step"))
+            if self._first_step is None:
+                self._first_step = whole(record.value.get("step"))
+                log.logged.begin(self._first_step)
         elif record.event == events.EVALUATE:
             self._evaluation(record)
         elif record.event == events.INIT_EVALUATION:
@@ -181,6 +206,8 @@ class _Reader:
             log.untrained = replace(self._evaluated(record), time=0.0)
         elif record.event == events.INIT_END:
             log.init_end = record.value
+            given = record.value.get("given")
+            log.given.append(given if isinstance(given, dict) else {})
         elif record.event == events.INIT_START:
             log.init_start_ms = record.time_ms
         elif record.event == events.TRAIN_START:
@@ -200,6 +227,7 @@ class _Reader:
             self._bad_loss(value, loss)
         if self.log.warm_ms is None:
             self._warm(record)
+        self.log.logged.end_step(value, self._warmup)
         self.steps.add(partial(self._made, record, loss))
 
     def _warm(self, record: perflog.Record) -> None:
@@ -229,6 +257,7 @@ class _Reader:
     def _evaluation(self, record: perflog.Record) -> None:
         log, target = self.log, self.target
         evaluation = self._evaluated(record)
+        log.logged.evaluate(record.value, record.time_ms)
         got = evaluation.metrics.get(target.name, math.nan)
         if not math.isfinite(got):
             log.bad_metrics += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from flagperf_driver.node.devices import NO_THROTTLING
 from pytest_flagperf.results.metrics import Metric
@@ -141,19 +142,49 @@ def doubts(samples: Mapping[str, Samples], training: Phase | None) -> Iterator[s
             )
 
 
-def _apart(samples: Samples, device: int, training: Phase) -> float | None:
-    """By which share of the integral the counter is more, where that is more than measuring explains."""
+@dataclass(frozen=True)
+class Counted:
+    """A device's energy of the training in J, by its counter and by its power; ``noise`` may lie between them."""
+
+    counted: float
+    integral: float
+    noise: float
+    device: str = ""
+
+
+def counted(samples: Mapping[str, Samples], training: Phase | None) -> tuple[Counted, ...]:
+    """Of all devices that tell both."""
+    if training is None:
+        return ()
+    return tuple(
+        replace(one, device=f"{host_of(folder)}: device {device}")
+        for folder, found in samples.items()
+        for device in found.devices
+        if (one := _counted(found, device, training)) is not None
+    )
+
+
+def _counted(samples: Samples, device: int, training: Phase) -> Counted | None:
     both = samples.energy_both_ways(device, training.start, training.end)
     if both is None:
         return None
-    counted, integral = (energy.joules / energy.covered for energy in both)
+    by_counter, integral = (energy.joules / energy.covered for energy in both)
     power = samples.devices[device]["power"]
     watts = power.between(training.start, training.end).values
     if len(watts) < 2 or not integral:
         return None
     lag = _AVERAGED_S * (max(power.values) - min(power.values))
     noise = 3 * statistics.stdev(watts) / len(watts) ** 0.5 * training.seconds
-    return (counted - integral) / integral if abs(counted - integral) > _DIFFER * integral + lag + noise else None
+    return Counted(by_counter, integral, lag + noise)
+
+
+def _apart(samples: Samples, device: int, training: Phase) -> float | None:
+    """By which share of the integral the counter is more, where that is more than measuring explains."""
+    both = _counted(samples, device, training)
+    if both is None:
+        return None
+    more = both.counted - both.integral
+    return more / both.integral if abs(more) > _DIFFER * both.integral + both.noise else None
 
 
 def _gaps(samples: Mapping[str, Samples], training: Phase) -> Iterator[Metric]:

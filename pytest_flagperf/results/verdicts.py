@@ -17,7 +17,7 @@ def converges(outcome: Outcome | None) -> list[Verdict]:
     found = finished(outcome)
     if outcome is None:
         return found
-    if not all(verdict.ok for verdict in found):
+    if not outcome.ended_well:
         # What an unfinished round reached says nothing; a bad loss may be why it did not finish.
         return [*found, *(verdict for verdict in convergence.finite_loss(outcome) if outcome.losses.bad)]
     found += [*convergence.finite_loss(outcome), *convergence.real_data(outcome)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,6 +40,8 @@ class RoundEnd:
     fault: Fault | None
     started_ms: int
     ended_ms: int
+    seconds: float | None = None
+    """From start to end, by a clock that is never set; None where another controller started the round."""
     hosts: tuple[Message, ...] = ()
     swept: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
@@ -65,15 +68,17 @@ def run_round(
     The crew holds devices on every host. Written into ``directory``: plan.json, case.json, round.json and the
     hosts' logs.
     """
-    started_ms = _now_ms()
-    described = plan.to_json()
+    started_ms, begin = _now_ms(), _clock_s()
+    # A rank's log repeats the token, so that a log of another round is not taken for this one's.
+    described = {**plan.to_json(), "token": secrets.token_hex(8)}
 
     def start() -> None:
         orders = make_orders(plan, described, round_number, crew.agents, interpreters, wishes)
         write_inputs(plan, described, round_number, directory, crew.agents, orders, interpreters, wishes)
         crew.start(orders)
 
-    return _to_the_end(crew, directory, described, round_number, started_ms, Audience(listener, wishes.show), start)
+    audience = Audience(listener, wishes.show)
+    return _to_the_end(crew, directory, described, round_number, started_ms, begin, audience, start)
 
 
 def follow_round(
@@ -100,7 +105,7 @@ def follow_round(
             raise HostError(end_because)
 
     number = described["round"]
-    return _to_the_end(crew, directory, described, number, started_ms, Audience(listener, show), started)
+    return _to_the_end(crew, directory, described, number, started_ms, None, Audience(listener, show), started)
 
 
 def _to_the_end(
@@ -109,6 +114,7 @@ def _to_the_end(
     described: Mapping[str, Any],
     round_number: int,
     started_ms: int,
+    begin: float | None,
     audience: Audience,
     start: Callable[[], None],
 ) -> RoundEnd:
@@ -132,9 +138,9 @@ def _to_the_end(
         missing = collect(crew.agents, crew.limits)
         crew.dismiss(keep=[each.host for each in missing])
         swept += _sweep(agent for agent in crew.agents if agent not in gone)
-        end = RoundEnd(
-            directory, state, fault, started_ms, _now_ms(), _host_ends(crew), swept, missing, _warnings(crew)
-        )
+        seconds = None if begin is None else round(_clock_s() - begin, 3)
+        ends, warnings = _host_ends(crew), _warnings(crew)
+        end = RoundEnd(directory, state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings)
         _write_end(end)
     return end
 
@@ -216,6 +222,11 @@ def _warnings(crew: Crew) -> tuple[str, ...]:
         for rank, ratio in agent.slow.items()
     )
     return (*(line for agent in crew.agents for line in agent.warnings), *slow)
+
+
+def _clock_s() -> float:
+    """It goes on while this machine sleeps, as the ranks on other hosts do."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _now_ms() -> int:

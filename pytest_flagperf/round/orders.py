@@ -81,7 +81,7 @@ def make_orders(
             cpus=_cores(described, agent, wishes),
         )
         processes = launchers()[plan.launcher](world, agent.noderank, site)
-        case = plan.case_json(round_number, _seed(described, round_number), agent.code_root)
+        case = _case(plan, described, round_number, agent)
         return {
             "op": "start",
             "log": f"start_{described['framework']}_task.log",
@@ -97,6 +97,12 @@ def make_orders(
         }
 
     return [order(agent) for agent in agents]
+
+
+def _case(plan: Plan, described: Mapping[str, Any], round_number: int, agent: Agent) -> dict[str, Any]:
+    """The case.json of a host's ranks."""
+    case = plan.case_json(round_number, _seed(described, round_number), agent.code_root)
+    return {**case, "token": described["token"]}
 
 
 def _container(
@@ -228,8 +234,7 @@ def write_inputs(
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },
     }
-    case = plan.case_json(round_number, _seed(described, round_number), agents[0].code_root)
-    stored.write(directory / "case.json", case)
+    stored.write(directory / "case.json", _case(plan, described, round_number, agents[0]))
     stored.write(directory / "plan.json", {**described, **facts})
 
 

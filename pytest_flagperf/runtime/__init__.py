@@ -40,9 +40,8 @@ class Wanted:
     framework: str
     requirements: tuple[Path, ...] = ()  # files as pip reads them; a missing one is an error
     python: str | None = None  # the interpreter to use, or to build an environment with
-    pip_source: str | None = field(
-        default=None, repr=False
-    )  # may hold a password; the package index to use, whatever else is configured
+    # The package index to use, whatever else is configured; its address may hold a password.
+    pip_source: str | None = field(default=None, repr=False)
     timeout_s: float = 3600.0
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # names and values, for every rank
     environment_file: Path | None = None  # sourced once, with those set; what it exports goes to every rank

@@ -31,6 +31,7 @@ CASE: dict[str, Any] = {
     "nnodes": 1,
     "nproc": 2,
     "round": 1,
+    "token": "0123456789abcdef",
     "seed": 42,
     "scale": "small",
     "synthetic": False,

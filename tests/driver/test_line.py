@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from flagperf_driver import perflog
 from flagperf_driver.node.folder import is_orphaned
 from tests.driver.lab import Caller, Lab, Message
 
@@ -324,8 +325,27 @@ def test_who_leaves_the_folder_leaves_the_logs_only(lab: Lab) -> None:
         "rank0.exit.json",
         "rank0.out.log",
         "rank0.progress",
+        "seen.json",
         "start_task.log",
     ]
+
+
+def test_the_agent_notes_between_which_looks_each_milestone_was_written(lab: Lab) -> None:
+    milestones = "log(events.TRAIN_START)\ntime.sleep(0.7)\nlog(events.TRAIN_END)\nlog(events.FINISHED)"
+    begin_ms = time.time_ns() // 1_000_000
+    lab.start(milestones, milestones)
+    lab.end()
+    seen = json.loads((lab.log_dir / "seen.json").read_text())["ranks"]
+    assert sorted(seen) == ["0", "1"]
+    for rank, its in seen.items():
+        with (lab.log_dir / f"rank{rank}.out.log").open("rb") as stream:
+            times = {record.event: record.time_ms for record in perflog.read(stream)}
+        assert set(its) == {"started", *times}
+        for event, time_ms in times.items():
+            assert begin_ms <= its["started"][1] <= its[event]["after"][1] <= time_ms <= its[event]["by"][1]
+        least = its["TRAIN_END"]["after"][0] - its["TRAIN_START"]["by"][0]
+        most = its["TRAIN_END"]["by"][0] - its["TRAIN_START"]["after"][0]
+        assert least <= 0.7 <= most
 
 
 # -- fetching ----------------------------------------------------------------------------------------------

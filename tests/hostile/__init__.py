@@ -1,1 +1,0 @@
-"""Campaigns of hostile input, each kept as a test."""

@@ -299,6 +299,12 @@ def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:
     assert public(words) == words
 
 
+def test_what_an_installer_needs_of_an_address_is_kept() -> None:
+    for address in ("https://h:8080/simple/", "file:///x/y", "git+https://h/x#egg=pkg", "https://h/p.whl#sha256=0a"):
+        assert addresses.shown(address) == address
+        assert addresses.secrets_in(address) == set()
+
+
 def test_objects_that_hold_secrets_do_not_print_them() -> None:
     image = Image(options=("-e", f"TOK={CANARY}"))
     wanted = Wanted("plain", pip_source=f"https://u:{CANARY}@h", environment=(("TOK", CANARY),), image=image)

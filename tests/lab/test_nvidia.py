@@ -61,9 +61,13 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     going.wait_for(lambda: eight.trains(host), "the training")
     counter = host.nvml[WRONG_COUNTER]
     counter.set(energy_uj=counter.get("energy_uj") + 5_000_000_000)
-    assert going.wait() == 0, going.text
+    assert going.wait() == 1, going.text
     run = eight.toy.runs[-1]
     round_dir, outcome = outcome_of(run)
+
+    # The counter that jumped, and nothing else, contradicts the rest.
+    (failure,) = outcome.failures
+    assert f"a device's energy counter (h1: device {WRONG_COUNTER}) is" in failure.sentence
 
     # Samples: each quantity of each device, in the file and in the outcome.
     (series,) = round_dir.glob("*/devices.series.csv")

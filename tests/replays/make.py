@@ -249,10 +249,11 @@ REPLAYS = [
     ),
     Replay(
         "samples_amiss",
-        unsound=("samples",),
+        unconverged=("consistent",) * 4,
+        unsound=("consistent",) * 4,
         finished=lambda value: {**value, "samples": value["samples"] // 2},
     ),
-    Replay("faster_than_light", unsound=("mfu",), finished=lambda value: {**value, "p_core": 2e9}),
+    Replay("faster_than_light", unsound=("mfu",), told={"flops_per_sample": 1e9}),
     Replay(
         "did_not_learn",
         unconverged=("learned", "target"),

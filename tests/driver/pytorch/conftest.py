@@ -26,6 +26,8 @@ class Trained:
     modes: list[list[Any]]
     dtype: str
     weights: list[float]
+    log: str
+    case: dict[str, Any]
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [value for name, value in self.events if name == event]

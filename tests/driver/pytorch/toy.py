@@ -147,7 +147,8 @@ def train(**settings: Any) -> dict[str, Any]:
     """One training by hand in this process: its events, what the steps saw, the weights it ends with."""
     toy, stream = Toy(), io.StringIO()
     world = driver.World.from_environment(os.environ)
-    run_case = driver.RunCase.from_json(case(**settings))
+    body = case(**settings)
+    run_case = driver.RunCase.from_json(body)
     rank = driver.Rank(run_case, world, perflog.PerfLog(world.rank, stream), Heartbeat(None))
     ctx = context(rank, torch.device("cpu"), Path())
     own = toy.steps()
@@ -164,6 +165,8 @@ def train(**settings: Any) -> dict[str, Any]:
         "modes": toy.modes,
         "dtype": toy.dtype,
         "weights": _weights(training.parts.model) if training else None,
+        "log": stream.getvalue(),
+        "case": {**body, "nproc": world.world_size},
     }
 
 

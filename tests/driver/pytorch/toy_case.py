@@ -42,7 +42,7 @@ def case(
     """A case.json of the toy; nothing reaches the target unless it is lowered."""
     return {
         "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
-        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "seed": seed, "scale": "small",
+        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "toy", "seed": seed, "scale": "small",
         "synthetic": synthetic, "throughput_only": throughput_only,
         "metric": {"name": "accuracy", "direction": "higher", "unit": "fraction", "target": target},
         "sample_unit": "samples", "device": "cpu", "backend": "gloo", "modules": [], "device_module": None,

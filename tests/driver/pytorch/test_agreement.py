@@ -1,0 +1,45 @@
+"""The figures of real trainings agree with each other, in every way that a training can go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.results import crosscheck
+from pytest_flagperf.results.faults import Place
+from pytest_flagperf.results.ranklog import Target, read_rank
+from tests.driver.pytorch.conftest import Found
+
+TARGET = Target("accuracy", "higher", "fraction", 0.5)
+
+
+def trainings(found: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """All that came to their end, by the names of their scenarios."""
+    if '"FINISHED"' in str(found.get("log", "")):
+        yield name, dict(found)
+    for key, inner in found.items():
+        if isinstance(inner, dict) and "log" not in found:
+            yield from trainings(inner, f"{name} {key}".strip())
+
+
+def contradictions(folder: Path, rank: int, trained: dict[str, Any]) -> list[str]:
+    path = folder / f"rank{rank}.out.log"
+    path.write_text(trained["log"])
+    log = read_rank(path, rank, TARGET, trained["case"]["config"]["timing_warmup_steps"])
+    compared, failures = crosscheck.check([(Place(rank, "localhost", 0), crosscheck.Rank(trained["case"], log))], 1)
+    assert compared >= 12, trained["case"]
+    return [failure.sentence for failure in failures]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_no_training_contradicts_itself(request: pytest.FixtureRequest, tmp_path: Path, ranks: int) -> None:
+    found: list[Found] = [request.getfixturevalue("alone")] if ranks == 1 else request.getfixturevalue("pair")
+    seen = 0
+    for rank, its in enumerate(found):
+        for name, trained in trainings(its.scenarios):
+            seen += 1
+            assert contradictions(tmp_path, rank, trained) == [], name
+    assert seen >= (25 if ranks == 1 else 10)

@@ -1,0 +1,133 @@
+"""Vendors that cheat with times and logs: real trainings through pytest, each of which must fail by what it did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_trainings import Finished, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+VENDOR = """
+name = "Sly"
+device = "cpu"
+backend = "gloo"
+runtime = "venv"
+scale = "small"
+shapes = ["1x1"]
+[chips.S1]
+devices_per_host = 2
+"""
+HONEST = """
+def backward(ctx, loss, scaler):
+    loss.backward()
+"""
+SLOW_CLOCK = """
+import time
+from flagperf_driver.pytorch import clock
+
+
+def _slowed(read):
+    begin = read()
+    return lambda: begin + (read() - begin) // 3 if isinstance(begin, int) else begin + (read() - begin) / 3
+
+
+for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
+    setattr(time, name, _slowed(getattr(time, name)))
+clock.HostMarks.mark = staticmethod(time.perf_counter)
+"""
+FAST_EVENTS = """
+from flagperf_driver.pytorch import clock
+
+
+class Marks(clock.HostMarks):
+    name = "device events"
+
+    def seconds(self, marks):
+        return [gap / 3 for gap in super().seconds(marks)]
+
+
+def events(device):
+    return Marks()
+"""
+COPY = """
+import os, sys
+from pathlib import Path
+sys.stdout.write(Path({log!r}).read_text())
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def trained(repo: Path, root: Path, adapter: str, device: str | None = None) -> Finished:
+    """A round of the quickest suite on this vendor's chip."""
+    folder = root / "vendors" / "sly"
+    extern = folder / "resnet50-pytorch" / "extern"
+    extern.mkdir(parents=True)
+    (folder / "vendor.toml").write_text(VENDOR)
+    (extern / "trainer_adapter.py").write_text(adapter)
+    if device is not None:
+        (folder / "device.py").write_text(device)
+    arguments = ["-k", "resnet50 and not speedup", f"--roots={root}", "--vendor=sly", "--nodes=1x1"]
+    return run(repo, root / "reports", *arguments)
+
+
+def failed(finished: Finished) -> set[tuple[str, str]]:
+    """Names and sentences of the verdicts that failed."""
+    (case,) = finished.results["cases"]
+    verdicts: list[dict[str, Any]] = [verdict for its in case["verdicts"].values() for verdict in its]
+    return {(verdict["name"], verdict["sentence"]) for verdict in verdicts if not verdict["ok"]}
+
+
+@pytest.fixture(scope="module")
+def honest(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The control: the same vendor, who replaces a step and does not cheat."""
+    return trained(repo, tmp_path_factory.mktemp("honest"), HONEST)
+
+
+def test_an_honest_vendor_passes(honest: Finished) -> None:
+    assert honest.code == 0, honest.out
+    assert failed(honest) == set()
+    assert honest.directory is not None
+    (outcome,) = honest.directory.glob("*/round1/outcome.json")
+    # Of one rank without devices that are sampled: all pairs but those of several ranks and of energy.
+    assert json.loads(outcome.read_text())["compared"] >= 28
+
+
+def test_a_clock_that_the_adapter_slowed_fails_by_what_the_agent_saw(
+    repo: Path, torch_python: str, tmp_path: Path
+) -> None:
+    finished = trained(repo, tmp_path, SLOW_CLOCK + HONEST)
+    assert finished.code == 1, finished.out
+    found = failed(finished)
+    assert {name for name, _ in found} == {"consistent"}
+    pairs = {sentence.rpartition("(pair ")[2].rstrip(")") for _, sentence in found}
+    assert {"train_time_seen", "record_times"} <= pairs, found
+    assert "train_time" not in pairs, "the ranks' own clocks agree with each other"
+    assert "`raw_train_time`" in finished.out
+
+
+def test_a_hook_that_says_a_third_of_the_time_fails_by_the_hosts_clock(
+    repo: Path, torch_python: str, tmp_path: Path
+) -> None:
+    finished = trained(repo, tmp_path, HONEST, device=FAST_EVENTS)
+    assert finished.code == 1, finished.out
+    found = failed(finished)
+    assert {name for name, _ in found} == {"consistent"}
+    assert {sentence.rpartition("(pair ")[2] for _, sentence in found} == {"device_clock)"}
+
+
+def test_the_log_of_another_run_fails_by_its_token(
+    honest: Finished, repo: Path, torch_python: str, tmp_path: Path
+) -> None:
+    assert honest.directory is not None
+    (log,) = honest.directory.glob("*/round1/*/rank0.out.log")
+    finished = trained(repo, tmp_path, COPY.format(log=str(log)) + HONEST)
+    assert finished.code == 1, finished.out
+    ((name, sentence),) = failed(finished)
+    assert name == "own_log"
+    assert "INIT_END repeats token" in sentence

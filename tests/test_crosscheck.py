@@ -1,0 +1,257 @@
+"""Two ways to the same figure: for each pair one recorded round at the tolerance passes, and one beyond it fails."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver import events
+from pytest_flagperf.results import crosscheck
+from pytest_flagperf.results.crosscheck import CONTRADICTION, PAIRS, Rank
+from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.ranklog import RankLog
+from pytest_flagperf.results.sampled import Counted
+from pytest_flagperf.results.speedup import OneCard
+from pytest_flagperf.results.verdicts import converges, failed, speedup, throughput
+from tests.recording import CONFIG, Entry, Json, Sampling, Training, write
+
+# Two cards, 200 steps of 64 samples in 20 ms, four evaluations of 0.5 s: it trains for 6 s, after 3 s.
+GOOD = Training("good", nproc=2, token="0f1e", sampling=Sampling(devices=2, every_s=0.5))
+Change = Callable[[float], Training]
+
+
+def finished(name: str, of: str | None = None) -> Change:
+    """A figure of FINISHED has this value; ``of`` is what it is a part of."""
+
+    def change(value: float) -> Training:
+        def changed(end: Json) -> Json:
+            return {**end, name: value} if of is None else {**end, of: {**end[of], name: value}}
+
+        return replace(GOOD, finished=changed)
+
+    return change
+
+
+def logged(event: str, name: str, factor: bool = False) -> Change:
+    """A figure of all records of an event."""
+
+    def change(value: float) -> Training:
+        def edit(_: int, found: list[Entry]) -> list[Entry]:
+            return [
+                (at, what, {**its, name: its[name] * value if factor else value} if what == event else its)
+                for at, what, its in found
+            ]
+
+        return replace(GOOD, edit=edit)
+
+    return change
+
+
+def moved(event: str, step: int | None = None, training: Training = GOOD) -> Change:
+    """A record is written so many seconds later."""
+
+    def change(seconds: float) -> Training:
+        def edit(_: int, found: list[Entry]) -> list[Entry]:
+            return [
+                (at + (seconds if what == event and its.get("step") == step else 0), what, its)
+                for at, what, its in found
+            ]
+
+        return replace(training, edit=edit)
+
+    return change
+
+
+def second_rank(name: str) -> Change:
+    """A figure of the second rank's FINISHED."""
+
+    def change(value: float) -> Training:
+        def edit(rank: int, found: list[Entry]) -> list[Entry]:
+            return [
+                (at, what, {**its, name: value} if what == events.FINISHED and rank == 1 else its)
+                for at, what, its in found
+            ]
+
+        return replace(GOOD, edit=edit)
+
+    return change
+
+
+def with_log_freq(change: Change) -> Change:
+    return lambda value: replace(change(value), told={"config": {**CONFIG, "log_freq": 10}})
+
+
+@dataclass(frozen=True)
+class Case:
+    """The last value that passes, and the first that does not: reckoned by hand from the recording."""
+
+    pair: str
+    change: Change
+    passes: float
+    fails: float
+
+
+CASES = [
+    Case("train_time", finished("raw_train_time"), 6.211, 6.213),
+    Case("train_time", finished("raw_train_time"), 5.789, 5.787),
+    # Seen within 5.8 s to 6.2 s.
+    Case("train_time_seen", finished("raw_train_time"), 6.412, 6.413),
+    Case("train_time_seen", finished("raw_train_time"), 5.588, 5.587),
+    Case("init_time", finished("init_time"), 2.795, 2.793),
+    Case("init_time_seen", finished("init_time"), 3.356, 3.357),
+    Case("e2e_time", finished("e2e_time"), 9.318, 9.319),
+    Case("e2e_time_seen", finished("e2e_time"), 9.468, 9.469),
+    Case("e2e_time_round", finished("e2e_time"), 9.919, 9.920),
+    Case("record_times", moved(events.TRAIN_START), 0.3, 0.301),
+    Case("time_to_target", moved(events.EVALUATE, 150), 1.712, 1.713),
+    # Here the target ends the training, after 4.5 s.
+    Case("time_to_target", moved(events.EVALUATE, 150, replace(GOOD, steps=150)), -0.209, -0.21),
+    Case("train_no_eval_time", finished("train_no_eval_time"), 4.0139, 4.0141),
+    Case("eval_time", finished("eval_time"), 2.0139, 2.0141),
+    Case("evaluations", logged(events.EVALUATE, "time"), 0.5374, 0.5376),
+    Case("device_clock", finished("windows_time"), 4.2244, 4.2246),
+    Case("computing_time", finished("pure_training_computing_time"), 3.9199, 3.9201),
+    Case("step_times", finished("pure_training_computing_time"), 3.818, 3.8181),
+    Case("input_wait", finished("input_wait_time"), 0.2104, 0.2105),
+    Case("step_time_mean", finished("mean", "step_time"), 0.0206, 0.02061),
+    Case("step_time_mean", finished("mean", "step_time"), 0.01942, 0.01938),
+    Case("step_time_percentiles", finished("p50", "step_time"), 0.0443, 0.04431),
+    Case("forward_time", finished("forward_time"), 0.02002, 0.02003),
+    Case("p_whole", finished("p_whole"), 12800 / 6 * 1.00099, 12800 / 6 * 1.0011),
+    Case("p_train", finished("p_train"), 12800 / 4 * 1.00099, 12800 / 4 * 1.0011),
+    Case("p_core", finished("p_core"), 3389.8, 3389.9),
+    Case("p_core", finished("p_core"), 3267.4, 3267.3),
+    Case("throughputs", logged(events.STEP_END, "throughput", factor=True), 1.0019, 1.0021),
+    Case("samples", finished("samples"), 12800 - 3 * 63, 12800 - 3 * 63 - 1),
+    Case("samples", finished("samples"), 12800, 12801),
+    Case("measured_samples", finished("measured_samples"), 12480 - 3 * 63, 12480 - 3 * 63 - 1),
+    Case("logged_samples", finished("samples"), 12800, 12799),
+    Case("logged_steps", with_log_freq(finished("steps")), 209, 210),
+    Case("measured_steps", finished("measured_steps"), 195, 196),
+    Case("warmup_steps", finished("warmup_steps"), 5, 4),
+    Case("ranks_steps", second_rank("steps"), 200, 199),
+    Case("ranks_samples", second_rank("samples"), 12800, 12799),
+    Case("ranks_time", second_rank("raw_train_time"), 6.559, 6.561),
+]
+
+
+def contradicted(outcome: Outcome) -> set[str]:
+    assert {failure.kind for failure in outcome.failures} <= {CONTRADICTION}, outcome.failures
+    return {name for failure in outcome.failures for name in re.findall(r"\(pair (\w+)\)", failure.sentence)}
+
+
+def test_a_good_round_contradicts_itself_in_nothing(tmp_path: Path) -> None:
+    outcome = measure(write(GOOD, tmp_path / "round1"))
+    assert outcome.failures == ()
+    # Of the first rank all but the three that compare it with itself, of the second all but the energy.
+    assert outcome.compared == 2 * len(PAIRS) - 3 - 1
+    for found in (converges(outcome), throughput([outcome])):
+        assert failed(found) == []
+        (consistent,) = [verdict for verdict in found if verdict.name == "consistent"]
+        assert f"{outcome.compared} pairs of figures" in consistent.sentence
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.pair} {case.fails:g}" for case in CASES])
+def test_a_figure_passes_at_the_tolerance_and_fails_beyond_it(tmp_path: Path, case: Case) -> None:
+    assert case.pair not in contradicted(measure(write(case.change(case.passes), tmp_path / "passes")))
+    outcome = measure(write(case.change(case.fails), tmp_path / "fails"))
+    assert case.pair in contradicted(outcome)
+    assert not outcome.ok
+    card = OneCard(1000.0, "this run", "images/s")
+    for found in (converges(outcome), throughput([outcome]), speedup([outcome], card, 2, 0.5, "weak")):
+        assert "consistent" in {verdict.name for verdict in failed(found)}
+
+
+def test_an_energy_counter_passes_at_the_tolerance_and_fails_beyond_it(tmp_path: Path) -> None:
+    (pair,) = [pair for pair in PAIRS if pair.name == "energy"]
+    none = RankLog(0, tmp_path)
+    ranks = [Rank({}, none, counted=(Counted(joules, 1000.0, 50.0, "h1: device 7"),)) for joules in (1350.0, 1350.1)]
+    passes, fails = (found for rank in ranks if (found := pair.of(rank)) is not None)
+    assert pair.contradiction(passes) is None
+    assert (pair.contradiction(fails) or "").startswith(
+        "a device's energy counter (h1: device 7) is 1,350 J, expected 1,000 J (tolerance 350 J)"
+    )
+    round_dir = write(GOOD, tmp_path / "round1")
+    (series,) = round_dir.glob("*/devices.series.csv")
+    head, *rows = series.read_text().splitlines()
+    cells = [row.split(",") for row in rows]
+    wrong = [",".join([*row[:-1], str(5 * float(row[-1]))]) for row in cells]
+    series.write_text("\n".join([head, *wrong]) + "\n")
+    assert contradicted(measure(round_dir)) == {"energy"}
+
+
+def test_each_pair_has_a_round_that_fails() -> None:
+    assert {case.pair for case in CASES} == {pair.name for pair in PAIRS} - {"energy"}
+
+
+def test_the_documentation_has_the_table(repo: Path) -> None:
+    text = (repo / "docs" / "measuring.md").read_text()
+    assert "\n".join(crosscheck.table()) + "\n" in text
+
+
+def test_a_contradiction_is_a_sentence(tmp_path: Path) -> None:
+    outcome = measure(write(finished("p_core")(9999.0), tmp_path / "round1"))
+    assert [failure.sentence for failure in outcome.failures] == [
+        f"round 1: rank {rank} on localhost: `p_core` is 9,999 samples/s, expected 3,284 samples/s to 3,373 samples/s"
+        " (tolerance 16.86 samples/s) by measured samples / `pure_training_computing_time` at least,"
+        " / (`step_time_mean` x measured steps - their waiting) at most (pair p_core)"
+        for rank in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("by_s", [2.0, -3600.0])
+def test_a_clock_that_was_set_meanwhile_is_no_contradiction(tmp_path: Path, by_s: float) -> None:
+    """The agent saw that it was: its two clocks went apart."""
+    at = 5.0
+    training = replace(
+        GOOD, edit=lambda _, found: [(when + (by_s if when > at else 0), event, its) for when, event, its in found]
+    )
+    round_dir = write(training, tmp_path / "round1")
+    (path,) = round_dir.glob("*/seen.json")
+    assert contradicted_anything(round_dir)
+    body = json.loads(path.read_text())
+    for its in body["ranks"].values():
+        for both in its.values():
+            for moment in both.values() if isinstance(both, dict) else ():
+                moment[1] += round(1000 * by_s) if moment[0] > 5000 + at else 0
+    path.write_text(json.dumps(body))
+    assert measure(round_dir).failures == ()
+
+
+def contradicted_anything(round_dir: Path) -> bool:
+    return bool(measure(round_dir).failures)
+
+
+def test_what_a_checkpoint_brought_is_taken_off(tmp_path: Path) -> None:
+    """A training that goes on from step 100 counts it all, and its log has the rest."""
+    earlier = {
+        "step": 100, "samples": 6400, "train_time": 50.0, "eval_time": 10.0, "compute_time": 38.0,
+        "input_wait_time": 2.0,
+    }  # fmt: skip
+
+    def edit(_: int, found: list[Entry]) -> list[Entry]:
+        def later(its: Json) -> Json:
+            return {**its, **{name: its[name] + earlier[name] for name in ("step", "samples") if name in its}}
+
+        return [(at, event, later(its) if event != events.FINISHED else its) for at, event, its in found]
+
+    def end(its: Json) -> Json:
+        added = {
+            "raw_train_time": 50.0, "train_no_eval_time": 40.0, "pure_training_computing_time": 38.0,
+            "input_wait_time": 2.0, "eval_time": 10.0, "steps": 100, "samples": 6400,
+        }  # fmt: skip
+        whole = {**its, **{name: its[name] + more for name, more in added.items()}, "resumed": earlier}
+        rates = {"p_whole": whole["samples"] / whole["raw_train_time"], "p_train": whole["samples"] / 44.0}
+        return {**whole, **rates}
+
+    config: dict[str, Any] = {**CONFIG, "checkpoint_dir": "/checkpoints"}
+    training = replace(GOOD, edit=edit, finished=end, told={"config": config})
+    assert contradicted(measure(write(training, tmp_path / "round1"))) == set()
+    # Who has no checkpoints went on from none.
+    assert "train_time" in contradicted(measure(write(replace(training, told={}), tmp_path / "round2")))
