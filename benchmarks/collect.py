@@ -18,6 +18,7 @@ sample_unit = "samples"
 name = "accuracy"
 direction = "higher"
 unit = "fraction"
+range = [0, 1]
 [scales.reference]
 target = 0.9
 [scales.small]

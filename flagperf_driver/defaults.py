@@ -57,6 +57,7 @@ checkpoint_activations = False  # trade compute for memory
 log_freq = 10  # steps between two STEP_END lines
 eval_steps: int | None = None  # steps between two evaluations; None: after each epoch
 eval_start_steps = 0  # no evaluation before this step
+eval_samples: int | None = None  # evaluate at least once in this many samples over all cards; only a suite sets this
 eval_at_start = True  # evaluate the untrained model: did it learn at all?
 checkpoint_steps: int | None = None  # steps between two checkpoints; None: no checkpoint
 checkpoint_dir: str | None = None  # where they lie; a training found there is continued

@@ -85,5 +85,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def listens_to_ctrl_c() -> None:
-    """For a child that is to be interrupted: what runs in a shell's background has been told to ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Let a child react to signals that a shell's background, or nohup, has it ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.cluster.deploy import cache_root
+from pytest_flagperf.cluster.deploy import cache_root, pack
 from tests.lab.place import Place, traces
 
 # In the environment of all that a session starts.
@@ -30,6 +30,7 @@ _OURS = (
     "pymp-*",
 )  # fmt: skip
 _PATIENCE_S = 15.0
+_moved_in = False  # whether this process began the session; a pytest that a test starts is a part of it
 
 
 def shared_cache() -> Path:
@@ -44,8 +45,10 @@ def own_cache() -> Path:
 
 def move_in() -> None:
     """Give this process and all that it starts the session's own places; a worker has those of its controller."""
+    global _moved_in
     if _OWN in os.environ:
         return
+    _moved_in = True
     home, temporary = Path.home(), tempfile.gettempdir()
     os.environ[_SHARED] = str(cache_root())
     for pid in Path(temporary).glob("fpt-*/pid"):  # of a session that was killed
@@ -104,7 +107,8 @@ def left_in_own_places() -> list[str]:
 
 def left_in_shared_places(cache: Path, temporary: Path) -> set[str]:
     """What is ours where other programs write, too: the user's cache, the temporary folder, labs without an owner."""
-    found = {str(path) for path in cache.glob("*/*") if not path.name.startswith("pytorch-")}
+    builder = pack({}).digest  # the code that built PyTorch's environment there
+    found = {str(path) for path in cache.glob("*/*") if not path.name.startswith(("pytorch-", builder))}
     found |= {str(path) for pattern in _OURS for path in temporary.glob(pattern)}
     places = map(Place, range(256) if os.geteuid() == 0 else ())  # only root makes labs, and sees their folder
     free = [place for place in places if not _is_locked(place.folder / "lock")]
@@ -194,6 +198,6 @@ def _say(session: pytest.Session, lines: list[str]) -> None:
 
 
 def watch(config: pytest.Config) -> None:
-    """Look, but in a worker: what one worker starts another may still need."""
-    if not hasattr(config, "workerinput"):
+    """Look in the process that began the session: what its workers and their tests start, others may still need."""
+    if _moved_in:
         config.pluginmanager.register(Watch(), "own-places-watch")

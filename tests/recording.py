@@ -46,6 +46,8 @@ class Sampling:
     """By device and share of the round that is over."""
     clock: Callable[[int, float], int] = lambda device, share: 1980
     left_out: Callable[[float], bool] = lambda share: False
+    edit: Callable[[str, list[str]], list[str]] = lambda name, rows: rows
+    """By file, host or devices: its rows, the header first."""
     report: Json = field(default_factory=dict)
 
 
@@ -185,7 +187,7 @@ def _step_end(training: Training, step: int) -> Json:
         "learning_rate": 0.001,
         "step_time": step_time,
         "throughput": training.per_step / step_time,
-        "input_wait": 0.01,
+        "input_wait": round(0.001 * training.log_every, 4),
     }
 
 
@@ -256,6 +258,7 @@ def plan(training: Training) -> Json:
         "scale": training.scale, "synthetic": training.synthetic, "throughput_only": training.throughput_only,
         "metric": {
             "name": training.metric, "direction": training.direction, "unit": "fraction", "target": training.target,
+            "range": [0.0, 1.0], "loss_range": None,
         },
         "sample_unit": training.sample_unit, "device": "cpu", "backend": "gloo", "modules": [], "data_dir": None,
         "device_module": None, "extern": None,
@@ -393,7 +396,7 @@ def write(training: Training, directory: Path) -> Path:
 
 def _write_samples(training: Training, sampling: Sampling, noderank: int, folder: Path) -> None:
     for name, rows in (("host", host_rows), ("devices", device_rows)):
-        text = "".join(f"{row}\n" for row in rows(training, sampling, noderank))
+        text = "".join(f"{row}\n" for row in sampling.edit(name, [*rows(training, sampling, noderank)]))
         (folder / f"{name}.series.csv").write_text(text, encoding="utf-8")
     if sampling.report:
         write_json(folder / "monitors.json", sampling.report)

@@ -176,8 +176,8 @@ def test_all_that_is_wrong_in_a_suites_file_is_told_at_once(tmp_path: Path) -> N
     assert set(problems_of_suite(tmp_path, toml)) == {
         "suite.toml:2: metric.unit is missing",
         "suite.toml:5: metric.unti: no such key; did you mean unit?",
-        "suite.toml:7: scales.reference.target is 'high', wanted is a number",
-        "suite.toml:12: scales.reference.data.0.files is 3.5, wanted is a whole number",
+        "suite.toml:8: scales.reference.target is 'high', wanted is a number",
+        "suite.toml:13: scales.reference.data.0.files is 3.5, wanted is a whole number",
     }
 
 
@@ -189,6 +189,21 @@ def test_all_that_is_wrong_in_a_suites_file_is_told_at_once(tmp_path: Path) -> N
     ],
 )
 def test_a_choice_is_held_to_what_is_allowed(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    assert said in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("range = [0, 1]\n", ""), "suite.toml:2: metric.range is missing"),
+        (("[0, 1]", "[1, 0]"), "suite.toml:6: metric.range is [1.0, 0.0]; expected the lowest and the highest"),
+        (("[0, 1]", "[0]"), "metric.range is [0.0]; expected"),
+        (("[0, 1]", "[0, inf]"), "metric.range.1 is inf, wanted is a finite number"),
+        (("[0, 1]", "[0, 1]\nloss_range = [3]"), "suite.toml:7: metric.loss_range is [3.0]; expected"),
+        (("[0, 1]", "[0, 0.8]"), "suite.toml:15: scales.small.target is 0.9; expected 0 to 0.8, the metric's range"),
+    ],
+)
+def test_a_metric_has_a_range_that_holds_its_targets(tmp_path: Path, change: tuple[str, str], said: str) -> None:
     assert said in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
 
 

@@ -24,6 +24,7 @@ from pytest_flagperf.results.faults import Failure
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import Losses, Outcome, Quality, Work
 from pytest_flagperf.results.phases import Phase
+from pytest_flagperf.results.ranges import Impossible, Range
 from pytest_flagperf.results.ranklog import Evaluation, Step, Target
 from pytest_flagperf.results.validity import Mark
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
@@ -413,7 +414,7 @@ def test_a_redacted_copy_holds_no_speed_and_no_time(tmp_path: Path, capsys: Capt
 
 
 CLEANED = {"metrics", "failures", "steps", "evaluations", "untrained", "quality", "fingerprint", "environment"}
-LEFT_OUT = {"started_ms", "ended_ms", "logs", "warnings", "marks", "machine", "phases", "compared"}
+LEFT_OUT = {"impossible", "started_ms", "ended_ms", "logs", "warnings", "marks", "machine", "phases", "compared"}
 PARTS = {
     Step: "step samples time loss throughput learning_rate",
     Evaluation: "step samples time metrics seconds",
@@ -437,6 +438,7 @@ def test_of_every_field_it_was_decided_whether_a_redacted_copy_has_it() -> None:
 
 def test_what_is_not_on_the_list_is_not_in_a_redacted_copy(tmp_path: Path, capsys: Capture) -> None:
     told: dict[str, Any] = {"started_ms": 1, "ended_ms": 1, "logs": ("l",), "warnings": ("w",)}
+    told |= {"impossible": (Impossible(0, "EVALUATE", "top1", 1, 2.5, 50, Range(0, 1)),)}
     told |= {"marks": (Mark("throttled", "slow"),), "machine": {"chip": "X9"}, "phases": (Phase("train", 1.0, 2.0),)}
     told |= {"compared": 5}
     assert told.keys() == LEFT_OUT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.config import DEFAULTS, ConfigError, Value, load, parse_settings, resolve
+from pytest_flagperf.config import DEFAULTS, ConfigError, Resolved, Value, load, parse_settings, resolve
 
 from .trees import BASE, MUTABLE, resolved, tree, write, write_config
 
@@ -453,3 +454,63 @@ def test_a_broken_file_is_the_only_one_blamed(tmp_path: Path, name: str) -> None
     assert [problem.partition(" is no")[0] for problem in caught.value.problems] == [
         f"suites/toy/pytorch/config/{name}:1:"
     ]
+
+
+# -- evaluations ---------------------------------------------------------------------------------------------------
+
+
+EVERY = "eval_samples = 2000\n"
+
+
+def evaluations(root: Path, *settings: str, base: str = EVERY, config: str = "") -> Resolved:
+    """The tree's config at 1x8 with a batch of 32, whose suite evaluates every 2,000 samples: every 7 steps."""
+    catalog = tree(root, config)
+    write(root, "suites/toy/pytorch/config/_base.py", BASE + base)
+    suite, vendor, case = catalog.suite("toy", "pytorch"), catalog.vendor("acme"), Case.parse("toy:pytorch:X9:1:8:1")
+    return resolve(suite, vendor, case, "reference", parse_settings(settings), catalog=catalog, check_data=False)
+
+
+@pytest.mark.parametrize(
+    ("base", "settings", "every", "start"),
+    [
+        (EVERY, (), 7, 0),
+        (EVERY + "eval_steps = 500\neval_start_steps = 100\n", (), 7, 7),
+        (EVERY + "eval_steps = 3\neval_start_steps = 5\n", (), 3, 3),
+        (EVERY, ("eval_steps=7", "eval_start_steps=7"), 7, 7),
+        (EVERY, ("eval_steps=2",), 2, 0),
+        (EVERY, ("train_batch_size=125",), 2, 0),
+        (EVERY, ("train_batch_size=4096",), 1, 0),
+        (EVERY, ("gradient_accumulation_steps=7",), 1, 0),
+        ("eval_steps = 500\n", (), 500, 0),
+        ("", ("eval_steps=60",), 60, 0),
+    ],
+)
+def test_a_suite_evaluates_often_enough_at_any_shape_and_batch(
+    tmp_path: Path, base: str, settings: tuple[str, ...], every: int, start: int
+) -> None:
+    found = evaluations(tmp_path, *settings, base=base)
+    assert (found.config["eval_steps"], found.config["eval_start_steps"]) == (every, start)
+    assert {one.key for one in found.deviations} == {text.partition("=")[0] for text in settings}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("eval_steps=8", "8 steps are 2,048 samples; the suite requires an evaluation in every 2,000 samples"),
+        ("eval_steps=60", "allowed: 1 to 7 steps"),
+        ("eval_steps=0", "no fixed interval"),
+        ("eval_steps=None", "no fixed interval"),
+        ("eval_start_steps=8", "allowed: 0 to 7 steps"),
+        ("eval_samples=9000", "cannot be set here"),
+    ],
+)
+def test_nobody_may_evaluate_less_often_than_the_suite_requires(tmp_path: Path, setting: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        evaluations(tmp_path, setting)
+
+
+def test_a_vendors_file_that_evaluates_too_seldom_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"config_X9x1x8.py:1: eval_steps = 60: .*suites/toy/pytorch/config/_base.py:"
+    ):
+        evaluations(tmp_path, config="eval_steps = 60\n")

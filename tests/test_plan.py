@@ -120,7 +120,8 @@ def test_a_ranks_file_is_whole_and_has_the_rounds_seed(catalog: Catalog) -> None
     assert (body["schema"], body["case"], body["round"], body["seed"], body["config"]["seed"]) == (
         1, "toy:pytorch:X9:1:8:1", 3, 44, 44,
     )  # fmt: skip
-    assert body["metric"] == {"name": "top1", "direction": "higher", "unit": "fraction", "target": 0.75}
+    top1 = {"name": "top1", "direction": "higher", "unit": "fraction", "range": [0.0, 1.0], "loss_range": None}
+    assert body["metric"] == {**top1, "target": 0.75}
     assert (body["data_dir"], body["config"]["data_dir"], body["framework"]) == ("/data", "/data", "pytorch")
     assert {"vendor", "hardware", "nnodes", "nproc", "synthetic", "throughput_only", "device"} <= body.keys()
 

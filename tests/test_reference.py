@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
+from pytest_flagperf.plan import make_plan
 from pytest_flagperf.results import curves, reference
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Evaluation, Outcome, Step, Target
@@ -127,6 +129,44 @@ def test_half_the_samples_are_too_early(direction: str) -> None:
     for words in ("top1 was at the target after", "wanted at least", "10 reference rounds took"):
         assert words in found["not_too_early"].sentence
     assert [one.name for one in failed(list(found.values()))] == ["not_too_early"]
+
+
+@pytest.mark.parametrize("every", [640, 1280, 3200, 6400, 9536])
+def test_a_false_evaluation_shows_at_any_permitted_interval_and_an_honest_one_passes(every: int) -> None:
+    bound = HELD.earliest(64)
+    assert bound is not None
+    assert every <= bound / reference.EVALUATIONS
+    for false_from in (1, bound / 4, bound / reference.EVALUATIONS):
+        assert not against(evaluated(every, false_from), HELD)["not_too_early"].ok
+    for seed in range(50, 60):
+        assert against(evaluated(every, seed=seed), HELD)["not_too_early"].ok
+
+
+@pytest.mark.parametrize("every", [9984, 19_200, 60_032])
+def test_evaluations_that_are_too_far_apart_fail_whether_false_or_honest(every: int) -> None:
+    for outcome in (evaluated(every, false_from=1), evaluated(every)):
+        found = against(outcome, HELD)["not_too_early"]
+        assert not found.ok
+        for words in ("no evaluation was logged in the", "or more often (eval_steps)"):
+            assert words in found.sentence or "wanted at least" in found.sentence
+
+
+def test_a_step_longer_than_the_permitted_interval_is_evaluated_after_each_step() -> None:
+    wide = evaluated(12_800, batch=12_800)
+    assert against(wide, HELD)["not_too_early"].ok
+    assert not against(replace(wide, work=replace(wide.work, batch_per_card=6_400)), HELD)["not_too_early"].ok
+
+
+def evaluated(every: int, false_from: float = math.inf, *, seed: int = 50, batch: int = 64) -> Outcome:
+    """An honest training with another interval; from ``false_from`` samples on its evaluations are false."""
+    need = 26_000 * math.exp(random.Random(seed).gauss(0, 0.08))
+    ends = [*range(every, math.ceil(need) + every, every)]
+    values = [1.5 if samples >= false_from else samples / need for samples in ends]
+    evaluations = [Evaluation(n // batch, n, n / 1000, {"top1": value}) for n, value in zip(ends, values, strict=True)]
+    reached = next(one for one in evaluations if one.metrics["top1"] >= 1)
+    honest = round_of(seed, batch=batch)
+    quality = replace(honest.quality, reached=reached)
+    return replace(honest, evaluations=tuple(evaluations), quality=quality)
 
 
 def test_without_a_reference_it_is_said_that_there_is_none() -> None:
@@ -262,16 +302,25 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) 
 
 def test_stored_rounds_become_a_file_that_judges_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "small.json"
-    said = told(capsys, stored(tmp_path / "run1", 6), "--to", file)
+    said = told(capsys, stored(tmp_path / "run1", 6, "evaluated_every_30"), "--to", file)
     assert "a batch of 32 (1x1), 6 rounds:" in said
+    assert "too far apart" not in said
     body = json.loads(file.read_text())
-    found = {one.name: one for one in converges(replace(recorded("converged_1x1"), reference=body))}
+    found = {one.name: one for one in converges(replace(recorded("evaluated_every_30"), reference=body))}
     assert found["not_too_early"].ok
     assert "6 reference rounds took" in found["not_too_early"].sentence
     others = stored(tmp_path / "run2", 5, "converged_1x2")
     both = told(capsys, others, "--to", file)
     assert "a batch of 32 (1x1), 6 rounds" in both
     assert "a batch of 64 (1x2), 5 rounds" in both
+
+
+def test_rounds_that_were_evaluated_too_seldom_for_their_own_verdict_are_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = told(capsys, stored(tmp_path / "run1", 6), "--to", tmp_path / "small.json")
+    assert "note: a batch of 32: the rounds were evaluated every 1,600 images, too far apart for" in said
+    assert "set eval_samples to 1,467 or less" in said
 
 
 def test_too_few_rounds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,6 +364,20 @@ def test_unlike_rounds_are_refused(other: Any, tmp_path: Path, capsys: pytest.Ca
 def test_one_file_is_for_one_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5, model="other")]
     assert "one file is for one suite and scale" in told(capsys, *runs, "--to", tmp_path / "a.json", code=2)
+
+
+@pytest.mark.parametrize("shape", ["1:1", "1:2", "1:8", "2:8"])
+@pytest.mark.parametrize("file", sorted(SUITES.glob("*/*/reference/small.json")), ids=lambda path: path.parts[-4])
+def test_the_suites_evaluate_often_enough_for_a_false_evaluation_to_show(file: Path, shape: str) -> None:
+    catalog = Catalog.scan([SUITES.parent])
+    held = Reference.from_json(json.loads(file.read_text()))
+    plan = make_plan(catalog, Case.parse(f"{held.model}:{held.framework}:CPU:{shape}:1"), vendor="cpu", scale="small")
+    batch = plan.config["train_batch_size"] * plan.config["gradient_accumulation_steps"] * plan.case.shape.cards
+    step = batch * plan.config["samples_per_item"]
+    bound = held.earliest(batch)
+    assert bound is not None
+    assert plan.config["eval_start_steps"] <= plan.config["eval_steps"]
+    assert plan.config["eval_steps"] * step <= max(bound / reference.EVALUATIONS, step)
 
 
 @pytest.mark.parametrize("file", sorted(SUITES.glob("*/*/reference/*.json")), ids=lambda path: path.parts[-4])

@@ -14,6 +14,7 @@ sample_unit = "images"
 name = "top1"
 direction = "higher"
 unit = "fraction"
+range = [0, 1]
 [scales.reference]
 target = 0.75
 flops_per_sample = 24e9

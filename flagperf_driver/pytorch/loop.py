@@ -413,7 +413,7 @@ class Training:
             "windows_time": totals.by_host,
             "resumed": self._resumed,
             "eval_time": progress.eval_time,
-            "compile_time": totals.first_step - step_time["p50"] if compiled and step_time else None,
+            "compile_time": max(0.0, totals.first_step - step_time["p50"]) if compiled and step_time else None,
             "peak_memory_bytes": self.ctx.hooks.memory(self.ctx.device),
             "threads": torch.get_num_threads(),
         }

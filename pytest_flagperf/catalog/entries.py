@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,14 @@ class Metric:
     name: str
     direction: str
     unit: str
+    range: tuple[float, ...]
+    """The lowest and the highest value that the metric can have."""
+    loss_range: tuple[float, ...] | None = None
+    """The same of the training loss; None: 0 and more."""
+
+    def to_json(self) -> dict[str, object]:
+        """The fields, with lists for tuples as JSON has them."""
+        return {name: [*value] if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -169,6 +177,7 @@ class Suite:
         file = self.path / "suite.toml"
         table = read(_SuiteTable, file)
         problems = _choice(file, "metric.direction", table.metric.direction, DIRECTIONS)
+        problems += [*_ranges(file, table)]
         for name, scale in table.scales.items():
             for item in scale.data:
                 problems += _choice(file, f"scales.{name}.data: kind of {item.path}", item.kind, KINDS)
@@ -361,6 +370,20 @@ def _container(file: Path, container: Container) -> list[str]:
         at = where(file, "container", "shm_size")
         problems.append(f"{at}: container.shm_size is {container.shm_size!r}: {error}")
     return problems
+
+
+def _ranges(file: Path, table: _SuiteTable) -> Iterator[str]:
+    metric = table.metric
+    for key, pair in (("range", metric.range), ("loss_range", metric.loss_range)):
+        if pair is not None and (len(pair) != 2 or not pair[0] < pair[1]):
+            expected = "expected the lowest and the highest possible value, as in [0, 1]"
+            yield f"{where(file, 'metric', key)}: metric.{key} is {[*pair]}; {expected}"
+            return
+    low, high = metric.range
+    for name, scale in table.scales.items():
+        if not low <= scale.target <= high:
+            got = f"scales.{name}.target is {scale.target:g}"
+            yield f"{where(file, 'scales', name, 'target')}: {got}; expected {low:g} to {high:g}, the metric's range"
 
 
 def _choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:

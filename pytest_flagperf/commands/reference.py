@@ -7,6 +7,7 @@ at least of each size are wanted, with seeds of their own and the same config an
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from pytest_flagperf.commands import stored, tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import jsons, reference
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.reference import FEWEST, Batch, Reference
+from pytest_flagperf.results.reference import EVALUATIONS, FEWEST, Batch, Reference
 from pytest_flagperf.results.store import Run
 from pytest_flagperf.results.units import count, plain, quantity
 from pytest_flagperf.results.verdicts import converges, failed
@@ -100,7 +101,18 @@ def _made(rounds: Sequence[_Round], file: Path) -> tuple[Reference, list[str], l
     kept = _kept(file, first, batches, notes)
     found = sorted([*batches, *kept], key=lambda batch: batch.global_batch)
     made = Reference(first.model, first.framework, first.scale, first.sample_unit, first.target, tuple(found))
+    notes += _long_intervals(made)
     return made, notes, problems
+
+
+def _long_intervals(made: Reference) -> Iterator[str]:
+    """Sentences on batch sizes whose rounds had longer intervals than the verdict ``not_too_early`` permits."""
+    for batch in made.batches:
+        most = (made.earliest(batch.global_batch) or 0) / EVALUATIONS
+        if batch.interval > most:
+            gap = f"the rounds were evaluated every {batch.interval:,.0f} {made.sample_unit}"
+            fix = f"set eval_samples to {math.floor(most):,} or less in the suite's config"
+            yield f"a batch of {batch.global_batch:,}: {gap}, too far apart for the verdict not_too_early: {fix}"
 
 
 def _unfit(one: _Round, notes: list[str]) -> bool:

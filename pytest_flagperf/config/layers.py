@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -29,6 +29,10 @@ _PUBLIC = (
 )
 CASES_OWN = ("vendor", "data_dir")
 """Keys that a case always sets itself; they are no deviation, and each has an option of its own."""
+SUITES_OWN = ("defaults", "suite", "scale")
+"""The layers that a suite's author writes."""
+_PER_STEP = ("train_batch_size", "gradient_accumulation_steps", "samples_per_item")
+"""The keys whose product is the largest number of samples of a step on one card."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,7 @@ class _Resolver:
         self._set(given, self.mutable)
         self._set({key: value for key, value in self.settings.items() if key not in given}, None)
         self._set({"vendor": Value(self.vendor.name, f"case {self.case}", 0, "case")}, None)
+        self._limit_evaluations()
 
     @cached_property
     def mutable(self) -> frozenset[str]:
@@ -183,7 +188,8 @@ class _Resolver:
     def deviations(self) -> Iterator[Deviation]:
         for key, value in self.values.items():
             reference = self.reference[key]
-            if key not in CASES_OWN and not _same(value.value, reference.value):
+            own = key in CASES_OWN or value.layer in SUITES_OWN
+            if not own and not _same(value.value, reference.value):
                 yield Deviation(key, value.value, reference.value, value.file, value.line)
 
     # -- files -------------------------------------------------------------------------------------------
@@ -310,6 +316,27 @@ class _Resolver:
         of_base = value.file == self.shown(self.folder / "_base.py") and REFERENCE in self.suite.scales
         return self.suite.scales[REFERENCE].target if of_base else self.scale.target
 
+    # -- evaluations -------------------------------------------------------------------------------------
+
+    def _limit_evaluations(self) -> None:
+        """Evaluate as often as the suite's ``eval_samples`` requires, at this shape and batch."""
+        limit, per_step = self.values.get("eval_samples"), self.case.shape.cards
+        for key in _PER_STEP:
+            size = self.values[key].value if key in self.values else 1
+            per_step *= size if isinstance(size, int) else 1
+        if self.problems or limit is None or not isinstance(limit.value, int):
+            return
+        most = max(1, limit.value // per_step)
+        for key, least in (("eval_steps", 1), ("eval_start_steps", 0)):
+            value = self.values[key]
+            steps = value.value
+            if isinstance(steps, int) and least <= steps <= most:
+                most = steps or most
+            elif value.layer in SUITES_OWN:
+                self.values[key] = replace(limit, value=most)
+            else:
+                self._problem(value, key, _long_interval(steps, per_step, limit, f"{least} to {most} steps"))
+
     # -- words -------------------------------------------------------------------------------------------
 
     def _problem(self, value: Value, key: str, reason: str) -> None:
@@ -322,6 +349,12 @@ class _Resolver:
 
 def _names_target(key: str) -> bool:
     return key == "target" or key.startswith("target_")
+
+
+def _long_interval(steps: object, per_step: int, limit: Value, allowed: str) -> str:
+    gap = f"{steps} steps are {steps * per_step:,} samples" if isinstance(steps, int) and steps else "no fixed interval"
+    required = f"the suite requires an evaluation in every {limit.value:,} samples (eval_samples, {limit.where})"
+    return f"{gap}; {required}; allowed: {allowed}"
 
 
 def _same(one: object, other: object) -> bool:

@@ -137,7 +137,7 @@ class Plan:
             "scale": self.scale,
             "synthetic": self.synthetic,
             "throughput_only": self.throughput_only,
-            "metric": {**asdict(self.metric), "target": self.target},
+            "metric": {**self.metric.to_json(), "target": self.target},
             "sample_unit": self.sample_unit,
             "device": self.device,
             "backend": self.backend,

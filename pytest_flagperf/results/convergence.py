@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.reference import global_batch
+from pytest_flagperf.results.reference import step_samples
 from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.results.verdict import Verdict
 
@@ -68,9 +68,11 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
     else:
         reached = quality.reached
         got, limit = compared(reached.metrics[target.name], target.value, target.unit)
+        # The first value at the target says nothing of what the training would reach.
+        stopped = ", where the training stopped" if outcome.stop_reason == "target" else ""
         sentence = (
             f"{where}: {target.name} reached {got} at step {reached.step:,}"
-            f" ({count(reached.samples, 'sample')}), wanted {sign} {limit}"
+            f" ({count(reached.samples, 'sample')}){stopped}, wanted {sign} {limit}"
         )
         yield Verdict("target", True, got, wanted, sentence)
 
@@ -79,7 +81,7 @@ def _too_late(outcome: Outcome) -> Verdict | None:
     """Reached, but with more training than the config allows; a step may begin below the limit and end above it."""
     reached, limits = outcome.quality.reached, outcome.limits
     assert reached is not None
-    samples = reached.samples - _step_samples(outcome) + 1
+    samples = reached.samples - step_samples(outcome) + 1
     for name, got, least in (
         ("max_steps", reached.step, reached.step),
         ("max_samples", reached.samples, samples),
@@ -91,10 +93,6 @@ def _too_late(outcome: Outcome) -> Verdict | None:
             sentence = f"round {outcome.round}: {outcome.target.name} reached the target after {said}, wanted {wanted}"
             return Verdict("target", False, said, wanted, f"{sentence} ({name})")
     return None
-
-
-def _step_samples(outcome: Outcome) -> int:
-    return (global_batch(outcome) or 1) * max(outcome.work.samples_per_item, 1)
 
 
 def _missed(outcome: Outcome, sign: str) -> Verdict:

@@ -6,8 +6,8 @@ import math
 
 from pytest_flagperf.results import curves
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.reference import Batch, Reference, global_batch, loss_points
+from pytest_flagperf.results.outcome import Evaluation, Outcome
+from pytest_flagperf.results.reference import EVALUATIONS, Batch, Reference, global_batch, loss_points, step_samples
 from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.results.verdict import Verdict
 
@@ -18,7 +18,8 @@ FEWEST_PLACES = 3
 def not_too_early(outcome: Outcome) -> Verdict | None:
     """As MLPerf's reference convergence points: fewer samples than honest rounds need were not trained honestly.
 
-    The evaluation at the target is taken, not where the metric crossed it before that: evaluating seldom is no sin.
+    The samples of the evaluation at the target count, not where the metric crossed the target before that. So the
+    evaluation before must be near: after a long gap a false evaluation cannot be distinguished from an honest one.
     """
     reached = outcome.quality.reached
     if reached is None:
@@ -33,7 +34,24 @@ def not_too_early(outcome: Outcome) -> Verdict | None:
         why_not = f"its smallest batch is {reference.batches[0].global_batch:,}" if reference.batches else "it is empty"
     if why_not is not None or bound is None:
         return _unknown(outcome, f"the suite's reference does not speak of this round: {why_not}", ok=True)
-    return _early(outcome, reached.samples, bound, reference)
+    return _long_gap(outcome, reached, bound) or _early(outcome, reached.samples, bound, reference)
+
+
+def _long_gap(outcome: Outcome, reached: Evaluation, bound: float) -> Verdict | None:
+    """A failure where no evaluation was logged shortly before the one at the target."""
+    before = max((one.samples for one in outcome.evaluations if one.samples < reached.samples), default=0)
+    gap, step = reached.samples - before, step_samples(outcome)
+    most = max(bound / EVALUATIONS, step)
+    if gap <= most:
+        return None
+    unit, steps = outcome.sample_unit, count(math.floor(most / step), "step")
+    expected = f"at most {math.floor(most):,} {unit} between two evaluations"
+    sentence = (
+        f"round {outcome.round}: {outcome.target.name} was at the target after {reached.samples:,} {unit} and no"
+        f" evaluation was logged in the {gap:,} {unit} before, expected {expected} with {_batch_words(outcome)}:"
+        f" a false evaluation would not show otherwise; evaluate every {steps} or more often (eval_steps)"
+    )
+    return Verdict("not_too_early", False, f"{gap:,} {unit} without an evaluation", expected, sentence)
 
 
 def _early(outcome: Outcome, samples: int, bound: float, reference: Reference) -> Verdict:

@@ -23,7 +23,8 @@ from flagperf_driver.node.notes import KINDS
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable
 
-from . import jsons, skim, typed
+from . import jsons, ranges, skim, typed
+from .ranges import Dropped, Range, Sieve
 
 HOST_SERIES, DEVICE_SERIES, REPORT = "host.series.csv", "devices.series.csv", "monitors.json"
 LOAD_SERIES = "load.series.csv"
@@ -31,7 +32,7 @@ LOGS = {"cpu": ("cpu_monitor.log", "1"), "memory": ("mem_monitor.log", "1"), "po
 """The original's, by quantity, with the unit."""
 _STAMP = "%Y-%m-%d-%H:%M:%S"
 _COLUMN = re.compile(r"(\w+)(?: \[(.*)\])?$")
-_DEVICE_LINE = re.compile(" ".join(rf"(?:([\d.]+){unit}|\S+)" for unit in ("C", "W", "MiB", "MiB", "%")) + "$")
+_DEVICE_LINE = re.compile(" ".join(rf"(?:(-?\d+(?:\.\d+)?){unit}|\S+)" for unit in ("C", "W", "MiB", "MiB", "%")) + "$")
 """What is not a figure, as N/A, is none."""
 _DEVICE_UNITS = {"temperature": "C", "power": "W", "memory_used": "MiB", "memory_total": "MiB", "utilization": "%"}
 _MEANS = {"net": "network", "disk": "disk", "rdma": "rdma"}
@@ -157,6 +158,8 @@ class Samples:
     """By quantity: what it was read with."""
     load: Mapping[str, Series] = field(default_factory=dict)
     """Counters of who had the cores: ``flagperf_driver.node.load``."""
+    dropped: tuple[Dropped, ...] = ()
+    """The readings that were outside their ranges, and are in no series."""
     skimmed: bool = False
     """Whether there is more than was read: a hole between samples is no gap then."""
 
@@ -235,6 +238,11 @@ def warnings(round_dir: Path) -> list[str]:
     ]
 
 
+def dropped(samples: Mapping[str, Samples]) -> list[str]:
+    """Sentences on the readings that no host and no device can have."""
+    return [text for folder, found in samples.items() for text in ranges.sentences(host_of(folder), found.dropped)]
+
+
 def host_of(folder: str) -> str:
     return folder.rpartition("_noderank")[0]
 
@@ -271,13 +279,15 @@ def _offsets(round_dir: Path) -> dict[str, float]:
 def _host(folder: Path, offset: float, at_most: float) -> Samples:
     report = _report(folder)
     paths = folder / HOST_SERIES, folder / DEVICE_SERIES
-    host, devices = (_read_series(path, offset, at_most) for path in paths)
-    load = _read_series(folder / LOAD_SERIES, offset, at_most)
+    sieve, limits = Sieve(), _power_limits(report)
+    host, devices, load = (
+        _read_series(path, offset, at_most, sieve, limits) for path in (*paths, folder / LOAD_SERIES)
+    )
     skimmed = any(path.is_file() and path.stat().st_size > at_most for path in paths)
     figures = {index: found.series() for index, found in devices.items() if index is not None}
     return Samples(
-        host=host[None].series() if None in host else _old_host(folder, offset),
-        devices=figures or _old_devices(folder, offset),
+        host=host[None].series() if None in host else _old_host(folder, offset, sieve),
+        devices=figures or _old_devices(folder, offset, sieve),
         held={index: found.reasons() for index, found in devices.items() if index is not None},
         gaps=()
         if skimmed
@@ -287,6 +297,7 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
         errors=tuple(_errors(report)),
         load=load[None].series() if None in load else {},
         means={str(name): str(means) for name, means in _dict(report, "means").items()},
+        dropped=sieve.dropped(),
         skimmed=skimmed,
     )
 
@@ -297,21 +308,37 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
 class _Table:
     """The rows of one device, or of the host."""
 
-    def __init__(self, columns: Sequence[tuple[str, str]], first: int) -> None:
+    def __init__(
+        self,
+        columns: Sequence[tuple[str, str]],
+        device: int | None,
+        allowed: Mapping[str, Range],
+        sieve: Sieve,
+    ) -> None:
         self.times = array("d")
+        self._device, self._sieve = device, sieve
+        first = 1 if device is None else 2
         self._reasons: dict[str, int] = {}
         self._held_times, self._held_codes = array("d"), array("H")
-        self._columns = [(place, name, unit, array("d"), array("d")) for place, (name, unit) in enumerate(columns)]
+        self._columns = [
+            (place, name, unit, array("d"), array("d"), allowed.get(name, ranges.ANY_NUMBER))
+            for place, (name, unit) in enumerate(columns)
+        ]
         self._numbers = [column for column in self._columns[first:] if column[1] != "throttle"]
         self._throttle = next((place for place, name, *_ in self._columns if name == "throttle"), None)
 
     def add(self, when: float, cells: Sequence[str]) -> None:
         """Raises ValueError where a cell is no number."""
         self.times.append(when)
-        for place, _, _, times, values in self._numbers:
-            if cells[place] and isfinite(value := float(cells[place])):
+        for place, name, _, times, values, allowed in self._numbers:
+            if not cells[place]:
+                continue
+            value = float(cells[place])
+            if allowed.low <= value <= allowed.high:
                 values.append(value)
                 times.append(when)
+            else:
+                self._sieve.drop(self._device, name, value, allowed)
         if self._throttle is not None and cells[self._throttle]:
             self._hold(when, cells[self._throttle])
 
@@ -320,13 +347,16 @@ class _Table:
         self._held_codes.append(self._reasons.setdefault(reasons, len(self._reasons)))
 
     def series(self) -> dict[str, Series]:
-        return {name: Series(name, unit, times, values) for _, name, unit, times, values in self._columns if values}
+        found = {name: Series(name, unit, times, values) for _, name, unit, times, values, _ in self._columns if values}
+        return found if self._device is None else _within_total(found, self._device, self._sieve)
 
     def reasons(self) -> Reasons:
         return Reasons(self._held_times, self._held_codes, tuple(map(printable, self._reasons)))
 
 
-def _read_series(path: Path, offset: float, at_most: float) -> dict[int | None, _Table]:
+def _read_series(
+    path: Path, offset: float, at_most: float, sieve: Sieve, power_limits: Mapping[int, float]
+) -> dict[int | None, _Table]:
     """By device, None for the host itself; a row cut short by a kill or a full disk is passed over."""
     found: dict[int | None, _Table] = {}
     if not path.is_file():
@@ -343,11 +373,32 @@ def _read_series(path: Path, offset: float, at_most: float) -> dict[int | None, 
             if not isfinite(when):
                 continue
             if device not in found:
-                found[device] = _Table(columns, 2 if of_devices else 1)
+                allowed = (
+                    {**ranges.HOST, **ranges.LOAD} if device is None else ranges.of_device(power_limits.get(device))
+                )
+                found[device] = _Table(columns, device, allowed, sieve)
             found[device].add(when, cells)
         except ValueError:
             continue
     return found
+
+
+def _within_total(found: dict[str, Series], device: int, sieve: Sieve) -> dict[str, Series]:
+    """Without the readings of more memory in use than the device has."""
+    used, total = found.get("memory_used"), found.get("memory_total")
+    if used is None or total is None or used.highest <= total.highest:
+        return found
+    allowed = Range(0, total.highest, used.unit)
+    for value in used.values:
+        if value not in allowed:
+            sieve.drop(device, used.name, value, allowed)
+    kept = [(when, value) for when, value in zip(used.times, used.values, strict=True) if value in allowed]
+    times, values = array("d", [when for when, _ in kept]), array("d", [value for _, value in kept])
+    return {**found, used.name: Series(used.name, used.unit, times, values)} if kept else _without(found, used.name)
+
+
+def _without(found: Mapping[str, Series], name: str) -> dict[str, Series]:
+    return {other: series for other, series in found.items() if other != name}
 
 
 def _column(text: str) -> tuple[str, str]:
@@ -455,6 +506,16 @@ def _dict(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _power_limits(report: Mapping[str, Any]) -> dict[int, float]:
+    """By device, the most that its board allows, in W."""
+    found: dict[int, float] = {}
+    for facts in _list(report, "devices"):
+        if isinstance(facts, dict) and isinstance(facts.get("index"), int):
+            limits = [number(facts.get(name)) for name in ("power_limit", "usual_power_limit")]
+            found[facts["index"]] = max((limit for limit in limits if isfinite(limit)), default=0.0)
+    return found
+
+
 def _events(report: Mapping[str, Any], offset: float) -> Iterator[Event]:
     for entry in _list(report, "events"):
         if isinstance(entry, dict) and isfinite(when := number(entry.get("time"))):
@@ -478,8 +539,8 @@ def _errors(report: Mapping[str, Any]) -> Iterator[str]:
 # -- the original's logs -------------------------------------------------------------------------------------
 
 
-def _old_host(folder: Path, offset: float) -> dict[str, Series]:
-    found = {name: (unit, list(_old_lines(folder / file, offset))) for name, (file, unit) in LOGS.items()}
+def _old_host(folder: Path, offset: float, sieve: Sieve) -> dict[str, Series]:
+    found = {name: (unit, list(_old_lines(folder / file, offset, name, sieve))) for name, (file, unit) in LOGS.items()}
     return {
         name: Series(name, unit, [when for when, _ in lines], [value for _, value in lines])
         for name, (unit, lines) in found.items()
@@ -487,19 +548,22 @@ def _old_host(folder: Path, offset: float) -> dict[str, Series]:
     }
 
 
-def _old_lines(path: Path, offset: float) -> Iterator[tuple[float, float]]:
+def _old_lines(path: Path, offset: float, name: str, sieve: Sieve) -> Iterator[tuple[float, float]]:
     """Every whole line; a line cut short by a kill is passed over."""
     for line in _text(path).splitlines():
         stamp, _, value = line.partition("\t")
         when = _time(stamp)
         try:
-            if when is not None:
-                yield when - offset, float(value)
+            reading = float(value)
         except ValueError:
             continue
+        if when is not None and reading in ranges.HOST[name]:
+            yield when - offset, reading
+        elif when is not None:
+            sieve.drop(None, name, reading, ranges.HOST[name])
 
 
-def _old_devices(folder: Path, offset: float) -> dict[int, dict[str, Series]]:
+def _old_devices(folder: Path, offset: float, sieve: Sieve) -> dict[int, dict[str, Series]]:
     """Blocks of a time and a line a device; the vendor is the file's name."""
     host = {file for file, _ in LOGS.values()}
     found: dict[int, dict[str, Series]] = {}
@@ -511,14 +575,16 @@ def _old_devices(folder: Path, offset: float) -> dict[int, dict[str, Series]]:
             if stamp is not None:
                 when, place = stamp - offset, 0
             elif match is not None and when is not None:
-                _add(found.setdefault(place, {}), when, match.groups())
+                _add(found.setdefault(place, {}), when, match.groups(), place, sieve)
                 place += 1
-    return found
+    return {device: _within_total(series, device, sieve) for device, series in found.items()}
 
 
-def _add(device: dict[str, Series], when: float, cells: Sequence[str | None]) -> None:
+def _add(device: dict[str, Series], when: float, cells: Sequence[str | None], place: int, sieve: Sieve) -> None:
     for (name, unit), cell in zip(_DEVICE_UNITS.items(), cells, strict=True):
-        if cell is not None:
+        if cell is not None and float(cell) not in ranges.DEVICE[name]:
+            sieve.drop(place, name, float(cell), ranges.DEVICE[name])
+        elif cell is not None:
             series = device.setdefault(name, Series(name, unit, array("d"), array("d")))
             assert isinstance(series.times, array)
             assert isinstance(series.values, array)

@@ -32,7 +32,8 @@ from pytest_flagperf.results.faults import Exit, Failure, Place, RankEnd, RoundE
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.phases import Phase
-from pytest_flagperf.results.ranklog import LARGEST_COUNT, Evaluation, RankLog, Step, Target, read_rank, whole
+from pytest_flagperf.results.ranges import LARGEST_COUNT, Impossible, impossible_from_json
+from pytest_flagperf.results.ranklog import Evaluation, RankLog, Step, Target, read_rank, whole
 from pytest_flagperf.results.validity import Mark
 
 __all__ = ["SCHEMA", "Evaluation", "Failure", "Metric", "Outcome", "Step", "Target", "measure"]
@@ -120,6 +121,8 @@ class Outcome:
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     started_ms: int | None = None
     ended_ms: int | None = None
+    impossible: tuple[Impossible, ...] = ()
+    """The logged figures that no training can have: they fail the round."""
     broken_lines: int = 0
     other_lines: int = 0
     logs: tuple[str, ...] = ()
@@ -211,7 +214,8 @@ def measure(round_dir: Path) -> Outcome:
     target = _target(plan)
     places = _places(plan)
     warmup = whole(_mapping(plan.get("config")).get("timing_warmup_steps"))
-    logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target, warmup) for place in places}
+    metric = _mapping(plan.get("metric"))
+    logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target, warmup, metric) for place in places}
     exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
     eyes = _seen(round_dir, places)
@@ -229,8 +233,8 @@ def measure(round_dir: Path) -> Outcome:
     reports = monitors.reports(round_dir)
     load = busy.figures(samples, reports, training)
     found = (*own, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole), *load)
-    crowded = busy.doubts(samples, reports, training)
-    said = (*monitors.warnings(round_dir), *sampled.doubts(samples, training), *crowded)
+    doubts = (*sampled.doubts(samples, training), *busy.doubts(samples, reports, training))
+    said = (*monitors.warnings(round_dir), *monitors.dropped(samples), *doubts)
     warnings = (*_warnings(plan, end or {}), *stragglers.find(places, logs), *said)
     marks = (*validity.marks(round_dir, plan, samples, training), *vendor_code.marks(plan, logs.values()))
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
@@ -331,6 +335,7 @@ def _outcome(
         fingerprint=_fingerprint(plan, first.init_end),
         started_ms=_count(end.get("started_ms")) if end else None,
         ended_ms=_count(end.get("ended_ms")) if end else None,
+        impossible=tuple(each for log in logs for each in log.impossible),
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
@@ -580,6 +585,7 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
     quality = body.get("quality", {})
     floats = {name: _float(quality.get(name)) for name in ("best", "last", "program_final")}
     plain["quality"] = Quality(**{**quality, **floats, "reached": _optional_evaluation(quality.get("reached"))})
+    plain["impossible"] = tuple(impossible_from_json(item) for item in body.get("impossible", ()))
     plain["logs"] = tuple(body.get("logs", ()))
     plain["warnings"] = tuple(body.get("warnings", ()))
     plain["marks"] = tuple(Mark(**item) for item in body.get("marks", ()))

@@ -15,10 +15,10 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node.seen import MILESTONES
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.logged import Logged
+from pytest_flagperf.results.ranges import LARGEST_COUNT, Impossible, Limits
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20
-LARGEST_COUNT = 2**53
 _TAIL_BYTES = 16 * 1024
 _NOT_METRICS = frozenset({"step", "samples", "time", "epoch"})
 
@@ -118,6 +118,8 @@ class RankLog:
     first_bad_step: int | None = None
     first_bad_loss: float | None = None
     bad_metrics: int = 0
+    impossible: tuple[Impossible, ...] = ()
+    """The figures that no training can have."""
     broken_lines: int = 0
     other_lines: int = 0
     bytes: int = 0
@@ -152,20 +154,28 @@ class Target:
         return value < than if self.direction == "lower" else value > than
 
 
-def read_rank(path: Path, rank: int, target: Target, warmup: int = 0) -> RankLog:
-    """The rank's log, of so many steps of warm-up; a missing file is a log without lines."""
+def read_rank(
+    path: Path, rank: int, target: Target, warmup: int = 0, metric: Mapping[str, Any] | None = None
+) -> RankLog:
+    """The rank's log, of so many steps of warm-up; a missing file is a log without lines.
+
+    ``metric`` is the plan's, with the ranges that the suite declares.
+    """
     log = RankLog(rank, path)
     dropped = perflog.Dropped()
+    limits = Limits(rank, metric)
     reader = _Reader(log, target, warmup)
     try:
         with path.open("rb") as stream:
             for record in perflog.read(stream, dropped, loads=orjson.loads):
+                limits.check(record.event, record.value)
                 reader.take(record)
             log.bytes = stream.tell()
     except OSError:
         log.present = False
     log.broken_lines, log.other_lines = dropped.broken, dropped.other
     log.steps, log.evaluations = reader.steps.points(), reader.evaluations.points()
+    log.impossible = limits.impossible()
     log.logged_steps, log.num_evaluations = reader.steps.seen, reader.evaluations.seen
     return log
 

@@ -28,6 +28,8 @@ CHANCE = 0.005
 """How often an honest round may be called too early, or off the loss curve."""
 FLOOR = 0.01
 """A loss curve may lie this far off, as a share of the loss, however much alike the reference's rounds are."""
+EVALUATIONS = 2
+"""An honest round is evaluated at least this many times before ``earliest``, so that a false evaluation shows."""
 POINTS = 24
 """A curve has no more places: enough to see its shape by, and few enough to read in a diff."""
 _DIGITS = 5
@@ -136,6 +138,11 @@ def global_batch(outcome: Outcome) -> int | None:
     """Items of a step over all cards."""
     per_card = outcome.work.batch_per_card
     return per_card * outcome.work.accumulation * outcome.cards if per_card else None
+
+
+def step_samples(outcome: Outcome) -> int:
+    """The largest number of samples of a step over all cards."""
+    return (global_batch(outcome) or 1) * max(outcome.work.samples_per_item, 1)
 
 
 def metric_points(outcome: Outcome) -> list[tuple[float, float]]:

@@ -153,9 +153,10 @@ class Counted:
 
 
 def counted(samples: Mapping[str, Samples], training: Phase | None) -> tuple[Counted, ...]:
-    """Of all devices that tell both."""
+    """Of all devices that tell both, but those of a host whose clock was set: its times do not measure the power."""
     if training is None:
         return ()
+    samples = {folder: found for folder, found in samples.items() if not any(event.seconds for event in found.events)}
     return tuple(
         replace(one, device=f"{host_of(folder)}: device {device}")
         for folder, found in samples.items()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.units import compared, count, quantity
-from pytest_flagperf.results.verdict import Verdict, finished
+from pytest_flagperf.results.verdict import Verdict, finished, in_range
 
 MIN_MEASURED_STEPS = 10
 
@@ -23,6 +23,7 @@ def _throughput_of(outcome: Outcome | None) -> Iterator[Verdict]:
     yield from finished(outcome)
     if outcome is None or not outcome.ended_well:
         return
+    yield in_range(outcome)
     yield from (_present(outcome, name) for name in ("p_whole", "p_train", "p_core"))
     yield from _possible(outcome)
     yield _measured(outcome)

@@ -10,6 +10,9 @@ from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.ownlog import LOG
 from pytest_flagperf.results.units import count
 
+_AT_MOST = 3
+"""A sentence names no more impossible figures than this; the others are counted."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -53,6 +56,17 @@ def _consistent(outcome: Outcome) -> Verdict:
     pairs = count(outcome.compared, "pair")
     sentence = f"round {outcome.round}: {pairs} of figures that are measured in two ways agree"
     return Verdict("consistent", True, pairs, _AGREE, sentence)
+
+
+def in_range(outcome: Outcome) -> Verdict:
+    """Whether a training can have every figure that the ranks logged."""
+    found, expected = outcome.impossible, "each figure within its range"
+    if not found:
+        return Verdict("in_range", True, "all", expected, f"round {outcome.round}: every logged figure is possible")
+    got = "; ".join(each.sentence for each in found[:_AT_MOST])
+    more = f"; and {len(found) - _AT_MOST} more" if len(found) > _AT_MOST else ""
+    names = ", ".join(dict.fromkeys(each.name for each in found))
+    return Verdict("in_range", False, names, expected, f"round {outcome.round}: impossible figures: {got}{more}")
 
 
 def failed(verdicts: Sequence[Verdict]) -> list[Verdict]:

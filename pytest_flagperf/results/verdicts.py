@@ -7,7 +7,7 @@ from pytest_flagperf.results.learned import learned
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.speedup import OneCard, speedup
 from pytest_flagperf.results.throughput import throughput
-from pytest_flagperf.results.verdict import Verdict, failed, finished
+from pytest_flagperf.results.verdict import Verdict, failed, finished, in_range
 
 __all__ = ["OneCard", "Verdict", "converges", "failed", "finished", "speedup", "throughput"]
 
@@ -20,7 +20,7 @@ def converges(outcome: Outcome | None) -> list[Verdict]:
     if not outcome.ended_well:
         # What an unfinished round reached says nothing; a bad loss may be why it did not finish.
         return [*found, *(verdict for verdict in convergence.finite_loss(outcome) if outcome.losses.bad)]
-    found += [*convergence.finite_loss(outcome), *convergence.real_data(outcome)]
+    found += [in_range(outcome), *convergence.finite_loss(outcome), *convergence.real_data(outcome)]
     learnt = [learned(outcome)] if all(verdict.ok for verdict in found) else []
     if outcome.parity_samples is not None:
         return [*found, *learnt, likeness.parity(outcome)]

@@ -16,6 +16,7 @@ sample_unit = "samples"
 [metric]
 name = "accuracy"
 direction = "higher"
+range = [0, 1]
 unit = "fraction"
 [scales.reference]
 target = 0.9

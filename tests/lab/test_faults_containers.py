@@ -139,7 +139,9 @@ def kill_agent(host: LabHost, *, with_janitor: bool) -> None:
             handles = (host.root / f"proc/{one.pid}/fd").iterdir()
             holders += [one.pid for handle in handles if str(handle.readlink()).endswith("/agent.lock")][:1]
     assert len(holders) >= 2, holders
-    host.run(["kill", "-9", *map(str, holders if with_janitor else holders[:1])])
+    killed = list(map(str, holders if with_janitor else holders[:1]))
+    host.run(["kill", "-STOP", *killed])  # none of them gets to act on the other's death
+    host.run(["kill", "-9", *killed])
 
 
 def test_the_logs_of_an_agent_that_is_killed_are_fetched(cluster: ClusterToy) -> None:

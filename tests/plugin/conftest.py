@@ -31,6 +31,7 @@ sample_unit = "samples"
 name = "accuracy"
 direction = "higher"
 unit = "fraction"
+range = [0, 1]
 
 [scales.reference]
 target = 0.9

@@ -10,7 +10,7 @@ import math
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,15 @@ class Replay(Training):
     """The same of ``throughput``."""
     marks: tuple[str, ...] = ()
     """The kinds of what bends its figures."""
+    dropped: tuple[str, ...] = ()
+    """The sentences on readings outside their ranges."""
 
 
 def make(replay: Replay, into: Path) -> Path:
     directory = write(replay, into / replay.name)
     expected = {"converges": [*replay.unconverged], "throughput": [*replay.unsound]}
-    write_json(directory / "expected.json", {**expected, "marks": [*replay.marks]} if replay.marks else expected)
+    more = {"marks": [*replay.marks], "dropped": [*replay.dropped]}
+    write_json(directory / "expected.json", {**expected, **{name: found for name, found in more.items() if found}})
     return directory
 
 
@@ -55,6 +58,39 @@ def sampled(*events: Json, **more: Any) -> Sampling:
         "events": [*events], "errors": [],
     }  # fmt: skip
     return Sampling(**{"devices": 1, "every_s": 0.5, "report": report, **more})
+
+
+def readings(host: dict[str, list[float]], device: dict[str, list[float]]) -> Sampling:
+    """A device's and the host's samples with other readings of these columns, one a row, while it trains."""
+
+    def edit(name: str, rows: list[str]) -> list[str]:
+        columns = [column.partition(" [")[0] for column in rows[0].split(",")]
+        cells = [row.split(",") for row in rows]
+        for column, values in (host if name == "host" else device).items():
+            for number, value in enumerate(values, 10):
+                cells[number][columns.index(column)] = f"{value:g}"
+        return [",".join(row) for row in cells]
+
+    return sampled(edit=edit)
+
+
+def logged(event: str, name: str, value: float) -> Callable[[int, list[Entry]], list[Entry]]:
+    """One field of the first such record with another value."""
+
+    def edit(rank: int, found: list[Entry]) -> list[Entry]:
+        first = next(number for number, entry in enumerate(found) if entry[1] == event)
+        at, _, body = found[first]
+        return [*found[:first], (at, event, {**body, name: value}), *found[first + 1 :]]
+
+    return edit
+
+
+def _dropped(source: str, name: str, first: str, allowed: str, times: int = 2) -> str:
+    what = f"dropped {times} readings of {name} outside the possible range"
+    return f"localhost: {source}{what}: the first {first}, expected {allowed}"
+
+
+OF_HOST = ("cpu", "memory", "net_rx", "net_tx", "rdma_rx", "rdma_tx", "disk_read", "disk_write")
 
 
 def until(step: int, *extra: Entry) -> Callable[[list[Entry]], list[Entry]]:
@@ -133,7 +169,7 @@ def reference() -> Json:
     ways = [[0.1, *(round(0.93 * (1 - math.exp(-step / 40)), 4) for step in range(50, 201, 50))]] * 5
     batch = {
         "global_batch": BATCH, "shapes": ["1x1"], "seeds": [1, 2, 3, 4, 5], "runs": ["run1"],
-        "to_target": [4400.0, 4560.0, 4700.0, 4500.0, 4630.0], "interval": 1600.0,
+        "to_target": [4400.0, 4560.0, 4700.0, 4500.0, 4630.0], "interval": 320.0,
         "metric": {"samples": [0.0, 1600.0, 3200.0, 4800.0, 6400.0], "rounds": ways},
         "loss": {"samples": places, "rounds": rounds},
     }  # fmt: skip
@@ -173,6 +209,28 @@ def with_vendor_code(name: str, steps: list[str], hooks: list[str], marks: int =
 
     told = {"vendor": "acme", "fingerprint": {"key": "key-1", "one_card_key": "key-1", "deviations": BROUGHT}}
     return Replay(name, edit=report, told=told, marks=("vendor_code",) * marks, **more)
+
+
+PERMITTED_STEPS = (10, 30, 60)
+"""Steps between two evaluations that the reference above permits: its bound is 3,866 images, half of that 60 steps."""
+
+
+def honest(every: int, *unconverged: str) -> Replay:
+    """A training that crosses the target after 138 steps, as the reference's rounds do."""
+    told = {"reference": reference()}
+    return Replay(
+        f"evaluated_every_{every}",
+        log_every=20,
+        eval_every=every,
+        reason="max_steps",
+        told=told,
+        unconverged=unconverged,
+    )
+
+
+def false(every: int) -> Replay:
+    """The same training with evaluations that say 0.95 whatever was trained."""
+    return replace(honest(every, "not_too_early"), name=f"false_every_{every}", accuracy_at=lambda step: 0.95)
 
 
 def _failed(kind: str, error: str) -> Entry:
@@ -262,7 +320,7 @@ REPLAYS = [
         loss_at=lambda step: 2.3 + 0.01 * math.sin(step),
         told={"config": {**CONFIG, "learning_rate": 0.0}},
     ),
-    Replay("as_the_reference", told={"reference": reference()}),
+    Replay("as_the_reference", eval_every=30, told={"reference": reference()}),
     # At the target after a third of the reference's samples: somebody evaluates what was trained on, say.
     Replay(
         "suspiciously_early",
@@ -270,6 +328,11 @@ REPLAYS = [
         told={"reference": reference()},
         unconverged=("not_too_early",),
     ),
+    *map(honest, PERMITTED_STEPS),
+    *map(false, PERMITTED_STEPS),
+    # After 160 steps without an evaluation nobody can distinguish a false one from an honest one.
+    honest(160, "not_too_early"),
+    false(160),
     parity("parity", lambda step: usual_loss(step) * 1.002),
     parity("parity_broken", lambda step: usual_loss(step) * 1.12, ("parity",)),
     parity("parity_never_began", lambda step: 2.3, ("learned", "parity")),
@@ -332,6 +395,92 @@ REPLAYS = [
     with_vendor_code("vendor_code", ["backward"], ["events"]),
     with_vendor_code("vendor_code_not_reported", ["backward"], [], marks=1, nproc=2),
     with_vendor_code("vendor_code_not_planned", ["backward", "create_optimizer"], ["events"], marks=1),
+    # What four drivers really said, and more than each quantity can be. The board's limit is 700 W.
+    Replay(
+        "impossible_readings",
+        sampling=readings(
+            {**{name: [-1, 2e13] for name in OF_HOST}, "power": [-23.5, 3e5], "energy": [-256.6, 2e12]},
+            {
+                "temperature": [-51, 4000],
+                "power": [-23.5, 1401],
+                "memory_used": [-512, 143_772],
+                "memory_total": [-1, 2e7],
+                "utilization": [-1, 3700],
+                "sm_clock": [-1, 1e5],
+                "memory_clock": [-1, 1e5],
+                "energy": [-256.6, 2e12],
+            },
+        ),
+        dropped=(
+            *(_dropped("", name, "-1", "0 to 1") for name in OF_HOST[:2]),
+            *(_dropped("", name, "-1 B/s", "0 B/s to 10 TB/s") for name in OF_HOST[2:]),
+            _dropped("", "power", "-23.5 W", "0 to 200,000 W"),
+            _dropped("", "energy", "-256.6 J", "0 to 1,000,000,000,000 J"),
+            _dropped("device 0: ", "temperature", "-51 C", "-50 to 150 C"),
+            _dropped("device 0: ", "power", "-23.5 W", "0 to 1,400 W"),
+            _dropped("device 0: ", "memory_used", "-512 MiB", "0 to 16,777,216 MiB"),
+            _dropped("device 0: ", "memory_total", "-1 MiB", "0 to 16,777,216 MiB"),
+            _dropped("device 0: ", "utilization", "-1 %", "0 to 100 %"),
+            _dropped("device 0: ", "sm_clock", "-1 MHz", "0 to 10,000 MHz"),
+            _dropped("device 0: ", "memory_clock", "-1 MHz", "0 to 50,000 MHz"),
+            _dropped("device 0: ", "energy", "-256.6 J", "0 to 1,000,000,000,000 J"),
+        ),
+    ),
+    Replay(
+        "readings_at_their_bounds",
+        sampling=readings(
+            {
+                **{name: [0, 1] for name in OF_HOST[:2]},
+                **{name: [0, 1e13] for name in OF_HOST[2:]},
+                "power": [0, 2e5],
+                "energy": [0, 1e12],
+            },
+            {
+                "temperature": [-50, 150],
+                "power": [0, 1400],
+                "memory_used": [0, 143_771],
+                "memory_total": [0, 143_771],
+                "utilization": [0, 100],
+                "sm_clock": [0, 1e4],
+                "memory_clock": [0, 5e4],
+                "energy": [0, 1e12],
+            },
+        ),
+    ),
+    Replay(
+        "impossible_accuracy",
+        accuracy_at=lambda step: 2.5 if step == 200 else 0.1,
+        unconverged=("in_range",),
+        unsound=("in_range",),
+    ),
+    Replay("perfect_accuracy", accuracy_at=lambda step: 1.0 if step == 200 else 0.0),
+    Replay(
+        "negative_loss",
+        loss_at=lambda step: 2.0 - step / 80,
+        unconverged=("in_range",),
+        unsound=("in_range",),
+    ),
+    Replay("loss_of_zero", loss_at=lambda step: 2.0 - step / 100),
+    Replay(
+        "negative_loss_as_declared",
+        loss_at=lambda step: 2.0 - step / 80,
+        told={
+            "metric": {
+                "name": "top1",
+                "direction": "higher",
+                "unit": "fraction",
+                "target": 0.9,
+                "range": [0, 1],
+                "loss_range": [-0.5, 100],
+            }
+        },
+    ),
+    Replay(
+        "negative_throughput",
+        edit=logged(events.STEP_END, "throughput", -1600.0),
+        unconverged=("consistent", "in_range"),
+        unsound=("consistent", "in_range"),
+    ),
     Replay("p_core_missing", unsound=("p_core",), finished=lambda value: {**value, "p_core": None}),
     Replay(
         "interrupted",

@@ -38,6 +38,6 @@ lr_decay_steps = 120
 precision = "fp32"
 
 # -- evaluation ----------------------------------------------------------------------------------------------
-eval_steps = 20
+eval_samples = 1280  # less than half of the bound of not_too_early (reference/small.json)
 eval_at_start = True
 log_freq = 20

@@ -24,4 +24,4 @@ lr_step_epochs = 0
 channels_last = True
 num_workers = 0
 log_freq = 5
-eval_steps = 25
+eval_samples = 960  # less than half of the bound of not_too_early (reference/small.json)

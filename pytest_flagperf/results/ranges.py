@@ -1,0 +1,242 @@
+"""The possible range of each sampled quantity and each logged figure: one table, used where a value enters.
+
+A reading outside its range is dropped, counted and reported; a logged figure outside its range fails the round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flagperf_driver import events
+from flagperf_driver.perflog import number
+from pytest_flagperf.results.units import SCALED, count, quantity
+
+POWER_FACTOR = 2.0
+"""A board may draw this many times its power limit for the length of one reading."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """From ``low`` to ``high``, both included."""
+
+    low: float
+    high: float
+    unit: str = ""
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        if math.isinf(self.high):
+            return f"{self.text(self.low)} or more"
+        low = quantity(self.low, self.unit if self.unit in SCALED else "")
+        return f"{low} to {self.text(self.high)}"
+
+    def text(self, value: float) -> str:
+        """The value with the range's unit."""
+        return quantity(value, self.unit)
+
+
+_BYTES = Range(0, 1e13, "B/s")
+HOST = {
+    "cpu": Range(0, 1),
+    "memory": Range(0, 1),
+    "net_rx": _BYTES,
+    "net_tx": _BYTES,
+    "rdma_rx": _BYTES,
+    "rdma_tx": _BYTES,
+    "disk_read": _BYTES,
+    "disk_write": _BYTES,
+    "power": Range(0, 200_000, "W"),
+    "energy": Range(0, 1e12, "J"),
+}
+"""By column of host.series.csv; ``cpu`` and ``memory`` are shares of the host."""
+LOAD = dict.fromkeys(("waited", "others", "stolen"), Range(0, math.inf, "s"))
+"""By column of load.series.csv."""
+DEVICE = {
+    "temperature": Range(-50, 150, "C"),
+    "power": Range(0, 10_000, "W"),
+    "memory_used": Range(0, 16 * 2**20, "MiB"),
+    "memory_total": Range(0, 16 * 2**20, "MiB"),
+    "utilization": Range(0, 100, "%"),
+    "sm_clock": Range(0, 10_000, "MHz"),
+    "memory_clock": Range(0, 50_000, "MHz"),
+    "energy": Range(0, 1e12, "J"),
+}
+"""By column of devices.series.csv."""
+ANY_NUMBER = Range(-1e300, 1e300)
+"""Of a column that this version does not know."""
+
+
+def of_device(power_limit: float | None) -> Mapping[str, Range]:
+    """The ranges of one device, whose board limits its power to so many watts where that is known."""
+    if power_limit is None or not power_limit > 0:
+        return DEVICE
+    power = DEVICE["power"]
+    return {**DEVICE, "power": Range(power.low, min(power.high, POWER_FACTOR * power_limit), power.unit)}
+
+
+# -- readings ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Readings of one quantity that were outside its range; ``device`` is None for the host's own."""
+
+    device: int | None
+    name: str
+    times: int
+    first: float
+    allowed: Range
+
+
+class Sieve:
+    """Counts the readings of a host that are outside their ranges."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int | None, str], Dropped] = {}
+
+    def drop(self, device: int | None, name: str, value: float, allowed: Range) -> None:
+        before = self._found.get((device, name), Dropped(device, name, 0, value, allowed))
+        self._found[device, name] = Dropped(device, name, before.times + 1, before.first, before.allowed)
+
+    def dropped(self) -> tuple[Dropped, ...]:
+        return tuple(self._found.values())
+
+
+def sentences(host: str, dropped: Iterable[Dropped]) -> Iterator[str]:
+    """A sentence for each quantity of a host, with all its devices."""
+    of_quantity: dict[tuple[str, bool], list[Dropped]] = {}
+    for each in dropped:
+        of_quantity.setdefault((each.name, each.device is None), []).append(each)
+    for (name, of_host), found in of_quantity.items():
+        first, devices = found[0], ", ".join(str(each.device) for each in found)
+        source = host if of_host else f"{host}: device{'s' if len(found) > 1 else ''} {devices}"
+        times = count(sum(each.times for each in found), "reading")
+        got = f"the first {first.allowed.text(first.first)}, expected {first.allowed}"
+        yield f"{source}: dropped {times} of {name} outside the possible range: {got}"
+
+
+# -- what ranks log ------------------------------------------------------------------------------------------
+
+NOT_NEGATIVE = Range(0, math.inf)
+LARGEST_COUNT = 2**53
+"""Every whole number up to this one is a float, too."""
+_NUMBERS = frozenset([int, float])
+_SECONDS = Range(0, math.inf, "s")
+_BYTES_HELD = Range(0, math.inf, "bytes")
+_WHERE = {"step": NOT_NEGATIVE, "samples": NOT_NEGATIVE}
+_EVALUATION = {**_WHERE, "time": _SECONDS}
+LOGGED: Mapping[str, Mapping[str, Range]] = {
+    events.STEP_END: {
+        **_WHERE,
+        "epoch": NOT_NEGATIVE,
+        "learning_rate": NOT_NEGATIVE,
+        "step_time": _SECONDS,
+        "throughput": NOT_NEGATIVE,
+        "input_wait": _SECONDS,
+    },
+    events.INIT_EVALUATION: _EVALUATION,
+    events.EVALUATE: _EVALUATION,
+    events.FINISHED: {
+        **dict.fromkeys(
+            ("e2e_time", "init_time", "raw_train_time", "train_no_eval_time", "pure_training_computing_time"), _SECONDS
+        ),
+        **dict.fromkeys(("eval_time", "compile_time", "forward_time", "input_wait_time"), _SECONDS),
+        **dict.fromkeys((f"step_time.{name}" for name in ("mean", "p50", "p90", "p99")), _SECONDS),
+        **dict.fromkeys(("p_whole", "p_train", "p_core"), NOT_NEGATIVE),
+        **dict.fromkeys(("steps", "samples", "epochs"), NOT_NEGATIVE),
+        **dict.fromkeys(("measured_steps", "measured_samples", "warmup_steps"), NOT_NEGATIVE),
+        "peak_memory_bytes": _BYTES_HELD,
+    },
+}
+"""By record and field; the ranges of loss and metric are the suite's. Other verdicts judge missing values and NaN."""
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A field of a rank's records whose values were outside its range."""
+
+    rank: int
+    event: str
+    name: str
+    times: int
+    first: float
+    step: int | None
+    allowed: Range
+
+    @property
+    def sentence(self) -> str:
+        where = f"rank {self.rank} logged {self.name} = {self.allowed.text(self.first)} in {self.event}"
+        where += "" if self.step is None else f" at step {self.step:,}"
+        return f"{where} ({count(self.times, 'record')}), expected {self.allowed}"
+
+
+class Limits:
+    """The ranges of one suite's records, and which records of one rank were outside them."""
+
+    def __init__(self, rank: int, metric: Mapping[str, Any] | None = None) -> None:
+        """``metric`` is the plan's: its name, and ``range`` and ``loss_range`` where the suite declares them."""
+        declared = metric or {}
+        name = str(declared.get("name") or "")
+        of_metric, of_loss = _pair(declared.get("range")), _pair(declared.get("loss_range"))
+        loss = of_loss or NOT_NEGATIVE
+        evaluated = {name: of_metric} if name and of_metric else {}
+        final = {f"final_metrics.{name}": of_metric} if name and of_metric else {}
+        own: dict[str, Mapping[str, Range]] = {
+            events.STEP_END: {"loss": loss},
+            events.INIT_EVALUATION: evaluated,
+            events.EVALUATE: evaluated,
+            events.FINISHED: {"final_loss": loss, **final},
+        }
+        self._rank = rank
+        self._fields = {
+            event: [(name, each.low, each.high, each) for name, each in {**known, **own[event]}.items()]
+            for event, known in LOGGED.items()
+        }
+        self._found: dict[tuple[str, str], Impossible] = {}
+
+    def check(self, event: str, value: Mapping[str, Any]) -> None:
+        """Note each figure of a record that is outside its range."""
+        if event == events.FINISHED:
+            value = _flat(value)
+        for name, low, high, allowed in self._fields.get(event, ()):
+            got = value.get(name)
+            if got is None or (type(got) in _NUMBERS and low <= got <= high):
+                continue  # nearly always; a long log has millions of records
+            got = number(got)
+            if math.isfinite(got) and got not in allowed:
+                self._note(event, name, got, allowed, value.get("step"))
+
+    def _note(self, event: str, name: str, value: float, allowed: Range, step: object) -> None:
+        at = number(step)
+        known = int(at) if 0 <= at <= LARGEST_COUNT else None
+        first = Impossible(self._rank, event, name, 0, value, known, allowed)
+        before = self._found.get((event, name), first)
+        self._found[event, name] = replace(before, times=before.times + 1)
+
+    def impossible(self) -> tuple[Impossible, ...]:
+        return tuple(self._found.values())
+
+
+def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    """With the members of each table as TABLE.MEMBER."""
+    tables = [(name, table) for name, table in value.items() if isinstance(table, dict)]
+    return {**value, **{f"{name}.{member}": each for name, table in tables for member, each in table.items()}}
+
+
+def _pair(value: object) -> Range | None:
+    """A range of a plan; None where the plan has no such thing, as those of before ranges were declared."""
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        return None
+    low, high = map(number, value)
+    return Range(low, high) if low < high else None
+
+
+def impossible_from_json(body: Mapping[str, Any]) -> Impossible:
+    allowed = body["allowed"]
+    made = Range(number(allowed["low"]), number(allowed["high"]), str(allowed["unit"]))
+    return Impossible(**{**body, "first": number(body["first"]), "allowed": made})
