@@ -28,7 +28,7 @@ from .conf import Address, ClusterConf, parse_host
 from .lines import Listening
 from .link import Gateway, Link, connection
 from .local import readable, whole_file
-from .replies import COUNT, LONGEST_LINE, TEXT, WHOLE, Shape, check, check_length, parse_object
+from .replies import COUNT, TEXT, WHOLE, Shape, check, check_length, parse_object
 from .tunnel import Tunnel
 
 _SHIM = Path(__file__).with_name("shim.py").read_bytes()
@@ -41,6 +41,7 @@ _START_S = 60.0
 _END_S = 5.0
 _COMPLAINT_BYTES = 8192
 _KEPT_BYTES = 1 << 20  # of what a program prints on stderr, the last
+_MOST_OUTPUT = 1 << 28  # bytes that a program may print
 _NOISE_BYTES = 1 << 20  # at most, that a login shell prints
 _PIECES = 64  # that are read before somebody looks at the time
 _COPY_IDLE_S = 60.0
@@ -349,9 +350,9 @@ class _Session:
             self.into.write(data)
         else:
             self.out += data
-            if len(self.out) > LONGEST_LINE:
+            if len(self.out) > _MOST_OUTPUT:
                 raise InvalidReply(
-                    self.host.name, f"more than {LONGEST_LINE >> 20} MiB of output; expected no more than that"
+                    self.host.name, f"more than {_MOST_OUTPUT >> 20} MiB of output; expected no more than that"
                 )
 
 
