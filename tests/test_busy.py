@@ -85,10 +85,11 @@ def test_other_work_for_which_no_rank_waited_is_no_mark(tmp_path: Path) -> None:
 
 
 def test_what_a_hypervisor_took_away_is_a_mark(tmp_path: Path) -> None:
-    """The cores work for some 12 % of the time: half a second of four seconds, each second."""
+    """The cores work for some 12 % of four seconds, each second: a share is one of a whole core's time then."""
     worked = 4 * 0.12
-    assert round_beside(tmp_path, stolen=0.02 * worked).marks == ()
-    mark = only(round_beside(tmp_path, stolen=0.2 * worked).marks)
+    assert round_beside(tmp_path, stolen=busy.STOLEN * worked * 1.5).marks == ()
+    assert round_beside(tmp_path, stolen=busy.STOLEN * 0.97).marks == ()
+    mark = only(round_beside(tmp_path, stolen=busy.STOLEN * 1.03).marks)
     assert mark.kind == BUSY
     assert mark.sentence.startswith("h1: the hypervisor gave ")
 

@@ -31,7 +31,7 @@ class Load:
     others: float | None
     """How many cores processes that are not the round's used, on average."""
     stolen: float | None
-    """Of the time in which cores had work, the share that the hypervisor gave to others."""
+    """Of the time in which cores had work, and at least of one core's time, what the hypervisor gave to others."""
 
     @property
     def is_busy(self) -> bool:
@@ -61,7 +61,8 @@ def load_of(samples: Samples, report: Mapping[str, Any], training: Phase) -> Loa
     return Load(
         None if waited is None else waited / training.seconds,
         None if others is None else others / training.seconds,
-        stolen / worked if stolen is not None and worked > 0 else None,
+        # Of cores that hardly work, a few ticks would be a large share: nothing that slows a round down.
+        None if stolen is None else stolen / max(worked, training.seconds),
     )
 
 
