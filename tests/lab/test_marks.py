@@ -67,7 +67,7 @@ def test_a_round_in_which_nothing_happens_has_no_mark_and_says_what_it_ran_on(gp
     host.nvml[0].set(clock_reasons=0x4)
     host.nvml[5].processes((1, GIB))
     outcome = ended(gpus, going)
-    assert outcome.marks == ()
+    assert sentences(outcome) == {}
     ran_on: dict[str, Any] = {"driver": "550.54.15", "chip": "NVIDIA A100-SXM4-80GB", "firmware": "92.00.45.00.05"}
     ran_on |= {"interconnect": "PCIe 4 x16", "power_limit": "400 W", "chip_memory": "81920 MiB"}
     assert {name: outcome.machine.get(name) for name in ran_on} == ran_on
