@@ -25,11 +25,10 @@ from pathlib import Path
 
 from pytest_flagperf.report.closing import closing
 from pytest_flagperf.results import store
-from pytest_flagperf.results.busy import STOLEN, WAITED
+from pytest_flagperf.results.busy import STOLEN, WAITED, Load
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import plain, quantity
-from pytest_flagperf.results.validity import BUSY
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -71,8 +70,11 @@ def head() -> None:
 def rounds(folder: Path, number: int, beside: Sequence[int], suites: Sequence[str]) -> None:
     head()
     print(f"Marked from {quantity(WAITED, 'share')} of waiting or {quantity(STOLEN, 'share')} of stolen time on.\n")
-    print("| processes beside | case | rounds | core_wait: median (highest) | other_cores | stolen | p_core | marked |")
-    print("|---:|---|---:|---:|---:|---:|---:|---:|")
+    print(
+        "| processes beside | case | rounds | core_wait: median (highest) | other_cores | core_stolen (highest) |"
+        " p_core | marked for waiting | marked for stolen time |"
+    )
+    print("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
     for count in beside:
         for suite in suites:
             reports = folder / f"rounds-{suite}-beside{count}"
@@ -88,7 +90,8 @@ def line(case: CaseResult) -> str:
     waited, others, stolen, speed = (
         values(found, name) for name in ("core_wait", "other_cores", "core_stolen", "p_core")
     )
-    marked = sum(any(mark.kind == BUSY for mark in outcome.marks) for outcome in found)
+    # By the bounds of today, also for rounds that were kept from before.
+    loads = [Load(*(outcome.value(name) for name in ("core_wait", "other_cores", "core_stolen"))) for outcome in found]
     return " | ".join(
         [
             case.case.rpartition(":")[0],
@@ -97,7 +100,8 @@ def line(case: CaseResult) -> str:
             middle(others, ""),
             spread(stolen, "share"),
             middle(speed, found[0].rate_unit if found else ""),
-            str(marked),
+            str(sum(load.is_busy for load in loads)),
+            str(sum(load.has_stolen_time for load in loads)),
         ]
     )
 

@@ -14,7 +14,7 @@ from .monitors import Samples, host_of
 from .phases import Phase
 from .units import plain, quantity
 
-WAITED, STOLEN = 0.05, 0.05
+WAITED, STOLEN = 0.08, 0.05
 """From these shares on a round is busy; docs/measuring.md has the rate of false alarms."""
 LEAST_S = 1.0
 """The counters are read twice a second: of a shorter training they show too little."""
@@ -40,6 +40,11 @@ class Load:
     @property
     def is_crowded(self) -> bool:
         return self.waited is not None and self.waited >= WAITED
+
+    @property
+    def has_stolen_time(self) -> bool:
+        """Whether the hypervisor ran something else on the round's cores."""
+        return self.stolen is not None and self.stolen >= STOLEN
 
     @property
     def by_itself(self) -> bool:
@@ -73,7 +78,7 @@ def marks(folder: str, samples: Samples, report: Mapping[str, Any], training: Ph
         assert load.waited is not None
         share = quantity(load.waited, "share")
         yield f"{host}: a rank waited for a core in {share} of the training; {_who(load, report)}"
-    if load.stolen is not None and load.stolen >= STOLEN:
+    if load.has_stolen_time:
         share = quantity(load.stolen, "share")
         yield f"{host}: the hypervisor gave {share} of the cores' working time to other machines during the training"
 
