@@ -29,6 +29,7 @@ num_eval_samples = 10000
 train_batch_size = 18
 eval_batch_size = 128
 max_steps = 1536
+max_samples = 14_000_000  # the original's max_samples_termination, over all cards
 optimizer = "lamb"
 learning_rate = 4e-5
 weight_decay = 0.01

@@ -21,6 +21,7 @@ num_eval_samples = 2048
 train_batch_size = 64
 eval_batch_size = 256
 max_steps = 700
+max_samples = None  # max_steps alone
 optimizer = "adamw"
 learning_rate = 4e-3
 max_grad_norm = None

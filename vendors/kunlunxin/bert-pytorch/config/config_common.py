@@ -13,4 +13,5 @@ weight_decay = 0.01
 beta1 = 0.9
 beta2 = 0.999
 lr_warmup_steps = 0
+max_samples = 45_000_000  # FlagPerf's max_samples_termination, over all cards
 seed = 9031

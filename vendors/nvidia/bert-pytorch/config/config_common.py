@@ -13,5 +13,6 @@ weight_decay = 0.01
 beta1 = 0.9
 beta2 = 0.999
 lr_warmup_steps = 0
+max_samples = 4_500_000  # FlagPerf's max_samples_termination, over all cards
 eval_steps = 500
 seed = 9031
