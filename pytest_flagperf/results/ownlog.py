@@ -8,6 +8,7 @@ from typing import Any
 
 from flagperf_driver import events
 from flagperf_driver.perflog import number
+from pytest_flagperf.results import jsons
 from pytest_flagperf.results.faults import Failure, Place
 from pytest_flagperf.results.ranklog import RankLog
 from pytest_flagperf.results.seen import Seen
@@ -94,8 +95,8 @@ def _unseen(plan: Mapping[str, Any], log: RankLog, seen: Seen | None) -> str | N
 
 def offset_s(plan: Mapping[str, Any], place: Place) -> float:
     """How far the host's clock was ahead of the harness's."""
-    for host in plan.get("hosts") or ():
-        if isinstance(host, dict) and host.get("noderank") == place.noderank:
+    for host in jsons.objects(plan.get("hosts")):
+        if host.get("noderank") == place.noderank:
             offset = number(host.get("clock_offset_s"))
             return offset if math.isfinite(offset) else 0.0
     return 0.0
