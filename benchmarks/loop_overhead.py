@@ -100,7 +100,9 @@ def rank(folder: Path, count: int) -> driver.Rank:
         "backend": "gloo", "modules": [], "device_module": None, "data_dir": None, "extern": None, "config": values,
     }  # fmt: skip
     beats = Heartbeat(folder / "rank0.progress")
-    return driver.Rank(driver.RunCase.from_json(case), driver.World(), perflog.PerfLog(0, io.StringIO()), beats)
+    run_case, log = driver.RunCase.from_json(case), perflog.PerfLog(0, io.StringIO())
+    log.names = run_case.names
+    return driver.Rank(run_case, driver.World(), log, beats)
 
 
 @dataclass(frozen=True)

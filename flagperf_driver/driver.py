@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Iterator, Mapping, NoReturn
@@ -22,6 +22,7 @@ from typing import Any, Callable, Iterator, Mapping, NoReturn
 from flagperf_driver import events
 from flagperf_driver.extern import near
 from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.original_names import Names
 from flagperf_driver.perflog import PerfLog
 
 SCHEMA = 1
@@ -109,6 +110,8 @@ class Metric:
     direction: str
     unit: str
     target: float
+    original_name: str = ""
+    """What the original's logs call it, if not the same."""
 
     def reached(self, value: float) -> bool:
         """Whether ``value`` meets the target; NaN never does."""
@@ -147,6 +150,11 @@ class RunCase:
         """What INIT_END repeats: it differs between any two rounds."""
         return {"case": self.case, "round": self.round, "seed": self.seed, "token": self.token}
 
+    @property
+    def names(self) -> Names:
+        """The original's names of this training's figures."""
+        return Names(self.metric.name, self.metric.original_name, self.sample_unit)
+
     @classmethod
     def load(cls, path: Path) -> RunCase:
         return cls.from_json(_read_json(path), str(path))
@@ -158,14 +166,16 @@ class RunCase:
             problems.append("{}: schema is {!r}, this driver reads {}".format(where, body.get("schema"), SCHEMA))
         metric = body.get("metric")
         if isinstance(metric, dict):
-            problems += _missing(metric, [item.name for item in fields(Metric)], where + ", metric")
+            required = [item.name for item in fields(Metric) if item.default is MISSING]
+            problems += _missing(metric, required, where + ", metric")
         elif "metric" in body:
             problems.append(f"{where}: metric is {metric!r}, not a table")
         if problems:
             raise DriverError("\n".join(problems))
         assert isinstance(metric, dict)
         values = {item.name: body[item.name] for item in fields(cls)}
-        values["metric"] = Metric(**{item.name: metric[item.name] for item in fields(Metric)})
+        known = {item.name: metric[item.name] for item in fields(Metric) if item.name in metric}
+        values["metric"] = Metric(**known)
         values["modules"] = tuple(values["modules"])
         for name in ("data_dir", "device_module", "extern"):
             values[name] = Path(values[name]) if values[name] else None
@@ -253,7 +263,7 @@ def start() -> Rank:
     progress = log_dir / f"rank{world.rank}.progress" if log_dir else None
     log = _log if _log is not None else PerfLog(world.rank)
     case = RunCase.load(Path(path))
-    log.given = case.given
+    log.given, log.names = case.given, case.names
     return Rank(case, world, log, Heartbeat(progress), log_dir)
 
 

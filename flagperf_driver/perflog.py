@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, Callable, Collection, Iterator, Mapping, NamedTuple, TextIO
 
 from flagperf_driver import events
+from flagperf_driver.original_names import Names
 
 MARK = "[PerfLog] "
 _MARK = MARK.encode()
@@ -251,12 +252,16 @@ class PerfLog:
         self.rank = rank
         self.given: Mapping[str, Any] = {}
         """What the harness gave this rank; INIT_END repeats it, so that the log says which round it belongs to."""
+        self.names: Names | None = None
+        """The original's names of the suite's figures, which records carry beside ours."""
         self._stream = stream if stream is not None else sys.stdout
 
     def __call__(self, event: str, value: Mapping[str, Any] | None = None) -> None:
         caller = sys._getframe(1)
         if event == events.INIT_END and self.given:
             value = {**(value or {}), "given": dict(self.given)}
+        if value and self.names is not None:
+            value = self.names.written(event, value)
         record = Record(
             event=event,
             value=value or {},

@@ -18,6 +18,7 @@ from flagperf_driver.node import devices
 from flagperf_driver.node import host as hosts
 from flagperf_driver.node.seen import FILE as SEEN
 from flagperf_driver.node.seen import MILESTONES
+from flagperf_driver.original_names import Names
 
 START_MS = 1_700_000_000_000
 BATCH = 32
@@ -77,6 +78,7 @@ class Training:
     nnodes: int = 1
     model: str = "toy"
     metric: str = "top1"
+    original_metric: str = ""
     sample_unit: str = "images"
     vendor: str = "cpu"
     hardware: str = "CPU"
@@ -242,8 +244,11 @@ def _reason(training: Training) -> str:
 
 def lines(training: Training, rank: int) -> list[str]:
     start = training.started_ms + round(training.offset_s(rank // training.nproc) * 1000)
+    names = Names(training.metric, training.original_metric, training.sample_unit)
     found = [
-        perflog.format_record(perflog.Record(event, value, start + round(at * 1000), rank, "loop.py", 100))
+        perflog.format_record(
+            perflog.Record(event, names.written(event, value), start + round(at * 1000), rank, "loop.py", 100)
+        )
         for at, event, value in training.edit(rank, list(entries(training)))
     ]
     return training.text(rank, ["a library says hello", *found])
@@ -258,7 +263,7 @@ def plan(training: Training) -> Json:
         "scale": training.scale, "synthetic": training.synthetic, "throughput_only": training.throughput_only,
         "metric": {
             "name": training.metric, "direction": training.direction, "unit": "fraction", "target": training.target,
-            "range": [0.0, 1.0], "loss_range": None,
+            "range": [0.0, 1.0], "loss_range": None, "original_name": training.original_metric,
         },
         "sample_unit": training.sample_unit, "device": "cpu", "backend": "gloo", "modules": [], "data_dir": None,
         "device_module": None, "extern": None,

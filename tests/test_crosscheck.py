@@ -53,6 +53,21 @@ def logged(event: str, name: str, factor: bool = False) -> Change:
     return change
 
 
+def written(name: str) -> Change:
+    """A figure is multiplied where the log has it by the original's name."""
+
+    def change(factor: float) -> Training:
+        def multiplied(match: re.Match[str]) -> str:
+            return f"{match[1]}{float(match[2]) * factor}"
+
+        def text(_: int, lines: list[str]) -> list[str]:
+            return [re.sub(rf'("{name}": )([0-9.e-]+)', multiplied, line) for line in lines]
+
+        return replace(GOOD, text=text)
+
+    return change
+
+
 def moved(event: str, step: int | None = None, training: Training = GOOD) -> Change:
     """A record is written so many seconds later."""
 
@@ -98,6 +113,10 @@ class Case:
 
 
 CASES = [
+    Case("original_names", finished("global_steps"), 200, 201),
+    Case("original_names", written("img/s"), 1, 1.001),
+    Case("original_names", written("eval_top1"), 1, 1.001),
+    Case("original_names", written("final_top1"), 1, 1.001),
     Case("train_time", finished("raw_train_time"), 6.211, 6.213),
     Case("train_time", finished("raw_train_time"), 5.789, 5.787),
     # Seen within 5.8 s to 6.2 s.

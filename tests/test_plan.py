@@ -121,6 +121,7 @@ def test_a_ranks_file_is_whole_and_has_the_rounds_seed(catalog: Catalog) -> None
         1, "toy:pytorch:X9:1:8:1", 3, 44, 44,
     )  # fmt: skip
     top1 = {"name": "top1", "direction": "higher", "unit": "fraction", "range": [0.0, 1.0], "loss_range": None}
+    top1["original_name"] = ""
     assert body["metric"] == {**top1, "target": 0.75}
     assert (body["data_dir"], body["config"]["data_dir"], body["framework"]) == ("/data", "/data", "pytorch")
     assert {"vendor", "hardware", "nnodes", "nproc", "synthetic", "throughput_only", "device"} <= body.keys()

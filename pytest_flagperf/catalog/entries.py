@@ -44,6 +44,8 @@ class Metric:
     """The lowest and the highest value that the metric can have."""
     loss_range: tuple[float, ...] | None = None
     """The same of the training loss; None: 0 and more."""
+    original_name: str = ""
+    """What the original's logs call the metric, if not the same."""
 
     def to_json(self) -> dict[str, object]:
         """The fields, with lists for tuples as JSON has them."""

@@ -1,12 +1,14 @@
-"""What a run closed with, its failures and warnings in full, and each case's figures over its rounds."""
+"""What a run closed with, its failures and warnings, and each case's figures over its rounds; or a rank's log."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 from pytest_flagperf.commands import stored
+from pytest_flagperf.report import ranklog
 from pytest_flagperf.report.closing import all_lines, closing
 from pytest_flagperf.report.figures import MAIN, over_rounds
 from pytest_flagperf.report.table import console_table
@@ -14,16 +16,19 @@ from pytest_flagperf.results.store import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    stored.add_runs(parser)
+    what = f"{stored.RUNS}, or logs of ranks, also the original's (rank0.out.log)"
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=what)
     parser.add_argument("--width", type=_columns, metavar="COLUMNS", help="of the table (default: the terminal's)")
     parser.add_argument("--figures", action="store_true", help="every figure over the rounds, not the main ones alone")
 
 
 def run(arguments: argparse.Namespace) -> int:
     width = arguments.width or shutil.get_terminal_size().columns
-    for number, one in enumerate(stored.load_all(arguments.runs)):
-        lines = _lines(one, width, every=arguments.figures)
-        print("\n".join([*([""] if number else []), *lines]))
+    logs = [path for path in arguments.runs if path.is_file()]
+    runs = [path for path in arguments.runs if path not in logs]
+    shown = [ranklog.lines(path) for path in logs]
+    shown += [_lines(one, width, every=arguments.figures) for one in (stored.load_all(runs) if runs else ())]
+    print("\n\n".join("\n".join(lines) for lines in shown))
     return 0
 
 

@@ -214,6 +214,14 @@ def table() -> Iterator[str]:
         yield f"| `{pair.name}` | {pair.figure} | {pair.against} | {pair.tolerance} |"
 
 
+# -- names ---------------------------------------------------------------------------------------------------
+
+
+def _two_names(rank: Rank) -> Compared | None:
+    names = rank.log.names
+    return Compared(names.differences, 0.0, 0.0, which=str(names.difference or "")) if names.has_both else None
+
+
 # -- times ---------------------------------------------------------------------------------------------------
 
 
@@ -472,6 +480,10 @@ _EVALUATED = "the seconds in all EVALUATE records"
 _CARDS = "steps x batch per card x accumulation x cards"
 
 PAIRS: tuple[Pair, ...] = (
+    Pair(
+        "original_names", "the number of figures with two values", "the original's name of each and ours", _two_names,
+        Tolerance(),
+    ),
     Pair("train_time", "`raw_train_time`", "the records TRAIN_START to TRAIN_END", _train_time, _RECORDS),
     Pair("train_time_seen", "`raw_train_time`", "when the agent saw TRAIN_START and TRAIN_END", _seen_train, _TIMES),
     Pair("init_time", "`init_time`", "the records INIT_START to TRAIN_START, at least", _init, _RECORDS),

@@ -215,7 +215,8 @@ def measure(round_dir: Path) -> Outcome:
     places = _places(plan)
     warmup = whole(_mapping(plan.get("config")).get("timing_warmup_steps"))
     metric = _mapping(plan.get("metric"))
-    logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target, warmup, metric) for place in places}
+    unit = str(plan.get("sample_unit") or "")
+    logs = {place.rank: read_rank(_log(round_dir, place), place.rank, target, warmup, metric, unit) for place in places}
     exits = {place.rank: _exit(round_dir, plan, end, place) for place in places}
     number_ = whole(plan.get("round")) or 1
     eyes = _seen(round_dir, places)
@@ -538,6 +539,7 @@ def _environment(plan: Mapping[str, Any], log: RankLog, finished: Mapping[str, A
     hosts = [str(host.get("name")) for host in jsons.objects(plan.get("hosts"))]
     found: dict[str, object] = {
         "device": init.get("device"),
+        "log": "of the original, with its names" if log.names.original else None,
         "framework": " ".join(filter(None, [_text(plan.get("framework")), _text(init.get("framework_version"))])),
         "precision": init.get("precision"),
         "compile": init.get("compile"),

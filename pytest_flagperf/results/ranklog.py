@@ -13,6 +13,7 @@ import orjson
 
 from flagperf_driver import events, perflog
 from flagperf_driver.node.seen import MILESTONES
+from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.logged import Logged
 from pytest_flagperf.results.ranges import LARGEST_COUNT, Impossible, Limits
@@ -123,6 +124,8 @@ class RankLog:
     broken_lines: int = 0
     other_lines: int = 0
     bytes: int = 0
+    names: Translator = field(default_factory=lambda: Translator(Names()))
+    """What the log's names say: whether it is a log of the original, and which figures have two values."""
 
     def tail(self) -> tuple[str, ...]:
         return tail(self.path)
@@ -155,21 +158,28 @@ class Target:
 
 
 def read_rank(
-    path: Path, rank: int, target: Target, warmup: int = 0, metric: Mapping[str, Any] | None = None
+    path: Path,
+    rank: int,
+    target: Target,
+    warmup: int = 0,
+    metric: Mapping[str, Any] | None = None,
+    sample_unit: str = "",
 ) -> RankLog:
-    """The rank's log, of so many steps of warm-up; a missing file is a log without lines.
+    """The rank's log, of so many steps of warm-up, in our names; a missing file is a log without lines.
 
-    ``metric`` is the plan's, with the ranges that the suite declares.
+    ``metric`` is the plan's, with the ranges that the suite declares and the original's name.
     """
-    log = RankLog(rank, path)
+    names = Translator(Names(target.name, str((metric or {}).get("original_name") or ""), sample_unit))
+    log = RankLog(rank, path, names=names)
     dropped = perflog.Dropped()
     limits = Limits(rank, metric)
     reader = _Reader(log, target, warmup)
     try:
         with path.open("rb") as stream:
             for record in perflog.read(stream, dropped, loads=orjson.loads):
-                limits.check(record.event, record.value)
-                reader.take(record)
+                value = names.translated(record.event, record.value)
+                limits.check(record.event, value)
+                reader.take(record if value is record.value else record._replace(value=value))
             log.bytes = stream.tell()
     except OSError:
         log.present = False

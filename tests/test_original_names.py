@@ -1,0 +1,147 @@
+"""The original's names in logs: ranks write them beside ours, and logs of the original are read by the same table."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver import events, perflog
+from flagperf_driver.original_names import TABLE, Names, Translator
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.commands import main
+from pytest_flagperf.results.outcome import Target, measure
+from pytest_flagperf.results.ranklog import RankLog, read_rank
+from tests.recording import Training, write
+
+REPO = Path(__file__).resolve().parent.parent
+PUBLISHED = """\
+[PerfLog] {"event": "STEP_END", "value": {"loss": 2.679504871368408, "embedding_average": 0.916015625, "epoch": 1, \
+"end_training": true, "global_steps": 3397, "num_trained_samples": 869632, "learning_rate": 0.000175375, \
+"seq/s": 822.455385237589}, "metadata": {"file": "run_pretraining.py", "lineno": 127, "time_ms": 1669034171032, \
+"rank": 0}}
+[PerfLog] {"event": "EVALUATE", "metadata": {"file": "run_pretraining.py", "lineno": 127, "time_ms": 1669034171032, \
+"rank": 0}}
+[PerfLog] {"event": "EPOCH_END", "metadata": {"file": "run_pretraining.py", "lineno": 127, "time_ms": 1669034171159, \
+"rank": 0}}
+[PerfLog] {"event": "TRAIN_END", "metadata": {"file": "run_pretraining.py", "lineno": 136, "time_ms": 1669034171159, \
+"rank": 0}}
+[PerfLog] {"event": "FINISHED", "value": {"e2e_time": 1661.6114165782928, "training_sequences_per_second": \
+579.0933420700227, "converged": true, "final_loss": 3.066718101501465, "final_mlm_accuracy": 0.920166015625, \
+"raw_train_time": 1501.713, "init_time": 148.937}, "metadata": {"file": "run_pretraining.py", "lineno": 158, \
+"time_ms": 1669034171646, "rank": 0}}
+"""
+"""The sample in FlagPerf's training/README.md, with shorter file names."""
+
+
+def log_of(folder: Path, text: str, **more: Any) -> RankLog:
+    path = folder / "rank0.out.log"
+    path.write_text(text)
+    return read_rank(path, 0, Target("mlm_accuracy", "higher", "fraction", 0.92), **more)
+
+
+def test_the_published_log_has_its_steps_samples_and_throughputs(tmp_path: Path) -> None:
+    log = log_of(tmp_path, PUBLISHED)
+    (step,) = log.steps
+    assert (step.step, step.samples, step.throughput) == (3397, 869632, 822.455385237589)
+    assert log.finished is not None
+    assert log.finished["p_whole"] == 579.0933420700227
+    assert log.finished["final_metrics"] == {"mlm_accuracy": 0.920166015625}
+    assert log.names.original
+    assert not log.names.has_both
+
+
+def test_the_published_log_is_shown_and_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log_of(tmp_path, PUBLISHED)
+    assert main(["show", str(tmp_path / "rank0.out.log")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith("rank0.out.log: a log of the original, by our names, not judged")
+    rows = {line.split()[0]: line for line in out[1:]}
+    for name, text in (("step", "3,397"), ("samples", "869,632"), ("throughput", "822.5"), ("p_whole", "579.1")):
+        assert text in rows[name]
+
+
+def test_a_file_that_is_no_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log_of(tmp_path, "no record\n")
+    assert main(["show", str(tmp_path / "rank0.out.log")]) == 2
+    assert "no [PerfLog] record found; expected the log of a rank" in capsys.readouterr().err
+
+
+def test_a_round_with_a_log_of_the_original_says_so(tmp_path: Path) -> None:
+    training = Training("original", metric="mlm_accuracy", sample_unit="sequences", text=lambda *_: [PUBLISHED])
+    outcome = measure(write(training, tmp_path / "round1"))
+    assert outcome.environment["log"] == "of the original, with its names"
+    assert outcome.value("p_whole") == 579.0933420700227
+    assert "log" not in measure(write(Training("ours"), tmp_path / "round2")).environment
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "rate"),
+    [
+        ("bert", "mlm_accuracy", "training_sequences_per_second"),
+        ("glm", "accuracy", "training_sequences_per_second"),
+        ("resnet50", "acc1", "training_images_per_second"),
+    ],
+)
+def test_a_suites_records_carry_the_names_that_its_original_has(model: str, name: str, rate: str) -> None:
+    suite = next(each for each in Catalog.scan([REPO]).suites.values() if each.name == f"{model}:pytorch")
+    log = perflog.PerfLog(0, stream := io.StringIO())
+    log.names = Names(suite.metric.name, suite.metric.original_name, suite.sample_unit)
+    log(events.STEP_END, {"step": 10, "samples": 640, "throughput": 99.5})
+    log(events.EVALUATE, {"step": 10, "samples": 640, suite.metric.name: 0.5})
+    log(events.FINISHED, {"steps": 10, "samples": 640, "p_whole": 98.5, "final_metrics": {suite.metric.name: 0.5}})
+    step, evaluation, finished = (one.value for one in perflog.read(io.BytesIO(stream.getvalue().encode())))
+    short = {"sequences": "seq/s", "images": "img/s"}[suite.sample_unit]
+    assert (step["global_steps"], step["num_trained_samples"], step[short]) == (10, 640, 99.5)
+    assert (evaluation["global_steps"], evaluation[f"eval_{name}"]) == (10, 0.5)
+    assert (finished["global_steps"], finished["num_trained_samples"]) == (10, 640)
+    assert (finished[rate], finished[f"final_{name}"]) == (98.5, 0.5)
+
+
+def test_a_log_reads_the_same_with_the_names_and_without(tmp_path: Path) -> None:
+    """As rounds of before the names were written; and evaluations get no second metric from them."""
+    path = next(write(Training("ours"), tmp_path).rglob("rank0.out.log"))
+    with_names = measure(tmp_path)
+    assert "global_steps" in path.read_text()
+    assert set(with_names.evaluations[0].metrics) == {"top1"}
+    records = list(perflog.read(io.BytesIO(path.read_bytes())))
+    translator = Translator(Names("top1", "", "images"))
+    ours = [one._replace(value=translator.translated(one.event, one.value)) for one in records]
+    path.write_text("".join(perflog.format_record(one) + "\n" for one in ours))
+    assert "global_steps" not in path.read_text()
+    without = measure(tmp_path)
+    assert without.compared == with_names.compared - 1
+    kept = [json.dumps({**one.to_json(), "compared": 0, "other_lines": 0}) for one in (with_names, without)]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("value", ["x", None, {"a": 1}, float("inf")])
+def test_a_difference_that_is_no_number_is_found(value: object) -> None:
+    translator = Translator(Names("top1", "acc1", "images"))
+    translator.translated(events.FINISHED, {"steps": 5, "global_steps": value})
+    assert translator.differences == 1
+    assert "global_steps = " in str(translator.difference)
+
+
+def test_the_originals_other_spellings_are_read() -> None:
+    translator = Translator(Names("top1", "acc1", "images"))
+    found = translator.translated(
+        events.FINISHED,
+        {"throughput(sps)_raw": 1.0, "throuhgput(ips)_no_eval": 2.0, "final_acc1": 0.7, "final_acc5": 0.9},
+    )
+    assert found == {"p_whole": 1.0, "p_train": 2.0, "final_metrics": {"top1": 0.7, "acc5": 0.9}}
+    assert translator.translated(events.STEP_END, {"tokens/s": 3.0}) == {"throughput": 3.0}
+    assert translator.translated(events.EVALUATE, {"eval_acc1": 0.7, "eval_loss": 1.5}) == {"top1": 0.7, "loss": 1.5}
+
+
+def test_the_documents_table_is_the_table() -> None:
+    text = (REPO / "docs" / "results.md").read_text(encoding="utf-8")
+    for event, rows in TABLE.items():
+        for theirs, ours in rows:
+            theirs, ours = (name.replace("{metric}", "METRIC").replace("{unit}", "UNIT") for name in (theirs, ours))
+            theirs = theirs.replace("{rate}", "seq/s")
+            lines = [line for line in text.splitlines() if f"`{event}`" in line and f"`{theirs}`" in line]
+            assert [line for line in lines if line.endswith(f"| `{ours}` |")], (event, theirs)
