@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ import pytest
 
 REPO = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "transformers", "numpy"}
+FOR_ANY_VENDOR = {"torch", "torchvision", "transformers", "tokenizers", "numpy", "h5py", "pillow"}
+"""What suites may require: packages that run on the hardware of any vendor."""
+IMPORTED_AS = {"pillow": "PIL"}
 
 # Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
 FLOORS = [
@@ -26,7 +30,7 @@ FLOORS = [
     {"original"},
     {"plan"},
     {"round", "preflight", "selection"},
-    {"venue", "resume", "judging"},
+    {"venue", "resume", "judging", "estimate"},
     {"run", "commands"},
     {"benchmark", "__main__"},
     {"plugin"},
@@ -89,7 +93,7 @@ def upward(path: Path) -> list[str]:
     if floor is None:
         return [] if own == "__init__" else [f"{own} stands on no floor"]
     # The top floors put the two sides together; below them nobody knows of results and reports.
-    knows_results = floor >= FLOORS.index({"venue", "resume", "judging"})
+    knows_results = floor >= FLOORS.index({"venue", "resume", "judging", "estimate"})
     below = set().union(*FLOORS[:floor]) | (set(BESIDE) if knows_results else set())
     return sorted(parts - below)
 
@@ -148,6 +152,65 @@ def test_no_vendor_and_no_model_is_named_in_shared_code(path: Path) -> None:
     words -= {"cpu", "common", "__pycache__"}
     source = path.read_text(encoding="utf-8").lower()
     assert [word for word in sorted(words) if word in source] == []
+
+
+def foreign(suite: Path) -> list[str]:
+    """What a standard case imports or requires that is not for any vendor's hardware, as FILE: NAME."""
+    own = {path.stem for path in suite.rglob("*.py")} | {"common"}
+    packages = {IMPORTED_AS.get(name, name) for name in FOR_ANY_VENDOR}
+    allowed = set(sys.stdlib_module_names) | {"flagperf_driver", "pytest_flagperf", "pytest"} | packages | own
+    found = [
+        f"{path.relative_to(suite)}: {name}"
+        for path in sorted(suite.rglob("*.py"))
+        for name in sorted({name.split(".")[0] for name in (*imports(path), *named_imports(path))} - allowed)
+    ]
+    for path in sorted(suite.rglob("requirements*.txt")):
+        lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+        names = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() or line for line in lines if line}
+        found += [f"{path.relative_to(suite)}: {name}" for name in sorted(names - FOR_ANY_VENDOR)]
+    return found
+
+
+def named_imports(path: Path) -> Iterator[str]:
+    """The modules that a file imports by a text: importlib.import_module("x"), __import__("x")."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in ("import_module", "__import__"):
+            yield str(node.args[0].value)
+
+
+@pytest.mark.parametrize(
+    "suite", sorted(path for path in (REPO / "suites").iterdir() if path.is_dir()), ids=lambda path: path.name
+)
+def test_a_standard_case_has_no_package_of_a_vendor(suite: Path) -> None:
+    assert foreign(suite) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("model.py", "import torch\n\ndef late():\n    import torch_npu\n", ["model.py: torch_npu"]),
+        (
+            "model.py",
+            "try:\n    from apex.optimizers import FusedLAMB\nexcept ImportError:\n    pass\n",
+            ["model.py: apex"],
+        ),
+        ("model.py", "import importlib\nimportlib.import_module('torch_mlu.core')\n", ["model.py: torch_mlu"]),
+        (
+            "requirements.txt",
+            "torch==2.15.0\n# apex\nnvidia-dali-cuda120>=1.4\n",
+            ["requirements.txt: nvidia-dali-cuda120"],
+        ),
+        ("requirements.txt", "git+https://example.org/apex.git\n", ["requirements.txt: git"]),
+        ("model.py", "import torch\nimport data\nfrom PIL import Image\n", []),
+    ],
+)
+def test_a_package_of_a_vendor_would_be_found(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
+    (tmp_path / "data.py").touch()
+    (tmp_path / name).write_text(text)
+    assert foreign(tmp_path) == expected
 
 
 def test_importing_the_plugin_imports_no_framework_and_little_else() -> None:
