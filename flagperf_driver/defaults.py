@@ -25,6 +25,7 @@ max_epochs: int | None = None
 max_samples: int | None = None  # over all cards
 parity_samples: int | None = None  # train only so many, to be judged by the reference's loss curve, not the target
 max_time_s: float | None = None  # the training ends in good order at this age
+expected_time_s: float | None = None  # how long a round takes, as measured or published: --plan prints it
 seed = 42  # round i trains with seed + i - 1
 
 # -- how it is trained -----------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ shuffle_labels = False  # train on labels that belong to other samples
 MUTABLE = [
     "beta1", "beta2", "channels_last", "checkpoint_activations", "checkpoint_dir", "checkpoint_steps",
     "compile", "cudnn_benchmark", "cudnn_deterministic", "data_dir", "epsilon", "eval_batch_size",
-    "eval_start_steps", "eval_steps",
+    "eval_start_steps", "eval_steps", "expected_time_s",
     "fused_optimizer", "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
     "learning_rate", "log_freq", "lr_decay_steps", "lr_gamma", "lr_step_steps", "lr_warmup_steps",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",

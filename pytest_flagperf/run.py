@@ -19,6 +19,7 @@ from .catalog import REFERENCE, Catalog, Vendor, scan
 from .cluster import Host
 from .cluster.conf import ClusterConf, read_cluster, split_hosts
 from .config import Value
+from .estimate import duration
 from .expected import Source
 from .judging import Gates, OneCards, Scaling
 from .original import TestConf
@@ -266,7 +267,8 @@ class Run:
     def describe(self, one: Selected) -> str:
         plan = self.plan(one)
         image = self.venue.image(plan, one.vendor) if plan.runtime == "docker" else None
-        return describe(plan, one.vendor, self.settings.lease or one.vendor.lease, image)
+        lease = self.settings.lease or one.vendor.lease
+        return describe(plan, one.vendor, lease, image, duration(plan, self._earlier))
 
     # -- places ----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..catalog import REFERENCE, Vendor
 from ..launch import RankProcess, Site, World
@@ -16,12 +16,19 @@ _WIDTH = 116
 _CUT = "..."
 
 
-def describe(plan: Plan, vendor: Vendor | None = None, lease: str = "device", image: Image | None = None) -> str:
+def describe(
+    plan: Plan,
+    vendor: Vendor | None = None,
+    lease: str = "device",
+    image: Image | None = None,
+    duration: Iterable[str] = (),
+) -> str:
     """The case, what it wants of a host, where it runs, every value with its origin, and the command of each rank."""
     wanted = _wanted(plan, vendor, lease) if vendor else ()
     only_leased = image is not None and docker_options.parse(image.options, image.options_by).only_leased
     commands = _commands(plan, None if only_leased else plan.visible_devices)
-    return "\n".join([str(plan.case), *_facts(plan, image), *wanted, *_hosts(plan), *_config(plan), *commands])
+    times = [_fact("" if number else "duration", line) for number, line in enumerate(duration)]
+    return "\n".join([str(plan.case), *_facts(plan, image), *times, *wanted, *_hosts(plan), *_config(plan), *commands])
 
 
 def _facts(plan: Plan, image: Image | None) -> Iterator[str]:

@@ -41,15 +41,15 @@ class Earlier:
     def like(self, outcome: Outcome, across: Collection[str] = ()) -> list[Rounds]:
         """Each run's rounds that ended well and unbent, the newest run last; unlike only in fields of ``across``."""
         found: list[Rounds] = []
-        for rounds in self._runs(outcome.case.rpartition(":")[0]):
+        for rounds in self.runs(outcome.case.rpartition(":")[0]):
             if all(text.partition(":")[0] in across for text in unlike(rounds[0], outcome)):
                 found = without_copies([*found, rounds], lambda rounds: rounds)
             if len(found) == noise.MEMORY:
                 break
         return found[::-1]
 
-    def _runs(self, case: str) -> Iterator[Rounds]:
-        """The newest first, each read when it is asked for."""
+    def runs(self, case: str) -> Iterator[Rounds]:
+        """The rounds of a case without its repeat, the newest run first, each read when it is asked for."""
         folder = glob.escape(case.replace(":", "_"))
         for directory in self._directories:
             rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]

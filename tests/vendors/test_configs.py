@@ -112,3 +112,5 @@ def test_the_command_plans_all_cards_of_a_host(vendor: str) -> None:
         assert f"{suite}:{chip}:1:{cards}:1" in done.stdout
     assert f"vendor {vendor}, hardware {chip}" in " ".join(done.stdout.split())
     assert (CATALOG.vendors[vendor].visible_devices or "") in done.stdout
+    assert done.stdout.count("  duration  ") == len(suites)
+    assert ("about 55 min 9 s a round" in done.stdout) == (vendor == "nvidia")

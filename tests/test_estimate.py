@@ -1,0 +1,96 @@
+"""How long a round takes: by stored rounds, else as declared, and never made up; more than a week is marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.estimate import WEEK_S, duration, most_steps
+from pytest_flagperf.plan import Plan, describe
+from pytest_flagperf.results.earlier import Earlier
+from pytest_flagperf.results.outcome import Outcome
+from tests.results_help import with_metric
+from tests.stored_runs import add_case
+
+from .test_plan import planned
+from .trees import tree
+
+NONE = ["no estimate: never measured, and no expected_time_s in its config"]
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    return tmp_path / "reports"
+
+
+def of_small(tmp_path: Path, repeat: int = 1, **more: Any) -> Plan:
+    catalog = tree(tmp_path / "tree")
+    return planned(catalog, f"toy:pytorch:X9:1:1:{repeat}", **{"scale": "small", "synthetic": False, **more})
+
+
+def store(reports: Path, name: str, seconds: float, replay: str = "converged_1x1", **plan: Any) -> None:
+    def change(outcome: Outcome) -> Outcome:
+        return with_metric(outcome, "e2e_time", seconds)
+
+    add_case(reports / name, replay, [change], **{"vendor": "acme", "hardware": "X9", **plan})
+
+
+def lines(plan: Plan, reports: Path) -> list[str]:
+    return list(duration(plan, Earlier(reports, "run9")))
+
+
+def test_without_a_stored_round_and_a_declaration_there_is_no_estimate(tmp_path: Path, reports: Path) -> None:
+    assert lines(of_small(tmp_path), reports) == NONE
+    # Neither is of this work: another vendor, another scale.
+    store(reports, "run1", 100.0, vendor="other")
+    store(reports, "run2", 100.0, scale="reference")
+    assert lines(of_small(tmp_path), reports) == NONE
+
+
+def test_the_newest_stored_run_counts(tmp_path: Path, reports: Path) -> None:
+    store(reports, "run1", 50.0)
+    store(reports, "run2", 100.0)
+    assert lines(of_small(tmp_path), reports) == ["about 1 min 40 s a round (median of 1 stored round)"]
+    text = "about 1 min 40 s a round, 5 min 0 s for 3 rounds (median of 1 stored round)"
+    assert lines(of_small(tmp_path, repeat=3), reports) == [text]
+
+
+def test_another_batch_is_other_work(tmp_path: Path, reports: Path) -> None:
+    store(reports, "run1", 50.0)
+    assert lines(of_small(tmp_path, settings=["train_batch_size=16"]), reports) == NONE
+
+
+def test_rounds_for_throughput_give_a_bound_by_their_steps(tmp_path: Path, reports: Path) -> None:
+    store(reports, "run1", 3.0, replay="throughput_only")
+    (line,) = lines(of_small(tmp_path), reports)
+    assert line == "at most 400 ms a round (20 steps at 20 ms in 1 stored round, without evaluations)"
+
+
+def test_the_steps_are_those_of_the_nearest_limit(tmp_path: Path) -> None:
+    assert most_steps(of_small(tmp_path)) == 20
+    assert most_steps(of_small(tmp_path, settings=["max_samples=100"])) == 4
+    assert most_steps(of_small(tmp_path, settings=["max_samples=100", "max_steps=2"])) == 2
+    assert most_steps(of_small(tmp_path, settings=["max_steps=None"])) is None
+    assert most_steps(of_small(tmp_path, throughput_only=True)) == 55
+
+
+@pytest.mark.parametrize(("seconds", "marked"), [(WEEK_S, False), (WEEK_S + 1, True)])
+def test_a_declared_time_has_its_line_and_a_mark_above_a_week(
+    tmp_path: Path, reports: Path, seconds: float, marked: bool
+) -> None:
+    catalog = tree(tmp_path / "tree", f"ratio = 0.25\nexpected_time_s = {seconds}\n")
+    plan = planned(catalog, synthetic=False, check_data=False)
+    first, *more = lines(plan, reports)
+    assert first.endswith(" a round (vendors/acme/toy-pytorch/config/config_X9x1x8.py:2)")
+    assert more == (["MORE THAN A WEEK: a standard case must converge within a week"] if marked else [])
+    text = describe(plan, duration=[first, *more]).splitlines()
+    at = text.index(f"  duration  {first}")
+    assert ("MORE THAN A WEEK" in text[at + 1]) is marked
+    assert max(map(len, text)) <= 120
+
+
+def test_a_declared_time_does_not_make_figures_unlike(tmp_path: Path) -> None:
+    plain = planned(tree(tmp_path / "plain"))
+    assert planned(tree(tmp_path / "timed", "expected_time_s = 5\n")).fingerprint["key"] == plain.fingerprint["key"]
