@@ -17,6 +17,7 @@ from types import ModuleType
 
 from pytest_flagperf.commands import (
     accept,
+    affected,
     bundle,
     compare,
     export,
@@ -39,6 +40,7 @@ from pytest_flagperf.results.jsons import FormatError
 COMMANDS: dict[str, ModuleType] = {
     "list": list_,
     "new-vendor": new_vendor,
+    "affected": affected,
     "show": show,
     "report": report,
     "compare": compare,
