@@ -45,7 +45,7 @@ def _stored(plan: Plan, earlier: Earlier) -> Estimate | None:
     steps = most_steps(plan)
     for rounds in earlier.runs(str(plan.case).rpartition(":")[0]):
         like = [one for one in rounds if _is_like(plan, one)]
-        whole = _values([one for one in like if one.throughput_only == plan.throughput_only], "e2e_time")
+        whole = _values([one for one in like if _is_as_long(plan, one)], "e2e_time")
         if whole:
             return Estimate(statistics.median(whole), f"median of {count(len(whole), 'stored round')}")
         step_times = _values(like, "step_time_mean")
@@ -63,6 +63,12 @@ def _is_like(plan: Plan, one: Outcome) -> bool:
         plan.vendor, plan.scale, plan.synthetic, config["parity_samples"], config["train_batch_size"],
         config["gradient_accumulation_steps"],
     )  # fmt: skip
+
+
+def _is_as_long(plan: Plan, one: Outcome) -> bool:
+    """Whether the round was to end where the plan's would: not one of a few steps, as smoke tests are."""
+    limits = {name: limit for name in ("max_steps", "max_samples", "max_epochs") if (limit := plan.config[name])}
+    return one.throughput_only == plan.throughput_only and (plan.throughput_only or one.limits == limits)
 
 
 def _values(rounds: Sequence[Outcome], name: str) -> list[float]:

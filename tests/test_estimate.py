@@ -11,6 +11,7 @@ from pytest_flagperf.estimate import WEEK_S, duration, most_steps
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.results.earlier import Earlier
 from pytest_flagperf.results.outcome import Outcome
+from tests.recording import CONFIG
 from tests.results_help import with_metric
 from tests.stored_runs import add_case
 
@@ -34,7 +35,8 @@ def store(reports: Path, name: str, seconds: float, replay: str = "converged_1x1
     def change(outcome: Outcome) -> Outcome:
         return with_metric(outcome, "e2e_time", seconds)
 
-    add_case(reports / name, replay, [change], **{"vendor": "acme", "hardware": "X9", **plan})
+    config = {**CONFIG, "max_steps": 20}
+    add_case(reports / name, replay, [change], **{"vendor": "acme", "hardware": "X9", "config": config, **plan})
 
 
 def lines(plan: Plan, reports: Path) -> list[str]:
@@ -60,6 +62,12 @@ def test_the_newest_stored_run_counts(tmp_path: Path, reports: Path) -> None:
 def test_another_batch_is_other_work(tmp_path: Path, reports: Path) -> None:
     store(reports, "run1", 50.0)
     assert lines(of_small(tmp_path, settings=["train_batch_size=16"]), reports) == NONE
+
+
+def test_a_shorter_training_is_other_work(tmp_path: Path, reports: Path) -> None:
+    store(reports, "run1", 50.0)
+    (line,) = lines(of_small(tmp_path, settings=["max_steps=1000"]), reports)
+    assert line == "at most 20 s a round (1,000 steps at 20 ms in 1 stored round, without evaluations)"
 
 
 def test_rounds_for_throughput_give_a_bound_by_their_steps(tmp_path: Path, reports: Path) -> None:
