@@ -64,6 +64,17 @@ def test_the_published_log_is_shown_and_labelled(tmp_path: Path, capsys: pytest.
         assert text in rows[name]
 
 
+def test_a_result_folder_of_the_original_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2):
+        folder = tmp_path / "CPM_TORCH_DEMO_A100_1X8" / f"round{number}" / "10.1.2.2_noderank0"
+        folder.mkdir(parents=True)
+        log_of(folder, PUBLISHED)
+    assert main(["show", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("rank0.out.log: a log of the original, by our names, not judged") == 2
+    assert out.count("869,632") == 2
+
+
 def test_a_file_that_is_no_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log_of(tmp_path, "no record\n")
     assert main(["show", str(tmp_path / "rank0.out.log")]) == 2

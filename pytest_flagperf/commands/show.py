@@ -12,11 +12,14 @@ from pytest_flagperf.report import ranklog
 from pytest_flagperf.report.closing import all_lines, closing
 from pytest_flagperf.report.figures import MAIN, over_rounds
 from pytest_flagperf.report.table import console_table
+from pytest_flagperf.results.runs import is_run
 from pytest_flagperf.results.store import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = f"{stored.RUNS}, or logs of ranks, also the original's (rank0.out.log)"
+    what = (
+        f"{stored.RUNS}; also logs of ranks (rank0.out.log) and the original's result folders (result/run<timestamp>)"
+    )
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=what)
     parser.add_argument("--width", type=_columns, metavar="COLUMNS", help="of the table (default: the terminal's)")
     parser.add_argument("--figures", action="store_true", help="every figure over the rounds, not the main ones alone")
@@ -24,12 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     width = arguments.width or shutil.get_terminal_size().columns
-    logs = [path for path in arguments.runs if path.is_file()]
-    runs = [path for path in arguments.runs if path not in logs]
-    shown = [ranklog.lines(path) for path in logs]
+    logs = {path: _logs(path) for path in arguments.runs}
+    runs = [path for path, its in logs.items() if not its]
+    shown = [ranklog.lines(log) for its in logs.values() for log in its]
     shown += [_lines(one, width, every=arguments.figures) for one in (stored.load_all(runs) if runs else ())]
     print("\n\n".join("\n".join(lines) for lines in shown))
     return 0
+
+
+def _logs(path: Path) -> list[Path]:
+    """The log that a path names, or those of the first ranks in a result folder of the original."""
+    if path.is_file() or is_run(path):
+        return [path] if path.is_file() else []
+    return sorted(path.glob("*/round*/*_noderank0/rank0.out.log"))
 
 
 def _columns(text: str) -> int:

@@ -107,6 +107,14 @@ def test_everything_wrong_with_a_case_is_told_at_once() -> None:
         assert part in str(error.value)
 
 
+def test_a_ranks_records_carry_the_originals_names(run: Run, tmp_path: Path) -> None:
+    value = {"steps": 3, "samples": 96, "p_whole": 2.5, "final_metrics": {"top1": 0.5}}
+    assert run(MAIN.format(f"rank.log('FINISHED', {value})")).returncode == 0
+    (finished,) = (record.value for record in records(tmp_path) if record.event == "FINISHED")
+    names = {"global_steps": 3, "num_trained_samples": 96, "training_images_per_second": 2.5, "final_top1": 0.5}
+    assert {**value, **names, "throughput(ips)_raw": 2.5} == finished
+
+
 @pytest.mark.parametrize(("text", "part"), [("{", "not JSON"), ("[]", "not an object"), (None, "cannot be read")])
 def test_a_case_file_that_is_none(tmp_path: Path, text: str | None, part: str) -> None:
     path = tmp_path / "case.json"
