@@ -16,8 +16,8 @@ _NOT_THE_CASE = ("reference", "small", "_small.py")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    told = "compare the files with where this branch left REV, as in --since=origin/main (default: HEAD)"
-    parser.add_argument("--since", metavar="REV", default="HEAD", help=told)
+    since = "compare the files with where this branch left REV, as in --since=origin/main (default: HEAD)"
+    parser.add_argument("--since", metavar="REV", default="HEAD", help=since)
     tree.add_roots(parser)
 
 

@@ -49,7 +49,7 @@ class Earlier:
         return found[::-1]
 
     def runs(self, case: str) -> Iterator[Rounds]:
-        """The rounds of a case without its repeat, the newest run first, each read when it is asked for."""
+        """The rounds of a case without its repeat, the newest run first; a run is read when the caller comes to it."""
         folder = glob.escape(case.replace(":", "_"))
         for directory in self._directories:
             rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]
