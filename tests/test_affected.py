@@ -22,6 +22,7 @@ def git(root: Path, *words: str) -> None:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two suites; one vendor has a folder for the first, another for both, a third for neither."""
+    tmp_path = tmp_path / "small"
     tree(tmp_path)
     write_suite(tmp_path, "other")
     for name in ("bolt", "corp"):

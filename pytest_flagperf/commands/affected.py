@@ -37,8 +37,8 @@ def changed_files(root: Path, since: str) -> list[PurePath]:
 
 
 def _affected(catalog: Catalog, suite: Suite, root: Path, changed: Sequence[PurePath]) -> Iterator[str]:
-    trees = {suite.path.resolve(), suite.root.resolve() / "suites" / "common"}
-    mine = [name for name in changed if trees.intersection((root / name).parents) and _is_the_case(name)]
+    own, common = suite.path.resolve(), suite.root.resolve() / "suites" / "common"
+    mine = [name for name in changed if _is_below(own, root / name) or common in (root / name).parents]
     if not mine:
         return
     folders = [catalog.case_folder(suite, vendor) for vendor in catalog.vendors.values()]
@@ -47,8 +47,11 @@ def _affected(catalog: Catalog, suite: Suite, root: Path, changed: Sequence[Pure
     yield from (f"  affects {name}" for name in there or ["no folder of a vendor"])
 
 
-def _is_the_case(name: PurePath) -> bool:
-    return name.suffix != ".md" and not set(_NOT_THE_CASE).intersection(name.parts)
+def _is_below(suite: Path, file: Path) -> bool:
+    """Whether a file is one of the suite's that vendors' figures depend on."""
+    if suite not in file.parents or file.suffix == ".md":
+        return False
+    return not set(_NOT_THE_CASE).intersection(file.relative_to(suite).parts)
 
 
 def _shown(path: Path, root: Path) -> str:
