@@ -2,6 +2,7 @@
 
 from .layers import DATA_KEYS, DEFAULTS, Deviation, Resolved, Value, parse_settings, resolve
 from .module import ConfigError, load
+from .translation import Translated
 
 __all__ = [
     "DATA_KEYS",
@@ -9,6 +10,7 @@ __all__ = [
     "ConfigError",
     "Deviation",
     "Resolved",
+    "Translated",
     "Value",
     "load",
     "parse_settings",

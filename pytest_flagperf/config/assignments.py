@@ -2,21 +2,26 @@
 
 Most config files are of this kind. Reading one takes a fraction of a millisecond and cannot hang. ``read`` returns None
 for every other file; such a file is run in a process of its own (``execute.py``).
+
+A file that imports a framework cannot be run there. ``read_partly`` reads such a file statement by statement. It
+returns the plain values, and an ``Unread`` for each name whose value depends on the import.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 MAX_BYTES = 1 << 20
 """Maximum size of a config file."""
 
+T = TypeVar("T")
 _LARGEST = 1 << 63
+_MAX_TEXT = 100
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -34,6 +39,21 @@ class Assigned:
     value: object
     file: Path
     line: int
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A name whose value is unknown because the file was not run; ``source`` is the statement's text."""
+
+    source: str
+    file: Path
+    line: int
+    imported: bool
+    """Whether an import statement gave the name: then it is a module, a class or a function, not a value."""
+
+
+class UnreadableError(Exception):
+    """A statement hides which names the file assigns; the text names file and line."""
 
 
 class _NotPlainError(Exception):
@@ -63,18 +83,27 @@ def read(file: Path, tree: ast.Module) -> dict[str, Assigned] | None:
 def _names(file: Path, tree: ast.Module, importing: tuple[str, ...]) -> dict[str, Assigned]:
     names: dict[str, Assigned] = {}
     for statement in tree.body:
-        if isinstance(statement, ast.ImportFrom):
-            found = _imported(file, statement, importing)
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            found = _assigned(file, statement, names)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue  # a docstring
-        else:
-            raise _NotPlainError
-        for name, assigned in found.items():
-            names.pop(name, None)
-            names[name] = assigned
+        _add(names, _plain(file, statement, names, importing))
     return names
+
+
+def _add(names: dict[str, T], found: Mapping[str, T]) -> None:
+    for name, assigned in found.items():
+        names.pop(name, None)
+        names[name] = assigned
+
+
+def _plain(
+    file: Path, statement: ast.stmt, names: Mapping[str, Assigned], importing: tuple[str, ...]
+) -> dict[str, Assigned]:
+    """Return the names that a statement assigns plain values to; raise where it does anything else."""
+    if isinstance(statement, ast.ImportFrom):
+        return _imported(file, statement, importing)
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return _assigned(file, statement, names)
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return {}  # a docstring
+    raise _NotPlainError
 
 
 def _assigned(file: Path, statement: ast.Assign | ast.AnnAssign, names: Mapping[str, Assigned]) -> dict[str, Assigned]:
@@ -102,8 +131,79 @@ def _imported(file: Path, statement: ast.ImportFrom, importing: tuple[str, ...])
     return {alias.asname or alias.name: there[alias.name] for alias in statement.names}
 
 
-def _public(names: Mapping[str, Assigned]) -> dict[str, Assigned]:
+def _public(names: Mapping[str, T]) -> dict[str, T]:
     return {name: assigned for name, assigned in names.items() if not name.startswith("_")}
+
+
+# -- files that import a framework ---------------------------------------------------------------------------
+
+
+def read_partly(file: Path, tree: ast.Module) -> dict[str, Assigned | Unread]:
+    """Return the public names of a file that is not run; raises UnreadableError, OSError or SyntaxError."""
+    return _public(_partly(file, tree, (file.stem,)))
+
+
+def _partly(file: Path, tree: ast.Module, importing: tuple[str, ...]) -> dict[str, Assigned | Unread]:
+    names: dict[str, Assigned | Unread] = {}
+    for statement in tree.body:
+        known = {name: given for name, given in names.items() if isinstance(given, Assigned)}
+        try:
+            _add(names, _plain(file, statement, known, importing))
+        except (_NotPlainError, ArithmeticError, OSError, SyntaxError, ValueError, RecursionError):
+            _add(names, _noted(file, statement, importing))
+    return names
+
+
+def _noted(file: Path, statement: ast.stmt, importing: tuple[str, ...]) -> Mapping[str, Assigned | Unread]:
+    """Return the names of a statement that is not plain; a neighbour may have plain values nevertheless."""
+    if isinstance(statement, ast.ImportFrom):
+        neighbour = file.parent / f"{statement.module}.py"
+        if statement.module in importing:
+            circle = " -> ".join([*importing, statement.module])
+            raise UnreadableError(f"{file}:{statement.lineno}: the files import each other in a circle: {circle}")
+        if statement.module and statement.level <= 1 and neighbour.is_file():
+            return _from_neighbour(file, statement, _partly(neighbour, parse(neighbour), (*importing, neighbour.stem)))
+        if statement.level or any(alias.name == "*" for alias in statement.names):
+            raise UnreadableError(
+                f"{file}:{statement.lineno}: {ast.unparse(statement)}: there is no {statement.module or ''}.py in"
+                f" {file.parent.name}/; import the names one by one, or add the file"
+            )
+    return {name: Unread(_text(statement), file, line, imported) for name, line, imported in _bound([statement])}
+
+
+def _from_neighbour(
+    file: Path, statement: ast.ImportFrom, there: Mapping[str, Assigned | Unread]
+) -> dict[str, Assigned | Unread]:
+    if [alias.name for alias in statement.names] == ["*"]:
+        return _public(there)
+    unknown = Unread(_text(statement), file, statement.lineno, imported=True)
+    return {alias.asname or alias.name: there.get(alias.name, unknown) for alias in statement.names}
+
+
+def _bound(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, int, bool]]:
+    """Yield the names that statements bind, with line and whether an import binds them; without functions' own."""
+    left: list[ast.AST] = list(statements)
+    while left:
+        node = left.pop(0)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                yield alias.asname or alias.name.partition(".")[0], node.lineno, True
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id, node.lineno, False
+        left += ast.iter_child_nodes(node)
+
+
+def _text(statement: ast.stmt) -> str:
+    """Return the value that a statement assigns, else ``<its first line>``."""
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    text = ast.unparse(value or statement).partition("\n")[0].rstrip(":")
+    text = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+    return text if value else f"<{text}>"
+
+
+# -- values --------------------------------------------------------------------------------------------------
 
 
 def _value(node: ast.expr, names: Mapping[str, Assigned]) -> object:

@@ -15,9 +15,11 @@ from .. import redaction
 from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..problems import near, shown
-from .assignments import Assigned
+from . import translation
+from .assignments import Assigned, Unread
 from .kinds import Kind, kind_of, out_of_range, plain, unsayable
 from .module import ConfigError, Module, load
+from .translation import APPLIED, SAME, UNREAD, Setting, Table, Translated
 
 DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
 REQUIRED = ("vendor", "data_dir")
@@ -67,6 +69,8 @@ class Resolved:
     values: Mapping[str, Value]
     deviations: tuple[Deviation, ...]
     files: tuple[Path, ...]
+    translated: tuple[Translated, ...] = ()
+    """Where the vendor's file has the original's names: what became of each."""
 
     @property
     def config(self) -> dict[str, object]:
@@ -109,7 +113,8 @@ def resolve(
         resolver.check_data()
     if resolver.problems:
         raise ConfigError(resolver.problems)
-    return Resolved(resolver.values, tuple(resolver.deviations()), tuple(resolver.files))
+    translated = tuple(resolver.translated)
+    return Resolved(resolver.values, tuple(resolver.deviations()), tuple(resolver.files), translated)
 
 
 class _Resolver:
@@ -133,6 +138,7 @@ class _Resolver:
         self.kinds: dict[str, Kind] = {}
         self.files: list[Path] = []
         self.problems: list[str] = []
+        self.translated: list[Translated] = []
         self.broken: set[Path] = set()
         """Files of which nothing is known: nobody is blamed for what only they could say."""
 
@@ -145,7 +151,7 @@ class _Resolver:
         self.reference = dict(self.values)
         if self.scale.name == REFERENCE:
             config = self.catalog.configs(self.suite, self.vendor)[self.case.hardware, self.case.shape]
-            self._lay(self._load(config), "vendor", allowed=self.mutable)
+            self._lay_vendors(self._load(config, frameworks=True))
         given = {key: value for key, value in self.settings.items() if value.layer == "setting"}
         self._set(given, self.mutable)
         self._set({key: value for key, value in self.settings.items() if key not in given}, None)
@@ -194,14 +200,14 @@ class _Resolver:
 
     # -- files -------------------------------------------------------------------------------------------
 
-    def _load(self, file: Path) -> Module:
+    def _load(self, file: Path, *, frameworks: bool = False) -> Module:
         if not file.is_file():
             self.problems.append(f"{self.shown(file)}: there is no such file")
             self.broken.add(file)
             return Module(file, {})
         self.files.append(file)
         try:
-            return load(file)
+            return load(file, frameworks=frameworks)
         except ConfigError as error:
             self.broken.add(file)
             here, there = f"{file.parent}/", f"{self.shown(file.parent)}/"
@@ -254,6 +260,66 @@ class _Resolver:
 
     def _lay(self, module: Module, layer: str, *, allowed: frozenset[str] | None) -> None:
         self._set({key: self._value(given, layer) for key, given in module.names.items()}, allowed)
+
+    def _lay_vendors(self, module: Module) -> None:
+        """Lay a vendor's file, which may have the original's names."""
+        table = translation.table_of(self.folder)
+        if translation.concerns(table, (*module.names, *module.unread), self.values):
+            self._lay_originals(module, table)
+            return
+        for name, given in module.unread.items():
+            if name in self.values or not given.imported:
+                self.problems.append(f"{self.shown(given.file)}:{given.line}: {name} = {given.source}: {UNREAD}")
+        self._lay(module, "vendor", allowed=self.mutable)
+
+    def _lay_originals(self, module: Module, table: Table) -> None:
+        """Lay a file with the original's names, and note what became of each."""
+        lower = {key: value.value for key, value in self.values.items()}
+        cards = self.case.shape.cards
+        found = translation.translate(table, module.names, module.unread, lower, cards, self.shown)
+        self.problems += found.problems
+        effects: dict[str, list[str]] = {}
+        changed = set()
+        for setting in found.settings:
+            if not self._is_same(setting):
+                changed.add(setting.theirs)
+                self._lay_one(setting, table)
+            effect = f"{setting.ours} = {shown(setting.value)}"
+            effects.setdefault(setting.theirs, []).append(f"{effect}; {setting.note}" if setting.note else effect)
+        everything: dict[str, Assigned | Unread] = {**module.names, **module.unread}
+        for name, given in everything.items():
+            value = given.source if isinstance(given, Unread) else shown(given.value)
+            at = f"{self.shown(given.file)}:{given.line}"
+            if name in effects:
+                outcome = APPLIED if name in changed else SAME
+                self.translated.append(Translated(name, value, at, outcome, ", ".join(effects[name])))
+            elif name in found.others:
+                self.translated.append(Translated(name, value, at, *found.others[name]))
+
+    def _is_same(self, setting: Setting) -> bool:
+        """Whether the layers below have the value already, or it repeats the target."""
+        if _names_target(setting.ours):
+            before = len(self.problems)
+            self._check_target(setting.theirs, self._value(replace(setting.given, value=setting.value), "vendor"))
+            return len(self.problems) == before
+        lower = self.values.get(setting.ours)
+        return lower is not None and _same(plain(setting.value), lower.value)
+
+    def _lay_one(self, setting: Setting, table: Table) -> None:
+        """Lay one key of ours; problems name the original's name too."""
+        if _names_target(setting.ours):
+            return
+        if setting.ours not in self.values and not self._keys_unknown:
+            problem = translation.unknown(setting.theirs, setting.given, self.suite.name, table, self.values)
+            self.problems.append(f"{self.shown(setting.given.file)}:{setting.given.line}: {problem}")
+            return
+        before = len(self.problems)
+        self._set({setting.ours: self._value(replace(setting.given, value=setting.value), "vendor")}, self.mutable)
+        if setting.theirs != setting.ours:
+            theirs = f": {setting.theirs} = {shown(setting.given.value)}, here {setting.ours} ="
+            self.problems[before:] = [
+                problem.replace(f": {setting.ours} =", theirs, 1) for problem in self.problems[before:]
+            ]
 
     def _set(self, given: Mapping[str, Value], allowed: Iterable[str] | None) -> None:
         for key, value in given.items():

@@ -2,7 +2,8 @@
 
 A file that only assigns plain values is read without running it (``assignments.py``). Every other file is Python code.
 It runs in a process of its own with a limit of time and of memory (``execute.py``), so that a file that never ends, or
-builds huge values, is an error that names its line.
+builds huge values, is an error that names its line. A file that imports a framework is not run: where the caller
+accepts such a file, it is read statement by statement.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from ..problems import Problems
 from . import execute
-from .assignments import Assigned, parse, read
+from .assignments import Assigned, Unread, UnreadableError, parse, read, read_partly
 
 TIME_LIMIT_S = 10.0
 MEMORY_LIMIT = 1 << 30
@@ -41,15 +42,34 @@ class Module:
     file: Path
     names: Mapping[str, Assigned]
     annotations: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, Unread] = field(default_factory=dict)
+    """Names whose values depend on a framework, which the file imports."""
 
 
-def load(file: Path, *, time_limit_s: float = TIME_LIMIT_S) -> Module:
-    """Return the names of a config file; a ConfigError names file and line of what is wrong."""
+def load(file: Path, *, time_limit_s: float = TIME_LIMIT_S, frameworks: bool = False) -> Module:
+    """Return the names of a config file; a ConfigError names file and line of what is wrong.
+
+    With ``frameworks`` a file may import modules that are not here.
+    """
     tree = _parse(file)
     names = read(file, tree)
-    if names is None:
-        names = _names(file, _run(file, _sources(file, tree), time_limit_s))
-    return Module(file, names, _annotations(tree))
+    if names is not None:
+        return Module(file, names, _annotations(tree))
+    trees = _trees(file, tree)
+    if frameworks and any(_imports_others(each, file.parent) for each in trees.values()):
+        return _partly(file, tree)
+    sources = tuple(each.read_bytes() for each in trees)
+    return Module(file, _names(file, _run(file, sources, time_limit_s)), _annotations(tree))
+
+
+def _partly(file: Path, tree: ast.Module) -> Module:
+    try:
+        found = read_partly(file, tree)
+    except UnreadableError as error:
+        raise ConfigError([str(error)]) from None
+    names = {name: given for name, given in found.items() if isinstance(given, Assigned)}
+    unread = {name: given for name, given in found.items() if isinstance(given, Unread)}
+    return Module(file, names, _annotations(tree), unread)
 
 
 def _parse(file: Path) -> ast.Module:
@@ -72,16 +92,24 @@ def _annotations(tree: ast.Module) -> dict[str, str]:
 # -- files that are run ---------------------------------------------------------------------------------------
 
 
-def _sources(file: Path, tree: ast.Module) -> tuple[bytes, ...]:
-    """The content of the file and of all neighbours that it imports: what a stored reply depends on."""
-    found = {file: file.read_bytes()}
-    trees = [tree]
-    while trees:
-        for neighbour in _neighbours(trees.pop(), file.parent):
+def _trees(file: Path, tree: ast.Module) -> dict[Path, ast.Module]:
+    """Return the file and all neighbours that it imports: what a stored reply depends on."""
+    found = {file: tree}
+    left = [tree]
+    while left:
+        for neighbour in _neighbours(left.pop(), file.parent):
             if neighbour not in found:
-                found[neighbour] = neighbour.read_bytes()
-                trees.append(_parse(neighbour))
-    return tuple(found.values())
+                found[neighbour] = _parse(neighbour)
+                left.append(found[neighbour])
+    return found
+
+
+def _imports_others(tree: ast.Module, folder: Path) -> bool:
+    """Return whether a file imports a module that is neither a neighbour nor in the standard library."""
+    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
+    modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    tops = {module.partition(".")[0] for module in modules if module}
+    return any(top not in sys.stdlib_module_names and not (folder / f"{top}.py").is_file() for top in tops)
 
 
 def _neighbours(tree: ast.Module, folder: Path) -> list[Path]:

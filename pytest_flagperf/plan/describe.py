@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..catalog import REFERENCE, Vendor
+from ..config import Translated
 from ..launch import RankProcess, Site, World
 from ..runtime import Image, docker_options
 from .model import Plan
@@ -28,7 +29,8 @@ def describe(
     only_leased = image is not None and docker_options.parse(image.options, image.options_by).only_leased
     commands = _commands(plan, None if only_leased else plan.visible_devices)
     times = [_fact("" if number else "duration", line) for number, line in enumerate(duration)]
-    return "\n".join([str(plan.case), *_facts(plan, image), *times, *wanted, *_hosts(plan), *_config(plan), *commands])
+    config = [*_config(plan), *_translated(plan)]
+    return "\n".join([str(plan.case), *_facts(plan, image), *times, *wanted, *_hosts(plan), *config, *commands])
 
 
 def _facts(plan: Plan, image: Image | None) -> Iterator[str]:
@@ -124,6 +126,17 @@ def _config(plan: Plan) -> Iterator[str]:
             yield from _wrapped(f"the suite's: {references[row[1]]!r}", indent)
         if row[2].endswith(_CUT):
             yield from _wrapped(f"in full: {plan.config[row[1]]!r}", indent)
+
+
+def _translated(plan: Plan) -> Iterator[str]:
+    """What became of each name of a file with the original's names, grouped by what became of it."""
+    groups: dict[str, list[Translated]] = {}
+    for one in plan.translated:
+        groups.setdefault(one.outcome, []).append(one)
+    for outcome, names in groups.items():
+        yield _title(f"FlagPerf's names, {outcome} ({len(names)})")
+        for one in names:
+            yield from _wrapped(f"{one.key} = {one.value}, {one.where}: {one.effect}", "    ")
 
 
 def _commands(plan: Plan, visible_devices: str | None) -> Iterator[str]:

@@ -63,7 +63,7 @@ def make_plan(
     maker, suite = catalog.vendor(vendor), catalog.suite(case.model, case.framework)
     scale, runtime = scale or maker.scale, runtime or maker.runtime
     catalog.find(case, vendor, scale)
-    problems = _unknown("runtime", runtime, RUNTIMES) + _check_launcher(launcher, case.framework)
+    problems = _unknown("runtime", runtime, RUNTIMES) + _check_launcher(launcher, case.framework_name)
     theirs: tuple[Brought, ...] = ()
     try:
         theirs = brought(suite, maker, catalog.case_folder(suite, maker), runtime)
@@ -185,6 +185,7 @@ def _plan(
             },
         },
         reference=suite.reference(scale),
+        translated=resolved.translated,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..case import Case
 from ..catalog import DataItem, Metric
-from ..config import Deviation, Value
+from ..config import Deviation, Translated, Value
 from ..launch import RankProcess, Site, World, launchers
 from .brought import Brought
 
@@ -56,6 +56,8 @@ class Plan:
     fingerprint: Mapping[str, object]
     reference: Mapping[str, object] | None = None
     """The suite's reference curves at this scale, which the round is judged by."""
+    translated: tuple[Translated, ...] = ()
+    """What became of each name of a vendor's file with the original's names."""
 
     @cached_property
     def config(self) -> dict[str, Any]:
