@@ -16,7 +16,7 @@ from .entries import (
     Vendor,
 )
 from .roots import scan
-from .scan import Catalog
+from .scan import Catalog, list_configs
 from .tables import CatalogError
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "Scale",
     "Suite",
     "Vendor",
+    "list_configs",
     "scan",
 ]

@@ -78,7 +78,7 @@ class Catalog:
         """The config files of a suite for a vendor, by hardware and shape."""
         key = (suite.path, vendor.name)
         if key not in self._configs:
-            self._configs[key] = _list_configs(self.case_folder(suite, vendor) / "config")
+            self._configs[key] = list_configs(self.case_folder(suite, vendor) / "config")
         return self._configs[key]
 
     def find(self, case: Case, vendor: str, scale: str) -> Path | None:
@@ -138,7 +138,8 @@ def _vendors(root: Path) -> list[Vendor]:
     return [Vendor(file.parts[-2], file.parent, root) for file in sorted(root.glob("vendors/*/vendor.toml"))]
 
 
-def _list_configs(folder: Path) -> Configs:
+def list_configs(folder: Path) -> Configs:
+    """Return the config files of a folder, by hardware and shape."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is wanted of 10,000 files
     except (FileNotFoundError, NotADirectoryError):

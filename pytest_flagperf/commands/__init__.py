@@ -22,6 +22,7 @@ from pytest_flagperf.commands import (
     compare,
     export,
     history,
+    import_vendor,
     merge,
     mllog,
     new_vendor,
@@ -40,6 +41,7 @@ from pytest_flagperf.results.jsons import FormatError
 COMMANDS: dict[str, ModuleType] = {
     "list": list_,
     "new-vendor": new_vendor,
+    "import-vendor": import_vendor,
     "affected": affected,
     "show": show,
     "report": report,

@@ -130,6 +130,20 @@ def _folder_of(suite: str, catalog: Catalog, problems: list[str]) -> str | None:
         return None
 
 
+def scaffold(name: str, chips: Sequence[str], shapes: Sequence[Shape]) -> Iterator[tuple[str, str]]:
+    """Yield the files of a vendor whose config folders exist: its vendor.toml with these chips, and its README."""
+    problems = [f"chip {chip!r}: letters, digits, - and _ are allowed" for chip in chips if not _CHIP.fullmatch(chip)]
+    if name in HOST_LOGS:
+        problems.append(f"{name!r}: the host's own log is {name}_monitor.log; choose another name")
+    if problems:
+        raise Problems(problems)
+    asked = _Asked(name, chips[0], "cuda", _BACKENDS["cuda"], (), ["config folders"], shapes)
+    words = {"name": name, "title": asked.title, "hw": asked.hw}
+    more = "".join(f"\n[chips.{chip}]\n" for chip in chips[1:])
+    yield "vendor.toml", _filled("vendor.toml", words | _toml_words(asked)) + more
+    yield "README.md", _filled("README.md", words)
+
+
 # -- files -------------------------------------------------------------------------------------------------
 
 
