@@ -40,8 +40,8 @@ _OURS = {
 _MAY_BE_SECRET = ("ACCE_CONTAINER_OPT", "PIP_SOURCE", "HOSTS")
 _WITHOUT_EFFECT = {
     "FLAGPERF_PATH": "the code is brought to every host before a round",
-    "FLAGPERF_LOG_LEVEL": "pytest's -q and -v say how much is told",
 }
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 # The same of cluster_conf.py, and what to do about a name that has no effect.
@@ -108,6 +108,7 @@ def read(file: Path) -> TestConf:
     names = load(file).names
     given = {name: names[name] for name in _TYPES if name in names}
     problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
+    problems += _wrong_level(given.get("FLAGPERF_LOG_LEVEL"))
     cases = given.get("CASES")
     if cases is None:
         problems.append(f'{file}: CASES is missing; write CASES = {{"model:framework:...": "data directory"}}')
@@ -172,6 +173,13 @@ def _wrong_type(name: str, given: Assigned) -> Iterator[str]:
         }
         public = kind(given.value) if name in _MAY_BE_SECRET else shown(given.value)
         yield f"{given.file}:{given.line}: {name} is {public}; wanted is {words[wanted]}"
+
+
+def _wrong_level(given: Assigned | None) -> list[str]:
+    if given is None or not isinstance(given.value, str) or given.value.lower() in LOG_LEVELS:
+        return []
+    expected = f"expected {', '.join(LOG_LEVELS)}{near(given.value, LOG_LEVELS)}"
+    return [f"{given.file}:{given.line}: FLAGPERF_LOG_LEVEL is {shown(given.value)}; {expected}"]
 
 
 def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str]) -> Iterator[NamedCase]:

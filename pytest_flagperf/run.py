@@ -35,7 +35,7 @@ from .results.verdicts import OneCard, Verdict
 from .resume import FILE as ASKED
 from .resume import move_aside, recalled, remember, set_aside
 from .runtime import Interpreter, runtimes
-from .selection import Selected, Selection, case_in, lane, select
+from .selection import Absent, Selected, Selection, case_in, lane, select
 from .settings import COMMAND_LINE, Settings, read_settings
 from .stored import FormatError, WriteError, make_folder, writing
 from .venue import Venue, is_owed
@@ -59,8 +59,11 @@ class Run:
         *,
         directory_is_made: bool = False,
         cluster: ClusterConf | None = None,
+        log_level: str = "",
     ) -> None:
         self.settings = settings
+        self.log_level = log_level
+        """What the original's file has: debug, info, warning or error."""
         self.venue = Venue(settings, catalog, cluster)
         self.visible_devices = visible_devices
         self.catalog = catalog
@@ -105,6 +108,7 @@ class Run:
             visible or None,
             directory_is_made=directory is not None or bool(settings.resume),
             cluster=cluster,
+            log_level=str(conf.value("FLAGPERF_LOG_LEVEL") or "") if conf is not None else "",
         )
 
     def reserve(self) -> None:
@@ -140,11 +144,22 @@ class Run:
             return self.selection.cases
         return [one for one in self.selection.cases if one.suite.path.parent.resolve() in models]
 
+    def absent_of(self, place: Path) -> Sequence[Absent]:
+        """Return the cases without a suite that tests in a place are about: none below a model's own folder."""
+        roots = {(root / "suites").resolve() for root in self.catalog.roots}
+        return () if roots.intersection(place.resolve().parents) else self.selection.absent
+
+    def absent_in(self, nodeids: Iterable[str]) -> list[Absent]:
+        """Return the cases without a suite that node ids carry."""
+        absent = {str(one.case): one for one in self.selection.absent}
+        found = dict.fromkeys(case for nodeid in nodeids if (case := case_in(nodeid, absent)) is not None)
+        return [absent[case] for case in found]
+
     def header(self) -> list[str]:
         """What was asked for, and what cannot run and why."""
         cases = self.selection.cases
         ready = [one for one in cases if not one.unsupported]
-        lines = [f"flagperf: {_title(cases)}; reports: {_relative(self.directory)}"]
+        lines = [f"flagperf: {_title(cases, len(self.selection.absent))}; reports: {_relative(self.directory)}"]
         lines += [f"  throughput only: {one.case}" for one in ready if one.throughput_only and not self._all_throughput]
         if self._all_throughput:
             why = "synthetic data" if self.settings.synthetic else "--throughput-only"
@@ -478,6 +493,7 @@ class Run:
         """What is told at the end, of what was begun and of the tests that were reported."""
         results = self.results or store.Run(self.directory, None, ())
         left = {case.case for case in results.cases}
+        nodeids = [*nodeids]
         asked = [*self._begun, *(one for one in self.chosen(nodeids) if one.unsupported)]
         why = {one: str(error) for (one, _), error in self._not_run.items()}
         not_run = [
@@ -485,6 +501,7 @@ class Run:
             for one in asked
             if str(one.case) not in left
         ]
+        not_run += [f"{one.case}: {one.unsupported}" for one in self.absent_in(nodeids)]
         names = ("report.html", "junit.xml", "results.json", "results.csv")
         reports = [str(_relative(self.directory / name)) for name in names if (self.directory / name).is_file()]
         end = closing(
@@ -589,10 +606,11 @@ def _cases(cases: Sequence[str]) -> str:
     return f"case {cases[0]}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
 
 
-def _title(cases: Sequence[Selected]) -> str:
+def _title(cases: Sequence[Selected], absent: int) -> str:
     kinds = {f"{one.vendor.name} {one.case.hardware} at {one.scale} scale" for one in cases}
     ready = sum(not one.unsupported for one in cases)
-    return f"{ready} of {len(cases)} cases can run: {', '.join(sorted(kinds))}"
+    of_what = f": {', '.join(sorted(kinds))}" if kinds else ""
+    return f"{ready} of {len(cases) + absent} cases can run{of_what}"
 
 
 def _relative(path: Path) -> Path:

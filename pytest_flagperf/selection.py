@@ -42,15 +42,25 @@ class Selected:
 
 
 @dataclass(frozen=True)
+class Absent:
+    """A case of the original's file that no suite here trains: it is skipped, and ``unsupported`` is the reason."""
+
+    case: Case
+    unsupported: str
+
+
+@dataclass(frozen=True)
 class Selection:
     """All cases of a run, one card first within a suite and hardware."""
 
     cases: tuple[Selected, ...]
     notes: tuple[str, ...] = field(default=())
+    absent: tuple[Absent, ...] = ()
 
     @property
-    def unsupported(self) -> list[Selected]:
-        return [one for one in self.cases if one.unsupported]
+    def unsupported(self) -> list[Selected | Absent]:
+        """Every case that cannot run."""
+        return [*(one for one in self.cases if one.unsupported), *self.absent]
 
 
 def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:
@@ -63,8 +73,10 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
         file = settings.sources["case"] if conf is None else conf.file
         notes.append(f"{file}: the cases it names ({len(named)}) are left aside for {' '.join(matrix)}")
         named = []
-    cases = list(_explicit(named, asked) if named else _matrix(asked))
-    return Selection(tuple(sorted(cases, key=_place)), tuple(notes))
+    if not named:
+        return Selection(tuple(sorted(_matrix(asked), key=_place)), tuple(notes))
+    present, absent = _apart(named, asked)
+    return Selection(tuple(sorted(_explicit(present, asked), key=_place)), tuple(notes), absent)
 
 
 def _place(one: Selected) -> tuple[str, str, str, int]:
@@ -129,6 +141,8 @@ class _Named:
     data_dir: str | None
     where: str
     data_source: str
+    skippable: bool = False
+    """Whether the case is skipped where it cannot run, as the original does with its own file's cases."""
 
 
 def _file_of(settings: Settings, key: str) -> str:
@@ -140,7 +154,7 @@ def _named(settings: Settings, conf: TestConf | None) -> list[_Named]:
     """The command line's, else the original's file's, else the settings file's."""
     if conf is None or settings.commanded("case"):
         return list(_of_option(settings))
-    return [_Named(str(item.case), item.data_dir, item.where, item.where) for item in conf.cases]
+    return [_Named(str(item.case), item.data_dir, item.where, item.where, skippable=True) for item in conf.cases]
 
 
 def _of_option(settings: Settings) -> Iterator[_Named]:
@@ -148,6 +162,22 @@ def _of_option(settings: Settings) -> Iterator[_Named]:
     for text in settings.case:
         case, data_dir = split_case(text)
         yield _Named(case, data_dir, where, _file_of(settings, "case") or f"--case {case}=DIR")
+
+
+def _apart(named: Sequence[_Named], asked: _Asked) -> tuple[list[_Named], tuple[Absent, ...]]:
+    """Return the cases that have a suite, and those of the original's file that have none."""
+    present: list[_Named] = []
+    absent: dict[Case, Absent] = {}
+    for item in named:
+        if item.skippable:
+            case = Case.parse(item.text)
+            try:
+                asked.catalog.suite(case.model, case.framework)
+            except CatalogError as error:
+                absent[case] = Absent(case, f"{error.problems[0]} ({item.where})")
+                continue
+        present.append(item)
+    return present, tuple(absent.values())
 
 
 def _explicit(named: Sequence[_Named], asked: _Asked) -> Iterator[Selected]:
@@ -160,7 +190,7 @@ def _explicit(named: Sequence[_Named], asked: _Asked) -> Iterator[Selected]:
         except Problems as error:
             problems += [f"{problem} ({item.where})" for problem in error.problems]
             continue
-        if one.unsupported:
+        if one.unsupported and not item.skippable:
             problems.append(f"case {item.text}: {one.unsupported} ({item.where})")
         elif item.text in texts:
             problems.append(f"case {item.text} is named twice ({item.where}); give it a repeat instead")
@@ -178,6 +208,7 @@ def _one(item: _Named, asked: _Asked) -> Selected:
     if in_file and settings.commanded("repeat"):
         case = replace(case, repeat=settings.repeat)
     suite = asked.catalog.suite(case.model, case.framework)
+    case = replace(case, model=suite.model)
     vendor = _vendor_of(case, asked)
     overridden = in_file and settings.commanded("data_dir")
     if item.data_dir and not overridden:

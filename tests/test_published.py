@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -364,3 +366,48 @@ def test_a_vendor_of_another_root_is_not_made_twice(workplace: Path, capsys: pyt
     assert imported(workplace, "nvidia") == 0
     assert main(["import-vendor", "FlagPerf/training/nvidia", "--to", str(workplace / "other")]) == 2
     assert "use no --to, or another name with --name" in capsys.readouterr().err
+
+
+# -- the published test_conf.py -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_published_test_conf_runs_as_it_is(workplace: Path) -> None:
+    """Its one case is of a model without a suite here: it is skipped with the reason, and a plan of nothing is 5."""
+    result = plan_of(workplace, "FlagPerf/training/run_benchmarks/config/test_conf.py")
+    assert (
+        "cannot run: llama3_8B:megatron:TG-V200:1:16:1: model 'llama3_8B': no such folder in suites/" in result.stdout
+    )
+    assert "FLAGPERF_PATH has no effect" in result.stdout
+    assert (result.returncode, result.stderr) == (5, "")
+
+
+@pytest.mark.slow
+def test_the_published_test_conf_with_more_of_its_cases_plans_those_that_have_a_suite(workplace: Path) -> None:
+    """As above with cases of the file's own comments: two spellings of a version, and a model that is not here."""
+    file = workplace / "FlagPerf/training/run_benchmarks/config/test_conf.py"
+    text = file.read_text().replace(
+        "CASES = {",
+        'CASES = {\n    "glm:pytorch_1.8:A100:1:8:1": "/raid/home_datasets_ckpt/glm/train/",\n'
+        '    "resnet50:pytorch_1.8:A100:1:8:1": "/raid/dataset/ImageNet_1k_2012/",\n'
+        '    "WaveGlow:pytorch_1.13:A100:1:8:1": "/raid/dataset/LJSpeech/",',
+    )
+    file.write_text(text)
+    result = plan_of(workplace, file.relative_to(workplace), "--cluster-conf", file.with_name("cluster_conf.py"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    for line in (
+        "2 of 4 cases can run",
+        "cannot run: WaveGlow:pytorch_1.13:A100:1:8:1: model 'WaveGlow'",
+        "glm:pytorch_1.8:A100:1:8:1\n",
+        "/raid/home_datasets_ckpt/glm/train",
+        "resnet50:pytorch_1.8:A100:1:8:1\n",
+    ):
+        assert line in result.stdout
+
+
+def plan_of(root: Path, conf: Path | str, *words: Path | str) -> subprocess.CompletedProcess[str]:
+    """Plan a test_conf.py in a tree with this repository's suites and vendors."""
+    if not (root / "vendors").exists():
+        (root / "vendors").symlink_to(published.REPO / "vendors")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", f"--test-conf={conf}", "--plan"]
+    return subprocess.run([*argv, *map(str, words)], cwd=root, capture_output=True, text=True, check=False)

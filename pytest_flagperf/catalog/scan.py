@@ -51,9 +51,15 @@ class Catalog:
         return cls(unique, suites, vendors, packages or {})
 
     def suite(self, model: str, framework: str) -> Suite:
-        """The suite of a case's model and framework; a framework's version is no part of its folder."""
+        """Return the suite of a case's model and framework, in any spelling of the model's capital letters.
+
+        The version of a framework has no folder of its own.
+        """
         name = framework.partition("_")[0]
         found = self.suites.get((model, name))
+        alike = [one for (own, of), one in self.suites.items() if own.lower() == model.lower() and of == name]
+        if found is None and len(alike) == 1:
+            return alike[0]
         if found is None:
             raise CatalogError([self._no_suite(model, name)])
         return found

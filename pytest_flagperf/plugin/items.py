@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .keys import BEGUN, RUN
+from .keys import BEGUN, RUN, SESSION
 from .opening import begin, is_worker
 from .screen import line_writer
 
@@ -71,6 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     run = config.stash.get(RUN, None)
     if run is None:
         return
+    items += _absent(config)
     files: dict[Path, int] = {}
     order = {id(one): number for number, one in enumerate(run.selection.cases)}
 
@@ -81,8 +82,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=key)
 
 
+class AbsentCase(pytest.Item):
+    """A case of the original's file that no suite here trains: one skipped test."""
+
+    def __init__(self, *, reason: str, **words: Any) -> None:
+        super().__init__(**words)
+        self.reason = reason
+
+    def runtest(self) -> None:
+        if self.config.getini("strict"):
+            pytest.fail(f"--strict makes this skip an error: {self.reason}", pytrace=False)
+        pytest.skip(self.reason)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
+
+
+def _absent(config: pytest.Config) -> list[pytest.Item]:
+    """Return a skipped test for each case without a suite, where the run collects the tests of all models."""
+    run, session = config.stash[RUN], config.stash[SESSION]
+    places = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    found = {f"unsupported[{one.case}]": one for place in places for one in run.absent_of(place)}
+    return [
+        AbsentCase.from_parent(session, name=name, nodeid=f"suites::{name}", reason=one.unsupported)
+        for name, one in found.items()
+    ]
+
+
 def takes_case(item: pytest.Item | pytest.Collector) -> bool:
-    return "selected" in getattr(getattr(item, "callspec", None), "params", ())
+    """Return whether an item is about a case, even a case that cannot run."""
+    return isinstance(item, AbsentCase) or "selected" in getattr(getattr(item, "callspec", None), "params", ())
 
 
 def selected_of(item: pytest.Item | pytest.Collector) -> Selected | None:

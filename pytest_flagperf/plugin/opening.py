@@ -55,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if run is None:
         return
     config.stash[RUN] = run
+    _set_log_level(config, run.log_level.lower())
     config.pluginmanager.register(Interrupts(config, worker=is_worker(config)), "flagperf-interrupts")
     config.pluginmanager.register(Page(run), "flagperf-page")
     clean_metadata(config)
@@ -64,6 +65,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
         # There is nothing to do in parallel, and workers have no terminal to print on.
         config.option.dist, config.option.tx = "no", []
+
+
+_VERBOSITY = {"debug": 1, "info": 0, "warning": -1, "error": -1}
+
+
+def _set_log_level(config: pytest.Config, level: str) -> None:
+    """Show as much as the original's file asks for, where pytest's own options ask for nothing."""
+    if level and config.option.verbose == 0:
+        config.option.verbose = _VERBOSITY[level]
+    if level and config.getoption("log_level", None) is None:
+        config.option.log_level = level.upper()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

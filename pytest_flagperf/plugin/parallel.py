@@ -27,7 +27,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     if run is None or BEGUN in node.config.stash:
         return
     chosen = run.chosen(ids)
-    node.config.stash[BEGUN] = bool(chosen)
+    node.config.stash[BEGUN] = bool(chosen or run.absent_in(ids))
     try:
         begin(node.config.stash[SESSION], [one for one in chosen if not one.unsupported])
     except pytest.UsageError as error:

@@ -185,6 +185,80 @@ def test_the_originals_test_conf_is_taken_as_it_is(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["*FLAGPERF_PATH has no effect*"])
 
 
+CONF_WITH_STRANGERS = """
+VENDOR = 'acme'
+FLAGPERF_LOG_LEVEL = '{level}'
+CASES = {{
+    'llama3_8B:megatron:TG-V200:1:16:1': '/datasets',
+    'WaveGlow:plain_1.8:X1:1:1:1': '{data}',
+    'alpha:plain:X9:1:1:1': '{data}',
+}}
+"""
+
+
+def with_strangers(toy: Toy, level: str = "info") -> None:
+    """A suite in another spelling, one chip without a config, and a model that is in no suite."""
+    toy.suite("waveglow")
+    toy.config("waveglow", "1x1", "train_batch_size = 8\n")
+    toy.config("alpha", "1x1", "train_batch_size = 8\n")
+    (toy.root / "data").mkdir(exist_ok=True)
+    (toy.root / "test_conf.py").write_text(CONF_WITH_STRANGERS.format(level=level, data=toy.root / "data"))
+
+
+def test_what_a_test_conf_names_and_cannot_run_is_skipped_and_the_rest_runs(toy: Toy) -> None:
+    with_strangers(toy)
+    result = toy.run("suites", "--test-conf=test_conf.py", "--launcher=env")
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines([
+        "*1 of 3 cases can run*",
+        "*cannot run: alpha:plain:X9:1:1:1: hardware 'X9' is no chip of acme*",
+        "*cannot run: llama3_8B:megatron:TG-V200:1:16:1: model 'llama3_8B': no such folder in suites/*test_conf.py:5)",
+        "SKIPPED*llama3_8B*",
+        "not run: llama3_8B:megatron:TG-V200:1:16:1: model*",
+    ])  # fmt: skip
+    assert "waveglow:plain_1.8:X1:1:1:1" in (toy.runs[-1] / "results.json").read_text()
+
+
+def test_strict_makes_an_unknown_model_an_error(toy: Toy) -> None:
+    with_strangers(toy)
+    result = toy.run("suites", "--test-conf=test_conf.py", "--strict", "-k", "llama3_8B")
+    result.assert_outcomes(failed=1, deselected=3)
+    result.stdout.fnmatch_lines(["*--strict makes this skip an error: model 'llama3_8B': no such folder*"])
+
+
+def test_a_test_conf_of_unknown_models_alone_is_not_green(toy: Toy) -> None:
+    (toy.root / "test_conf.py").write_text("CASES = {'llama3_8B:megatron:TG-V200:1:16:1': ''}\n")
+    result = toy.run("suites", "--test-conf=test_conf.py")
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_an_unknown_model_of_the_command_line_is_an_error(toy: Toy) -> None:
+    """The control: only the original's own file names cases that are skipped."""
+    result = toy.run("suites", "--case=llama3_8B:megatron:TG-V200:1:16:1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_models_own_folder_has_no_skip_of_another_model(toy: Toy) -> None:
+    with_strangers(toy)
+    result = toy.run("suites/waveglow", "--test-conf=test_conf.py", "--collect-only", "-q")
+    assert "llama3_8B" not in "".join(line for line in result.outlines if "::" in line)
+    everything = toy.run("suites", "--test-conf=test_conf.py", "--collect-only", "-q")
+    everything.stdout.fnmatch_lines(["*unsupported[[]llama3_8B:megatron:TG-V200:1:16:1[]]"])
+
+
+@pytest.mark.parametrize(("level", "words", "verbose"), [("debug", [], 1), ("error", [], -1), ("error", ["-v"], 1)])
+def test_the_log_level_of_a_test_conf_is_pytests(toy: Toy, level: str, words: list[str], verbose: int) -> None:
+    with_strangers(toy, level)
+    (toy.root / "conftest.py").write_text(
+        "def pytest_collection_finish(session):\n"
+        "    option = session.config.option\n"
+        "    print(f'verbose {option.verbose} log_level {option.log_level}')\n"
+    )
+    result = toy.run("suites", "--test-conf=test_conf.py", "--collect-only", "-s", *words)
+    result.stdout.fnmatch_lines([f"*verbose {verbose} log_level {level.upper()}"])
+
+
 def test_a_framework_version_that_picks_nothing_is_told(toy: Toy) -> None:
     result = toy.run("suites", "--case=alpha:plain_1.8:CPU:1:1:1", "--collect-only")
     assert result.ret == 0
