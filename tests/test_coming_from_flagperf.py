@@ -1,0 +1,85 @@
+"""docs/coming-from-flagperf.md, followed to the letter in both languages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from . import published
+
+DOCUMENTS = ("coming-from-flagperf.md", "coming-from-flagperf.zh.md")
+_BLOCK = re.compile(r"(?:^`([\w./-]+)`[:：]\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(document: str) -> list[tuple[str, str, str]]:
+    """The name of a file, or nothing; the language; the text."""
+    return _BLOCK.findall((published.REPO / "docs" / document).read_text(encoding="utf-8"))
+
+
+def test_both_languages_show_the_same() -> None:
+    assert blocks(DOCUMENTS[0]) == blocks(DOCUMENTS[1])
+    assert {language for _, language, _ in blocks(DOCUMENTS[0])} == {"python", "sh", "text", "toml"}
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
+def test_the_readmes_lead_there(readme: str) -> None:
+    document = DOCUMENTS["zh" in readme]
+    assert f"](docs/{document})" in (published.REPO / readme).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_page_can_be_followed(tmp_path: Path) -> None:
+    published.checkout(tmp_path / "FlagPerf")
+    shutil.copytree(published.REPO / "vendors", tmp_path / "vendors")
+    (tmp_path / "suites").symlink_to(published.REPO / "suites")
+    output = ""
+    shown = 0
+    for name, language, text in blocks(DOCUMENTS[0]):
+        if name:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        elif language == "sh":
+            output = "".join(run(command, tmp_path) for command in text.splitlines())
+        elif language == "text":
+            missing = [line for line in text.splitlines() if not re.search(pattern(line), output)]
+            assert missing == [], output
+            shown += 1
+    assert shown == 3 + len(["as it is"])
+
+
+def run(command: str, folder: Path) -> str:
+    """Run a command of the page in a shell; return its output, with each run of blanks as one."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTEST_ADDOPTS": "-p no:cacheprovider"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def pattern(line: str) -> str:
+    return r"\S*".join(map(re.escape, line.split("...")))
+
+
+def words() -> Iterator[str]:
+    """Every file and option of FlagPerf's that the page has to explain."""
+    for path, text in published.files().items():
+        if path.startswith("training/run_benchmarks"):
+            yield from (line.split()[0] for line in text.splitlines() if re.match(r"[A-Z_]+ = ", line))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_option_of_the_two_files_is_explained(document: str) -> None:
+    text = (published.REPO / "docs" / document).read_text(encoding="utf-8")
+    assert [word for word in words() if f"`{word}`" not in text] == []
