@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.commands import main
 from pytest_flagperf.config import ConfigError, Resolved, resolve
+from pytest_flagperf.config.translation import table_of
 from pytest_flagperf.plan import Plan, describe, make_plan
 
 from . import published
 from .published import case
-from .trees import write
+from .trees import tree, write
 
 PUBLISHED = 40
 
@@ -79,6 +80,37 @@ def test_a_value_that_was_applied_names_the_line_of_the_original(catalog: Catalo
     assert values["learning_rate"].where == "vendors/iluvatar/resnet50-pytorch/config/config_BI-V100x1x8.py:1"
     steps = config_of(catalog, "metax", case("glm", "C500", "1x1")).values["eval_steps"]
     assert steps.file == "suites/glm/pytorch/config/original.toml"
+
+
+def test_every_name_of_the_tables_is_a_key_of_its_suite(catalog: Catalog) -> None:
+    for suite in catalog.suites.values():
+        keys = config_of(catalog, "iluvatar", case(suite.model, "BI-V100", "1x8")).values.keys() | {"target"}
+        table = table_of(suite.path / "config")
+        assert {rule.ours for rule in table.applied} <= keys, suite.name
+        assert table.base.keys() <= {rule.theirs for rule in table.applied}, suite.name
+
+
+def test_a_suites_own_key_is_no_name_of_the_original(tmp_path: Path) -> None:
+    """The shared table says that loss_scale has no effect and lr is the learning rate; a suite may have its own."""
+    catalog = tree(tmp_path, "loss_scale = 8.0\nlr = 3.0\nfp16 = True\n")
+    base = tmp_path / "suites/toy/pytorch/config/_base.py"
+    base.write_text(f"{base.read_text()}loss_scale = 1.0\nlr = 1.0\n")
+    mutable = base.with_name("mutable_params.py")
+    mutable.write_text('mutable_params = ["loss_scale", "lr"]\n')
+    found = config_of(catalog, "acme", case("toy", "X9", "1x8"))
+    assert [found.config[key] for key in ("loss_scale", "lr", "precision")] == [8.0, 3.0, "fp16"]
+    assert found.config["learning_rate"] == 1e-3
+
+
+def test_a_negative_count_is_an_error(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "max_samples_termination = -1\n")
+    assert problem == "config_A100x1x8.py:1: max_samples_termination = -1: expected 0 or more"
+
+
+def test_a_table_with_a_mistake_names_its_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "original.toml", '[[applied]]\ntheirs = "lr"\nours = "learning_rate"\ncounts = "epochs"\n')
+    with pytest.raises(CatalogError, match=f"{file}:4: counts is 'epochs'; expected samples or micro-steps"):
+        table_of(tmp_path)
 
 
 # -- ten of them, by hand -----------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class _Imported:
 
 
 def _folders(folder: Path) -> tuple[Path, Sequence[Path]]:
-    """Return the vendor's folder, and its case folders or the single one that was named."""
+    """Return the vendor's folder, and its case folders: all, or the folder that the user named."""
     folder = folder.resolve()
     if not folder.is_dir():
         raise Problems([f"{folder}: no such directory"])

@@ -263,7 +263,7 @@ class _Resolver:
 
     def _lay_vendors(self, module: Module) -> None:
         """Lay a vendor's file, which may have the original's names."""
-        table = translation.table_of(self.folder)
+        table = translation.table_of(self.folder, self.values.keys() - set(CASES_OWN))
         if translation.concerns(table, (*module.names, *module.unread), self.values):
             self._lay_originals(module, table)
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -77,11 +77,10 @@ class Table:
         """Every name of the original."""
         return frozenset([*(rule.theirs for rule in self.applied), *self.idle])
 
-    def over(self, other: Table) -> Table:
-        """Return both tables in one; a name of this one is this one's alone."""
-        applied = [rule for rule in other.applied if rule.theirs not in self.names]
-        idle = {name: one for name, one in other.idle.items() if name not in self.names}
-        return Table((*self.applied, *applied), {**idle, **self.idle}, {**other.base, **self.base})
+    def without(self, names: Collection[str]) -> Table:
+        """Return the table without these names."""
+        applied = tuple(rule for rule in self.applied if rule.theirs not in names)
+        return replace(self, applied=applied, idle={name: one for name, one in self.idle.items() if name not in names})
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,18 @@ class Translation:
     problems: tuple[str, ...]
 
 
-def table_of(folder: Path) -> Table:
-    """Return the names of a suite, whose config folder this is, and of all suites."""
+def table_of(folder: Path, keys: Collection[str] = ()) -> Table:
+    """Return the names of a suite, whose config folder and keys these are, and those of all suites.
+
+    A name that all suites share means nothing where the suite has it as a key or in a table of its own.
+    """
     file = folder / SHARED.name
-    shared = _read(SHARED, SHARED.stat().st_mtime_ns)
-    return _read(file, file.stat().st_mtime_ns).over(shared) if file.is_file() else shared
+    shared = _read(SHARED, SHARED.stat().st_mtime_ns).without(keys)
+    if not file.is_file():
+        return shared
+    own = _read(file, file.stat().st_mtime_ns)
+    shared = shared.without(own.names)
+    return Table((*own.applied, *shared.applied), {**shared.idle, **own.idle}, own.base)
 
 
 @lru_cache(maxsize=64)
@@ -252,6 +258,8 @@ class _Translator:
         number = _number(given.value)
         if number is None:
             return _Wrong(f"expected a number, got {kind(given.value)}")
+        if number < 0:
+            return _Wrong("expected 0 or more")
         if rule.share_of:
             whole = _number(self._given(rule.share_of).value) if self._knows(rule.share_of) else None
             if whole is None:
