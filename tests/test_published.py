@@ -331,7 +331,7 @@ def test_an_imported_file_names_the_originals_lines(workplace: Path) -> None:
     assert lines[0].startswith('"""R300, 1x1: from FlagPerf\'s kunlunxin/bert-pytorch/config')
     assert lines[lines.index("max_steps = 4285") - 1] == "# max_steps = 240000, config_R300x1x1.py:6"
     table = (published.REPO / "suites/bert/pytorch/config/original.toml").read_text().splitlines()
-    line = f"original.toml:{table.index('eval_step = 2000') + 1}"
+    line = f"suites/bert/pytorch/config/original.toml:{table.index('eval_step = 2000') + 1}"
     assert lines[lines.index("eval_steps = 35") - 1] == f"# the value of FlagPerf's _base.py, {line}"
     assert lines[lines.index("# fp16 = False, config_R300x1x1.py:2") + 1] == "# same as ours: precision = 'fp32'"
     assert not (workplace / "vendors/kunlunxin/glm-pytorch").exists()

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, Suite, Vendor, list_configs
 from pytest_flagperf.commands import new_vendor, tree
-from pytest_flagperf.config import ConfigError, Resolved, Translated, resolve
+from pytest_flagperf.config import OUTCOMES, ConfigError, Resolved, Translated, resolve
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.settings import find_root
 from pytest_flagperf.stored import write_text
@@ -111,7 +111,7 @@ def _cases(
             left_out[folder] = why + ("" if suite else near(folder.name, [one.folder for one in suites.values()]))
             continue
         vendor = Vendor(name, theirs, theirs.parent)
-        own = replace(catalog, roots=(theirs.parent,), _configs={(suite.path, name): configs})
+        own = replace(catalog, roots=(theirs.parent, *catalog.roots), _configs={(suite.path, name): configs})
         for hardware, shape in sorted(configs):
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc)
             try:
@@ -163,8 +163,9 @@ def _lines(one: _Imported) -> Iterator[str]:
 
 def _origin(theirs: Translated | None, where: str) -> str:
     """Return the name and value that the original has in a line, and the line."""
-    file = where.rpartition("/")[2]
-    return f"{theirs.key} = {theirs.value}, {file}" if theirs else f"the value of FlagPerf's _base.py, {file}"
+    if theirs is None:
+        return f"the value of FlagPerf's _base.py, {where}"
+    return f"{theirs.key} = {theirs.value}, {where.rpartition('/')[2]}"
 
 
 def _report(
@@ -179,8 +180,8 @@ def _report(
     yield from (f"  {file.relative_to(target)}" for file in scaffold)
     for one in cases:
         outcomes = [each.outcome for each in one.resolved.translated]
-        counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes))
-        yield f"  {one.file}: {counts or 'as it was, with our names'}"
+        counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in OUTCOMES)
+        yield f"  {one.file}: {counts if outcomes else 'as it was, with our names'}"
     yield from (f"left out: {folder}: {why}" for folder, why in left_out.items())
     for folder in folders:
         if folder not in left_out:

@@ -2,11 +2,12 @@
 
 from .layers import DATA_KEYS, DEFAULTS, Deviation, Resolved, Value, parse_settings, resolve
 from .module import ConfigError, load
-from .translation import Translated
+from .translation import OUTCOMES, Translated
 
 __all__ = [
     "DATA_KEYS",
     "DEFAULTS",
+    "OUTCOMES",
     "ConfigError",
     "Deviation",
     "Resolved",

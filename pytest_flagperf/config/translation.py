@@ -18,6 +18,7 @@ from .assignments import Assigned, Unread
 
 SHARED = Path(__file__).parent / "original.toml"
 APPLIED, SAME, WITHOUT_EFFECT = "applied", "same as ours", "without effect"
+OUTCOMES = (APPLIED, SAME, WITHOUT_EFFECT)
 _COUNTS = ("", "samples", "micro-steps")
 _PER_STEP = ("train_batch_size", "gradient_accumulation_steps")
 _NONE = "FlagPerf reads None as not set"

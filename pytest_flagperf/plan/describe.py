@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..catalog import REFERENCE, Vendor
-from ..config import Translated
+from ..config import OUTCOMES
 from ..launch import RankProcess, Site, World
 from ..runtime import Image, docker_options
 from .model import Plan
@@ -130,10 +130,8 @@ def _config(plan: Plan) -> Iterator[str]:
 
 def _translated(plan: Plan) -> Iterator[str]:
     """What became of each name of a file with the original's names, grouped by what became of it."""
-    groups: dict[str, list[Translated]] = {}
-    for one in plan.translated:
-        groups.setdefault(one.outcome, []).append(one)
-    for outcome, names in groups.items():
+    for outcome in OUTCOMES if plan.translated else ():
+        names = [one for one in plan.translated if one.outcome == outcome]
         yield _title(f"FlagPerf's names, {outcome} ({len(names)})")
         for one in names:
             yield from _wrapped(f"{one.key} = {one.value}, {one.where}: {one.effect}", "    ")
