@@ -18,6 +18,8 @@ PUBLISHED = ((1, 1), (1, 8), (2, 8))
 """The shapes that the original publishes."""
 NONE = "/"
 """The original's sign for a figure that was not measured or is not told."""
+_FIGURES = ("precision", "e2e_time", "p_whole", "p_train", "p_core", "acc", "mem", "MFU")
+"""The figures of a case; the suite's metric has its own name in the place of ``acc``."""
 _GIB = 2**30
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "en": {
@@ -86,33 +88,40 @@ def _section(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[st
     first = entries[0].first
     heading = f"{first.model}-{first.framework}, {first.vendor} {first.hardware}"
     has_mfu = any(entry.case.median("mfu") is not None for entry in entries)
-    head = [
-        words["configuration"], "precision", "fix_hp", "e2e_time", "p_whole", "p_train", "p_core",
-        first.target.name or "acc", "mem", *(["MFU"] if has_mfu else []),
-    ]  # fmt: skip
+    precision, *others = figure_names(first.target.name)
+    head = [words["configuration"], precision, "fix_hp", *(others if has_mfu else others[:-1])]
     yield f"### {heading}"
     yield ""
-    yield _line(head)
-    yield _line(["---"] * len(head))
+    yield row(head)
+    yield row(["---"] * len(head))
     for entry in entries:
         cells = _cells(entry, words is _WORDS["zh"])
-        yield _line([*cells, _mfu(entry)] if has_mfu else cells)
+        yield row(cells if has_mfu else cells[:-1])
     yield ""
     yield " ".join(_notes(entries, words))
 
 
 def _cells(entry: _Entry, chinese: bool) -> list[str]:
-    outcomes, first = entry.ended, entry.first
-    quality = entry.case.quality
-    plan = _plan(entry)
+    precision, *others = figures(entry.case)
+    return [_configuration(entry.first, chinese), precision, _deviations(_plan(entry)), *others]
+
+
+def figure_names(metric: str) -> list[str]:
+    """The names of ``figures``, with the suite's metric among them."""
+    return [metric or name if name == "acc" else name for name in _FIGURES]
+
+
+def figures(case: CaseResult) -> list[str]:
+    """The cells of a case in the order of ``figure_names``: the median over the rounds that ended well."""
+    first = case.outcomes[0]
+    ended = [outcome for outcome in case.outcomes if outcome.ok]
     return [
-        _configuration(first, chinese),
-        (outcomes or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
-        _deviations(plan),
-        NONE if first.throughput_only else _number(entry.case.median("e2e_time"), 4),
-        *(_number(entry.case.median(name), 4) for name in ("p_whole", "p_train", "p_core")),
-        NONE if quality is None else quantity(quality, first.target.unit).replace(" ", ""),
-        _memory(entry),
+        (ended or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
+        NONE if first.throughput_only else _number(case.median("e2e_time"), 4),
+        *(_number(case.median(name), 4) for name in ("p_whole", "p_train", "p_core")),
+        NONE if case.quality is None else quantity(case.quality, first.target.unit).replace(" ", ""),
+        _memory(case),
+        _mfu(case),
     ]
 
 
@@ -141,17 +150,17 @@ def _deviations(plan: Mapping[str, Any]) -> str:
     return " ".join(texts) or NONE
 
 
-def _memory(entry: _Entry) -> str:
+def _memory(case: CaseResult) -> str:
     """What a device had in use at most, of how much; where no device was sampled, what tensors held."""
-    most, size = entry.case.median("device_memory"), entry.case.median("device_memory_total")
-    most = entry.case.median("peak_memory") if most is None else most
+    most, size = case.median("device_memory"), case.median("device_memory_total")
+    most = case.median("peak_memory") if most is None else most
     if most is None:
         return NONE
     return f"{most / _GIB:.1f}" + (f"/{size / _GIB:.1f}" if size else "")
 
 
-def _mfu(entry: _Entry) -> str:
-    value = entry.case.median("mfu")
+def _mfu(case: CaseResult) -> str:
+    value = case.median("mfu")
     return NONE if value is None else quantity(value, "share").replace(" ", "")
 
 
@@ -186,7 +195,7 @@ def _shape(shape: tuple[int, int]) -> str:
     return f"{shape[0]}x{shape[1]}"
 
 
-def _line(cells: Sequence[str]) -> str:
+def row(cells: Sequence[str]) -> str:
     """A row of a table: a cell's text begins neither another cell nor another line, and holds no HTML."""
     flat = (escape(" ".join(cell.split()), quote=False).replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(flat)} |"

@@ -192,17 +192,21 @@ def load_verdicts(case_dir: Path) -> dict[str, tuple[Verdict, ...]]:
 def _judged(path: Path) -> tuple[str, tuple[Verdict, ...]]:
     try:
         body = jsons.read(path, SCHEMA)
-        verdicts = tuple(Verdict(**item) for item in body["verdicts"])
-        for verdict in verdicts:
-            typed.check(verdict, str(path))
-            if not verdict.name.strip():
-                raise FormatError(f"{path}: a verdict has no name")
-        return str(body["test"]), verdicts
+        return str(body["test"]), _verdicts(body["verdicts"], str(path))
     except FormatError as error:
         reason = str(error)
     except (KeyError, TypeError) as error:
         reason = f"{path}: does not hold verdicts: {error}"
     return path.stem, (Verdict("record", False, "unreadable", "verdicts", reason),)
+
+
+def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, ...]:
+    verdicts = tuple(Verdict(**item) for item in items)
+    for verdict in verdicts:
+        typed.check(verdict, where)
+        if not verdict.name.strip():
+            raise FormatError(f"{where}: a verdict has no name")
+    return verdicts
 
 
 def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
@@ -236,6 +240,32 @@ def load_run(run_dir: Path) -> Run:
     problems: list[str] = []
     info = load_info(run_dir, problems)
     return Run(run_dir, info, tuple(each_case(run_dir, problems)), tuple(problems))
+
+
+def load_results(path: Path) -> tuple[CaseResult, ...]:
+    """Return the cases of a results.json alone, without the folders of its rounds; raise FormatError if it is damaged.
+
+    The outcomes have no curves: these are in the rounds' own files. So take the stored verdicts, not ``converged``.
+    """
+    where = str(path)
+    cases = jsons.read(path, SCHEMA).get("cases")
+    if not isinstance(cases, list):
+        raise FormatError(f"{where}: cases is {cases!r:.40}; expected a list")
+    try:
+        return tuple(_case_from_json(body, where) for body in cases)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{where}: does not hold cases: {type(error).__name__}: {error}") from error
+
+
+def _case_from_json(body: Mapping[str, Any], where: str) -> CaseResult:
+    outcomes = tuple(Outcome.from_json({**item, "schema": SCHEMA}, where) for item in body["outcomes"])
+    if not outcomes:
+        raise FormatError(f"{where}: case {body['case']!r:.80} has no rounds")
+    verdicts = {str(test): _verdicts(items, where) for test, items in body["verdicts"].items()}
+    one_card = body.get("one_card")
+    return CaseResult(
+        outcomes[0].case, outcomes, verdicts, None if one_card is None else _one_card_from(one_card, where)
+    )
 
 
 def each_case(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
@@ -299,16 +329,19 @@ def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
     if not path.exists():
         return None
     try:
-        body = jsons.read(path, SCHEMA)["one_card"]
-        p_core, known = body["p_core"], {name: tuple(map(number, body.get(name, ()))) for name in ("values", "many")}
-        found = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), **known})
-        typed.check(found, str(path))
-        return found
+        return _one_card_from(jsons.read(path, SCHEMA)["one_card"], str(path))
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError) as error:
         problems.append(f"{path}: does not hold one card's figure: {error}")
     return None
+
+
+def _one_card_from(body: Mapping[str, Any], where: str) -> OneCard:
+    p_core, known = body["p_core"], {name: tuple(map(number, body.get(name, ()))) for name in ("values", "many")}
+    found = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), **known})
+    typed.check(found, where)
+    return found
 
 
 def _case_json(case: CaseResult) -> dict[str, Any]:

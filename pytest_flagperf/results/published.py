@@ -1,0 +1,76 @@
+"""Published results: copies of runs' results.json below one folder, without the runs' logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .jsons import FormatError
+from .outcome import Outcome
+from .store import CaseResult, load_results
+
+FILE = "results.json"
+_YEAR_3000_MS = 32_503_680_000_000
+
+
+@dataclass(frozen=True)
+class Published:
+    """One case of a published run."""
+
+    file: Path
+    case: CaseResult
+
+    @property
+    def first(self) -> Outcome:
+        return self.case.outcomes[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.first.nnodes, self.first.nproc
+
+    @property
+    def measured(self) -> bool:
+        """Whether a round ended well."""
+        return any(outcome.ok for outcome in self.case.outcomes)
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of the verdicts that failed, also of those that were expected to fail."""
+        verdicts = (verdict for found in self.case.verdicts.values() for verdict in found)
+        return list(dict.fromkeys(verdict.name for verdict in verdicts if not verdict.ok))
+
+
+def load(folder: Path) -> tuple[Published, ...]:
+    """Return the newest result of each case, scale and kind of data; raise FormatError with all damaged files."""
+    newest: dict[tuple[object, ...], Published] = {}
+    problems: list[str] = []
+    for file in sorted(folder.rglob(FILE)):
+        try:
+            for result in _results(file):
+                key = _key(result.first)
+                if key not in newest or _age(newest[key]) <= _age(result):
+                    newest[key] = result
+        except FormatError as error:
+            problems.append(str(error))
+    if problems:
+        raise FormatError("\n".join(problems))
+    return tuple(newest.values())
+
+
+def _results(file: Path) -> Iterator[Published]:
+    for case in load_results(file):
+        ended_ms, deviations = case.outcomes[0].ended_ms, case.outcomes[0].fingerprint.get("deviations", {})
+        if ended_ms is not None and not 0 <= ended_ms < _YEAR_3000_MS:
+            raise FormatError(f"{file}: {case.case}: ended_ms is {ended_ms}; expected milliseconds since 1970")
+        if not isinstance(deviations, dict) or not all(isinstance(each, list) and each for each in deviations.values()):
+            raise FormatError(f"{file}: {case.case}: fingerprint.deviations must map keys to [value, reference]")
+        yield Published(file, case)
+
+
+def _key(one: Outcome) -> tuple[object, ...]:
+    return one.model, one.framework, one.vendor, one.hardware, one.nnodes, one.nproc, one.scale, one.synthetic
+
+
+def _age(result: Published) -> int:
+    return result.first.started_ms or 0
