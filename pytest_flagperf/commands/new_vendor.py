@@ -9,19 +9,18 @@ import argparse
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 
 from flagperf_driver.node.devices import HOST_LOGS
 from pytest_flagperf.case import CaseError, Shape
 from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, CatalogError
-from pytest_flagperf.commands import stored, tree
+from pytest_flagperf.commands import skeletons, stored, tree
+from pytest_flagperf.commands.skeletons import filled as _filled
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.settings import find_root
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _CHIP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _VISIBLE = {
@@ -156,6 +155,7 @@ def _files(asked: _Asked) -> Iterator[tuple[str, str]]:
         yield "probe.py", _filled("probe.py", words | tool)
         yield "samples/README.md", _filled("samples.md", words | tool)
     for suite in asked.suites:
+        yield f"{suite}/README.md", skeletons.of_vendor_case(":".join(suite.rsplit("-", 1)), asked.title)
         yield f"{suite}/config/config_common.py", _filled("common.py", words)
         for shape in asked.shapes:
             about = {"about": _about(shape), "throughput_only": str(shape != _to_target(asked.shapes))}
@@ -174,10 +174,6 @@ def _toml_words(asked: _Asked) -> dict[str, str]:
         "scale": "reference" if asked.suites else "small",
         "shapes": ", ".join(f'"{shape}"' for shape in asked.shapes),
     }
-
-
-def _filled(name: str, words: Mapping[str, str]) -> str:
-    return Template((_TEMPLATES / f"{name}.template").read_text(encoding="utf-8")).substitute(words)
 
 
 def _to_target(shapes: Sequence[Shape]) -> Shape:

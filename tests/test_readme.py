@@ -1,0 +1,312 @@
+"""``flagperf readme``: the generated sections of READMEs, and published results."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.commands import main, marked
+from pytest_flagperf.plan import make_plan
+from pytest_flagperf.results import published, store
+from tests import trees
+from tests.stored_runs import faster, run_of, submission
+
+Capture = pytest.CaptureFixture[str]
+REPO = Path(__file__).resolve().parent.parent
+SHAPES = ("1x1", "1x8", "2x8")
+CASE = "vendors/acme/toy-pytorch/README.md"
+SUITE = "suites/toy/pytorch/README.md"
+MARKED = "# Tree\n\n<!-- support: written by flagperf readme -->\n<!-- end of support -->\n"
+
+
+def said(capsys: Capture, *arguments: object, code: int = 0) -> str:
+    """What a command printed, having ended with this code."""
+    got = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert got == code, out + err
+    return out + err
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A suite, a vendor with configs of three shapes, and READMEs of two languages with empty sections."""
+    trees.write_suite(tmp_path)
+    trees.write_vendor(tmp_path)
+    for shape in SHAPES:
+        trees.write_config(tmp_path, f"throughput_only = {shape != '1x8'}\n", f"config_X9x{shape}.py")
+    trees.write(tmp_path, "README.md", MARKED)
+    trees.write(tmp_path, "README.zh.md", MARKED)
+    return tmp_path
+
+
+@pytest.fixture
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for run directories outside the tree."""
+    return tmp_path_factory.mktemp("runs")
+
+
+def publish(tree: Path, run: Path, name: str = "first") -> Path:
+    """Copy a run's results.json as CONTRIBUTING.md says."""
+    file = tree / "reports" / "published" / name / "results.json"
+    file.parent.mkdir(parents=True)
+    return Path(shutil.copy(run / "results.json", file))
+
+
+def rows(readme: Path, section: str = "results") -> list[list[str]]:
+    """The cells of a section's tables, without their heads."""
+    name = re.escape(section)
+    text = readme.read_text(encoding="utf-8")
+    (body,) = re.findall(rf"<!-- {name}: .*? -->\n(.*?)<!-- end of {name} -->", text, re.DOTALL)
+    lines = [line for line in body.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    ends = {place for place, line in enumerate(cells) if set(line) == {"---"}}
+    return [line for place, line in enumerate(cells) if place not in ends and place + 1 not in ends]
+
+
+# -- writing and checking ------------------------------------------------------------------------------------
+
+
+def test_missing_readmes_are_laid_out_and_then_up_to_date(tree: Path, capsys: Capture) -> None:
+    out = said(capsys, "readme", tree, "--check", code=1)
+    assert f"{CASE}: no such file; run: flagperf readme" in out
+    assert not (tree / CASE).exists()
+    said(capsys, "readme", tree)
+    for name in ("suites/toy/README.md", SUITE, CASE):
+        assert marked.has_sections((tree / name).read_text(encoding="utf-8")), name
+    assert "5 READMEs are up to date" in said(capsys, "readme", tree, "--check")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "stale"),
+    [
+        ("vendors/acme/toy-pytorch/config/config_X9x1x8.py", "throughput_only = True\n", f"{CASE}: section config"),
+        ("vendors/acme/toy-pytorch/config/config_X9x1x2.py", "", "README.zh.md: "),
+        ("suites/toy/pytorch/suite.toml", trees.SUITE_TOML.replace("0.75", "0.5"), f"{SUITE}: section case"),
+        ("vendors/acme/vendor.toml", trees.VENDOR_TOML.replace("80.5", "81"), f"{CASE}: section environment"),
+    ],
+)
+def test_a_section_is_stale_after_a_change_of_the_tree(
+    tree: Path, file: str, text: str, stale: str, capsys: Capture
+) -> None:
+    said(capsys, "readme", tree)
+    trees.write(tree, file, text)
+    before = {readme: readme.read_bytes() for readme in tree.rglob("*.md")}
+    if file.endswith("1x2.py"):  # the number of configs is in the support table only where results are published
+        assert f"{CASE}: section results is out of date" in said(capsys, "readme", tree, "--check", code=1)
+    else:
+        assert f"{stale} is out of date; run: flagperf readme" in said(capsys, "readme", tree, "--check", code=1)
+    assert before == {readme: readme.read_bytes() for readme in tree.rglob("*.md")}
+    said(capsys, "readme", tree)
+    said(capsys, "readme", tree, "--check")
+
+
+def test_hand_written_text_is_kept(tree: Path, capsys: Capture) -> None:
+    said(capsys, "readme", tree)
+    text = (tree / CASE).read_text(encoding="utf-8")
+    own = text.replace("TODO: what", "Mine: `a|b`, <b>.\n\n  - as it is  ")
+    (tree / CASE).write_text(own.replace("| A", "| B"), encoding="utf-8")
+    said(capsys, "readme", tree)
+    assert (tree / CASE).read_text(encoding="utf-8") == own
+
+
+def test_each_changed_value_needs_its_reason(tree: Path, capsys: Capture) -> None:
+    trees.write_config(tree, "width = 128\nthroughput_only = False\n")
+    for arguments in ([], ["--check"]):
+        out = said(capsys, "readme", tree, *arguments, code=1)
+        assert f"{CASE}: no reason why the config sets width: add the line" in out
+        assert "throughput_only" not in out
+    readme = tree / CASE
+    assert "`width`" in readme.read_text(encoding="utf-8")  # in the table, which gives no reason
+    readme.write_text(readme.read_text(encoding="utf-8") + "\n- `width`: the memory is wide.\n", encoding="utf-8")
+    said(capsys, "readme", tree, "--check")
+
+
+BEGIN, END = "<!-- a: written by flagperf readme -->", "<!-- end of a -->"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([BEGIN, "x", END], None),
+        (["text"], f"no section a: add the lines {BEGIN!r} and {END!r}"),
+        ([BEGIN, "x"], "line 1: section a has no end"),
+        ([BEGIN, BEGIN, END], "line 1: section a has no end"),
+        ([BEGIN, END, BEGIN, END], "line 3: section a is there twice"),
+        ([END], "line 1: section a ends but does not begin"),
+        ([BEGIN, END, BEGIN.replace("a:", "b:"), END.replace("a -", "b -")], "line 3: unknown section 'b'; allowed: a"),
+    ],
+)
+def test_broken_markers_are_reported_with_their_line(lines: list[str], problem: str | None) -> None:
+    found = marked.problems("\n".join(lines), {"a": ""})
+    assert found == [] if problem is None else any(problem in one for one in found), found
+
+
+def test_a_readme_with_broken_markers_is_not_written(tree: Path, capsys: Capture) -> None:
+    (tree / "README.md").write_text(BEGIN.replace("a:", "support:"), encoding="utf-8")
+    assert "README.md: line 1: section support has no end" in said(capsys, "readme", tree, code=1)
+    assert (tree / "README.md").read_text(encoding="utf-8") == BEGIN.replace("a:", "support:")
+
+
+def test_a_folder_without_suites_and_vendors_is_an_error(tmp_path: Path, capsys: Capture) -> None:
+    assert "no suites and no vendors' cases" in said(capsys, "readme", tmp_path, code=2)
+    assert "no such directory" in said(capsys, "readme", tmp_path / "none", code=2)
+
+
+def test_new_vendor_writes_a_readme_that_readme_fills(tree: Path, capsys: Capture) -> None:
+    said(capsys, "new-vendor", "made", "--hw=M1", "--suite=toy:pytorch", f"--to={tree}", code=2)  # of another tree
+    said(capsys, "new-vendor", "made", "--hw=M1", "--suite=glm:pytorch", f"--to={tree}")
+    said(capsys, "readme", tree, f"--roots={REPO}", code=0)
+    readme = tree / "vendors" / "made" / "glm-pytorch" / "README.md"
+    assert rows(readme) == [["Made M1", "1x1, 1x8, 2x8", "not measured", *["/"] * 8]]
+    assert readme.read_text(encoding="utf-8").startswith("# glm:pytorch on Made\n")
+
+
+# -- results -------------------------------------------------------------------------------------------------
+
+
+def test_without_results_nothing_is_measured(tree: Path, capsys: Capture) -> None:
+    said(capsys, "readme", tree)
+    for name in (CASE, SUITE):
+        ((chip, *cells),) = rows(tree / name)
+        assert "Acme X9" in chip
+        assert cells == ["1x1, 1x8, 2x8", "not measured", *["/"] * 8]
+    assert rows(tree / "README.md", "support") == [
+        [
+            "[toy](suites/toy/README.md)",
+            "[pytorch](suites/toy/pytorch/README.md)",
+            "[planned](vendors/acme/toy-pytorch)",
+        ]
+    ]
+    assert "[待测](vendors/acme/toy-pytorch)" in (tree / "README.zh.md").read_text(encoding="utf-8")
+
+
+def test_published_results_fill_the_tables(tree: Path, runs: Path, capsys: Capture) -> None:
+    stored = submission(runs)
+    said(capsys, "readme", tree)
+    publish(tree, stored[1])
+    assert f"{CASE}: section results is out of date" in said(capsys, "readme", tree, "--check", code=1)
+    said(capsys, "readme", tree)
+    measured = json.loads((stored[1] / "results.json").read_text())["cases"][0]["metrics"]
+    row, missing = rows(tree / CASE)
+    assert row[1:3] == ["1x8", "reference scale"]
+    assert float(row[7]) == pytest.approx(measured["p_core"]["median"], rel=1e-3)
+    assert float(row[8]) == pytest.approx(measured["top1"]["median"], rel=1e-3)
+    assert missing[1:3] == ["1x1, 2x8", "not measured"]
+    assert "[results.json](../../../reports/published/first/results.json)" in (tree / CASE).read_text(encoding="utf-8")
+    assert rows(tree / SUITE)[0][3:] == row[3:]
+    assert rows(tree / "README.md", "support")[0][2] == "[measured: 1 of 3](vendors/acme/toy-pytorch)"
+    assert rows(tree / "README.zh.md", "support")[0][2] == "[已测 1/3](vendors/acme/toy-pytorch)"
+    assert rows(tree / "suites/toy/README.md", "chips")[0][2:] == ["X9: 1x1, 1x8, 2x8", "X9: 1x8"]
+
+
+def test_the_newest_result_counts(tree: Path, runs: Path) -> None:
+    for name, factor, started in (("old", 3.0, 1), ("new", 2.0, 3), ("older", 4.0, 0)):
+        run = run_of(runs / name, rounds=faster(factor))
+        edit_results(publish(tree, run, name), started_ms=started)
+    (one,) = published.load(tree / "reports" / "published")
+    assert one.file.parent.name == "new"
+
+
+def test_a_small_result_does_not_stand_for_the_configs(tree: Path, runs: Path, capsys: Capture) -> None:
+    file = publish(tree, run_of(runs / "run"))
+    edit_results(file, vendor="acme", hardware="X9")
+    said(capsys, "readme", tree)
+    small, missing = rows(tree / CASE)
+    assert (small[1:3], missing[1:3]) == (["1x1", "small scale"], ["1x1, 1x8, 2x8", "not measured"])
+
+
+@pytest.mark.parametrize(("width", "noted"), [(128, False), (96, True)])
+def test_a_config_that_was_changed_after_the_run_is_noted(
+    tree: Path, runs: Path, capsys: Capture, width: int, noted: bool
+) -> None:
+    trees.write_config(tree, "width = 128\nthroughput_only = True\n", "config_X9x1x1.py")
+    ran = {"key": "a", "deviations": {"width": [width, 64], "throughput_only": [True, False], "step loss": ["a", "b"]}}
+    file = publish(tree, run_of(runs / "run"))
+    edit_results(file, vendor="acme", hardware="X9", scale="reference", throughput_only=True, fingerprint=ran)
+    said(capsys, "readme", tree, code=1)  # of the width no reason is given
+    text = (tree / CASE).read_text(encoding="utf-8")
+    assert ("the config has other values now: width" in text) == noted
+
+
+def edit_results(file: Path, **values: object) -> None:
+    """Change fields of the outcomes of a results.json."""
+    body = json.loads(file.read_text())
+    for case in body["cases"]:
+        for outcome in case["outcomes"]:
+            outcome.update(values)
+    file.write_text(json.dumps(body))
+
+
+@pytest.mark.parametrize(
+    ("replay", "changes", "result", "status"),
+    [
+        ("converged_1x1", {}, "reference scale", "measured: 1 of 3"),
+        (
+            "converged_1x1",
+            {"synthetic": True, "throughput_only": True},
+            "reference scale, synthetic data",
+            "1 with syn",
+        ),
+        ("converged_1x1", {"scale": "small"}, "small scale", "planned, small scale measured"),
+        ("missed_target", {}, "reference scale, failed: target", "measured: 1 of 3"),
+        ("crashed_rank", {}, "reference scale, no round ended well", "planned"),
+    ],
+)
+def test_what_kind_of_result_was_published_is_in_the_tables(
+    tree: Path, runs: Path, capsys: Capture, replay: str, changes: dict[str, object], result: str, status: str
+) -> None:
+    made = {"vendor": "acme", "hardware": "X9", "nproc": 1, "scale": "reference"}
+    edit_results(publish(tree, run_of(runs / "run", replay)), **{**made, **changes})
+    said(capsys, "readme", tree)
+    assert rows(tree / CASE)[0][2] == result
+    assert status in rows(tree / "README.md", "support")[0][2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"schema": 99}',
+        '{"schema": 1}',
+        '{"schema": 1, "cases": [1]}',
+        '{"schema": 1, "cases": [{}]}',
+        '{"schema": 1, "cases": [{"case": "a", "outcomes": [], "verdicts": {}}]}',
+    ],
+)
+def test_a_damaged_result_is_an_error_with_its_file(tree: Path, runs: Path, capsys: Capture, text: str) -> None:
+    file = publish(tree, run_of(runs / "run"))
+    said(capsys, "readme", tree)  # the control
+    file.write_text(text)
+    assert str(file) in said(capsys, "readme", tree, "--check", code=2)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"ended_ms": 10**17}, "ended_ms is 100000000000000000; expected milliseconds since 1970"),
+        ({"fingerprint": {"deviations": [1]}}, "fingerprint.deviations must map keys to [value, reference]"),
+        ({"fingerprint": {"deviations": {"width": 1}}}, "fingerprint.deviations must map keys to [value, reference]"),
+    ],
+)
+def test_impossible_values_of_a_result_are_errors(
+    tree: Path, runs: Path, capsys: Capture, values: dict[str, object], problem: str
+) -> None:
+    edit_results(publish(tree, run_of(runs / "run")), **values)
+    assert problem in said(capsys, "readme", tree, code=2)
+
+
+def test_results_alone_are_the_run_without_its_curves(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", rounds=faster(1.0, 1.1))
+    (whole,), (alone,) = store.load_run(tmp_path / "run").cases, store.load_results(tmp_path / "run" / "results.json")
+    assert alone.verdicts == whole.verdicts
+    assert (alone.ok, alone.speedup, alone.quality) == (whole.ok, whole.speedup, whole.quality)
+    assert [one.metrics for one in alone.outcomes] == [one.metrics for one in whole.outcomes]
+    assert not any(one.steps or one.evaluations for one in alone.outcomes)
