@@ -71,6 +71,45 @@ def rows(readme: Path, section: str = "results") -> list[list[str]]:
     return [line for place, line in enumerate(cells) if place not in ends and place + 1 not in ends]
 
 
+# -- the repository ------------------------------------------------------------------------------------------
+
+
+def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
+    said(capsys, "readme", REPO, "--check")
+    for name in ("README.md", "README.zh.md"):
+        assert marked.has_sections((REPO / name).read_text(encoding="utf-8")), name
+    for file in REPO.glob("vendors/*/*/config"):
+        assert (file.parent / "README.md").is_file()
+    for readme in [*REPO.glob("suites/*/README.md"), *REPO.glob("vendors/*/*-*/README.md")]:
+        assert "TODO" not in readme.read_text(encoding="utf-8"), readme
+
+
+def commands(readme: Path) -> list[list[str]]:
+    return [line.split()[1:] for line in re.findall(r"^pytest .*$", readme.read_text(encoding="utf-8"), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("readme", sorted(REPO.glob("vendors/*/*-*/README.md")), ids=lambda path: path.parent.name)
+def test_the_command_of_a_vendors_case_can_be_planned(readme: Path) -> None:
+    ((_, vendor, case),) = commands(readme)
+    name, data = re.fullmatch(r"--case=(.+)=(.+)", case).groups()  # type: ignore[union-attr]
+    assert (vendor, data) == (f"--vendor={readme.parts[-3]}", "DATA_DIR")
+    plan = make_plan(Catalog.scan([REPO]), Case.parse(name), vendor=readme.parts[-3], check_data=False)
+    assert not plan.throughput_only
+
+
+@pytest.mark.slow
+def test_the_command_of_a_vendors_case_runs_with_plan(tmp_path: Path) -> None:
+    """Without data, as the README says."""
+    for words in commands(REPO / "vendors/iluvatar/glm-pytorch/README.md"):
+        command = [word.removesuffix("=DATA_DIR") for word in words]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *command, "--synthetic", "--plan", f"--reports-dir={tmp_path}"],
+            cwd=REPO, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "glm:pytorch:BI-V100:1:8:1" in done.stdout
+
+
 # -- writing and checking ------------------------------------------------------------------------------------
 
 
