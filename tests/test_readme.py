@@ -194,6 +194,11 @@ def test_a_readme_with_broken_markers_is_not_written(tree: Path, capsys: Capture
     assert (tree / "README.md").read_text(encoding="utf-8") == BEGIN.replace("a:", "support:")
 
 
+def test_a_readme_that_is_not_utf8_is_an_error(tree: Path, capsys: Capture) -> None:
+    (tree / SUITE).write_bytes(b"caf\xe9")
+    assert f"{SUITE}: byte 3 is not UTF-8" in said(capsys, "readme", tree, code=2)
+
+
 def test_a_folder_without_suites_and_vendors_is_an_error(tmp_path: Path, capsys: Capture) -> None:
     assert "no suites and no vendors' cases" in said(capsys, "readme", tmp_path, code=2)
     assert "no such directory" in said(capsys, "readme", tmp_path / "none", code=2)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from pytest_flagperf.problems import near
+from pytest_flagperf.problems import Problems, near
 
 BEGIN = "<!-- {name}: written by flagperf readme -->"
 END = "<!-- end of {name} -->"
 _MARKER = re.compile(r"<!-- (?:(?P<begin>[\w-]+): written by flagperf readme|end of (?P<end>[\w-]+)) -->")
+
+
+def read(file: Path) -> str:
+    """The text of a document; raises Problems where it is not UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Problems([f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8"]) from None
 
 
 def has_sections(text: str) -> bool:

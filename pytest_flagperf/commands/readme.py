@@ -62,9 +62,10 @@ class _Document:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    root: Path = (arguments.root or tree.root()).resolve()
+    root: Path = arguments.root or tree.root()
     if not root.is_dir():
         raise Problems([f"{root}: no such directory"])
+    root = root.resolve()
     others = [Path(folder) for folder in arguments.roots or ()]
     documents = list(_documents(Tree(root, Catalog.scan([root, *others]))))
     if not documents:
@@ -103,7 +104,7 @@ def _bound(makers: Mapping[str, Callable[[Tree, Path, _T], str]], held: Tree, fi
 def _roots_own(held: Tree) -> Iterator[_Document]:
     """The tree's own READMEs, of those that have a generated section."""
     for file in sorted(held.root.glob("README*.md")):
-        if marked.has_sections(file.read_text(encoding="utf-8")):
+        if marked.has_sections(marked.read(file)):
             language = "zh" if file.name.endswith(".zh.md") else "en"
             yield _Document(file, {"support": partial(sections.support, held, file, language)})
 
@@ -111,7 +112,7 @@ def _roots_own(held: Tree) -> Iterator[_Document]:
 def _checked(one: _Document) -> list[str]:
     if not one.file.is_file():
         return ["no such file; run: flagperf readme"]
-    text = one.file.read_text(encoding="utf-8")
+    text = marked.read(one.file)
     wrong = marked.problems(text, one.sections)
     stale = [] if wrong else marked.stale(text, one.texts)
     outdated = [f"section {name} is out of date; run: flagperf readme" for name in stale]
@@ -119,7 +120,7 @@ def _checked(one: _Document) -> list[str]:
 
 
 def _written(one: _Document) -> list[str]:
-    text = one.file.read_text(encoding="utf-8")
+    text = marked.read(one.file)
     if wrong := marked.problems(text, one.sections):
         return wrong
     filled = marked.filled(text, one.texts)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import REFERENCE, Catalog, DataItem, Scale, Suite, Vendor
+from pytest_flagperf.commands import marked
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.report.markdown import NONE, figure_names, figures, row
 from pytest_flagperf.results import published
@@ -130,7 +131,7 @@ def support(tree: Tree, document: Path, language: str) -> str:
 def _title(suite: Suite) -> str:
     """The heading of the model's README."""
     file = suite.path.parent / "README.md"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    lines = marked.read(file).splitlines() if file.is_file() else []
     return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), suite.model)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from pytest_flagperf.commands import COMMANDS, main
 from pytest_flagperf.settings import OPTIONS
+from tests import trees
 from tests.stored_runs import add_case, finish
 
 from .asking import CASE, FILES, ask, make_tree
@@ -425,6 +426,28 @@ def run_directories(inputs: Inputs, folder: Path) -> str:
     with _in(folder):
         _command(arguments)
     return f"{file.relative_to(run)} {arguments}"
+
+
+@surface
+def published_results(inputs: Inputs, folder: Path) -> str:
+    """A results.json or a README of a tree whose README sections are written."""
+    trees.tree(folder)
+    _STORED.copy(folder.parent, folder / "run1")
+    results = folder / "reports" / "published" / "one" / "results.json"
+    results.parent.mkdir(parents=True)
+    body = json.loads((folder / "run1" / "results.json").read_text())
+    for outcome in (outcome for case in body["cases"] for outcome in case["outcomes"]):
+        outcome |= {"vendor": "acme", "hardware": "X9", "nproc": 8, "scale": "reference"}
+    results.write_text(json.dumps(body))
+    _command(["readme", str(folder)])
+    if inputs.random.random() < 0.7:
+        results.write_text(json.dumps(inputs.changed_json(body)))
+        described = "results.json"
+    else:
+        file = inputs.random.choice(sorted(folder.rglob("*.md")))
+        described = inputs.written(file, file.read_text())
+    _command(["readme", str(folder), *inputs.random.choice([[], ["--check"]])])
+    return described
 
 
 # -- trying ---------------------------------------------------------------------------------------------------------
