@@ -1,14 +1,15 @@
 """Write the generated sections of the READMEs: what models, chips, configs and published results there are.
 
 A missing README of a suite or of a vendor's case is laid out first; text outside the marked sections is never changed.
-Each value that a vendor's config changes needs its reason in the README, as `key` with backticks.
+Each value that a vendor's config changes needs its reason in the README, a line "- `key`: REASON".
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import jsons
 
 _T = TypeVar("_T")
+_REASON = re.compile(r"^- (`\w+`(?:, `\w+`)*):", re.MULTILINE)
 _Sections = Mapping[str, Callable[[], str]]
 _OF_SUITE: Mapping[str, Callable[[Tree, Path, Suite], str]] = {
     "case": sections.case,
@@ -43,13 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class _Document:
-    """A README, what its generated sections hold, and the keys whose reasons it must give."""
+    """A README, what its generated sections hold, and the keys of a config whose reasons it must and must not give."""
 
     file: Path
     sections: _Sections
     """The text of each section by name, made when it is read: it links to READMEs that are laid out first."""
     skeleton: str = ""
-    reasons: list[str] = field(default_factory=list)
+    changed: Sequence[str] = ()
+    unchanged: Sequence[str] = ()
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -94,7 +97,11 @@ def _documents(held: Tree) -> Iterator[_Document]:
     for one in held.vendor_cases():
         file = one.folder / "README.md"
         skeleton = skeletons.of_vendor_case(one.suite.name, one.vendor.title)
-        yield _Document(file, _bound(_OF_VENDOR_CASE, held, file, one), skeleton, sections.changed_keys(one))
+        texts, keys = (
+            _bound(_OF_VENDOR_CASE, held, file, one),
+            (sections.changed_keys(one), sections.unchanged_keys(one)),
+        )
+        yield _Document(file, texts, skeleton, *keys)
 
 
 def _bound(makers: Mapping[str, Callable[[Tree, Path, _T], str]], held: Tree, file: Path, about: _T) -> _Sections:
@@ -116,7 +123,7 @@ def _checked(one: _Document) -> list[str]:
     wrong = marked.problems(text, one.sections)
     stale = [] if wrong else marked.stale(text, one.texts)
     outdated = [f"section {name} is out of date; run: flagperf readme" for name in stale]
-    return [*wrong, *outdated, *_without_reason(one, text)]
+    return [*wrong, *outdated, *_wrong_reasons(one, text)]
 
 
 def _written(one: _Document) -> list[str]:
@@ -126,14 +133,18 @@ def _written(one: _Document) -> list[str]:
     filled = marked.filled(text, one.texts)
     if filled != text:
         jsons.write_text(one.file, filled)
-    return _without_reason(one, filled)
+    return _wrong_reasons(one, filled)
 
 
-def _without_reason(one: _Document, text: str) -> list[str]:
-    """A sentence for each value that the config changes and that the hand-written text does not name."""
+def _wrong_reasons(one: _Document, text: str) -> list[str]:
+    """A sentence for each value that the config changes without a reason, and for each reason without such a value."""
     own = marked.hand_written(text)
-    return [
+    given = {key for keys in _REASON.findall(own) for key in keys.strip("`").split("`, `")}
+    missing = [
         f'no reason why the config sets {key}: add the line "- `{key}`: REASON" outside the generated sections'
-        for key in one.reasons
-        if f"`{key}`" not in own
+        for key in one.changed
+        if key not in given
+    ]
+    return missing + [
+        f"a reason for {key}, which no config here sets: remove it" for key in one.unchanged if key in given
     ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import REFERENCE, Catalog, DataItem, Scale, Suite, Vendor
 from pytest_flagperf.commands import marked
+from pytest_flagperf.config import Deviation
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.report.markdown import NONE, figure_names, figures, row
 from pytest_flagperf.results import published
@@ -380,21 +381,31 @@ def config(tree: Tree, document: Path, one: VendorCase) -> str:
 
 
 def _deviations(tree: Tree, document: Path, one: VendorCase, hardware: str) -> str:
-    files, plans = tree.catalog.configs(one.suite, one.vendor), one.plans.items()
-    values = {shape: {each.key: each for each in plan.deviations} for (chip, shape), plan in plans if chip == hardware}
+    files = tree.catalog.configs(one.suite, one.vendor)
+    plans = {shape: plan for (chip, shape), plan in one.plans.items() if chip == hardware}
+    values = {shape: _changed(plan) for shape, plan in plans.items()}
     changed = {key for found in values.values() for key in found}
-    keys = [key for key in next(iter(one.plans.values())).values if key in changed]
-    head = ["key", "suite", *(tree.link(document, files[hardware, shape], f"{hardware} {shape}") for shape in values)]
-    rows = [head, ["---"] * len(head)]
+    keys = [key for key in next(iter(plans.values())).values if key in changed]
+    head = ["key", "suite", *(tree.link(document, files[hardware, shape], f"{hardware} {shape}") for shape in plans)]
+    judged = ("throughput only" if plan.throughput_only else "convergence" for plan in plans.values())
+    rows = [head, ["---"] * len(head), ["judged by", "", *judged]]
     for key in keys:
         reference = next(found[key].reference for found in values.values() if key in found)
         cells = (str(found[key].value) if key in found else "as the suite" for found in values.values())
         rows.append([f"`{key}`", str(reference), *cells])
-    if not keys:
-        return f"{hardware}: all values are the suite's."
     return "\n".join(map(row, rows))
 
 
+def _changed(plan: Plan) -> dict[str, Deviation]:
+    """The deviations by key, without the one that has a row of its own."""
+    return {each.key: each for each in plan.deviations if each.key != "throughput_only"}
+
+
 def changed_keys(one: VendorCase) -> list[str]:
-    """The keys that a vendor's case sets to other values than the suite."""
-    return sorted({each.key for plan in one.plans.values() for each in plan.deviations})
+    """The keys that a vendor's case sets to other values than the suite, and whose reasons its README must give."""
+    return sorted({key for plan in one.plans.values() for key in _changed(plan)})
+
+
+def unchanged_keys(one: VendorCase) -> list[str]:
+    """The keys whose values are the suite's for every chip and shape."""
+    return sorted({key for plan in one.plans.values() for key in plan.values} - {*changed_keys(one)})
