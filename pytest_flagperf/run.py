@@ -85,13 +85,24 @@ class Run:
         self._one_cards = OneCards(directory.parent)
 
     @classmethod
-    def open(cls, root: Path, cwd: Path, command_line: Mapping[str, Any], directory: Path | None) -> Run | None:
-        """The run of a tree; None where there are no suites and none were asked for."""
+    def open(
+        cls,
+        root: Path,
+        cwd: Path,
+        command_line: Mapping[str, Any],
+        directory: Path | None,
+        *,
+        bundled_suites: bool = False,
+    ) -> Run | None:
+        """Return the run of a tree; None without suites, unless an option asks for a run.
+
+        ``bundled_suites`` adds the suites of the wheel to those of the tree.
+        """
         settings = read_settings(recalled(command_line, cwd), root, cwd)
         conf = original.read(root / settings.test_conf) if settings.test_conf else None
         if conf is not None:
             settings = _with_conf(settings, conf)
-        catalog = scan(settings)
+        catalog = scan(settings, bundled_suites=bundled_suites)
         if not catalog.suites:
             if settings.given("roots") or COMMAND_LINE in settings.sources.values():
                 raise Problems([f"no suites: none of {_list(catalog.roots)} has suites/<model>/<framework>/suite.toml"])

@@ -288,7 +288,7 @@ def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:
 
 
 def find_root(rootpath: Path) -> Path | None:
-    """The nearest folder, upwards, that holds suites or settings."""
+    """The nearest folder, upwards, that holds suites, vendors or settings."""
     return next((folder for folder in (rootpath, *rootpath.parents) if _is_root(folder)), None)
 
 
@@ -296,8 +296,9 @@ def _is_root(folder: Path) -> bool:
     # os.path and not Path.is_file: a folder above that may not be looked into is no error.
     if os.path.isfile(folder / "flagperf.toml"):  # noqa: PTH113
         return True
-    if os.path.isdir(folder / "suites") and any(folder.glob("suites/*/*/suite.toml")):  # noqa: PTH112
-        return True
+    for name, files in (("suites", "suites/*/*/suite.toml"), ("vendors", "vendors/*/vendor.toml")):
+        if os.path.isdir(folder / name) and any(folder.glob(files)):  # noqa: PTH112
+            return True
     return _mentions_us(folder / "pyproject.toml") and settings_file(folder) is not None
 
 

@@ -488,7 +488,8 @@ class Venue:
             clear_caches=self._settings.clear_caches,
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
             show=watch.log if watch.follow else None,
-            told={"checkout": checkout(suite.root)},
+            # What is around an installed package is another project's repository.
+            told={"checkout": {} if suite.root in self._catalog.packages else checkout(suite.root)},
             bind=self._settings.bind == "auto",
             near=self._near,
         )

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.commands import main
+from pytest_flagperf.commands import main, tree
 from pytest_flagperf.plan import make_plan
 from pytest_flagperf.results import curves, reference
 from pytest_flagperf.results.jsons import FormatError
@@ -23,6 +23,7 @@ from pytest_flagperf.results.reference import Reference
 from pytest_flagperf.results.verdicts import Verdict, converges, failed
 from tests.results_help import recorded
 from tests.stored_runs import faster, run_of
+from tests.trees import write_suite
 
 SUITES = Path(__file__).resolve().parent.parent / "suites"
 
@@ -364,6 +365,18 @@ def test_unlike_rounds_are_refused(other: Any, tmp_path: Path, capsys: pytest.Ca
 def test_one_file_is_for_one_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5, model="other")]
     assert "one file is for one suite and scale" in told(capsys, *runs, "--to", tmp_path / "a.json", code=2)
+
+
+def test_nothing_is_written_into_an_installed_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_suite(tmp_path / "site")
+    catalog = Catalog.scan([tmp_path / "site"], {(tmp_path / "site").resolve(): "maker 1.2"})
+    monkeypatch.setattr(tree, "catalog", lambda: catalog)
+    run = stored(tmp_path / "run1", 5, model="toy")
+    assert "toy:pytorch belongs to the installed maker 1.2; pass --to=FILE" in told(capsys, run, code=2)
+    told(capsys, run, "--to", tmp_path / "a.json")  # the control
+    assert not list((tmp_path / "site").rglob("*.json"))
 
 
 @pytest.mark.parametrize("shape", ["1:1", "1:2", "1:8", "2:8"])

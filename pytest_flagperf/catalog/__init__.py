@@ -15,7 +15,7 @@ from .entries import (
     Suite,
     Vendor,
 )
-from .roots import scan
+from .roots import bundled, bundled_argument, bundled_name, scan
 from .scan import Catalog, list_configs
 from .tables import CatalogError
 
@@ -35,6 +35,9 @@ __all__ = [
     "Scale",
     "Suite",
     "Vendor",
+    "bundled",
+    "bundled_argument",
+    "bundled_name",
     "list_configs",
     "scan",
 ]

@@ -1,24 +1,57 @@
-"""Where suites and vendors are looked for: the roots of the settings, and installed packages that bring some."""
+"""Where suites and vendors are looked for: the roots of the settings, installed packages, and the wheel's own."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module, resources
+from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ..settings import LACKS, Settings, holds_some
 from .scan import Catalog
 from .tables import CatalogError
 
 GROUP = "flagperf_roots"
+_PACKAGE = "pytest_flagperf"
+_SUITES = "suites"
 
 
-def scan(settings: Settings) -> Catalog:
-    """All suites and vendors that there are."""
+def scan(settings: Settings, *, bundled_suites: bool = False) -> Catalog:
+    """Return the suites and vendors of the roots and packages, and what the wheel brings besides.
+
+    The wheel's suites are in the catalog if a run names them, or if no others exist. All suites of a framework share an
+    environment: a tree's own suites must not depend on what the wheel's suites require.
+    """
     packages = installed()
-    return Catalog.scan([*map(Path, settings.roots), *packages], packages)
+    catalog = Catalog.scan([*map(Path, settings.roots), *packages], packages)
+    root = bundled()
+    if root is None:
+        return catalog
+    defaults = Catalog.scan([root], {root: f"pytest-flagperf {version('pytest-flagperf')}"})
+    return catalog.over(defaults, with_suites=bundled_suites or not catalog.suites)
+
+
+def bundled() -> Path | None:
+    """Return the folder of the suites and vendors that came with the wheel; None in a checkout, which has its own."""
+    folder = Path(str(resources.files(_PACKAGE))) / "bundled"
+    return folder.resolve() if folder.is_dir() else None
+
+
+def bundled_argument(argument: str, folder: Path) -> str | None:
+    """Return the argument of pytest with its path in the wheel, as for ``suites/<model>`` where no such path exists."""
+    path, separator, test = argument.partition("::")
+    if PurePath(path).parts[:1] != (_SUITES,) or _exists(folder / path):
+        return None
+    root = bundled()
+    return f"{root / path}{separator}{test}" if root is not None and _exists(root / path) else None
+
+
+def bundled_name(file: Path) -> str | None:
+    """Return the path of a file of the wheel as a checkout has it, ``suites/...``; None for other files."""
+    root = bundled()
+    return file.relative_to(root).as_posix() if root is not None and file.is_relative_to(root) else None
 
 
 def installed() -> dict[Path, str]:
@@ -35,6 +68,10 @@ def installed() -> dict[Path, str]:
     if problems:
         raise CatalogError(problems)
     return packages
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path's raises for a name that is too long
 
 
 def _roots(point: EntryPoint) -> list[Path]:

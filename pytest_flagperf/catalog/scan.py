@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..case import Case, Shape
@@ -49,6 +49,16 @@ class Catalog:
         if problems:
             raise CatalogError(problems)
         return cls(unique, suites, vendors, packages or {})
+
+    def over(self, defaults: Catalog, *, with_suites: bool) -> Catalog:
+        """Return this catalog with the vendors, and maybe suites, of the defaults whose names are not in use here."""
+        return replace(
+            self,
+            roots=tuple(dict.fromkeys((*self.roots, *defaults.roots))),
+            suites={**(defaults.suites if with_suites else {}), **self.suites},
+            vendors={**defaults.vendors, **self.vendors},
+            packages={**defaults.packages, **self.packages},
+        )
 
     def suite(self, model: str, framework: str) -> Suite:
         """Return the suite of a case's model and framework, in any spelling of the model's capital letters.

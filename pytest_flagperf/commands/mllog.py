@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pytest_flagperf.catalog import bundled
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report import mlperf
@@ -27,11 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.suites != SUITES and not arguments.suites.is_dir():
-        raise Problems([f"{arguments.suites}: no such directory"])
+    suites = _suites(arguments.suites)
     one = stored.load_one(arguments.run)
     with stored.new_directory(arguments.to) as made:
-        found = mlperf.export(one, made, suites=arguments.suites, org=arguments.org)
+        found = mlperf.export(one, made, suites=suites, org=arguments.org)
         if not found.cases:
             raise Problems(found.left_out)
     print(f"{arguments.to}: not an MLPerf result; README.md there says how to check it")
@@ -40,3 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in found.left_out:
         print(f"left out: {sentence}")
     return 0
+
+
+def _suites(given: Path) -> Path:
+    """Return the folder of the suites that was given; by default that of the wheel where none is here."""
+    if given.is_dir():
+        return given
+    if given != SUITES:
+        raise Problems([f"{given}: no such directory"])
+    root = bundled()
+    return root / SUITES if root else given

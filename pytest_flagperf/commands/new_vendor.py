@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flagperf_driver.node.devices import HOST_LOGS
 from pytest_flagperf.case import CaseError, Shape
-from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, CatalogError
+from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, CatalogError, bundled
 from pytest_flagperf.commands import skeletons, stored, tree
 from pytest_flagperf.commands.skeletons import filled as _filled
 from pytest_flagperf.problems import Problems, near
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    root = arguments.to or find_root(Path.cwd())
+    root = arguments.to or find_root(Path.cwd()) or (Path.cwd() if bundled() else None)
     if root is None:
         raise Problems([f"{Path.cwd()}: there is no tree here; go to one, or name a folder with --to"])
     catalog = tree.catalog()

@@ -79,7 +79,11 @@ def _rounds(runs: Sequence[Run]) -> Iterator[_Round]:
 
 def _file(kind: _Kind) -> Path:
     model, framework, scale = kind
-    return tree.catalog().suite(model, framework).reference_file(scale)
+    catalog = tree.catalog()
+    suite = catalog.suite(model, framework)
+    if suite.root in catalog.packages:
+        raise Problems([f"{suite.name} belongs to the installed {catalog.packages[suite.root]}; pass --to=FILE"])
+    return suite.reference_file(scale)
 
 
 def _made(rounds: Sequence[_Round], file: Path) -> tuple[Reference, list[str], list[str]]:

@@ -21,5 +21,5 @@ def root() -> Path:
 
 
 def catalog(of: Path | None = None, roots: Sequence[str] | None = None) -> Catalog:
-    """All suites and vendors that a run there would find."""
-    return scan(read_settings({"roots": roots}, of or root(), Path.cwd()))
+    """All suites and vendors that a run there would find, whichever it names."""
+    return scan(read_settings({"roots": roots}, of or root(), Path.cwd()), bundled_suites=True)

@@ -19,6 +19,7 @@ from .items import (
     pytest_collection_modifyitems,
     pytest_generate_tests,
     pytest_pycollect_makeitem,
+    pytest_pycollect_makemodule,
     pytest_runtestloop,
 )
 from .judge import gates, judge
@@ -55,6 +56,7 @@ __all__ = [
     "pytest_generate_tests",
     "pytest_handlecrashitem",
     "pytest_pycollect_makeitem",
+    "pytest_pycollect_makemodule",
     "pytest_report_header",
     "pytest_runtest_makereport",
     "pytest_runtestloop",

@@ -113,7 +113,10 @@ def _value(name: str, value: str) -> str:
 
 def _place(word: str) -> str:
     """A file, a folder or a node id; every other word may be the value of an option that is unknown here."""
+    from pytest_flagperf.catalog import bundled_argument
+
     try:
-        return word if Path(word.partition("::")[0].removeprefix("@")).exists() else HIDDEN
+        is_place = Path(word.partition("::")[0].removeprefix("@")).exists() or bundled_argument(word, Path.cwd())
+        return word if is_place else HIDDEN
     except (OSError, ValueError):
         return HIDDEN

@@ -56,6 +56,16 @@ def _param(one: Selected, number: int | None = None) -> Any:
     return pytest.param(one, number, id=f"{one.case}-round{number}", marks=marks)
 
 
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Give a test of the wheel's suites the node id that it has in a checkout, and that can be passed to pytest."""
+    if RUN not in parent.config.stash:
+        return None
+    from pytest_flagperf.catalog import bundled_name
+
+    name = bundled_name(module_path)
+    return pytest.Module.from_parent(parent, path=module_path, nodeid=name) if name else None
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_pycollect_makeitem() -> Generator[None, Any, None]:
     """Drop what takes a case and has none: pytest would show an empty parametrization as skipped."""

@@ -43,13 +43,20 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_flagperf.problems import Problems
     from pytest_flagperf.settings import tree_root
 
+    bundled = _use_bundled_suites(config)
     try:
-        root = tree_root(config.rootpath, _command_line(config))
+        root = tree_root(config.rootpath, _command_line(config)) or (config.rootpath if bundled else None)
         if root is None:
             return
         from pytest_flagperf.run import Run
 
-        run = Run.open(root, config.invocation_params.dir, _command_line(config), _given_directory(config))
+        run = Run.open(
+            root,
+            config.invocation_params.dir,
+            _command_line(config),
+            _given_directory(config),
+            bundled_suites=bundled,
+        )
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems
     if run is None:
@@ -76,6 +83,22 @@ def _set_log_level(config: pytest.Config, level: str) -> None:
         config.option.verbose = _VERBOSITY[level]
     if level and config.getoption("log_level", None) is None:
         config.option.log_level = level.upper()
+
+
+def _use_bundled_suites(config: pytest.Config) -> bool:
+    """Let arguments such as ``suites/<model>`` name the wheel's suites if no such path exists; whether one does."""
+    folder, found = config.invocation_params.dir, False
+    for number, argument in enumerate(config.args):
+        # Cheap, for every pytest run anywhere asks: only an argument that names suites is looked at.
+        if not argument.startswith(("suites", "./suites")):
+            continue
+        from pytest_flagperf.catalog import bundled_argument
+
+        if path := bundled_argument(argument, folder):
+            config.args[number], found = path, True
+    if found:
+        sys.dont_write_bytecode = True  # pytest would write what it makes of the tests into the installed package
+    return found
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,0 +1,241 @@
+"""The wheel alone: it holds the suites and the vendors, and trains them in any folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trees import write, write_suite, write_vendor
+
+REPO = Path(__file__).resolve().parent.parent
+BUNDLED = "pytest_flagperf/bundled"
+CACHES = (
+    ".mypy_cache/3.11/x.json", "suites/glm/.mypy_cache/x.json", "suites/__pycache__/a.cpython-311.pyc",
+    "tests/.pytest_cache/v/x", ".ruff_cache/x", "build/lib/x.py", "dist/x.whl", "reports/run20260101000000/report.html",
+    ".venv/bin/python", "pytest_flagperf.egg-info/PKG-INFO",
+)  # fmt: skip
+
+
+class Wheel:
+    """The wheel and the sdist of this checkout, and the wheel's files as an installer puts them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.dist, self.site = folder / "source", folder / "dist", folder / "site"
+        tracked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(tracked, cwd=REPO, capture_output=True, text=True, check=True).stdout.split("\0")
+        self.tracked = sorted(name for name in names if name and (REPO / name).is_file())
+        for name in self.tracked:
+            write_bytes(self.source / name, (REPO / name).read_bytes())
+        for name in CACHES:
+            write_bytes(self.source / name, b"left by a tool")
+        (self.source / ".gitignore").unlink()  # as where git, or its settings, do not help
+        build = [sys.executable, "-m", "hatchling", "build", "-d", str(self.dist)]
+        subprocess.run(build, cwd=self.source, capture_output=True, check=True)
+        (self.wheel,) = self.dist.glob("*.whl")
+        (self.sdist,) = self.dist.glob("*.tar.gz")
+        with zipfile.ZipFile(self.wheel) as archive:
+            self.names = sorted(archive.namelist())
+            archive.extractall(self.site)
+
+    def below(self, *folders: str) -> list[str]:
+        return [name for name in self.tracked if name.startswith(tuple(f"{folder}/" for folder in folders))]
+
+    def run(self, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a module in a folder, with the wheel's files in place of the checkout's."""
+        environment = {**os.environ, "PYTHONPATH": str(self.site), "COLUMNS": "200"}
+        environment["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
+        argv = [sys.executable, "-m", *words]
+        return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    def tests(self, folder: Path, *arguments: str) -> list[str]:
+        """The node ids that pytest collects."""
+        done = self.run(folder, "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
+    return Wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A folder without anything, nor anything above it."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    return folder
+
+
+# -- what is in them -----------------------------------------------------------------------------------------
+
+
+def test_the_wheel_holds_the_code_the_suites_and_the_vendors_and_no_other_files(wheel: Wheel) -> None:
+    code = wheel.below("pytest_flagperf", "flagperf_driver")
+    data = [f"{BUNDLED}/{name}" for name in wheel.below("suites", "vendors")]
+    assert [name for name in wheel.names if ".dist-info/" not in name] == sorted(code + data)
+    assert f"{BUNDLED}/suites/bert/pytorch/small/wikipedia-cc-by-sa-3.0.txt.xz" in wheel.names
+    assert f"{BUNDLED}/vendors/cpu/vendor.toml" in wheel.names
+
+
+def test_the_sdist_holds_no_caches_of_tools(wheel: Wheel) -> None:
+    with tarfile.open(wheel.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    listed = wheel.below(
+        "pytest_flagperf", "flagperf_driver", "suites", "vendors", "tests", "benchmarks", "docs", "reports"
+    )
+    documents = {"README.md", "README.zh.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
+    assert names == {*listed, *documents, "Makefile", "pyproject.toml", "PKG-INFO"}
+
+
+# -- in a folder without suites ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_folder_without_suites_has_the_tests_of_a_checkout(wheel: Wheel, empty: Path) -> None:
+    arguments = [sys.executable, "-m", "pytest", "suites", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    ours = subprocess.run(arguments, cwd=REPO, capture_output=True, text=True, check=True).stdout
+    before = files(wheel.site / BUNDLED)
+    tests = wheel.tests(empty, "suites")
+    assert tests == [line for line in ours.splitlines() if "::" in line]
+    assert any(test.startswith("suites/glm/test_glm.py::TestGlm::test_converges[glm:pytorch:CPU:1:1") for test in tests)
+    assert wheel.tests(empty, tests[0]) == tests[:1]  # a node id can be passed
+    assert models(wheel.tests(empty, "./suites/glm")) == {"glm"}
+    assert files(wheel.site / BUNDLED) == before
+    assert list(empty.iterdir()) == []
+
+
+def files(folder: Path) -> dict[str, float]:
+    return {str(path): path.stat().st_mtime for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_a_path_that_is_nowhere_is_pytests_error(wheel: Wheel, empty: Path) -> None:
+    for path in ("suites/nothing", "suite", f"suites/{'x' * 300}"):
+        done = wheel.run(empty, "pytest", path)
+        assert done.returncode == pytest.ExitCode.USAGE_ERROR
+        assert f"file or directory not found: {path}" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_that_names_no_suites_is_left_alone(wheel: Wheel, empty: Path) -> None:
+    (empty / "test_it.py").write_text("import sys\ndef test_it(): assert 'pytest_flagperf.run' not in sys.modules\n")
+    assert wheel.run(empty, "pytest", "test_it.py").returncode == 0
+
+
+def test_the_commands_list_what_the_wheel_holds(wheel: Wheel, empty: Path) -> None:
+    done = wheel.run(empty, "pytest_flagperf", "list")
+    assert done.returncode == 0, done.stderr
+    for word in ("bert:pytorch", "glm:pytorch", "resnet50:pytorch", "cpu", "pytest-flagperf 0."):
+        assert word in done.stdout
+
+
+# -- beside one's own ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_new_vendor_works_beside_those_of_the_wheel(wheel: Wheel, empty: Path) -> None:
+    made = wheel.run(empty, "pytest_flagperf", "new-vendor", "made", "--hw=M1", "--suite=glm:pytorch", "--nodes=1x1")
+    assert made.returncode == 0, made.stderr
+    assert (empty / "vendors" / "made" / "glm-pytorch" / "config" / "config_M1x1x1.py").is_file()
+    for vendor, hw in (("made", "M1"), ("cpu", "CPU")):
+        tests = wheel.tests(empty, "suites/glm", f"--vendor={vendor}", "--nodes=1x1", "--scale=small")
+        assert any(f"[glm:pytorch:{hw}:1:1:1" in test for test in tests)
+    again = wheel.run(empty, "pytest_flagperf", "new-vendor", "nvidia", "--hw=M1")
+    assert again.returncode == 2
+    assert "there is a vendor of this name" in again.stderr
+
+
+@pytest.mark.slow
+def test_own_suites_work_beside_those_of_the_wheel(wheel: Wheel, empty: Path) -> None:
+    write_suite(empty)
+    write(
+        empty,
+        "suites/toy/test_toy.py",
+        "from pytest_flagperf.benchmark import TrainingBenchmark\n\n\nclass TestToy(TrainingBenchmark):\n    pass\n",
+    )
+    assert models(wheel.tests(empty, "suites", "--nodes=1x1")) == {"toy"}  # a path that exists is that path
+    assert models(wheel.tests(empty, "suites/glm", "--nodes=1x1")) == {"glm"}
+    assert models(wheel.tests(empty, "suites", "suites/glm", "--nodes=1x1")) == {"toy", "glm"}
+    done = wheel.run(empty, "pytest_flagperf", "list")
+    assert "toy:pytorch" in done.stdout
+    assert "glm:pytorch" in done.stdout
+
+
+def models(tests: list[str]) -> set[str]:
+    return {test.partition("[")[2].partition(":")[0] for test in tests}
+
+
+@pytest.mark.slow
+def test_an_own_vendor_takes_the_place_of_one_of_the_wheel(wheel: Wheel, empty: Path) -> None:
+    write_vendor(empty, "cpu")
+    plan = wheel.run(empty, "pytest", "suites/glm", "--scale=small", "--nodes=1x1", "--plan")
+    assert plan.returncode == 0, plan.stdout + plan.stderr
+    assert "glm:pytorch:X9:1:1:1" in plan.stdout
+    (empty / "vendors" / "cpu" / "vendor.toml").unlink()
+    plan = wheel.run(empty, "pytest", "suites/glm", "--scale=small", "--nodes=1x1", "--plan")
+    assert "glm:pytorch:CPU:1:1:1" in plan.stdout
+
+
+# -- what is imported ----------------------------------------------------------------------------------------
+
+
+def test_starting_imports_no_large_package() -> None:
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p pytest_flagperf.plugin"}
+    environment, folder = {**os.environ, **alone}, REPO / "suites"  # not below tests/, whose conftest imports psutil
+    for words in ("-m pytest --help", "-m pytest_flagperf --help", "-m pytest . --collect-only"):
+        argv = [sys.executable, "-X", "importtime", *words.split()]
+        done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True, env=environment)
+        modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+        assert "pytest_flagperf" in modules
+        assert not modules & {"pandas", "numpy", "pyarrow", "psutil", "torch", "xdist", "docker", "fabric"}
+
+
+# -- for real ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Wheel, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel and what it requires."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=True)
+    pip = [str(folder / "bin" / "pip"), "install", "-qqq", "--disable-pip-version-check", str(wheel.wheel)]
+    subprocess.run(pip, check=True, cwd=folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_new_environment_with_only_the_wheel_trains_and_reports(installed: Path, empty: Path) -> None:
+    site = next(installed.glob("lib/python3*/site-packages/pytest_flagperf"))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    before = files(site / "bundled")
+    pytest_ = [str(installed / "bin" / "pytest"), "suites", "-k", "resnet50", "--nodes=1x1", "-n1"]
+    done = subprocess.run(pytest_, cwd=empty, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = (empty / "reports").glob("run*")
+    for name in ("report.html", "junit.xml", "results.csv"):
+        assert (run / name).is_file()
+    results: dict[str, Any] = json.loads((run / "results.json").read_text())
+    assert [case["case"] for case in results["cases"]] == ["resnet50:pytorch:CPU:1:1:1"]
+    assert results["run"]["command"] == pytest_[1:]
+    plan = json.loads((run / "resnet50_pytorch_CPU_1_1_1" / "round1" / "plan.json").read_text())
+    assert "commit" not in plan.get("checkout", {})
+    assert files(site / "bundled") == before
+    show = [str(installed / "bin" / "flagperf"), "show", str(run)]
+    shown = subprocess.run(show, cwd=empty, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "resnet50:pytorch:CPU:1:1:1" in shown
