@@ -40,11 +40,25 @@ from .round import (
     take_up,
     write_missing,
 )
-from .runtime import Image, Interpreter, RuntimeSetupError, Wanted, docker_images, docker_options, runtimes
+from .runtime import (
+    BuildFailed,
+    Image,
+    Interpreter,
+    RuntimeSetupError,
+    Wanted,
+    docker_images,
+    docker_options,
+    runtimes,
+)
 from .settings import Settings
 from .stored import FormatError, WriteError
 
 _SHOWN = 8
+_LASTING = ("building", "another", "pulling", "warning:")
+
+
+class _NotReady(HostError):
+    """A host that answers has no Python for the ranks."""
 
 
 class Venue:
@@ -56,11 +70,13 @@ class Venue:
         self._cluster = cluster
         self._codes: dict[tuple[str, str], Code] = {}
         self._ready: dict[tuple[str, str, Wanted], Interpreter] = {}  # by host and runtime; looked at once a run
+        self._failed: dict[tuple[str, str, Wanted], BuildFailed] = {}  # builds that failed, likewise
         self._owed: list[Path] = []  # rounds whose logs are not all here
         self._unfit: dict[str, set[int]] = {}
         self._near: dict[str, dict[int, Sequence[int]]] = {}
         # Of two runs that begin in the same second on two machines, each has its own folders on the hosts.
         self._mark = secrets.token_hex(4)
+        self._builds = secrets.token_hex(8)  # the same for all workers of a run
 
     @cached_property
     def fleet(self) -> Fleet:
@@ -119,29 +135,52 @@ class Venue:
         return self._codes[key]
 
     def interpreters(self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
-        """The Python of the case's framework, made ready on all hosts at once; where it is, nobody looks again."""
+        """The Python of the case's framework on each host; Problems where it cannot be made ready."""
+        made = self._make_ready(plan, vendor, hosts, watch)
+        wrong = [str(answer) for answer in made.values() if isinstance(answer, HostError)]
+        if wrong:
+            raise Problems(dict.fromkeys(wrong))
+        return {host.name: answer for host, answer in made.items() if isinstance(answer, Interpreter)}
+
+    def build_ahead(self, plan: Plan, vendor: Vendor, watch: Live) -> None:
+        """Make the Python of the case's framework ready wherever the case may run, before it waits for devices.
+
+        Problems where too few hosts have it. With enough others, a host whose build failed is left out of the run.
+        """
+        made = self._make_ready(plan, vendor, self.fleet.usable, watch)
+        # A host that does not answer is dealt with where devices are taken.
+        wrong = {host: answer for host, answer in made.items() if isinstance(answer, _NotReady)}
+        if wrong and len(made) - len(wrong) < plan.case.nnodes:
+            raise Problems(dict.fromkeys(map(str, wrong.values())))
+        for host, error in wrong.items():
+            if isinstance(error.__cause__, BuildFailed):
+                self.fleet.lost(host, str(error))
+                watch.note(f"left out: {error}")
+
+    def _make_ready(
+        self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live
+    ) -> Mapping[Host, Interpreter | HostError]:
+        """Make it ready on all hosts at once; ready hosts and builds that failed are remembered."""
         wanted, code = self._wanted(plan, vendor), self.code(plan, vendor)
         prepare = runtimes()[plan.runtime]
 
         def on(host: Host) -> Interpreter:
-            ready = self._ready.get((host.name, plan.runtime, wanted))
-            if ready is not None:
-                return ready
-            try:
-                return prepare(host, wanted, lambda text: _tell(watch, host, text, len(hosts)), code)
-            except RuntimeSetupError as error:
-                raise HostError(str(error)) from error
+            key = host.name, plan.runtime, wanted
+            if key in self._failed:
+                raise _NotReady(str(self._failed[key])) from self._failed[key]
+            if key not in self._ready:
+                try:
+                    self._ready[key] = prepare(host, wanted, lambda text: _tell(watch, host, text, len(hosts)), code)
+                except RuntimeSetupError as error:
+                    if isinstance(error, BuildFailed):
+                        self._failed[key] = error
+                    raise _NotReady(str(error)) from error
+            return self._ready[key]
 
         try:
-            made = each(hosts, on)
+            return each(hosts, on)
         finally:
             watch.clear()
-        wrong = [str(answer) for answer in made.values() if isinstance(answer, HostError)]
-        if wrong:
-            raise Problems(dict.fromkeys(wrong))
-        found = {host.name: answer for host, answer in made.items() if isinstance(answer, Interpreter)}
-        self._ready |= {(name, plan.runtime, wanted): interpreter for name, interpreter in found.items()}
-        return found
 
     def _wanted(self, plan: Plan, vendor: Vendor) -> Wanted:
         settings, case = self._settings, plan.case
@@ -153,6 +192,8 @@ class Venue:
             tuple(file for file in files if file.is_file()),
             python=settings.python if plan.runtime == "host" else None,
             pip_source=settings.pip_source,
+            uv_settings=tuple(vendor.uv_settings.items()),
+            run=self._builds,
             environment=tuple(vendor.environment.items()),
             environment_file=environment if environment.is_file() else None,
             image=self.image(plan, vendor) if plan.runtime == "docker" else None,
@@ -271,6 +312,7 @@ class Venue:
             "hosts": dict(self.fleet.lost_hosts),
             "devices": {name: sorted(devices) for name, devices in self._unfit.items()},
             "near": self._near,
+            "builds": self._builds,
         }
 
     def leave_out(self, told: Mapping[str, Any]) -> None:
@@ -280,6 +322,7 @@ class Venue:
                 self.fleet.lost(host, told["hosts"][host.name])
         self._unfit = {name: set(devices) for name, devices in told["devices"].items()}
         self._near = {name: {int(device): cpus for device, cpus in its.items()} for name, its in told["near"].items()}
+        self._builds = str(told["builds"])
 
     def _wants(self, plans: Sequence[Plan], vendor: Vendor) -> Wants:
         chip = vendor.chips.get(plans[0].case.hardware)
@@ -323,6 +366,7 @@ class Venue:
         """A round on hosts and devices that are free; its directory says how it ended."""
         needs = self._needs(plan, vendor, directory)
         self._settle_with_the_lost(watch)
+        self.build_ahead(plan, vendor, watch)
         end = None
         try:
             with Crew(watch.note, self._limits) as crew:
@@ -525,7 +569,7 @@ def _is_read(plan: Plan) -> bool:
 def _tell(watch: Live, host: Host, text: str, hosts: int) -> None:
     """That an environment is built is worth a line that stays; its hundred steps are not."""
     said = f"{host.name}: {text}" if hosts > 1 or not host.here else text
-    (watch.note if text.startswith(("building", "another", "pulling")) else watch.passing)(said)
+    (watch.note if text.startswith(_LASTING) else watch.passing)(said)
 
 
 def _waits(plan: Plan, who: str) -> str:

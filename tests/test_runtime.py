@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import re
+import socket
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +26,11 @@ from pytest_flagperf.cluster.deploy import open_module, pack
 from pytest_flagperf.cluster.fleet import every
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.cluster.ssh import ssh_hosts
-from pytest_flagperf.runtime import Interpreter, RuntimeSetupError, Wanted, runtimes
+from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeSetupError, Wanted, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import union
 from pytest_flagperf.runtime.venv import _uv
+from tests.package_index import PackageIndex, package_index
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab
@@ -51,7 +53,7 @@ def quiet(_: str) -> None:
 
 def write_wheel(folder: Path, name: str, version: str, more: str = "") -> None:
     info = f"{name}-{version}.dist-info"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{name}.py", f"VERSION = {version!r}\n")
         wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}")
@@ -433,6 +435,99 @@ def test_what_nobody_waits_for_any_more_is_not_built_on(wanted: Wanted, tmp_path
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     assert environments(tmp_path) == set()
+
+
+# -- a build that failed, and packages that are not everywhere ---------------------------------------------------
+
+
+@pytest.fixture
+def index(wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    """Two indexes: ``all`` has each frame, ``small`` has a variant of one of them."""
+    for name in ("UV_FIND_LINKS", "UV_NO_INDEX", "UV_OFFLINE"):
+        monkeypatch.delenv(name)
+    write_wheel(tmp_path / "index" / "all" / "frame", "frame", "1.0")
+    write_wheel(tmp_path / "index" / "small" / "frame", "frame", "1.0+small")
+    with package_index(tmp_path / "index") as made:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", made.url("all"))
+        yield made
+
+
+def small(wanted: Wanted, address: str) -> Wanted:
+    return replace(wanted, uv_settings=(("UV_INDEX", address),))
+
+
+def test_a_failed_build_is_not_repeated_in_the_same_run(wanted: Wanted, index: PackageIndex, tmp_path: Path) -> None:
+    missing = replace(wanted, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),), run="one")
+
+    def failure(wanted: Wanted) -> str:
+        with pytest.raises(BuildFailed) as caught:
+            venv(HOST, wanted, quiet)
+        return str(caught.value)
+
+    first = failure(missing)
+    asked = index.times("all", "frame")
+    assert asked > 0
+    assert failure(missing) == first
+    with ThreadPoolExecutor(3) as pool:
+        assert set(pool.map(lambda _: failure(missing), range(3))) == {first}
+    assert index.times("all", "frame") == asked
+    assert "all of them: " in first
+    # The control: another run tries again, and succeeds once the package is there.
+    failure(replace(missing, run="two"))
+    assert index.times("all", "frame") > asked
+    write_wheel(index.folder / "all" / "frame", "frame", "3.0")
+    assert venv(HOST, replace(missing, run="three"), quiet).details["frame"] == "3.0"
+    assert not list((tmp_path / "cache" / "venv").glob("*.failed"))
+
+
+def test_a_failed_build_names_the_index_the_proxy_and_the_caches(wanted: Wanted, tmp_path: Path) -> None:
+    missing = replace(wanted, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),))
+    with pytest.raises(BuildFailed) as caught:
+        venv(HOST, missing, quiet)
+    for word in ("--pip-source=URL", "HTTPS_PROXY", "NO_PROXY", "UV_CACHE_DIR", "FLAGPERF_CACHE", f"{tmp_path}/cache"):
+        assert word in str(caught.value)
+
+
+def test_the_vendors_packages_are_used_where_their_index_can_be_reached(wanted: Wanted, index: PackageIndex) -> None:
+    lines: list[str] = []
+    assert venv(HOST, small(wanted, index.url("small")), lines.append).details["frame"] == "1.0+small"
+    assert not any(line.startswith("warning") for line in lines)
+    assert venv(HOST, wanted, quiet).details["frame"] == "1.0"  # the control: another vendor's environment
+
+
+@pytest.mark.parametrize("there", ["nothing listens", "another version"])
+def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
+    wanted: Wanted, index: PackageIndex, there: str
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}/simple/"
+    write_wheel(index.folder / "other" / "frame", "frame", "9.0")
+    lines: list[str] = []
+    address = nowhere if there == "nothing listens" else index.url("other")
+    made = venv(HOST, small(wanted, address), lines.append)
+    assert made.details["frame"] == "1.0"
+    (warning,) = [line for line in lines if line.startswith("warning")]
+    assert warning.startswith("warning: no packages with UV_INDEX=http://127.0.0.1:")
+    assert "; building with the default packages, which may be several GB larger" in warning
+
+
+def test_an_environment_that_is_there_is_used_without_asking_for_a_smaller_one(
+    wanted: Wanted, index: PackageIndex
+) -> None:
+    there = venv(HOST, wanted, quiet)
+    assert venv(HOST, small(wanted, index.url("small")), quiet).python == there.python
+    assert index.times("small", "frame") == 0
+
+
+def test_an_index_that_the_user_names_wins_over_the_vendors(
+    wanted: Wanted, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = replace(small(wanted, index.url("small")), pip_source=index.url("all"))
+    assert venv(HOST, asked, quiet).details["frame"] == "1.0"
+    monkeypatch.setenv("UV_INDEX", index.url("all"))
+    assert venv(HOST, small(wanted, index.url("small")), quiet).details["frame"] == "1.0"
+    assert index.times("small", "frame") == 0
 
 
 def test_environments_are_built_on_hosts_of_a_cluster_at_once(

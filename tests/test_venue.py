@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from pytest_flagperf import venue
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
-from pytest_flagperf.cluster import HostError, HostLost
+from pytest_flagperf.cluster import Host, HostError, HostLost
 from pytest_flagperf.cluster.fleet import Fleet
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.plan import Plan, describe, make_plan
@@ -21,6 +23,7 @@ from pytest_flagperf.preflight import Wants
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.live import Live, silent
 from pytest_flagperf.round.crew import Crew
+from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeSetupError
 from pytest_flagperf.settings import read_settings
 from tests.rounds import TinyPlan
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
@@ -217,3 +220,64 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[venue.Ve
     catalog = Catalog.scan([root])
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
     return venue.Venue(read_settings(given, root), catalog, None), plan, catalog.vendor("acme")
+
+
+# -- environments before devices -----------------------------------------------------------------------------------
+
+
+class Builds:
+    """A runtime in which one host has no environment; it counts the tries on each host."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
+        self.tries: Counter[str] = Counter()
+        self.error = error
+        monkeypatch.setattr(venue, "runtimes", lambda: {"host": self.prepare})
+
+    def prepare(self, host: Host, *_: object) -> Interpreter:
+        self.tries[host.name] += 1
+        if host.name == "h2":
+            raise self.error
+        return Interpreter("python3")
+
+
+def three_hosts(root: Path, nnodes: int) -> tuple[venue.Venue, Plan, Vendor]:
+    catalog = tree(root)
+    made = venue.Venue(read_settings({}, root), catalog, None)
+    made.__dict__["fleet"] = Fleet(tuple(map(LocalHost, ("h1", "h2", "h3"))))
+    plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
+    return made, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
+
+
+def test_a_host_whose_build_failed_is_left_out_where_others_are_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
+    made, plan, vendor = three_hosts(tmp_path, nnodes=2)
+    lines: list[str] = []
+    made.build_ahead(plan, vendor, shown(lines))
+    assert [host.name for host in made.fleet.usable] == ["h1", "h3"]
+    assert [line.strip() for line in lines] == ["left out: h2: could not be built"]
+    made.build_ahead(plan, vendor, shown(lines))
+    assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
+
+
+def test_with_too_few_hosts_the_build_that_failed_is_the_problem_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
+    made, plan, vendor = three_hosts(tmp_path, nnodes=3)
+    for _ in range(3):
+        with pytest.raises(Problems, match=r"^h2: could not be built$"):
+            made.build_ahead(plan, vendor, silent())
+    assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
+    assert len(made.fleet.usable) == 3
+
+
+def test_what_may_be_over_soon_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: an engine that does not answer now is no failed build."""
+    builds = Builds(monkeypatch, RuntimeSetupError("h2: nobody listens"))
+    made, plan, vendor = three_hosts(tmp_path, nnodes=2)
+    made.build_ahead(plan, vendor, silent())
+    made.build_ahead(plan, vendor, silent())
+    assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
+    assert len(made.fleet.usable) == 3

@@ -3,6 +3,9 @@
 A module to be called (see ``call``): ``{"op": "look" | "build", "framework", "requirements": [line, ...], "python":
 path or null, "settings": {uv's variables}, "advice"}``; to build, ``"uv"`` and ``"timeout_s"`` as well. Both answer
 with what ``Environment.answer`` says; a build says ``progress`` lines meanwhile.
+
+A build that failed is not repeated for the same ``"run"``: its error is raised again. With ``"optional"`` a
+build whose packages cannot be found raises nothing: the answer's ``"unavailable"`` gives the reason.
 """
 
 from __future__ import annotations
@@ -57,11 +60,27 @@ _WHO = (
     "import json, os, platform, sys; print(json.dumps([os.path.realpath("
     "getattr(sys, '_base_executable', None) or sys.executable), platform.python_version()]))"
 )
+_SOURCES = (
+    "To fetch packages from another index, pass --pip-source=URL; behind a proxy, set HTTPS_PROXY and NO_PROXY where"
+    " the environment is built. uv keeps what it fetched in its cache (UV_CACHE_DIR); environments are kept in {cache}"
+    " (FLAGPERF_CACHE)."
+)
+# For the question whether an index can be reached, not for what is fetched from it.
+_QUICKLY = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}
+_LONGEST_REASON = 300
 _WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
 
 
 class BuildError(Refusal):
     """There is no environment; the text says what failed and uv's last words."""
+
+
+class UvFailed(BuildError):
+    """uv failed, or took too long; ``lines`` are its last ones."""
+
+    def __init__(self, text: str, lines: Sequence[str]) -> None:
+        super().__init__(text)
+        self.lines = lines
 
 
 @dataclass(frozen=True)
@@ -152,12 +171,48 @@ def base_python(wanted: str | None) -> tuple[str, str]:
     return path, version
 
 
-def build(environment: Environment, request: Request) -> None:
-    """Of several who want it at the same time, one builds and the others wait."""
+def build(environment: Environment, request: Request) -> str | None:
+    """Build it, or return why an optional one was not built; of several who want it, one builds, the others wait."""
     deadline = time.monotonic() + float(request["timeout_s"])
     with _lock(environment.beside(".lock"), deadline):
-        if not environment.ready:
-            _Build(environment, request, deadline).run()
+        if environment.ready:
+            return None
+        earlier = _Earlier(environment.beside(".failed"), str(request.get("run") or ""))
+        if unavailable := earlier.unavailable():
+            return unavailable
+        try:
+            unavailable = _Build(environment, request, deadline).run()
+        except UvFailed as error:
+            earlier.record(error=str(error))
+            raise
+        earlier.record(unavailable=unavailable)
+        return unavailable
+
+
+class _Earlier:
+    """How the last build of an environment failed, and in which run: a run does not repeat it."""
+
+    def __init__(self, file: Path, run: str) -> None:
+        self._file, self._run = file, run
+
+    def unavailable(self) -> str | None:
+        """Why packages were not available earlier in this run; raises the error of a build that failed in it."""
+        try:
+            before = json.loads(self._file.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(before, dict) or not self._run or before.get("run") != self._run:
+            return None
+        if before.get("error"):
+            raise BuildError(str(before["error"]))
+        return str(before["unavailable"]) if before.get("unavailable") else None
+
+    def record(self, error: str | None = None, unavailable: str | None = None) -> None:
+        with suppress(FileNotFoundError):
+            self._file.unlink()
+        if error or unavailable:
+            content = {"run": self._run, "error": error, "unavailable": unavailable}
+            self._file.write_text(json.dumps(content), "utf-8")
 
 
 class _Build:
@@ -167,13 +222,15 @@ class _Build:
         self._environment = environment
         self._uv = str(request["uv"])
         self._advice = str(request.get("advice") or "")
+        self._optional = bool(request.get("optional"))
         self._deadline = deadline
         self._log = environment.beside(".log")
         given = " ".join([*environment.requirements, *environment.settings.values()])
         # The longest first: a password may be a part of what is before an @.
         self._secrets = sorted(addresses.secrets_in(given), key=len, reverse=True)
 
-    def run(self) -> None:
+    def run(self) -> str | None:
+        """Build it; why not, if it is optional and its packages cannot be found."""
         environment = self._environment
         shutil.rmtree(str(environment.folder), ignore_errors=True)
         if not os.access(self._uv, os.X_OK):  # brought here without its mode
@@ -183,13 +240,28 @@ class _Build:
         requirements.write_text("\n".join(environment.requirements) + "\n", "utf-8")
         self._log.write_bytes(b"")
         self._progress(f"building the {environment.framework} environment in {environment.folder}")
+        install = ["pip", "install", "--python", environment.executable, "-r", str(requirements)]
         try:
             self._call("venv", "--no-project", "--python", environment.python, str(environment.folder))
-            self._call("pip", "install", "--python", environment.executable, "-r", str(requirements))
-            self._finish(self._call("pip", "freeze", "--python", environment.executable))
+            unavailable = self._unavailable(install) if self._optional else None
+            if unavailable is None:
+                self._call(*install)
+                self._finish(self._call("pip", "freeze", "--python", environment.executable))
         except BaseException:
             shutil.rmtree(str(environment.folder), ignore_errors=True)
             raise
+        if unavailable is not None:
+            shutil.rmtree(str(environment.folder), ignore_errors=True)
+        return unavailable
+
+    def _unavailable(self, install: Sequence[str]) -> str | None:
+        """Why the packages cannot be found, or their index not be reached; nothing of them is fetched to know."""
+        try:
+            self._call(*install, "--dry-run", **_QUICKLY)
+        except UvFailed as error:
+            causes = [line.strip() for line in error.lines if line.strip()]
+            return "; ".join(causes)[-_LONGEST_REASON:]
+        return None
 
     def _finish(self, frozen: Sequence[str]) -> None:
         """The marker comes last and whole: an environment without one is built anew."""
@@ -205,10 +277,11 @@ class _Build:
     def _progress(self, line: str) -> None:
         say("progress", line=line)
 
-    def _call(self, *words: str) -> list[str]:
+    def _call(self, *words: str, **settings: str) -> list[str]:
         """Run uv to its end; its lines go to the log and to whoever waits."""
         lines: deque[str] = deque(maxlen=10000)
-        process = _start([self._uv, *words], {**os.environ, **self._environment.settings, "NO_COLOR": "1"})
+        given = {**settings, **os.environ, **self._environment.settings, "NO_COLOR": "1"}
+        process = _start([self._uv, *words], given)
         try:
             with self._log.open("a", encoding="utf-8") as log:
                 for line in _lines(process, self._deadline):
@@ -219,11 +292,11 @@ class _Build:
                         self._progress(shown.strip())
             code = process.wait(max(1.0, self._deadline - time.monotonic()))
         except (TimeoutError, subprocess.TimeoutExpired):
-            raise BuildError(self._failure(words, "did not end in time", lines)) from None
+            raise UvFailed(self._failure(words, "did not end in time", lines), list(lines)) from None
         finally:
             _kill(process)
         if code != 0:
-            raise BuildError(self._failure(words, f"failed with exit code {code}", lines))
+            raise UvFailed(self._failure(words, f"failed with exit code {code}", lines), list(lines))
         return list(lines)
 
     def _without_secrets(self, line: str) -> str:
@@ -240,7 +313,7 @@ class _Build:
         )
         if self._advice and _WRONG_PYTHON.search(" ".join(" ".join(lines).split())):
             text += f"\nIt is built with Python {environment.version} ({environment.python}): {self._advice}"
-        return text
+        return f"{text}\n{_SOURCES.format(cache=environment.folder.parent.parent)}"
 
 
 def _start(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -337,9 +410,9 @@ def _own_uv() -> str | None:
 
 def handle(request: Request) -> Answer:
     environment = describe(request)
-    tasks: dict[str, Callable[[], None]] = {"look": lambda: None, "build": lambda: build(environment, request)}
-    tasks[request["op"]]()
-    return environment.answer()
+    tasks: dict[str, Callable[[], str | None]] = {"look": lambda: None, "build": lambda: build(environment, request)}
+    unavailable = tasks[request["op"]]()
+    return {**environment.answer(), "unavailable": unavailable}
 
 
 if __name__ == "__main__":

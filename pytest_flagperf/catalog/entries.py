@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.environment import RESULT_SETTINGS
+
 from .. import expected as expectations
 from ..case import CaseError, Shape
 from ..expected import Expected
@@ -121,6 +123,7 @@ class _VendorTable:
     container: Container = Container()
     images: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    uv: Mapping[str, str] = field(default_factory=dict)
     expected: tuple[Expected, ...] = ()
 
 
@@ -271,6 +274,11 @@ class Vendor:
         return self._table.environment
 
     @property
+    def uv_settings(self) -> Mapping[str, str]:
+        """Settings of uv for the environments of --runtime=venv, where the packages are found with them."""
+        return self._table.uv
+
+    @property
     def expected(self) -> tuple[Expected, ...]:
         """Failures of its cases that are known beforehand."""
         return self._table.expected
@@ -317,6 +325,12 @@ def _wrong(file: Path, table: _VendorTable) -> Iterator[str]:
         "allowed: letters, digits and _"
         for name in table.environment
         if not _VARIABLE.fullmatch(name)
+    )
+    yield from (
+        f"{where(file, 'uv', name)}: uv.{name}: unknown setting{near(name, RESULT_SETTINGS)}; choose from"
+        f" {', '.join(RESULT_SETTINGS)}"
+        for name in table.uv
+        if name not in RESULT_SETTINGS
     )
     for number, one in enumerate(table.expected):
         for problem in expectations.problems(one):

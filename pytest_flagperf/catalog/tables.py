@@ -27,7 +27,7 @@ _KEY = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_\-.])+)\s*=""")
 _DECODE_LINE = re.compile(r"\(at line (\d+)")
 
 Way = tuple[str, ...]
-_MAY_BE_SECRET = (("environment",), ("container",))
+_MAY_BE_SECRET = (("environment",), ("container",), ("uv",))
 """Tables whose values are in no message."""
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 

@@ -27,6 +27,9 @@ _VISIBLE = {
     "cuda": 'visible_devices = "CUDA_VISIBLE_DEVICES"  # how a process is shown only its devices',
     "cpu": "# visible_devices: a process sees all cores, and is given its own by the scheduler",
 }
+_UV = "[uv]  # uv's settings for --runtime=venv, where the packages are found with them"
+_UV_SETTINGS = {"cpu": f'{_UV}\nUV_TORCH_BACKEND = "cpu"'}
+_UV_EXAMPLE = f'# {_UV}\n# UV_INDEX = "https://packages.maker.example/simple"'
 _SHAPES = "1x1,1x8,2x8"
 
 
@@ -170,6 +173,7 @@ def _toml_words(asked: _Asked) -> dict[str, str]:
         "visible": _VISIBLE.get(
             asked.device, f'# visible_devices = "{maker}"  # how a process is shown only its devices'
         ),
+        "uv": _UV_SETTINGS.get(asked.device, _UV_EXAMPLE),
         "runtime": "venv" if asked.device == "cpu" else "host",
         "scale": "reference" if asked.suites else "small",
         "shapes": ", ".join(f'"{shape}"' for shape in asked.shapes),

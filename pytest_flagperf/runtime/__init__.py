@@ -19,6 +19,10 @@ class RuntimeSetupError(RuntimeError):
     """There is no Python for the ranks; the text says what is missing and what to do."""
 
 
+class BuildFailed(RuntimeSetupError):
+    """An environment or an image could not be built: another try in the same run would fail as this one did."""
+
+
 @dataclass(frozen=True)
 class Image:
     """What the container of a case is made of and started with."""
@@ -42,6 +46,9 @@ class Wanted:
     python: str | None = None  # the interpreter to use, or to build an environment with
     # The package index to use, whatever else is configured; its address may hold a password.
     pip_source: str | None = field(default=None, repr=False)
+    # uv's settings under which an environment is built if its packages are found so, else without them.
+    uv_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    run: str = ""  # equal for all processes of a run, which builds nothing twice that failed
     timeout_s: float = 3600.0
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # names and values, for every rank
     environment_file: Path | None = None  # sourced once, with those set; what it exports goes to every rank

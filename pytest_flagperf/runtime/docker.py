@@ -21,7 +21,7 @@ from flagperf_driver.node import engine
 from pytest_flagperf.cluster import Host, HostError, HostLost
 from pytest_flagperf.cluster.deploy import cache_root
 
-from . import Image, Interpreter, Mount, Progress, RuntimeSetupError, Wanted
+from . import BuildFailed, Image, Interpreter, Mount, Progress, RuntimeSetupError, Wanted
 from .docker_images import Recipe, case_recipe, vendor_recipe
 from .docker_look import looked_at, merged
 from .docker_options import SHM_SIZE, Options, OptionsError, parse, size
@@ -224,11 +224,11 @@ def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: P
                 progress(line)
             failed |= "error" in message
             if time.monotonic() > deadline:
-                raise RuntimeSetupError(_unbuilt(host, recipe, "did not end in time", last))
+                raise BuildFailed(_unbuilt(host, recipe, "did not end in time", last))
     except APIError as error:
-        raise RuntimeSetupError(_unbuilt(host, recipe, "failed", [_explanation(error)])) from error
+        raise BuildFailed(_unbuilt(host, recipe, "failed", [_explanation(error)])) from error
     if failed:
-        raise RuntimeSetupError(_unbuilt(host, recipe, "failed", last))
+        raise BuildFailed(_unbuilt(host, recipe, "failed", last))
     return client.images.get(recipe.name)
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from uv import find_uv_bin
 
+from flagperf_driver import addresses
 from flagperf_driver.node.environment import RESULT_SETTINGS
 from pytest_flagperf.cluster import Host, HostError, HostLost
 from pytest_flagperf.cluster.deploy import Code, call_module
 from pytest_flagperf.cluster.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
 
-from . import Interpreter, Progress, RuntimeSetupError, Wanted
+from . import BuildFailed, Interpreter, Progress, RuntimeSetupError, Wanted
 from .pip_settings import index_settings
 from .requirements import union
 from .sourced import with_file
@@ -35,6 +36,7 @@ _ANSWER: Mapping[str, Shape] = {
     "machine": TEXT,
     "libc": Maybe(TEXT),
     "uv": Maybe(TEXT),
+    "unavailable": Maybe(TEXT),
 }
 # How packages are fetched; on our own machine everything is inherited.
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
@@ -42,13 +44,45 @@ _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_T
 
 def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Interpreter:
     """The environment of ``wanted.framework`` there; of several who want it, one builds and the rest wait."""
-    request = request_for(host, wanted)
-    found = _ask(host, code, {"op": "look", **request}, _LOOK_S, progress)
-    if not found["ready"]:
-        build = {"op": "build", **request, "uv": _uv(host, found, progress), "timeout_s": wanted.timeout_s}
-        found = _ask(host, code, build, wanted.timeout_s + _LOOK_S, progress)
+    requests = _requests(host, wanted)
+    for request in requests:
+        found = _ask(host, code, {"op": "look", **request}, _LOOK_S, progress)
+        if found["ready"]:
+            break
+    else:
+        found = _built(host, code, wanted, requests, _uv(host, found, progress), progress)
     made = Interpreter(found["python"], found["env"], f"venv: {found['name']}", found["details"])
     return with_file(host, made, wanted.environment_file, wanted.environment)
+
+
+def _requests(host: Host, wanted: Wanted) -> list[dict[str, Any]]:
+    """The environments that will do, the best one first."""
+    plain = request_for(host, wanted)
+    # Who names an index, or a setting of the vendor's, wants that one.
+    if not wanted.uv_settings or wanted.pip_source or any(name in plain["settings"] for name, _ in wanted.uv_settings):
+        return [plain]
+    return [{**plain, "settings": {**plain["settings"], **dict(wanted.uv_settings)}, "optional": True}, plain]
+
+
+def _built(
+    host: Host, code: Code, wanted: Wanted, requests: Sequence[dict[str, Any]], uv: str, progress: Progress
+) -> dict[str, Any]:
+    """Build the first environment whose packages are available."""
+    found: dict[str, Any] = {}
+    for request in requests:
+        build = {"op": "build", **request, "uv": uv, "timeout_s": wanted.timeout_s}
+        try:
+            found = _ask(host, code, build, wanted.timeout_s + _LOOK_S, progress)
+        except RuntimeSetupError as error:
+            raise BuildFailed(str(error)) from error
+        if found["ready"]:
+            break
+        settings = " ".join(f"{name}={addresses.shown(value)}" for name, value in wanted.uv_settings)
+        progress(
+            f"warning: no packages with {settings}: {found['unavailable']}; building with the default packages, which"
+            " may be several GB larger"
+        )
+    return found
 
 
 def request_for(host: Host, wanted: Wanted) -> dict[str, Any]:
@@ -60,6 +94,7 @@ def request_for(host: Host, wanted: Wanted) -> dict[str, Any]:
         # The same on every host, so that all of them get the same packages.
         "settings": {**settings, **index_settings(os.environ, wanted.pip_source)},
         "advice": _advice(host, wanted),
+        "run": wanted.run,
     }
 
 

@@ -1,0 +1,104 @@
+"""An environment is built once for a run, while nothing waits for devices; a build that failed is not repeated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver.node.lease import owner, take
+from tests.package_index import PackageIndex, package_index
+from tests.test_runtime import write_wheel
+
+from .conftest import Toy
+
+pytestmark = pytest.mark.slow
+_UNBUILT = "could not be built: uv pip failed with exit code 1"
+
+
+@pytest.fixture
+def index(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    """The index of what the toys' environment is built from; the machine's own settings say nothing."""
+    for name in ("UV_FIND_LINKS", "UV_NO_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    write_wheel(toy.root / "index" / "simple" / "frame", "frame", "1.0")
+    with package_index(toy.root / "index") as made:
+        yield made
+
+
+def require(toy: Toy, line: str) -> None:
+    for model in ("alpha", "beta"):
+        (toy.root / "suites" / model / "plain" / "requirements.txt").write_text(f"{line}\n")
+
+
+def run(toy: Toy, index: PackageIndex, *arguments: str) -> pytest.RunResult:
+    return toy.run("suites", "--runtime=venv", f"--pip-source={index.url('simple')}", *arguments)
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "workers"])
+def test_four_cases_build_one_environment(toy: Toy, index: PackageIndex, workers: tuple[str, ...]) -> None:
+    require(toy, "frame==1.0")
+    result = run(toy, index, *workers)
+    assert result.ret == 0, result.outlines
+    assert len({path.parent.name for path in toy.runs[0].glob("*/round1")}) == 4
+    assert index.times("simple", "frame") == 1
+    assert len(list((toy.root / "cache" / "venv").glob("plain-*/complete.json"))) == 1
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "workers"])
+def test_a_failed_build_fails_all_items_and_is_tried_once(
+    toy: Toy, index: PackageIndex, workers: tuple[str, ...]
+) -> None:
+    require(toy, "frame==3.0")
+    result = run(toy, index, *workers)
+    assert result.ret == 1
+    outcomes = result.parseoutcomes()
+    assert outcomes["failed" if "failed" in outcomes else "errors"] >= 4
+    junit = (toy.runs[0] / "junit.xml").read_text() if toy.runs else result.stdout.str()
+    assert junit.count(_UNBUILT) >= 4
+    assert "all of them: " in junit
+    once = index.times("simple", "frame")
+    run(toy, index, "-k", "alpha and CPU:1:1", "--maxfail=1")  # the control: one item of another run asks as much
+    assert index.times("simple", "frame") == 2 * once
+
+
+def test_a_build_does_not_wait_for_devices_that_another_process_holds(toy: Toy, index: PackageIndex) -> None:
+    require(toy, "frame==1.0")
+    held = take(8, candidates=range(8), whole_host=True, owner=owner(case="another"), directory=toy.root / "leases")
+    assert held is not None
+    arguments = ["suites/alpha", "--nodes=1x1", "--runtime=venv", f"--pip-source={index.url('simple')}"]
+    output = toy.root / "output.txt"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments], cwd=toy.root, stdout=file
+        )
+    try:
+        assert until(lambda: "is held by pid" in output.read_text(), process)
+        # The case waits for its device, and what it will run in is there.
+        assert list((toy.root / "cache" / "venv").glob("plain-*/complete.json"))
+        assert not list(toy.root.glob("reports/run*/*/round1/plan.json"))
+    finally:
+        held.release()
+    assert process.wait(120) == 0, output.read_text()
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
+    """Whether something came true before the process ended; it has two minutes."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_a_build_names_itself_while_it_goes_on(toy: Toy, index: PackageIndex) -> None:
+    require(toy, "frame==1.0")
+    result = run(toy, index, "-k", "alpha and CPU:1:1")
+    cache = Path("cache", "venv")
+    assert any(f"building the plain environment in {toy.root / cache}" in line for line in result.outlines)
