@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import judging, original, stored
+from . import controller, judging, original, stored
 from .catalog import REFERENCE, Catalog, Vendor, scan
 from .cluster import Host
 from .cluster.conf import ClusterConf, read_cluster, split_hosts
@@ -75,6 +75,7 @@ class Run:
         self._reserved = directory_is_made
         self._begun: tuple[Selected, ...] = ()
         self.started_ms = _now_ms()
+        self._before: controller.Figures = {}
         self._by_folder: dict[Path, Sequence[Selected]] = {}
         self._plans: dict[Selected, Plan] = {}
         self._outcomes: dict[tuple[Selected, int], Outcome] = {}
@@ -441,6 +442,7 @@ class Run:
             exit_status=exit_status,
             selected=tuple(str(one.case) for one in self.selection.cases if not one.unsupported),
             unsupported=tuple(f"{one.case}: {one.unsupported}" for one in self.selection.unsupported),
+            controller={**self._before, **controller.own_cost()},
         )
         self._record_again()
         read = store.load_run(self.directory)
@@ -525,6 +527,7 @@ class Run:
     def remember(self, chosen: Sequence[Selected]) -> list[str]:
         """Keep what was asked, so that another run can go on with this one; make room for what is to run again."""
         self._begun = tuple(chosen)
+        self._before = controller.before_run()
         told = set_aside(self.directory) if self.settings.resume else []
         stored.write(self.directory / _LEFT_OUT, self.venue.left_out)
         remember(self.directory, self.settings, ((str(one.case), one.data_dir) for one in chosen))

@@ -20,6 +20,7 @@ import pytest
 
 from pytest_flagperf.cluster.deploy import cache_root, pack
 from tests.lab.place import Place, traces
+from tests.processes import ancestors, running
 
 # In the environment of all that a session starts.
 _OWN = "FLAGPERF_TEST_SESSION"
@@ -129,34 +130,15 @@ def _is_locked(path: Path) -> bool:
 
 def _processes(own: bool = True) -> Iterator[tuple[int, str]]:
     """The living processes of this session, or those of no session of ours; not this one and those that it runs in."""
-    mark, above = os.fsencode(f"{_OWN}={os.environ[_OWN]}"), _ancestors()
-    for pid, environment, words in _all_processes():
-        if (mark in environment) == own and pid not in above:
-            yield pid, words
+    above = ancestors(os.getpid())
+    for each in running():
+        if (each.environment.get(_OWN) == os.environ[_OWN]) == own and each.pid not in above and each.words:
+            yield each.pid, each.line
 
 
 def is_alone() -> bool:
     """Whether no other run of pytest or of the harness is on this machine, whose traces these might be."""
     return not any("pytest" in words or "flagperf" in words for _, words in _processes(own=False))
-
-
-def _all_processes() -> Iterator[tuple[int, list[bytes], str]]:
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            if words:  # a zombie has none
-                yield int(path.name), (path / "environ").read_bytes().split(b"\0"), words
-
-
-def _ancestors() -> set[int]:
-    found, pid = set[int](), os.getpid()
-    while pid > 0:
-        found.add(pid)
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            break
-    return found
 
 
 # -- hooks -----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pytest_flagperf.cluster.fleet import Fleet
 from pytest_flagperf.cluster.local import LocalHost
 from pytest_flagperf.round import Crew, Listener, Needs, RoundEnd, Wishes, muster, run_round
 from pytest_flagperf.runtime import Interpreter
+from tests.processes import running
 
 HEAD = """
 from flagperf_driver import driver, events
@@ -142,12 +143,5 @@ def run_tiny(
 
 def processes_of(directory: Path) -> list[str]:
     """Everything that runs for a round's directory, by the environment that all its processes inherit."""
-    mark = b"FLAGPERF_LOG_DIR=" + os.fsencode(directory)
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes():
-                found.append(f"{process.name} {(process / 'cmdline').read_bytes()!r}")
-        except OSError:
-            continue
-    return found
+    mine = [each for each in running() if each.environment.get("FLAGPERF_LOG_DIR") == str(directory)]
+    return [f"{each.pid} {each.line}" for each in mine]

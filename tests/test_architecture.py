@@ -23,7 +23,7 @@ FLOORS = [
     {"problems", "stored"},
     {"docker_words", "expected"},
     {"redaction"},
-    {"case", "settings", "cluster", "launch"},
+    {"case", "settings", "controller", "cluster", "launch"},
     {"runtime"},
     {"catalog"},
     {"config"},

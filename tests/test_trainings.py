@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import listens_to_ctrl_c
+from tests.processes import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 SUITES = ("bert:pytorch", "glm:pytorch", "resnet50:pytorch")
@@ -232,17 +233,12 @@ def training(reports: Path) -> dict[int, int]:
 
 def ranks(reports: Path) -> dict[int, int]:
     """The pids of this run's ranks that live, by rank."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = dict(
-                entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if "=" in entry
-            )
-        except (OSError, UnicodeDecodeError):
-            continue
-        if environment.get("FLAGPERF_LOG_DIR", "").startswith(str(reports)) and "RANK" in environment:
-            found[int(environment["RANK"])] = int(folder.name)
-    return found
+    environments = {each.pid: each.environment for each in running()}
+    return {
+        int(environment["RANK"]): pid
+        for pid, environment in environments.items()
+        if environment.get("FLAGPERF_LOG_DIR", "").startswith(str(reports)) and "RANK" in environment
+    }
 
 
 def wait_until(condition: Any, seconds: float) -> None:

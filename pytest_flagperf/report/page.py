@@ -160,11 +160,26 @@ def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: P
         "Began": "" if info is None or info.started_ms is None else escape(_began(info)),
         "Command": "" if info is None else f"<code>{escape(shlex.join(info.command))}</code>" * bool(info.command),
         "Made by": "" if info is None else escape(", ".join(f"{name} {said}" for name, said in info.versions.items())),
+        "Run from": "" if info is None else escape(_controller(info)),
         "Files": ", ".join(_files(run_dir, page_dir)),
         "To be read": escape(_warned(rows)),
     }
     said = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
     return f'<dl class="facts">{said}</dl>'
+
+
+def _controller(info: RunInfo) -> str:
+    """The load and memory of the machine that ran pytest, and what the harness used there."""
+    figures, words = info.controller, []
+    if {"cores", "load_1min", "memory", "memory_available"} <= figures.keys():
+        memory = f"{quantity(figures['memory_available'], 'bytes')} of {quantity(figures['memory'], 'bytes')}"
+        words.append(
+            f"load {figures['load_1min']:.2f} on {figures['cores']:.0f} cores, {memory} memory available before"
+        )
+    if {"harness_cpu_s", "harness_memory"} <= figures.keys():
+        used = f"{quantity(figures['harness_cpu_s'], 's')} of CPU time, {quantity(figures['harness_memory'], 'bytes')}"
+        words.append(f"the harness used {used}")
+    return "; ".join(words)
 
 
 def _hardware(rows: Sequence[Row]) -> Iterator[str]:

@@ -64,6 +64,8 @@ class RunInfo:
     exit_status: int | None = None
     selected: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
+    controller: Mapping[str, float] = field(default_factory=dict)
+    """Of the machine that ran pytest, before the run, and of pytest itself at its end."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from tests.processes import descendants
+
 NAME = "c0ffee"
 
 
@@ -60,7 +62,7 @@ class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def remove(self) -> None:
         """What a container's end does to all of its processes, a kill of their sessions does here to most."""
         if self.main is not None:
-            for pid in _descendants(self.main.pid):
+            for pid in descendants(self.main.pid):
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -122,17 +124,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """A test's output is its own."""
-
-
-def _descendants(pid: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        children.setdefault(parent, []).append(int(path.parent.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found

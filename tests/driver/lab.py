@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.processes import running
+
 REPO = Path(__file__).resolve().parents[2]
 DEADLINE_S = 30.0
 Message = dict[str, Any]
@@ -209,7 +211,7 @@ class Lab:
 
     def left(self) -> list[int]:
         """Every living process of this lab, known by its environment."""
-        return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is_ours(path)]
+        return [each.pid for each in running() if each.environment.get("FLAGPERF_LAB") == self.mark]
 
     def wait_until_empty(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
@@ -255,13 +257,6 @@ class Lab:
         left = self.left()
         self.close()
         assert left == [], "the test left processes of its ranks"
-
-    def _is_ours(self, path: Path) -> bool:
-        try:
-            ours = self.mark.encode() in (path / "environ").read_bytes()
-            return ours and b") Z" not in (path / "stat").read_bytes()
-        except OSError:
-            return False
 
     def _listen(self) -> None:
         assert self.agent.stdout is not None

@@ -25,6 +25,7 @@ from flagperf_driver.node.notes import AT_MOST, Notes
 from pytest_flagperf.results import monitors
 from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
+from tests.processes import running as living
 from tests.sampling import Running, code_root, gpus
 
 STAMP = r"\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d"
@@ -694,16 +695,9 @@ def test_a_tool_that_runs_when_the_sampler_is_ended_or_killed_goes_too(start: St
 
 def session_of(running: Running) -> list[str]:
     """What the sampler's children are doing, by their argument."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-            environment = (path.parent / "environ").read_bytes()
-        except OSError:
-            continue
-        if words[:1] == [b"sleep"] and str(running.folder).encode() in environment:
-            found.append(path.parent.name)
-    return found
+    folder = str(running.folder)
+    mine = (each for each in living() if each.words[:1] == ["sleep"] and folder in " ".join(each.environment.values()))
+    return [str(each.pid) for each in mine]
 
 
 @pytest.mark.parametrize(

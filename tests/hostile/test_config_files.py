@@ -12,6 +12,7 @@ import pytest
 from pytest_flagperf.config import ConfigError, load
 from pytest_flagperf.config.assignments import MAX_BYTES, parse, read
 from tests.conftest import REPO
+from tests.processes import running
 
 SHORT_S = 1.0
 LOOPS = {
@@ -42,14 +43,7 @@ def refused(tmp_path: Path, text: str, limit_s: float = 10.0) -> str:
 
 def left(word: str) -> list[str]:
     """Return the processes whose command line holds a word."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = place.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        found += [command] if word in command else []
-    return found
+    return [each.line for each in running() if word in each.line]
 
 
 @pytest.mark.parametrize(("text", "line"), LOOPS.items(), ids=range(len(LOOPS)))

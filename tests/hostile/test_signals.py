@@ -20,6 +20,7 @@ import pytest
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.plugin.test_resume import ONE, Local
+from tests.processes import running
 
 pytestmark = pytest.mark.slow
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", *ONE)
@@ -155,12 +156,8 @@ def test_a_run_whose_output_has_no_reader_leaves_its_reports(local: Local) -> No
 
 def pytests_of(local: Local) -> list[str]:
     """The processes of pytest in this tree, without the one of this test."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if b"pytest" in (process / "cmdline").read_bytes() and (process / "cwd").readlink() == local.toy.root:
-                found.append(process.name)
-    return [name for name in found if name != str(os.getpid())]
+    mine = (each for each in running() if "pytest" in each.line and each.folder == str(local.toy.root))
+    return [str(each.pid) for each in mine if each.pid != os.getpid()]
 
 
 # -- several signals -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 from tests.lab import needs
 from tests.lab.place import Place, traces
+from tests.processes import running
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -434,10 +435,9 @@ def test_the_next_lab_removes_what_a_dead_caretaker_left(lab: Lab) -> None:
     from tests.lab.lab import Lab as Another
 
     process, place = owner()
-    caretaker = f"tests.lab.place\0{place.number}\0".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        if caretaker in (folder / "cmdline").read_bytes():
-            os.kill(int(folder.name), signal.SIGKILL)
+    for each in running():
+        if ["tests.lab.place", str(place.number)] in [each.words[at : at + 2] for at in range(len(each.words))]:
+            os.kill(each.pid, signal.SIGKILL)
     process.kill()
     process.communicate()
     time.sleep(0.2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import listens_to_ctrl_c
+from tests.processes import running
 
 from .conftest import Toy
 
@@ -101,14 +101,9 @@ class Local:
 
     def processes(self) -> list[str]:
         """Agents and ranks of this tree's rounds."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                told = (process / "environ").read_bytes() + os.fsencode((process / "cwd").readlink())
-                words = (process / "cmdline").read_bytes().replace(b"\0", b" ")
-                if os.fsencode(self.toy.root / "reports") in told:
-                    found.append(f"{process.name}: {words.decode(errors='replace')[:100]}")
-        return found
+        reports = str(self.toy.root / "reports")
+        mine = (each for each in running() if reports in " ".join([*each.environment.values(), each.folder]))
+        return [f"{each.pid}: {each.line[:100]}" for each in mine]
 
     def assert_nothing_runs(self, within_s: float = 15) -> None:
         deadline = time.monotonic() + within_s

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import running
+
 from .conftest import Toy
 
 pytestmark = pytest.mark.slow
@@ -29,6 +31,7 @@ def test_a_run_passes_and_leaves_its_reports(toy: Toy) -> None:
     assert [row["case"] for row in rows] == ["alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"]
     results = json.loads((run / "results.json").read_text())
     assert results["schema"] >= 1
+    assert results["run"]["controller"].keys() >= {"load_1min", "memory_available", "harness_cpu_s", "harness_memory"}
     assert "alpha:plain:CPU:1:2:1" in (run / "report.html").read_text()
     result.stdout.fnmatch_lines(["*alpha:plain:CPU:1:2:1*", f"*{run}/report.html*"])
 
@@ -196,15 +199,8 @@ def test_no_process_is_left_after_a_fault(toy: Toy) -> None:
 
 def _processes_of(root: Path) -> list[int]:
     """Processes whose environment names a file of this tree's reports."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes()
-        except OSError:
-            continue
-        if b"FLAGPERF_CASE=" + str(root).encode() in environment:
-            found.append(int(folder.name))
-    return found
+    case = f"{root}/"
+    return [each.pid for each in running() if each.environment.get("FLAGPERF_CASE", "").startswith(case)]
 
 
 # -- what users do beside ----------------------------------------------------------------------------------

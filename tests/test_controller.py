@@ -1,0 +1,54 @@
+"""The machine that runs pytest: what is stored and shown of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_flagperf import controller
+from pytest_flagperf.report import page
+from pytest_flagperf.results import store
+from pytest_flagperf.results.store import RunInfo
+
+FIGURES = {
+    "cores": 8, "load_1min": 1.5, "memory": 32 * 2**30, "memory_available": 24 * 2**30,
+    "harness_cpu_s": 4.5, "harness_memory": 100 * 2**20,
+}  # fmt: skip
+
+
+def test_this_machines_figures_are_those_of_its_kernel() -> None:
+    figures = controller.before_run()
+    assert figures["cores"] == os.cpu_count()
+    assert figures["memory"] == psutil.virtual_memory().total
+    assert 0 < figures["memory_available"] <= figures["memory"]
+    assert figures["load_1min"] >= 0
+
+
+def test_the_cost_of_the_harness_is_without_its_children() -> None:
+    before = controller.own_cost()["harness_cpu_s"]
+    children = os.times().children_user
+    subprocess.run([sys.executable, "-c", "sum(range(3 * 10**7))"], check=True)
+    used = os.times().children_user - children
+    assert used > 0
+    assert controller.own_cost()["harness_cpu_s"] - before < used / 2
+
+
+def test_they_are_stored_and_shown(tmp_path: Path) -> None:
+    store.write_run(tmp_path, RunInfo(controller=FIGURES), ())
+    problems: list[str] = []
+    info = store.load_info(tmp_path, problems)
+    assert (info and info.controller, problems) == (FIGURES, [])
+    text = page.body(tmp_path, tmp_path)
+    assert "load 1.50 on 8 cores, 24 GiB of 32 GiB memory available before" in text
+    assert "the harness used 4.5 s of CPU time, 100 MiB" in text
+
+
+@pytest.mark.parametrize("figures", [{}, {"cores": 8}])
+def test_a_run_of_before_says_nothing_of_it(tmp_path: Path, figures: dict[str, float]) -> None:
+    store.write_run(tmp_path, RunInfo(controller=figures), ())
+    assert "Run from" not in page.body(tmp_path, tmp_path)
