@@ -269,7 +269,7 @@ class Run:
             raise Problems(
                 [
                     f"case {one.case}: {one.case.nnodes} hosts are wanted and there is {len(self.hosts)}: {there},"
-                    f" {more} with --hosts or in [cluster] of flagperf.toml; --nodes=1xP runs on one, --plan shows"
+                    f" {more} with --cluster or in [cluster] of flagperf.toml; --nodes=1xP runs on one, --plan shows"
                     " the rest"
                 ]
             )
@@ -548,14 +548,14 @@ class Run:
 def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
     """The hosts that were asked for; None: this machine."""
     conf = None
-    if settings.cluster_conf and not settings.commanded("hosts"):
+    if settings.cluster_conf and not settings.commanded("cluster"):
         conf = original.read_cluster_conf(root / settings.cluster_conf)
-    elif settings.cluster is not None:
-        conf = read_cluster(settings.cluster.table, settings.cluster.file)
-    if settings.hosts is not None:
-        if not split_hosts(settings.hosts):
-            raise Problems([f"{settings.told('hosts')}: no host; expected at least one, as in --hosts=gpu1,gpu2"])
-        conf = replace(conf or ClusterConf(), hosts=split_hosts(settings.hosts), source=settings.told("hosts"))
+    elif settings.cluster_table is not None:
+        conf = read_cluster(settings.cluster_table.table, settings.cluster_table.file)
+    if settings.cluster is not None:
+        if not split_hosts(settings.cluster):
+            raise Problems([f"{settings.told('cluster')}: no host; expected at least one, as in --cluster=gpu1,gpu2"])
+        conf = replace(conf or ClusterConf(), hosts=split_hosts(settings.cluster), source=settings.told("cluster"))
     if conf is not None:
         conf.addresses()  # names that are none are told with everything else that is wrong
     return conf

@@ -257,7 +257,7 @@ def _placed(one: Selected, hosts: int) -> Selected:
     if one.unsupported or wanted <= hosts:
         return one
     there = "there is 1" if hosts == 1 else f"there are {hosts}"
-    named = "name more with --hosts or in [cluster] of flagperf.toml"
+    named = "name more with --cluster or in [cluster] of flagperf.toml"
     return replace(one, unsupported=f"{wanted} hosts are wanted and {there}; {named}")
 
 

@@ -165,7 +165,7 @@ OPTIONS = (
     ),
     Option("test-conf", "the original's test_conf.py, used as it is", "FILE", path=True),
     Option(
-        "hosts",
+        "cluster",
         "machines to run on, over SSH, instead of this one; how to log in stands in [cluster] of flagperf.toml",
         "[USER@]HOST[:PORT][,...]",
         public=redaction.hosts,
@@ -210,6 +210,8 @@ OPTIONS = (
 )
 
 _BY_KEY = {option.key: option for option in OPTIONS}
+RENAMED = {"hosts": "cluster"}
+"""Former names of options, each with the name that replaced it."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,7 @@ class Settings:
     lease: str | None
     bind: str
     test_conf: str | None
-    hosts: str | None
+    cluster: str | None
     cluster_conf: str | None
     image: str | None
     container_opt: tuple[str, ...]
@@ -258,7 +260,7 @@ class Settings:
     lease_time: float
     preflight: bool
     resume: str | None
-    cluster: ClusterTable | None = None
+    cluster_table: ClusterTable | None = None
     expected: tuple[Expected, ...] = ()
     expected_in: str = ""
     """The file with the tables of ``expected``."""
@@ -334,15 +336,15 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     problems: list[str] = []
     found = settings_file(root)
     roots: tuple[str, ...] = (str(root),)
-    cluster = None
+    cluster_table = None
     expected: tuple[Expected, ...] = ()
     if found is not None:
         path, table = found
         table = dict(table)
         if "expected" in table:
             expected = expectations.of_tables(table.pop("expected"), str(path), problems)
-        if "cluster" in table:
-            cluster = _cluster(table, path, problems)
+        if "cluster" in table and not isinstance(table["cluster"], str):
+            cluster_table = _cluster(table, path, problems)
         if "roots" in table:
             roots = _roots(table.pop("roots"), path, problems)
             sources["roots"] = str(path)
@@ -367,7 +369,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         if option.many:
             values[option.key] = tuple(values[option.key])
     file = str(found[0]) if found is not None else ""
-    return Settings(**values, cluster=cluster, expected=expected, expected_in=file, sources=sources)
+    return Settings(**values, cluster_table=cluster_table, expected=expected, expected_in=file, sources=sources)
 
 
 def located(path: str, folder: Path) -> str:
@@ -460,7 +462,8 @@ def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> ClusterT
     if isinstance(given, dict):
         table |= {"launcher": given["launcher"]} if "launcher" in given else {}
         return ClusterTable({name: value for name, value in given.items() if name != "launcher"}, path)
-    problems.append(f"{path}: cluster: expected a table, [cluster], got {kind(given)}")
+    expected = "expected a table, [cluster], or a string, as in cluster = 'gpu1,gpu2'"
+    problems.append(f"{path}: cluster: {expected}; got {kind(given)}")
     return None
 
 
@@ -489,8 +492,9 @@ def _checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[
     for name, value in table.items():
         option = options.get(name)
         if option is None:
-            known = [*(option.name for option in OPTIONS), "cluster", "expected"]
-            problems.append(f"{path}: unknown setting {name!r}{near(name, known)}")
+            known = [*(option.name for option in OPTIONS), "expected"]
+            hint = f"; use {RENAMED[name]}" if name in RENAMED else near(name, known)
+            problems.append(f"{path}: unknown setting {name!r}{hint}")
         elif wrong := wrong_value(option, value):
             public = shown(value) if option.may_be_stored(value) else f"<{kind(value)}>"
             problems.append(f"{path}: {name} = {public}: {wrong}")

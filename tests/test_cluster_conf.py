@@ -1,4 +1,4 @@
-"""Which hosts there are: the table [cluster], the original's cluster_conf.py, --hosts."""
+"""Which hosts there are: the table [cluster], the original's cluster_conf.py, --cluster."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_usual_shapes_run_as_far_as_there_are_hosts_and_those_that_were_asked_fo
         settings = read_settings({"vendor": "acme", **given}, tmp_path, tmp_path)
         return [one.unsupported for one in select(settings, catalog, None, hosts).cases]
 
-    why = "2 hosts are wanted and there is 1; name more with --hosts or in [cluster] of flagperf.toml"
+    why = "2 hosts are wanted and there is 1; name more with --cluster or in [cluster] of flagperf.toml"
     assert unsupported(1) == [None, why]
     assert unsupported(2) == unsupported(1, nodes="1x8,2x8") == unsupported(1, plan=True) == [None, None]
 

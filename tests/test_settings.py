@@ -211,9 +211,22 @@ def test_a_cluster_stands_in_a_table_of_its_own_and_may_say_who_starts_the_ranks
     (tmp_path / "flagperf.toml").write_text('[cluster]\nhosts = ["h1"]\nlauncher = "torchrun"\n')
     settings = read_settings({}, tmp_path)
     assert settings.launcher == "torchrun"
-    assert settings.cluster is not None
-    assert (settings.cluster.table, settings.cluster.file) == ({"hosts": ["h1"]}, tmp_path / "flagperf.toml")
+    assert settings.cluster_table is not None
+    assert (settings.cluster_table.table, settings.cluster_table.file) == ({"hosts": ["h1"]}, tmp_path / "flagperf.toml")
     assert read_settings({"launcher": "env"}, tmp_path).launcher == "env"
+
+
+def test_the_hosts_may_also_stand_in_a_string_as_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "flagperf.toml").write_text('cluster = "h1,h2"\n')
+    settings = read_settings({}, tmp_path)
+    assert (settings.cluster, settings.cluster_table) == ("h1,h2", None)
+    assert read_settings({"cluster": "h3"}, tmp_path).cluster == "h3"
+
+
+def test_a_former_name_of_a_setting_names_the_new_one(tmp_path: Path) -> None:
+    (tmp_path / "flagperf.toml").write_text('hosts = "h1"\n')
+    with pytest.raises(SettingsError, match="unknown setting 'hosts'; use cluster$"):
+        read_settings({}, tmp_path)
 
 
 @pytest.mark.parametrize("said", ["sample = 0.001", "sample = nan", "lease-time = -1", "cluster = 3"])

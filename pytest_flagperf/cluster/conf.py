@@ -48,7 +48,7 @@ class ClusterConf:
     known_hosts: str | None = None
     gateway: str | None = None
     python: str = "python3"
-    source: str = "--hosts"
+    source: str = "--cluster"
     without_effect: tuple[str, ...] = ()  # what the file says besides, a sentence each
     max_log_gib: float = 4.0  # of one round's logs, from one host
     max_log_entries: int = 100_000  # files and folders among them
@@ -95,7 +95,7 @@ def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConf:
 
 
 def split_hosts(text: str) -> tuple[str, ...]:
-    """The hosts of --hosts=a,b."""
+    """The hosts of --cluster=a,b."""
     return tuple(host.strip() for host in text.split(",") if host.strip())
 
 

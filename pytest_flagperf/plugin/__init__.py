@@ -23,7 +23,7 @@ from .items import (
     pytest_runtestloop,
 )
 from .judge import gates, judge
-from .opening import pytest_addoption, pytest_configure, pytest_unconfigure
+from .opening import pytest_addoption, pytest_configure, pytest_load_initial_conftests, pytest_unconfigure
 from .parallel import (
     pytest_configure_node,
     pytest_handlecrashitem,
@@ -55,6 +55,7 @@ __all__ = [
     "pytest_configure_node",
     "pytest_generate_tests",
     "pytest_handlecrashitem",
+    "pytest_load_initial_conftests",
     "pytest_pycollect_makeitem",
     "pytest_pycollect_makemodule",
     "pytest_report_header",

@@ -37,6 +37,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(f"--{option.name}", **keywords)
 
 
+def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> None:
+    """Name the new name of a renamed option in pytest's error about the unknown one."""
+    from pytest_flagperf.settings import RENAMED
+
+    given = {argument.partition("=")[0].removeprefix("--") for argument in args if argument.startswith("--")}
+    for old in RENAMED.keys() & given:
+        parser.extra_info["flagperf"] = f"--{old} was renamed; use --{RENAMED[old]}"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Open the run where there are suites."""

@@ -85,19 +85,19 @@ def test_every_kind_of_finding_is_reported(
     [
         *[
             [f"--{name}={'x' * 300}"]
-            for name in ("vendor", "hw", "hosts", "image", "roots", "reports", "baselines", "resume")
+            for name in ("vendor", "hw", "cluster", "image", "roots", "reports", "baselines", "resume")
         ],
         *[
             [f"--{name}={'x/' * 3000}"]
             for name in ("data-dir", "test-conf", "cluster-conf", "python", "resume", "roots")
         ],
-        ["--hosts=,"],
-        ["--hosts="],
+        ["--cluster=,"],
+        ["--cluster="],
         ["--set=max_steps=" + "9" * 5000],
         ["--nodes=" + "9" * 5000 + "x1"],
         ["--repeat=" + "9" * 5000],
         ["--vendor=$(touch hostile-canary)"],
-        ["--hosts=h;touch${IFS}hostile-canary"],
+        ["--cluster=h;touch${IFS}hostile-canary"],
         ["--container-opt=`touch hostile-canary`", "--runtime=docker", "--image=i"],
     ],
     ids=lambda arguments: arguments[0][:30],
@@ -121,7 +121,7 @@ def test_a_bad_option_ends_with_a_sentence_and_exit_code_4(toy: Toy, arguments: 
         'roots = ["\\u0000"]',
         f'[cluster]\nhosts = ["h"]\nkey = "{"x" * 300}"',
         f'data-dir = "{"x" * 300}"',
-        'hosts = ","',
+        'cluster = ","',
     ],
 )
 def test_a_bad_settings_file_ends_with_a_sentence_and_exit_code_4(toy: Toy, text: str) -> None:

@@ -115,8 +115,8 @@ SETTINGS_FILES = [
     f'container-opt = ["-e TOK=\'{CANARY}"]',
     f'pip-source = ["https://u:{CANARY}@h"]',
     f'pip-source = "https://u:{CANARY}@h',
-    f'hosts = ["user:{CANARY}@h"]',
-    f'hosts = "user:{CANARY}@h"',
+    f'cluster = ["user:{CANARY}@h"]',
+    f'cluster = "user:{CANARY}@h"',
     f'image = ["u:{CANARY}@r/i"]',
     f'token = "{CANARY}"',
     f'roots = "https://u:{CANARY}@h"',
@@ -157,7 +157,7 @@ FILES = [
 HARMLESS: Mapping[str, Any] = {
     "container_opt": ["--memory 64g -v /data:/data:ro --gpus all", "--ulimit memlock=-1"],
     "pip_source": "https://mirror.example/simple",
-    "hosts": "bench@h1,n2=h2:2222,[fe80::1]:22",
+    "cluster": "bench@h1,n2=h2:2222,[fe80::1]:22",
     "image": "registry.example:5000/maker/plain:1@sha256:0a",
     "set": ["note=a b", "max_steps=5"],
 }
@@ -199,9 +199,9 @@ def test_an_address_is_kept_without_user_password_and_query(tmp_path: Path, text
 
 @pytest.mark.parametrize("text", HOSTS)
 def test_a_password_among_hosts_is_refused_without_being_shown(tmp_path: Path, text: str) -> None:
-    output = asked_of(make_tree(tmp_path), {"hosts": text})
+    output = asked_of(make_tree(tmp_path), {"cluster": text})
     assert CANARY not in output
-    assert "--hosts=" in output
+    assert "--cluster=" in output
     assert "a password is not accepted" in output
 
 
@@ -353,7 +353,7 @@ def test_a_real_run_with_every_spelling_leaves_none_and_goes_on(toy: Toy, monkey
 @pytest.mark.parametrize(
     ("settings", "arguments"),
     [
-        ("", [f"--hosts={HOSTS[0]}"]),
+        ("", [f"--cluster={HOSTS[0]}"]),
         ("", ["--runtime=docker", "--image=i", f"--container-opt={CONTAINER_OPTIONS[26]}"]),
         (SETTINGS_FILES[0], []),
     ],

@@ -208,7 +208,7 @@ def dockerfile(cluster: ClusterToy, text: str) -> Path:
 def test_who_may_not_use_docker_is_told_how_to(lone: ClusterToy) -> None:
     host = lone.hosts[0]
     host.add_user("bench")
-    said = lone.refused(f"--hosts=bench@{host.address}", "--image=flagperf-lab:base")
+    said = lone.refused(f"--cluster=bench@{host.address}", "--image=flagperf-lab:base")
     assert "docker: user bench may not use /var/run/docker.sock, which is for root and the group docker" in said
     assert "sudo usermod -aG docker bench" in said
 

@@ -126,7 +126,7 @@ def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: Cluster
 def test_caches_that_a_user_may_not_clear_are_a_warning_in_the_report(cluster: ClusterToy) -> None:
     host = cluster.hosts[0]
     host.add_user("bench")
-    said = cluster.passed(f"--hosts=bench@{host.address}", "--nodes=1x1", "--clear-caches")
+    said = cluster.passed(f"--cluster=bench@{host.address}", "--nodes=1x1", "--clear-caches")
     assert "caches: the file caches cannot be cleared as was asked for: only root may - log in as root" in said
     sentence = "the host's caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied"
     assert f"round 1: {host.address}: {sentence}" in said

@@ -495,7 +495,7 @@ def test_a_login_that_does_not_work_is_named(cluster: ClusterToy, values: dict[s
 
 def test_a_host_of_no_name_is_named(cluster: ClusterToy) -> None:
     prepare(cluster)
-    code, said = cluster.run("-k", "converges", "--hosts=h1.nowhere.invalid,h2.nowhere.invalid")
+    code, said = cluster.run("-k", "converges", "--cluster=h1.nowhere.invalid,h2.nowhere.invalid")
     assert code == 4, said
     said_once(said, "h1.nowhere.invalid: host: there is no host h1.nowhere.invalid: .*; correct the name, or give its")
 

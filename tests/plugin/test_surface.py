@@ -124,8 +124,9 @@ def test_a_named_case_that_cannot_run_is_an_error_before_anything_starts(toy: To
         (["--runtime=docker"], "*no container image*images/plain/Dockerfile*--image*"),
         (["--runtime=docker", "--image=x", "--container-opt=--gpu all"], "*--gpu*--gpus*"),
         (["--sample=0"], "*sample*0.01*"),
-        (["--hosts=a,,b:x"], "*--hosts*b:x*"),
+        (["--cluster=a,,b:x"], "*--cluster*b:x*"),
         (["--nodes=2x1"], "*2 hosts*"),
+        (["--hosts=gpu1,gpu2"], "*--hosts was renamed; use --cluster*"),
     ],
 )
 def test_bad_input_is_told_with_what_is_allowed(toy: Toy, arguments: list[str], said: str) -> None:
