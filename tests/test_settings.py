@@ -212,7 +212,10 @@ def test_a_cluster_stands_in_a_table_of_its_own_and_may_say_who_starts_the_ranks
     settings = read_settings({}, tmp_path)
     assert settings.launcher == "torchrun"
     assert settings.cluster_table is not None
-    assert (settings.cluster_table.table, settings.cluster_table.file) == ({"hosts": ["h1"]}, tmp_path / "flagperf.toml")
+    assert (settings.cluster_table.table, settings.cluster_table.file) == (
+        {"hosts": ["h1"]},
+        tmp_path / "flagperf.toml",
+    )
     assert read_settings({"launcher": "env"}, tmp_path).launcher == "env"
 
 
