@@ -1,0 +1,97 @@
+"""Our options, settings, fixtures and markers beside those of the most used other plugins.
+
+``other_plugins.json`` lists their names; ``survey_plugins.py`` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf import plugin
+from pytest_flagperf.settings import OPTIONS, QUESTIONS
+
+from .conftest import Toy
+
+OTHERS: dict[str, Any] = json.loads(Path(__file__).with_name("other_plugins.json").read_text())
+MOST_USED = 30
+_UNREACHABLE = ("Connection", "Temporary failure in name resolution", "No matching distribution", "timed out")
+
+
+def own_options() -> list[str]:
+    return [f"--{option.name}" for option in OPTIONS] + [f"--no-{option.name}" for option in OPTIONS if option.flag]
+
+
+def own_fixtures() -> list[str]:
+    return [name for name, value in vars(plugin).items() if type(value).__name__ == "FixtureFunctionDefinition"]
+
+
+def clashes(kind: str, own: Iterable[str]) -> list[str]:
+    return [f"{name} of {who}" for name in own for who, one in OTHERS["plugins"].items() if name in one[kind]]
+
+
+def test_no_option_and_no_fixture_has_the_name_of_another_plugins() -> None:
+    assert {"--vendor", "--cluster", "--no-synthetic"} <= set(own_options())
+    assert {"case", "training", "judge"} <= set(own_fixtures())
+    assert clashes("options", own_options()) == []
+    assert clashes("fixtures", own_fixtures()) == []
+    assert not set(QUESTIONS) & set(OTHERS["markers"])
+
+
+def test_a_clash_would_be_found() -> None:
+    assert clashes("options", ["--hosts"]) == ["--hosts of pytest-testinfra"]
+    assert clashes("fixtures", ["benchmark"]) == ["benchmark of pytest-benchmark"]
+    assert {"asyncio", "benchmark"} <= set(OTHERS["markers"])
+    assert len(OTHERS["plugins"]) >= MOST_USED
+
+
+@pytest.fixture(scope="module")
+def together(repo: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+    """The Python of a new environment that holds all the plugins and ours."""
+    folder = tmp_path_factory.mktemp("together") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    wanted = [f"{name}=={one['version']}" for name, one in OTHERS["plugins"].items()]
+    done = subprocess.run(
+        [str(python), "-m", "pip", "install", "--quiet", str(repo), f"pytest=={OTHERS['pytest']}", *wanted],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode and any(word in done.stderr for word in _UNREACHABLE) and not pytestconfig.getini("strict"):
+        pytest.skip(f"the package index cannot be reached: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return python
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("apart", OTHERS["apart"])
+def test_a_run_passes_with_all_of_them_installed(toy: Toy, together: Path, apart: str) -> None:
+    """Two of them have an option of the same name, so each is left out once."""
+    (toy.root / "pytest.ini").write_text("[pytest]\n")
+    done = subprocess.run(
+        [str(together), "-m", "pytest", "suites", "-k", "alpha and 1x1", "-p", "no:cacheprovider", "-p", f"no:{apart}"],
+        cwd=toy.root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "flagperf: 1 of 1 case passed" in done.stdout
+    listed = done.stdout.split("plugins: ", 1)[1].splitlines()[0]
+    # The header shows each distribution once, pytest-mock as mock-3.17.0; a blocked one is listed too.
+    assert len(listed.split(", ")) > MOST_USED
+    assert "flagperf-" in listed
+
+
+@pytest.mark.slow
+def test_an_option_of_another_plugins_name_ends_pytest_before_it_starts(toy: Toy, together: Path) -> None:
+    """The control: what the former --hosts did."""
+    (toy.root / "clash.py").write_text("def pytest_addoption(parser):\n    parser.addoption('--hosts')\n")
+    done = subprocess.run(
+        [str(together), "-m", "pytest", "-p", "clash", "-p", "no:pytest-ansible", "--collect-only"],
+        cwd=toy.root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "--hosts" in done.stdout + done.stderr
