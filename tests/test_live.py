@@ -39,7 +39,8 @@ def test_the_line_says_step_loss_metric_throughput_and_time_left() -> None:
     where = Where(phase="training", step=1200, loss=0.5, metric=0.81, throughput=1234.0, time_left_s=75)
     said = line(where)
     assert said == (
-        "toy:plain:CPU:1:1:1 round 1  step 1,200  loss 0.5  accuracy 0.81 of 0.9  1,234 images/s  at most 1 min 15 s"
+        "toy:plain:CPU:1:1:1 round 1  step 1,200  loss 0.5  accuracy 0.81 of 0.9  1,234 images/s"
+        "  estimated 1 min 15 s left"
     )
     assert line(where, 90).startswith("toy 1x1 #1  step 1,200")
     assert len(line(where, 40)) == 40

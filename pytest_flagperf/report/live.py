@@ -63,7 +63,7 @@ def _figures(progress: Progress) -> Iterator[str]:
     if progress.throughput is not None:
         yield quantity(progress.throughput, f"{progress.sample_unit}/s", 3)
     if progress.time_left_s is not None:
-        yield f"at most {quantity(progress.time_left_s, 's')}"
+        yield f"estimated {quantity(progress.time_left_s, 's')} left"
 
 
 class Live:
