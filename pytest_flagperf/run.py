@@ -21,6 +21,7 @@ from .cluster.conf import ClusterConf, read_cluster, split_hosts
 from .config import Value
 from .estimate import duration
 from .expected import Source
+from .forecast import convergence
 from .judging import Gates, OneCards, Scaling
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan, short_plan
@@ -224,7 +225,7 @@ class Run:
                 runtime=self.runtime(one),
                 launcher=self.settings.launcher,
                 synthetic=self.settings.synthetic,
-                throughput_only=self.settings.throughput_only,
+                throughput_only=self.settings.throughput_only if self.settings.given("throughput_only") else None,
                 data_dir=Value(one.data_dir, one.data_source, 0, "case") if one.data_dir else None,
                 hosts=self.hosts,
                 # On other machines the data are looked for there, by the look at every host.
@@ -295,7 +296,9 @@ class Run:
         plan = self.plan(one)
         image = self.venue.image(plan, one.vendor) if plan.runtime == "docker" else None
         lease = self.settings.lease or one.vendor.lease
-        return describe(plan, one.vendor, lease, image, duration(plan, self._earlier))
+        folders = [root / "reports" / "published" for root in self.catalog.roots]
+        known = convergence(plan, self._earlier, folders)
+        return describe(plan, one.vendor, lease, image, known, duration(plan, self._earlier))
 
     # -- places ----------------------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .case import FIELDS, Case, CaseError, Shape
-from .catalog import REFERENCE, Catalog, CatalogError, Suite, Vendor
+from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor
 from .catalog.literals import flag
 from .config import Value, parse_settings
+from .plan import is_throughput_shape
 from .problems import Problems, near
-from .settings import Settings, split_case
+from .settings import QUESTIONS, Settings, split_case
 
 if TYPE_CHECKING:
     from .original import TestConf
@@ -283,13 +284,16 @@ def _shown(source: str, catalog: Catalog) -> str:
 
 
 def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, asked: _Asked) -> bool:
-    """Whether no convergence is asked of the case: told so by an option, or by its config."""
-    if asked.settings.throughput_only or asked.settings.synthetic:
+    """Whether a case measures throughput alone: by an option, by its config, or by its shape."""
+    if asked.settings.synthetic:
         return True
+    if asked.settings.given("throughput_only"):
+        return asked.settings.throughput_only
     if (said := asked.set.get("throughput_only")) is not None:
         return bool(said.value)
     if scale != REFERENCE:
         return False
     file = asked.catalog.configs(suite, vendor)[case.hardware, case.shape]
     own = flag(file, "throughput_only")
-    return bool(flag(suite.path / "config" / "_base.py", "throughput_only") if own is None else own)
+    own = flag(suite.path / "config" / "_base.py", "throughput_only") if own is None else own
+    return is_throughput_shape(case.shape, scale) if own is None else own

@@ -25,6 +25,12 @@ from .problems import Problems, kind, near, shown, unusable_path
 COMMAND_LINE = "command line"
 DEFAULT = "default"
 _LARGEST = 1 << 63
+QUESTIONS = {
+    "converges": "each round reaches the suite's target",
+    "throughput": "the throughputs are complete and plausible",
+    "speedup": "many cards are faster than one card, by at least the required efficiency",
+}
+"""The markers of a benchmark's tests, each with its meaning."""
 LACKS = "holds neither vendors/<vendor>/vendor.toml nor suites/<model>/<framework>/suite.toml"
 
 
@@ -110,7 +116,8 @@ OPTIONS = (
     ),
     Option(
         "throughput-only",
-        "bounded steps after a warm-up for every case; no convergence is asked",
+        "every case measures throughput alone, in bounded steps; with --no- every case trains to its target (default:"
+        " one card at the reference scale measures throughput alone)",
         default=False,
         flag=True,
     ),

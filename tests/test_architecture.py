@@ -30,7 +30,7 @@ FLOORS = [
     {"original"},
     {"plan"},
     {"round", "preflight", "selection"},
-    {"venue", "resume", "judging", "estimate"},
+    {"venue", "resume", "judging", "forecast"},
     {"run", "commands"},
     {"benchmark", "__main__"},
     {"plugin"},
@@ -93,7 +93,7 @@ def upward(path: Path) -> list[str]:
     if floor is None:
         return [] if own == "__init__" else [f"{own} stands on no floor"]
     # The top floors put the two sides together; below them nobody knows of results and reports.
-    knows_results = floor >= FLOORS.index({"venue", "resume", "judging", "estimate"})
+    knows_results = floor >= FLOORS.index({"venue", "resume", "judging", "forecast"})
     below = set().union(*FLOORS[:floor]) | (set(BESIDE) if knows_results else set())
     return sorted(parts - below)
 

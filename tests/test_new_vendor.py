@@ -197,7 +197,7 @@ def test_what_it_writes_is_read_and_every_key_is_shown(tmp_path: Path, options: 
     assert Catalog.scan([tmp_path]).vendors["made"].peak_tflops("M1", "bf16") == 80
 
 
-def test_configs_are_laid_out_for_a_suite_and_one_shape_trains_to_the_target(tmp_path: Path) -> None:
+def test_configs_are_laid_out_for_a_suite_and_all_shapes_but_one_card_train_to_the_target(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, "--suite=resnet50:pytorch", "--suite=glm:pytorch", "--nodes=1x1,1x8,2x8")
     catalog = Catalog.scan([REPO, tmp_path])
     suite, vendor = catalog.suite("resnet50", "pytorch"), catalog.vendor("made")
@@ -207,7 +207,11 @@ def test_configs_are_laid_out_for_a_suite_and_one_shape_trains_to_the_target(tmp
         shape: make_plan(catalog, Case.parse(f"glm:pytorch:M1:{shape}:1"), vendor="made", check_data=False)
         for shape in ("1:1", "1:8", "2:8")
     }
-    assert {shape: plan.throughput_only for shape, plan in measured.items()} == {"1:1": True, "1:8": False, "2:8": True}
+    assert {shape: plan.throughput_only for shape, plan in measured.items()} == {
+        "1:1": True,
+        "1:8": False,
+        "2:8": False,
+    }
     assert [one.key for one in measured["1:8"].deviations] == []
     assert not (folder / "probe.py").exists()
 

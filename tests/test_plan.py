@@ -144,6 +144,19 @@ def test_what_reports_read_has_origins_and_deviations(catalog: Catalog) -> None:
     }  # fmt: skip
 
 
+def test_one_card_is_for_throughput_by_default_at_the_reference_scale(catalog: Catalog) -> None:
+    def value(case: str, **more: Any) -> tuple[object, str]:
+        found = planned(catalog, case, synthetic=False, check_data=False, **more).values["throughput_only"]
+        return found.value, found.where
+
+    one = "toy:pytorch:X9:1:1:1"
+    assert value(one) == (True, "default of 1x1 at the reference scale")
+    assert value(one, throughput_only=False) == (False, "--no-throughput-only")
+    assert value(one, settings=["throughput_only=False"])[0] is False
+    assert value(one, scale="small")[0] is False
+    assert value("toy:pytorch:X9:2:8:1")[0] is False
+
+
 def test_synthetic_data_and_an_option_make_it_throughput_only(catalog: Catalog) -> None:
     assert planned(catalog).throughput_only
     plan = planned(catalog, synthetic=False, throughput_only=True, check_data=False)

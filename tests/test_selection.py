@@ -155,8 +155,11 @@ def test_throughput_only_is_read_from_options_and_config(tmp_path: Path) -> None
         cases: tuple[Selected, ...] = chosen(tmp_path, config="throughput_only = True\n", **given).cases
         return [one.throughput_only for one in cases]
 
-    assert flags() == [False, True]
+    # One card measures throughput by default, the other shape by its config.
+    assert flags() == [True, True]
     assert flags(set=["throughput_only=False"]) == [False, False]
+    assert flags(throughput_only=False) == [False, False]
+    assert flags(throughput_only=False, synthetic=True) == [True, True]
     assert flags(synthetic=True) == [True, True]
 
 

@@ -161,8 +161,7 @@ def _files(asked: _Asked) -> Iterator[tuple[str, str]]:
         yield f"{suite}/README.md", skeletons.of_vendor_case(":".join(suite.rsplit("-", 1)), asked.title)
         yield f"{suite}/config/config_common.py", _filled("common.py", words)
         for shape in asked.shapes:
-            about = {"about": _about(shape), "throughput_only": str(shape != _to_target(asked.shapes))}
-            yield f"{suite}/config/config_{asked.hw}x{shape}.py", _filled("config.py", words | about)
+            yield f"{suite}/config/config_{asked.hw}x{shape}.py", _filled("config.py", {"about": _about(shape)})
 
 
 def _toml_words(asked: _Asked) -> dict[str, str]:
@@ -178,11 +177,6 @@ def _toml_words(asked: _Asked) -> dict[str, str]:
         "scale": "reference" if asked.suites else "small",
         "shapes": ", ".join(f'"{shape}"' for shape in asked.shapes),
     }
-
-
-def _to_target(shapes: Sequence[Shape]) -> Shape:
-    """The one shape that trains to the target: all cards of one host."""
-    return min(shapes, key=lambda shape: (shape.nnodes, -shape.nproc))
 
 
 def _about(shape: Shape) -> str:

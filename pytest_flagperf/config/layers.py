@@ -33,7 +33,7 @@ CASES_OWN = ("vendor", "data_dir")
 """Keys that a case always sets itself; they are no deviation, and each has an option of its own."""
 SUITES_OWN = ("defaults", "suite", "scale")
 """The layers that a suite's author writes."""
-_PER_STEP = ("train_batch_size", "gradient_accumulation_steps", "samples_per_item")
+PER_STEP = ("train_batch_size", "gradient_accumulation_steps", "samples_per_item")
 """The keys whose product is the largest number of samples of a step on one card."""
 
 
@@ -387,7 +387,7 @@ class _Resolver:
     def _limit_evaluations(self) -> None:
         """Evaluate as often as the suite's ``eval_samples`` requires, at this shape and batch."""
         limit, per_step = self.values.get("eval_samples"), self.case.shape.cards
-        for key in _PER_STEP:
+        for key in PER_STEP:
             size = self.values[key].value if key in self.values else 1
             per_step *= size if isinstance(size, int) else 1
         if self.problems or limit is None or not isinstance(limit.value, int):

@@ -22,6 +22,7 @@ def describe(
     vendor: Vendor | None = None,
     lease: str = "device",
     image: Image | None = None,
+    convergence: str = "",
     duration: Iterable[str] = (),
 ) -> str:
     """The case, what it wants of a host, where it runs, every value with its origin, and the command of each rank."""
@@ -29,14 +30,16 @@ def describe(
     only_leased = image is not None and docker_options.parse(image.options, image.options_by).only_leased
     commands = _commands(plan, None if only_leased else plan.visible_devices)
     times = [_fact("" if number else "duration", line) for number, line in enumerate(duration)]
-    config = [*_config(plan), *_translated(plan)]
-    return "\n".join([str(plan.case), *_facts(plan, image), *times, *wanted, *_hosts(plan), *config, *commands])
+    facts, config = [*_facts(plan, image, convergence), *times], [*_config(plan), *_translated(plan)]
+    return "\n".join([str(plan.case), *facts, *wanted, *_hosts(plan), *config, *commands])
 
 
-def _facts(plan: Plan, image: Image | None) -> Iterator[str]:
+def _facts(plan: Plan, image: Image | None, convergence: str) -> Iterator[str]:
     shape = plan.case.shape
     sign = ">=" if plan.metric.direction == "higher" else "<="
     yield _fact("labels", ", ".join(_labels(plan)))
+    if convergence:
+        yield _fact("converges", convergence)
     yield _fact("scale", f"{plan.scale}: {plan.metric.name} {sign} {plan.target:g} ({plan.metric.unit})")
     yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in all")

@@ -12,7 +12,7 @@ from typing import Protocol
 import flagperf_driver
 
 from ..case import Case, Shape
-from ..catalog import RUNTIMES, Catalog, DataItem, Suite, Vendor
+from ..catalog import REFERENCE, RUNTIMES, Catalog, DataItem, Suite, Vendor
 from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, resolve
 from ..launch import DEFAULT as DEFAULT_LAUNCHER
 from ..launch import frameworks_of, launchers
@@ -51,7 +51,7 @@ def make_plan(
     runtime: str | None = None,
     launcher: str = DEFAULT_LAUNCHER,
     synthetic: bool = False,
-    throughput_only: bool = False,
+    throughput_only: bool | None = None,
     data_dir: str | Path | Value | None = None,
     hosts: Sequence[Place] = (),
     check_data: bool = True,
@@ -59,6 +59,7 @@ def make_plan(
     """Everything that runs for a case, or an error with all that stands in the way.
 
     ``settings`` are ``key=value``. Synthetic data can show no convergence, so they are for throughput only.
+    ``throughput_only`` None leaves it to the config, and to the shape where that sets nothing.
     """
     maker, suite = catalog.vendor(vendor), catalog.suite(case.model, case.framework)
     scale, runtime = scale or maker.scale, runtime or maker.runtime
@@ -78,7 +79,21 @@ def make_plan(
     problems += _no_curve(suite, scale, resolved.values["parity_samples"])
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
+    resolved = _with_shape(resolved, case.shape, scale)
     return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, theirs, hosts)
+
+
+def is_throughput_shape(shape: Shape, scale: str) -> bool:
+    """Whether a shape measures throughput alone by default: one card takes days to the reference scale's target."""
+    return scale == REFERENCE and shape.cards == 1
+
+
+def _with_shape(resolved: Resolved, shape: Shape, scale: str) -> Resolved:
+    """The config with the shape's default of ``throughput_only``, where no file and no option sets it."""
+    if resolved.values["throughput_only"].layer != "defaults" or not is_throughput_shape(shape, scale):
+        return resolved
+    value = Value(True, f"default of {shape} at the {scale} scale", 0, "defaults")
+    return replace(resolved, values={**resolved.values, "throughput_only": value})
 
 
 def _check_launcher(launcher: str, framework: str) -> list[str]:
@@ -199,15 +214,17 @@ def _given(
     settings: Sequence[str],
     source: str,
     data_dir: str | Path | Value | None,
-    throughput_only: bool,
+    throughput_only: bool | None,
     synthetic: bool,
 ) -> dict[str, Value]:
     given = parse_settings(settings, "" if source == COMMAND_LINE else source)
     if data_dir is not None:
         given["data_dir"] = data_dir if isinstance(data_dir, Value) else Value(str(data_dir), "--data-dir", 0, "case")
-    if throughput_only or synthetic:
-        why = "--synthetic" if synthetic else "--throughput-only"
-        given["throughput_only"] = Value(True, why, 0, "case")
+    if synthetic:
+        given["throughput_only"] = Value(True, "--synthetic", 0, "case")
+    elif throughput_only is not None:
+        option = "--throughput-only" if throughput_only else "--no-throughput-only"
+        given["throughput_only"] = Value(throughput_only, option, 0, "case")
     return given
 
 

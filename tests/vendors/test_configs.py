@@ -11,6 +11,7 @@ import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.forecast import most_samples
 from pytest_flagperf.plan import Plan, make_plan
 
 REPO = Path(__file__).resolve().parent.parent.parent
@@ -46,9 +47,18 @@ class Machine:
 HOSTS = (Machine("alpha", "10.0.0.1"), Machine("beta", "10.0.0.2"))
 
 
-def planned(vendor: str, suite: str, hardware: str, shape: Shape) -> Plan:
+def planned(vendor: str, suite: str, hardware: str, shape: Shape, throughput_only: bool | None = None) -> Plan:
     case = Case.parse(f"{suite}:{hardware}:{shape.nnodes}:{shape.nproc}:1")
-    return make_plan(CATALOG, case, vendor=vendor, scale="reference", data_dir="/data", check_data=False, hosts=HOSTS)
+    return make_plan(
+        CATALOG,
+        case,
+        vendor=vendor,
+        scale="reference",
+        throughput_only=throughput_only,
+        data_dir="/data",
+        check_data=False,
+        hosts=HOSTS,
+    )
 
 
 def test_every_vendor_has_what_flagperf_has_in_all_shapes() -> None:
@@ -62,17 +72,26 @@ def test_a_config_plans(vendor: str, suite: str, hardware: str, shape: Shape) ->
     assert hardware in CATALOG.vendors[vendor].chips
     plan = planned(vendor, suite, hardware, shape)
     assert plan.peak_tflops is None or plan.peak_tflops > 0
-    shapes = [held for *others, held in CONFIGS if others == [vendor, suite, hardware]]
-    largest = min(shapes, key=lambda held: (held.nnodes, -held.nproc))
-    assert plan.throughput_only == (shape != largest), (
-        f"throughput_only: all cards of one host, {largest}, train to the target; the other shapes are measured"
-    )
+    assert plan.throughput_only == (shape.cards == 1), "1x1 measures throughput; the other shapes train to the target"
+    assert not planned(vendor, suite, hardware, shape, throughput_only=False).throughput_only
     config = plan.config
     for key in ("max_steps", "max_epochs"):
         value = config[key]
         assert value is None or (isinstance(value, int) and value > 0)
     steps = config["eval_steps"]
     assert steps is None or (isinstance(steps, int) and steps > 0)
+
+
+@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda each: str(each))
+def test_every_shape_may_train_as_many_samples_as_the_shape_of_one_host(
+    vendor: str, suite: str, hardware: str, shape: Shape
+) -> None:
+    """A limit that FlagPerf wrote for a measurement of throughput would end a training long before the target."""
+    most = most_samples(planned(vendor, suite, hardware, shape))
+    of_one_host = most_samples(planned(vendor, suite, hardware, Shape(1, 8)))
+    assert most is not None
+    assert of_one_host is not None
+    assert most > 0.75 * of_one_host
 
 
 @pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda each: str(each))

@@ -2,4 +2,3 @@ from config_common import *
 
 max_steps = 240000 // gradient_accumulation_steps
 lr_decay_steps = 240000
-throughput_only = True

@@ -1,5 +1,4 @@
 train_batch_size = 8
 eval_batch_size = 8
-max_steps = 24135 // train_batch_size
+max_steps = 1388270 * 4 // train_batch_size
 eval_steps = 600 * 8 * 4 // train_batch_size
-throughput_only = True

@@ -1,3 +1,1 @@
 from config_common import *
-
-throughput_only = True

@@ -4,4 +4,3 @@ gradient_accumulation_steps = 56
 max_steps = 240000 // gradient_accumulation_steps
 lr_decay_steps = 240000
 eval_steps = 2000 // gradient_accumulation_steps
-throughput_only = True

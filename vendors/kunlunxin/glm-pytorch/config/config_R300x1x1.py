@@ -2,6 +2,5 @@ from config_common import *
 
 train_batch_size = 4
 eval_batch_size = 4
-max_steps = 4000 // train_batch_size
+max_steps = 1388270 * 4 // train_batch_size
 eval_steps = 600 * 8 * 4 // train_batch_size
-throughput_only = True

@@ -3,4 +3,3 @@ from config_common import *
 learning_rate = 2e-5
 max_steps = 1388270 * 4 // (train_batch_size * 16)
 eval_steps = 600 * 8 * 4 // (train_batch_size * 16)
-throughput_only = True

@@ -9,4 +9,3 @@ learning_rate = 3.5e-4
 lr_warmup_steps = 0
 max_steps = 45000
 max_samples = 4_500_000  # as on A100
-throughput_only = True

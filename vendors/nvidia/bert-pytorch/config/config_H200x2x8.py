@@ -1,4 +1,4 @@
-"""For throughput, with the steps and the learning rate of 2x8 on A100. Not yet run."""
+"""To the target, with the steps and the learning rate of 2x8 on A100. Not yet run."""
 
 from config_hopper import *
 
@@ -7,4 +7,3 @@ eval_batch_size = 96
 gradient_accumulation_steps = 1
 max_steps = 20000 // 4
 lr_decay_steps = 20000
-throughput_only = True

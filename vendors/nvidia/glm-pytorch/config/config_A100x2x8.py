@@ -2,4 +2,3 @@ from config_common import *
 
 max_steps = 1388270 * 4 // (train_batch_size * 16)
 eval_steps = 600 * 8 * 4 // (train_batch_size * 16)
-throughput_only = True

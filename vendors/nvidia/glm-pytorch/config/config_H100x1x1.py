@@ -5,6 +5,5 @@ compile = True  # noqa: A001 - an option's name
 checkpoint_activations = False
 train_batch_size = 12  # 120 sequences
 eval_batch_size = 12
-max_steps = 24135 // train_batch_size
+max_steps = 1388270 * 4 // train_batch_size
 eval_steps = 600 * 8 * 4 // train_batch_size
-throughput_only = True

@@ -11,6 +11,5 @@ learning_rate = 0.2  # 0.1 for 256
 lr_warmup_epochs = 5
 num_workers = 16
 log_freq = 20
-throughput_only = True
 throughput_steps = 100
 timing_warmup_steps = 20

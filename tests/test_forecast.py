@@ -1,0 +1,83 @@
+"""What is known of a case before it runs: whether it converges, and an estimate of how long it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.forecast import convergence, most_samples, training_time
+from pytest_flagperf.plan import Plan, make_plan
+from pytest_flagperf.results.earlier import Earlier
+
+from .trees import tree, write, write_config
+
+HEADER = "case,vendor,scale,converged\n"
+
+
+def planned(root: Path, config: str, case: str = "toy:pytorch:X9:1:1:1", **more: Any) -> Plan:
+    write_config(root, config, "config_X9x1x1.py")
+    return make_plan(tree(root), Case.parse(case), vendor="acme", check_data=False, **more)
+
+
+def none_stored(root: Path) -> Earlier:
+    return Earlier(root / "reports", "run1")
+
+
+@pytest.mark.parametrize(
+    ("config", "samples"),
+    [
+        ("max_steps = 100\n", 3200),
+        ("max_steps = 100\ngradient_accumulation_steps = 4\n", 12_800),
+        ("max_steps = 100\nmax_samples = 999\n", 999),
+        ("max_epochs = 7\n", 21),  # of the 3 files of the training data
+        ("max_time_s = 7.0\n", None),
+    ],
+)
+def test_the_limits_of_a_config_give_the_most_samples(tmp_path: Path, config: str, samples: float | None) -> None:
+    assert most_samples(planned(tmp_path, config)) == samples
+
+
+def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_path: Path) -> None:
+    # 30 % of 80.5 TFLOP/s, 24 GFLOP each: 1,006 images/s.
+    plan = planned(tmp_path, "max_samples = 3622500\n")
+    assert training_time(plan, none_stored(tmp_path)) == (
+        "estimated 1 h 0 min at most (3,622,500 images, 1,006 images/s at an assumed 30 % of the peak)"
+    )
+    unlimited = planned(tmp_path, "")
+    assert training_time(unlimited, none_stored(tmp_path)) == "duration unknown: no limit of the samples"
+    no_peak = planned(tmp_path, 'max_samples = 10\nprecision = "fp16"\n')
+    assert training_time(no_peak, none_stored(tmp_path)) == (
+        "duration unknown: no stored throughput and no declared peak"
+    )
+
+
+def test_a_published_file_verifies_its_own_cases_alone(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "max_samples = 10\n", throughput_only=False)
+    published = tmp_path / "published"
+
+    def known(*rows: str) -> str:
+        write(published, "new-chips.csv", HEADER + "".join(f"{row}\n" for row in rows))
+        return convergence(plan, none_stored(tmp_path), [published, tmp_path / "missing"])
+
+    assert known("toy:pytorch:X9:1:1:3,acme,reference,true") == "verified in new-chips.csv"
+    for row in (
+        "toy:pytorch:X9:1:1:3,acme,reference,false",
+        "toy:pytorch:X9:1:1:3,acme,small,true",
+        "toy:pytorch:X9:1:1:3,other,reference,true",
+        "toy:pytorch:X9:1:8:3,acme,reference,true",
+        "",
+    ):
+        assert known(row).startswith("not verified: no stored or published run of this case reached its target")
+    (published / "new-chips.csv").write_bytes(b"\xff\xfe\x00")
+    assert convergence(plan, none_stored(tmp_path), [published]).startswith("not verified")
+
+
+def test_what_is_not_required_to_converge_is_not_called_unverified(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "max_samples = 10\n")
+    assert convergence(plan, none_stored(tmp_path), []).startswith(
+        "not required; --no-throughput-only trains to the target, estimated 9.94 ms at most"
+    )
+    assert convergence(planned(tmp_path, "", synthetic=True), none_stored(tmp_path), []) == ""
