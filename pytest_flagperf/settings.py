@@ -273,6 +273,11 @@ class Settings:
     """The file with the tables of ``expected``."""
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def all_default(self) -> bool:
+        """Whether neither the command line nor a file set any option."""
+        return set(self.sources.values()) == {DEFAULT}
+
     def given(self, key: str) -> bool:
         """Whether somebody chose this value."""
         return self.sources[key] != DEFAULT

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from . import github, writers
 from .command import public
 from .failures import stand_alone
-from .items import selected_of
+from .items import all_cases, selected_of, takes_case
 from .keys import BEGUN, OUTCOMES, RUN, SESSION, VERDICTS
+from .next_steps import next_steps
 from .opening import is_worker
 from .page import leave_in_run
 from .screen import line_writer
@@ -148,6 +150,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     # Where a program reads, a line may be long.
     width = EVERYTHING if "CI" in os.environ else terminalreporter._tw.fullwidth
     write = line_writer(config)
+    end = replace(end, next_steps=tuple(next_steps(run, end, config, os.environ)))
     for line in end.lines(width):
         write(line)
 

@@ -83,6 +83,7 @@ class Closing:
     interrupted: bool = False
     notes: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
 
     def verdict(self, width: int = EVERYTHING) -> str:
         """The run in one line of at most so many columns; what does not fit is left out, the least needed first."""
@@ -116,6 +117,7 @@ class Closing:
             yield from (part.replace("\xa0", " ") for part in told)
         yield from self.notes
         yield from self.reports
+        yield from self.next_steps
         yield self.verdict(width)
 
     def _line(self, why: str, where: str, *, by_name: bool) -> str:
