@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_flagperf.results import verdicts
 
 if TYPE_CHECKING:
@@ -18,14 +20,17 @@ Judge = Callable[["Iterable[Verdict]"], None]
 class TrainingBenchmark:
     """Derive a class from this in ``suites/<model>/test_<model>.py``; add checks of the model's own beside these."""
 
+    @pytest.mark.converges
     def test_converges(self, training: Outcome, judge: Judge, gates: Gates) -> None:
         """Every round reaches the suite's target."""
         judge([*verdicts.converges(training), *gates.valid(training)])
 
+    @pytest.mark.throughput
     def test_throughput(self, trainings: Sequence[Outcome], judge: Judge, gates: Gates) -> None:
         """The rounds' throughputs are there and make sense, and are as good as what was accepted and as ever."""
         judge([*verdicts.throughput(trainings), *gates.throughput(trainings)])
 
+    @pytest.mark.speedup
     def test_speedup(self, scaling: Scaling, judge: Judge, gates: Gates) -> None:
         """Many cards are faster than one by what was promised."""
         judge(gates.speedup(scaling))

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -32,12 +32,13 @@ from .report.live import silent
 from .results import monitors, statistics, store
 from .results.earlier import Earlier
 from .results.outcome import UNREADABLE, Outcome
+from .results.units import count
 from .results.verdicts import OneCard, Verdict
 from .resume import FILE as ASKED
 from .resume import move_aside, recalled, remember, set_aside
 from .runtime import Interpreter, runtimes
-from .selection import Absent, Selected, Selection, case_in, lane, select
-from .settings import COMMAND_LINE, Settings, read_settings
+from .selection import Absent, Selected, Selection, case_in, hints, keywords, lane, select
+from .settings import COMMAND_LINE, Settings, holds_some, read_settings
 from .stored import FormatError, WriteError, make_folder, writing
 from .venue import Venue, is_owed
 
@@ -168,16 +169,48 @@ class Run:
         found = dict.fromkeys(case for nodeid in nodeids if (case := case_in(nodeid, absent)) is not None)
         return [absent[case] for case in found]
 
-    def header(self) -> list[str]:
-        """What was asked for, and what cannot run and why."""
-        cases = self.selection.cases
+    def no_suite(self, folder: Path) -> str | None:
+        """Why a benchmark class in a folder has no suite; None if a suite's folder contains it."""
+        places = [folder.resolve(), *folder.resolve().parents]
+        models = {suite.path.parent.resolve() for suite in self.catalog.suites.values()}
+        if not models.isdisjoint(places):
+            return None
+        roots = [place.parent.parent for place in places if place.parent.name == "suites"]
+        root = next((root for root in roots if holds_some(root)), None)
+        fix = f"add --roots={root}" if root else "move it to suites/<model>/, above <framework>/suite.toml"
+        return f"no suite contains this class; suites were looked for in {_list(self.catalog.roots)}; {fix}"
+
+    @property
+    def keywords(self) -> Collection[str]:
+        """All words by which -k selects."""
+        return keywords(self.selection.cases)
+
+    def hints(self, expression: str) -> list[str]:
+        """What could have been meant by a -k expression that selected nothing."""
+        return hints(expression, self.selection.cases, self.catalog)
+
+    def selected(self, cases: Sequence[Selected], absent: Sequence[Absent] = ()) -> list[str]:
+        """Which cases were selected, and which of them cannot run and why."""
+        if not cases and not absent:
+            return []
         ready = [one for one in cases if not one.unsupported]
-        lines = [f"flagperf: {_title(cases, len(self.selection.absent))}; reports: {_relative(self.directory)}"]
-        lines += [f"  throughput only: {one.case}" for one in ready if one.throughput_only and not self._all_throughput]
+        elsewhere = [one for one in ready if one.case.nnodes > len(self.hosts)]
+        able = len(ready) - len(elsewhere)
+        lines = [f"flagperf: {_title(cases, able, len(absent))}; reports: {_relative(self.directory)}"]
+        lines += [
+            f"  throughput only: {one.case} (--no-throughput-only trains it to its target)"
+            for one in ready
+            if one.throughput_only and not self._all_throughput
+        ]
         if self._all_throughput:
             why = "synthetic data" if self.settings.synthetic else "--throughput-only"
             lines.append(f"  throughput only: every case ({why}); no convergence is shown")
-        lines += [f"  cannot run: {one.case}: {one.unsupported}" for one in self.selection.unsupported]
+        unsupported: list[Selected | Absent] = [*(one for one in cases if one.unsupported), *absent]
+        lines += [f"  cannot run: {one.case}: {one.unsupported}" for one in unsupported]
+        lines += [
+            f"  cannot run here: {one.case}: needs {one.case.nnodes} hosts, {len(self.hosts)} available"
+            for one in elsewhere
+        ]
         lines += [
             f"  note: {one.case}: the version picks a container's image; without containers (--runtime=docker) what the"
             " environment holds is run, and recorded"
@@ -623,11 +656,12 @@ def _cases(cases: Sequence[str]) -> str:
     return f"case {cases[0]}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
 
 
-def _title(cases: Sequence[Selected], absent: int) -> str:
+def _title(cases: Sequence[Selected], able: int, absent: int) -> str:
     kinds = {f"{one.vendor.name} {one.case.hardware} at {one.scale} scale" for one in cases}
-    ready = sum(not one.unsupported for one in cases)
+    number = len(cases) + absent
+    can_run = "" if able == number else f", {able} can run"
     of_what = f": {', '.join(sorted(kinds))}" if kinds else ""
-    return f"{ready} of {len(cases) + absent} cases can run{of_what}"
+    return f"{count(number, 'case')} selected{can_run}{of_what}"
 
 
 def _relative(path: Path) -> Path:

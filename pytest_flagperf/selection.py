@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .original import TestConf
 
 _DIGITS = re.compile("[0-9]+")
+_OPERATORS = ("and", "or", "not")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,12 @@ class Selected:
     unsupported: str | None = None
     throughput_only: bool = False
     data_source: str = ""
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """The words by which -k selects the case."""
+        case = self.case
+        return case.model, case.framework, case.hardware, str(case.shape), self.vendor.name, self.scale
 
     @property
     def rounds(self) -> range:
@@ -110,6 +118,37 @@ def lane(nodeid: str, known: Collection[str]) -> str:
     """What must stay on one worker: of tests that take a case, all of its suite and hardware, whatever their file."""
     case = case_in(nodeid, known)
     return ":".join(case.split(":")[:3]) if case else nodeid
+
+
+# -- a -k that selects nothing --------------------------------------------------------------------------------
+
+
+def hints(expression: str, cases: Sequence[Selected], catalog: Catalog) -> list[str]:
+    """For each word of a -k expression that matches nothing: the option that adds it, or near names."""
+    known = list(keywords(cases))
+    texts = [text.lower() for text in (*known, *(str(one.case) for one in cases))]
+    words = dict.fromkeys(re.findall(r"[^\s()]+", expression))
+    unknown = [word for word in words if word not in _OPERATORS and not any(word.lower() in text for text in texts)]
+    found = {
+        word: f"; {option} adds it" if (option := _option(word, catalog)) else near(word, known) for word in unknown
+    }
+    return [f"-k: no test matches {word!r}{hint}" for word, hint in found.items() if hint]
+
+
+def keywords(cases: Sequence[Selected]) -> dict[str, None]:
+    """All words by which -k selects among cases, each once."""
+    return dict.fromkeys([*sorted({word for one in cases for word in one.keywords}), *QUESTIONS])
+
+
+def _option(word: str, catalog: Catalog) -> str | None:
+    """The option that selects a shape, a chip, a vendor or a scale by its name; None for other words."""
+    with suppress(CaseError):
+        return f"--nodes={Shape.parse(word)}"
+    names = {name: f"--scale={name}" for name in SCALES}
+    names |= {name.lower(): f"--vendor={name}" for name in catalog.vendors}
+    with suppress(CatalogError):  # another vendor's file is invalid
+        names |= {name.lower(): f"--hw={name}" for vendor in catalog.vendors.values() for name in vendor.chips}
+    return names.get(word.lower())
 
 
 # -- cases named one by one -------------------------------------------------------------------------------
@@ -210,7 +249,7 @@ def _one(item: _Named, asked: _Asked) -> Selected:
         case = replace(case, repeat=settings.repeat)
     suite = asked.catalog.suite(case.model, case.framework)
     case = replace(case, model=suite.model)
-    vendor = _vendor_of(case, asked)
+    vendor = _vendor_of(case.hardware, f"case {case}", asked)
     overridden = in_file and settings.commanded("data_dir")
     if item.data_dir and not overridden:
         return _selected(case, suite, vendor, (item.data_dir, item.data_source), asked)
@@ -222,27 +261,33 @@ def _data_for_all(settings: Settings) -> tuple[str | None, str]:
     return settings.data_dir, (_file_of(settings, "data_dir") or "--data-dir") if settings.data_dir else ""
 
 
-def _vendor_of(case: Case, asked: _Asked) -> Vendor:
-    """The vendor that was asked for; when nobody asked, the only one that makes the case's chip."""
+def _vendor_of(hardware: str, where: str, asked: _Asked) -> Vendor:
+    """Return the vendor of an option or a file, else the only vendor that makes the chip; ``where`` names the chip."""
     vendors, wanted = asked.catalog.vendors, asked.settings.vendor
-    if asked.settings.given("vendor") or (wanted in vendors and case.hardware in vendors[wanted].chips):
+    if asked.settings.given("vendor") or (wanted in vendors and hardware in vendors[wanted].chips):
         return asked.vendor
-    makers = [vendor for vendor in vendors.values() if case.hardware in vendor.chips]
+    makers = _makers(hardware, asked.catalog)
     if len(makers) > 1:
         names = " or ".join(vendor.name for vendor in makers)
-        raise Problems([f"case {case}: {case.hardware} is made by {names}; say which with --vendor"])
+        raise Problems([f"{where}: {hardware} is made by {names}; say which with --vendor"])
     return makers[0] if makers else asked.vendor
+
+
+def _makers(hardware: str, catalog: Catalog) -> list[Vendor]:
+    return [vendor for vendor in catalog.vendors.values() if hardware in vendor.chips]
 
 
 # -- every suite in every wanted shape ---------------------------------------------------------------------
 
 
 def _matrix(asked: _Asked) -> Iterator[Selected]:
-    settings, vendor = asked.settings, asked.vendor
-    hardware = settings.hw or next(iter(vendor.chips))
+    settings = asked.settings
+    vendor = _vendor_of(settings.hw, settings.told("hw"), asked) if settings.hw else asked.vendor
+    hardware = settings.hw or vendor.hardware
     if hardware not in vendor.chips:
         chips = list(vendor.chips)
-        there_are = f"{near(hardware, chips)} (there are: {', '.join(chips)})"
+        makers = [f"; use --vendor={maker.name}" for maker in _makers(hardware, asked.catalog)]
+        there_are = f"{''.join(makers) or near(hardware, chips)} (there are: {', '.join(chips)})"
         raise Problems([f"{settings.told('hw')}: no chip of {vendor.name}{there_are}"])
     shapes, data = _shapes(settings, vendor), _data_for_all(settings)
     for suite in asked.catalog.suites.values():

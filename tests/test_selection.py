@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from pytest_flagperf import original
-from pytest_flagperf.catalog.literals import flag
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog.literals import _said, flag
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.selection import Selected, Selection, case_in, lane, select
+from pytest_flagperf.selection import Selected, Selection, case_in, hints, keywords, lane, select
 from pytest_flagperf.settings import read_settings
 
 from .trees import VENDOR_TOML, tree, write, write_config
@@ -102,6 +103,54 @@ def test_cases_that_differ_in_rounds_alone_are_one_when_the_command_line_counts(
     assert "is named twice" in problem(tmp_path, two.replace("8:3", "8:1"), repeat=2)
 
 
+# -- the chip alone -----------------------------------------------------------------------------------------
+
+
+def test_hardware_without_a_vendor_selects_the_vendor_that_makes_it(tmp_path: Path) -> None:
+    def vendors(**given: Any) -> set[str]:
+        return {one.vendor.name for one in chosen(tmp_path, "", **given).cases}
+
+    assert vendors(hw="X9") == {"acme"}
+    other = VENDOR_TOML.replace("[chips.A1x2]", "[chips.B1]")
+    write(tmp_path, "vendors/other/vendor.toml", other)
+    assert vendors(hw="A1x2") == {"acme"}
+    assert vendors(hw="B1") == {"other"}
+    assert problem(tmp_path, "", hw="X9") == "--hw=X9: X9 is made by acme or other; say which with --vendor"
+    assert vendors(hw="X9", vendor="other") == {"other"}
+    # A vendor that a file or an option names is not replaced.
+    assert problem(tmp_path, hw="B1") == "--hw=B1: no chip of acme; use --vendor=other (there are: X9, A1x2)"
+
+
+# -- the words of -k ----------------------------------------------------------------------------------------
+
+
+def test_a_case_has_its_parts_as_keywords(tmp_path: Path) -> None:
+    cases = chosen(tmp_path).cases
+    assert cases[0].keywords == ("toy", "pytorch", "X9", "1x1", "acme", "reference")
+    assert [*keywords(cases)][-3:] == ["converges", "throughput", "speedup"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("toi", "-k: no test matches 'toi'; did you mean toy?"),
+        ("not toy and (SPEDUP)", "-k: no test matches 'SPEDUP'; did you mean speedup?"),
+        ("toy and 2x8", "-k: no test matches '2x8'; --nodes=2x8 adds it"),
+        ("a1X2", "-k: no test matches 'a1X2'; --hw=A1x2 adds it"),
+        ("small", "-k: no test matches 'small'; --scale=small adds it"),
+    ],
+)
+def test_a_word_that_matches_nothing_is_named_with_what_could_be_meant(
+    tmp_path: Path, expression: str, hint: str
+) -> None:
+    assert hints(expression, chosen(tmp_path).cases, Catalog.scan([tmp_path])) == [hint]
+
+
+@pytest.mark.parametrize("expression", ["toy and acme", "TO", "1:8", "something-else"])
+def test_there_is_no_hint_for_words_that_match_or_are_near_nothing(tmp_path: Path, expression: str) -> None:
+    assert hints(expression, chosen(tmp_path).cases, Catalog.scan([tmp_path])) == []
+
+
 # -- data ---------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +210,20 @@ def test_throughput_only_is_read_from_options_and_config(tmp_path: Path) -> None
     assert flags(throughput_only=False) == [False, False]
     assert flags(throughput_only=False, synthetic=True) == [True, True]
     assert flags(synthetic=True) == [True, True]
+
+
+def test_one_card_of_the_reference_scale_alone_is_for_throughput_by_default(tmp_path: Path) -> None:
+    def flags(one_card: str = "", **given: Any) -> dict[str, bool]:
+        catalog = tree(tmp_path)
+        write_config(tmp_path, one_card, name="config_X9x1x1.py")
+        _said.cache_clear()
+        settings = read_settings({"vendor": "acme", **given}, tmp_path, Path("/started"))
+        return {str(one.case.shape): one.throughput_only for one in select(settings, catalog, None).cases}
+
+    assert flags() == {"1x1": True, "1x8": False}
+    assert flags("throughput_only = False\n") == {"1x1": False, "1x8": False}
+    assert flags(throughput_only=True) == {"1x1": True, "1x8": True}
+    assert flags(scale="small") == {"1x1": False, "1x8": False}
 
 
 def test_configs_that_import_each_other_in_a_circle_are_left_to_who_runs_them(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from .parallel import (
     pytest_xdist_node_collection_finished,
 )
 from .shown import (
-    pytest_report_header,
+    pytest_report_collectionfinish,
     pytest_runtest_makereport,
     pytest_sessionfinish,
     pytest_sessionstart,
@@ -58,7 +58,7 @@ __all__ = [
     "pytest_load_initial_conftests",
     "pytest_pycollect_makeitem",
     "pytest_pycollect_makemodule",
-    "pytest_report_header",
+    "pytest_report_collectionfinish",
     "pytest_runtest_makereport",
     "pytest_runtestloop",
     "pytest_sessionfinish",

@@ -14,6 +14,7 @@ from .opening import begin, is_worker
 from .screen import line_writer
 
 if TYPE_CHECKING:
+    from pytest_flagperf.run import Run
     from pytest_flagperf.selection import Selected
 
 NO_CASE = pytest.param(None, id="no-case")
@@ -36,6 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     run = metafunc.config.stash.get(RUN, None)
     if "selected" not in metafunc.fixturenames or run is None:
         return
+    _check_suite(metafunc, run)
     chosen = run.cases_of(metafunc.definition.path.parent)
     if "round_number" in metafunc.fixturenames:
         rounds = [_param(one, number) for one in chosen if not one.throughput_only for number in one.rounds]
@@ -47,6 +49,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         # A case that cannot run is one skipped test, not three.
         chosen = [one for one in chosen if not one.unsupported]
     metafunc.parametrize("selected", [_param(one) for one in chosen] or [NO_CASE])
+
+
+def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:
+    """Fail the collection of a benchmark class outside every suite: the cases of other suites are not its own."""
+    from pytest_flagperf.benchmark import TrainingBenchmark
+
+    if metafunc.cls is None or not issubclass(metafunc.cls, TrainingBenchmark):
+        return
+    if problem := run.no_suite(metafunc.definition.path.parent):
+        pytest.fail(f"class {metafunc.cls.__name__} in {metafunc.definition.path}: {problem}", pytrace=False)
 
 
 def _param(one: Selected, number: int | None = None) -> Any:
@@ -77,7 +89,7 @@ def pytest_pycollect_makeitem() -> Generator[None, Any, None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Within a file one card comes first, and a case's tests stay together."""
+    """Within a file one card comes first, and a case's tests stay together; -k finds a case by its keywords."""
     run = config.stash.get(RUN, None)
     if run is None:
         return
@@ -90,6 +102,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return files.setdefault(item.path, len(files)), order[id(one)] if one is not None else -1
 
     items.sort(key=key)
+    for item in items:
+        if (one := selected_of(item)) is not None:
+            item.extra_keyword_matches.update(one.keywords)
 
 
 class AbsentCase(pytest.Item):
@@ -147,9 +162,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if run.settings.plan:
         for one in chosen:
             write(run.describe(one))
-        if session.config.get_verbosity() < 0:  # else the header said so
-            for one in _unsupported(session.items):
-                write(f"cannot run: {one.case}: {one.unsupported}")
+        if session.config.get_verbosity() < 0:  # else the lines after the collection name them
+            for one in all_cases(session.items):
+                if one.unsupported:
+                    write(f"cannot run: {one.case}: {one.unsupported}")
         if not chosen:
             session.testscollected = 0  # a plan of nothing is not green, as a run of nothing is not
     if run.settings.preflight:
@@ -162,10 +178,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
-def _unsupported(items: Sequence[pytest.Item]) -> list[Selected]:
-    return list({id(one): one for item in items if (one := selected_of(item)) is not None and one.unsupported}.values())
+def all_cases(items: Sequence[pytest.Item]) -> list[Selected]:
+    """The cases of items, each once, those that cannot run among them."""
+    return list({id(one): one for item in items if (one := selected_of(item)) is not None}.values())
 
 
 def distinct_cases(items: Sequence[pytest.Item]) -> list[Selected]:
-    chosen = {id(one): one for item in items if (one := selected_of(item)) is not None and not one.unsupported}
-    return list(chosen.values())
+    """The cases of items that can run, each once."""
+    return [one for one in all_cases(items) if not one.unsupported]

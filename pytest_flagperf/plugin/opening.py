@@ -50,7 +50,10 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Non
 def pytest_configure(config: pytest.Config) -> None:
     """Open the run where there are suites."""
     from pytest_flagperf.problems import Problems
-    from pytest_flagperf.settings import tree_root
+    from pytest_flagperf.settings import QUESTIONS, tree_root
+
+    for name, meaning in QUESTIONS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
 
     bundled = _use_bundled_suites(config)
     try:

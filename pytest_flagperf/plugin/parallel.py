@@ -9,6 +9,7 @@ import pytest
 
 from .keys import BEGUN, RUN, SESSION
 from .opening import begin
+from .screen import line_writer
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -27,7 +28,12 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     if run is None or BEGUN in node.config.stash:
         return
     chosen = run.chosen(ids)
-    node.config.stash[BEGUN] = bool(chosen or run.absent_in(ids))
+    absent = run.absent_in(ids)
+    node.config.stash[BEGUN] = bool(chosen or absent)
+    if node.config.get_verbosity() >= 0:
+        write = line_writer(node.config)
+        for line in run.selected(chosen, absent):
+            write(line)
     try:
         begin(node.config.stash[SESSION], [one for one in chosen if not one.unsupported])
     except pytest.UsageError as error:

@@ -23,15 +23,18 @@ from .screen import line_writer
 if TYPE_CHECKING:
     from pytest_flagperf.results.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.run import Run
     from pytest_flagperf.selection import Selected
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what was asked for, and what cannot run and why."""
+def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+    """Show which cases were selected, and which of them cannot run and why."""
     from pytest_flagperf.printable import printable
 
     run = config.stash.get(RUN, None)
-    return [] if run is None or is_worker(config) else list(map(printable, run.header()))
+    if run is None or is_worker(config) or config.get_verbosity() < 0:
+        return []
+    return list(map(printable, run.selected(all_cases(items))))
 
 
 @pytest.hookimpl(trylast=True)
@@ -136,11 +139,13 @@ def _only_skipped(stats: Mapping[str, Any]) -> bool:
     return bool(stats.get("skipped")) and not ran
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Close with the table, what failed and why, the paths of the reports, and the verdict in one line."""
     from pytest_flagperf.report.closing import EVERYTHING
 
     run = config.stash.get(RUN, None)
+    if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.option.keyword:
+        _show_hints(run, terminalreporter, config)
     if run is None or not config.stash.get(BEGUN, False) or run.settings.plan or run.settings.preflight:
         return
     nodeids = [report.nodeid for found in terminalreporter.stats.values() for report in found if _is_report(report)]
@@ -153,6 +158,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     end = replace(end, next_steps=tuple(next_steps(run, end, config, os.environ)))
     for line in end.lines(width):
         write(line)
+
+
+def _show_hints(run: Run, terminalreporter: Any, config: pytest.Config) -> None:
+    """After a -k that selected nothing: near names, or the words that select cases."""
+    write = line_writer(config)
+    hints = run.hints(config.option.keyword)
+    for line in hints:
+        write(f"flagperf: {line}")
+    if not hints and any(map(takes_case, terminalreporter.stats.get("deselected", ()))):
+        write(f"flagperf: -k: no test matches {config.option.keyword!r}; its words can be {', '.join(run.keywords)}")
 
 
 def _is_report(found: object) -> bool:

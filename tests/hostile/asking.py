@@ -69,7 +69,7 @@ def ask(root: Path, options: Mapping[str, Any], *, begin: bool = False) -> str:
             return "no suites"
         try:
             chosen = [one for one in run.selection.cases if not one.unsupported]
-            lines = run.header()
+            lines = run.selected(run.selection.cases)
             run.check(chosen)
             lines += [run.describe(one) for one in chosen]
             if begin:

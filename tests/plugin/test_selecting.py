@@ -1,0 +1,186 @@
+"""Selecting cases in the first minutes: keywords, markers, near names, counts, and what must converge."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import SUITE, TEST, Toy
+
+pytestmark = pytest.mark.slow
+
+
+def ids(result: pytest.RunResult) -> list[str]:
+    return [line.rsplit("::", 1)[1] for line in result.outlines if "::" in line]
+
+
+def listed(toy: Toy, *arguments: str) -> list[str]:
+    return ids(toy.run("suites", "--collect-only", "-q", *arguments))
+
+
+# -- -k and -m -----------------------------------------------------------------------------------------------
+
+
+def test_a_case_is_selected_by_shape_vendor_hardware_scale_and_framework(toy: Toy) -> None:
+    alpha = [
+        "test_converges[alpha:plain:CPU:1:2:1-round1]",
+        "test_throughput[alpha:plain:CPU:1:2:1]",
+        "test_speedup[alpha:plain:CPU:1:2:1]",
+    ]
+    assert listed(toy, "-k", "alpha and 1x2") == alpha
+    assert listed(toy, "-k", "alpha and not 1x1 and small and plain and cpu") == alpha
+    assert listed(toy, "-k", "1x4") == []
+    toy.config("alpha", "1x2", "train_batch_size = 4\n")
+    named = ("--vendor=acme", "--nodes=1x2", "--data-dir=.")
+    assert len(listed(toy, *named, "-k", "alpha and acme and X1 and reference")) == len(alpha)
+    assert listed(toy, *named, "-k", "cpu or small") == []
+
+
+def test_the_tests_carry_markers(toy: Toy) -> None:
+    found = listed(toy, "-m", "not speedup", "-k", "alpha", "--strict-markers")
+    assert [name.partition("[")[0] for name in found] == [
+        "test_converges", "test_throughput", "test_converges", "test_throughput",
+    ]  # fmt: skip
+    assert len(listed(toy, "-m", "speedup")) == 2
+    toy.run("--markers").stdout.fnmatch_lines(["@pytest.mark.converges: *", "@pytest.mark.speedup: *"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        ("alpah", "flagperf: -k: no test matches 'alpah'; did you mean alpha?"),
+        ("alpha and 1x4", "flagperf: -k: no test matches '1x4'; --nodes=1x4 adds it"),
+        ("x1", "flagperf: -k: no test matches 'x1'; --hw=X1 adds it"),
+        ("alpha and beta", "*'alpha and beta'; its words can be 1x1, 1x2, CPU, alpha, beta, cpu, plain, small, *"),
+    ],
+)
+def test_a_k_that_selects_nothing_names_what_could_be_meant(toy: Toy, expression: str, shown: str) -> None:
+    nodes = [] if expression != "x1" else ["--nodes=1x2"]
+    for workers in ([], ["-n2"]) if "alpah" in expression else ([],):
+        result = toy.run("suites", "-k", expression, *nodes, *workers)
+        assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+        result.stdout.fnmatch_lines([shown])
+
+
+def test_a_k_that_selects_nothing_of_other_tests_is_not_commented(toy: Toy) -> None:
+    toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text("def test_it(): pass\n")
+    result = toy.run("elsewhere", "-k", "nothing")
+    assert "flagperf: " not in result.stdout.str()
+
+
+# -- the count -----------------------------------------------------------------------------------------------
+
+
+def test_the_cases_that_were_selected_are_counted_once_also_by_workers(toy: Toy) -> None:
+    for workers in ([], ["-n2"]):
+        result = toy.run("suites", "-k", "alpha and throughput", "--throughput-only", *workers)
+        assert result.ret == 0
+        assert result.stdout.str().count("flagperf: 2 cases selected: cpu CPU at small scale; reports: ") == 1
+
+
+def test_cases_that_need_more_hosts_are_not_counted_as_able_to_run(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha", "--nodes=1x1,2x1", "--plan")
+    result.stdout.fnmatch_lines(
+        [
+            "flagperf: 2 cases selected, 1 can run: cpu CPU at small scale; *",
+            "  cannot run here: alpha:plain:CPU:2:1:1: needs 2 hosts, 1 available",
+        ]
+    )
+
+
+def test_a_run_of_other_tests_shows_no_cases(toy: Toy) -> None:
+    toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text("def test_it(): pass\n")
+    assert "selected" not in toy.run("elsewhere").stdout.str()
+
+
+# -- what must converge --------------------------------------------------------------------------------------
+
+
+def test_one_card_of_the_reference_scale_converges_on_request(toy: Toy) -> None:
+    for shape in ("1x1", "1x2"):
+        toy.config("alpha", shape, "train_batch_size = 8\n")
+    asked = ("--vendor=acme", "--data-dir=.", "-k", "alpha and converges")
+    assert listed(toy, *asked) == ["test_converges[alpha:plain:X1:1:2:1-round1]"]
+    assert len(listed(toy, *asked, "--no-throughput-only")) == 2
+    assert listed(toy, *asked, "--throughput-only") == []
+    toy.config("alpha", "1x1", "throughput_only = False\n")
+    assert len(listed(toy, *asked)) == 2
+
+
+def test_the_plan_shows_whether_a_case_is_known_to_converge(toy: Toy) -> None:
+    toy.config("alpha", "1x1", "train_batch_size = 8\n")
+    planned = ("suites/alpha", "--nodes=1x1", "--plan")
+    unknown = "  converges not verified: no stored or published run of this case reached its target"
+    toy.run(*planned).stdout.fnmatch_lines([unknown])
+    asked = ("suites/alpha", "--vendor=acme", "--nodes=1x1")
+    toy.run(*asked, "--plan").stdout.fnmatch_lines(
+        ["  converges not required; --no-throughput-only trains to the target, duration unknown: no stored throughput*"]
+    )
+    assert toy.run("suites/alpha", "--nodes=1x1").ret == 0
+    toy.run(*planned).stdout.fnmatch_lines(["  converges verified in a stored run"])
+    assert toy.run(*asked, "--synthetic").ret == 0
+    # 30 steps of 8 samples, at the 100 samples/s of the toy.
+    toy.run(*asked, "--plan").stdout.fnmatch_lines(["*trains to the target, estimated * (240 samples, * measured)"])
+    toy.run(*asked, "--plan", "--no-throughput-only").stdout.fnmatch_lines([f"{unknown}; estimated * measured)"])
+
+
+# -- a class outside every suite -----------------------------------------------------------------------------
+
+
+def foreign_suite(root: Path, model: str = "mlp") -> Path:
+    """A suite below a folder that pytest's rootdir contains, with a test class."""
+    folder = root / "proj" / "suites" / model
+    (folder / "plain" / "config").mkdir(parents=True)
+    (folder / "plain" / "suite.toml").write_text(SUITE)
+    for name in ("_base.py", "_small.py"):
+        (folder / "plain" / "config" / name).write_text("max_steps = 1\n")
+    (folder / f"test_{model}.py").write_text(TEST.format(name=model.title()))
+    return folder
+
+
+def test_a_class_of_an_unknown_suite_gets_no_cases_of_other_suites(toy: Toy) -> None:
+    (toy.root / "pytest.ini").write_text("[pytest]\n")
+    folder = foreign_suite(toy.root)
+    result = toy.run(str(folder), "--vendor=cpu")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(
+        [f"class TestMlp in {folder}/test_mlp.py: no suite contains this class; *; add --roots={toy.root}/proj"]
+    )
+    assert "alpha" not in result.stdout.str()
+    found = ids(toy.run(str(folder), f"--roots={toy.root}/proj", "--collect-only", "-q"))
+    assert found
+    assert all("[mlp:plain:CPU:" in name for name in found)
+
+
+def test_a_class_outside_of_suites_is_an_error_and_a_function_is_not(toy: Toy) -> None:
+    place = toy.pytester.mkpydir("elsewhere")
+    (place / "test_it.py").write_text("def test_it(case): pass\n")
+    assert len(ids(toy.run("elsewhere", "--collect-only", "-q"))) == 4
+    (place / "test_it.py").write_text(TEST.format(name="Mlp"))
+    result = toy.run("elsewhere")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*no suite contains this class;*move it to suites/<model>/*"])
+
+
+# -- what to do next -----------------------------------------------------------------------------------------
+
+
+def test_the_first_run_ends_with_what_to_do_next(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and 1x1")
+    lines = result.outlines
+    start = lines.index("next:")
+    page, model, vendor = (line.strip() for line in lines[start + 1 : start + 4])
+    assert (toy.root / page.removeprefix("open ").removesuffix(" in a browser")).is_file()
+    assert lines[start + 4].startswith("flagperf: 1 of 1 case passed")
+    for text, more in ((model, "--plan"), (vendor.replace("NAME", "made").replace("CHIP", "M1"), "")):
+        command = shlex.split(text.partition("#")[0])
+        done = subprocess.run([*command, *more.split()], cwd=toy.root, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (toy.root / "vendors" / "made" / "vendor.toml").is_file()
+    assert Path(shlex.split(model)[0]).parent in (Path(sys.executable).parent, Path())
+    # The control: who passes an option knows what to do next.
+    assert "next:" not in toy.run("suites", "-k", "alpha", "--nodes=1x1").outlines
