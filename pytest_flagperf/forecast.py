@@ -43,7 +43,7 @@ def training_time(plan: Plan, earlier: Earlier) -> str:
         return f"duration unknown: no {missing}"
     seconds = quantity(samples / rate, "s")
     unit = plan.sample_unit
-    return f"estimated {seconds} at most ({quantity(samples, unit)}, {quantity(rate, f'{unit}/s', 3)} {source})"
+    return f"estimated {seconds} for at most {quantity(samples, unit)} ({quantity(rate, f'{unit}/s', 3)} {source})"
 
 
 def _converged(plan: Plan, earlier: Earlier, published: Iterable[Path]) -> Iterator[str]:

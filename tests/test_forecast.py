@@ -44,7 +44,7 @@ def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_
     # 30 % of 80.5 TFLOP/s, 24 GFLOP each: 1,006 images/s.
     plan = planned(tmp_path, "max_samples = 3622500\n")
     assert training_time(plan, none_stored(tmp_path)) == (
-        "estimated 1 h 0 min at most (3,622,500 images, 1,006 images/s at an assumed 30 % of the peak)"
+        "estimated 1 h 0 min for at most 3,622,500 images (1,006 images/s at an assumed 30 % of the peak)"
     )
     unlimited = planned(tmp_path, "")
     assert training_time(unlimited, none_stored(tmp_path)) == "duration unknown: no limit of the samples"
@@ -78,6 +78,6 @@ def test_a_published_file_verifies_its_own_cases_alone(tmp_path: Path) -> None:
 def test_what_is_not_required_to_converge_is_not_called_unverified(tmp_path: Path) -> None:
     plan = planned(tmp_path, "max_samples = 10\n")
     assert convergence(plan, none_stored(tmp_path), []).startswith(
-        "not required; --no-throughput-only trains to the target, estimated 9.94 ms at most"
+        "not required; --no-throughput-only trains to the target, estimated 9.94 ms for at most 10 images"
     )
     assert convergence(planned(tmp_path, "", synthetic=True), none_stored(tmp_path), []) == ""
