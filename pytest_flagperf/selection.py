@@ -285,10 +285,11 @@ def _matrix(asked: _Asked) -> Iterator[Selected]:
     vendor = _vendor_of(settings.hw, settings.told("hw"), asked) if settings.hw else asked.vendor
     hardware = settings.hw or vendor.hardware
     if hardware not in vendor.chips:
-        chips = list(vendor.chips)
         makers = [f"; use --vendor={maker.name}" for maker in _makers(hardware, asked.catalog)]
-        there_are = f"{''.join(makers) or near(hardware, chips)} (there are: {', '.join(chips)})"
-        raise Problems([f"{settings.told('hw')}: no chip of {vendor.name}{there_are}"])
+        vendors = [vendor] if settings.given("vendor") else asked.catalog.vendors.values()
+        meant = "".join(makers) or near(hardware, [chip for each in vendors for chip in each.chips])
+        there_are = f"(there are: {', '.join(vendor.chips)})"
+        raise Problems([f"{settings.told('hw')}: no chip of {vendor.name}{meant} {there_are}"])
     shapes, data = _shapes(settings, vendor), _data_for_all(settings)
     for suite in asked.catalog.suites.values():
         for shape in shapes:

@@ -121,6 +121,13 @@ def test_hardware_without_a_vendor_selects_the_vendor_that_makes_it(tmp_path: Pa
     assert problem(tmp_path, hw="B1") == "--hw=B1: no chip of acme; use --vendor=other (there are: X9, A1x2)"
 
 
+def test_a_misspelt_chip_is_looked_for_among_all_vendors_unless_one_is_named(tmp_path: Path) -> None:
+    alone = VENDOR_TOML.partition("[chips.X9]")[0] + "[chips.CPU]\n"
+    write(tmp_path, "vendors/cpu/vendor.toml", alone)
+    assert problem(tmp_path, "", hw="x9") == "--hw=x9: no chip of cpu; did you mean X9? (there are: CPU)"
+    assert problem(tmp_path, "", hw="x9", vendor="cpu") == "--hw=x9: no chip of cpu (there are: CPU)"
+
+
 # -- the words of -k ----------------------------------------------------------------------------------------
 
 
