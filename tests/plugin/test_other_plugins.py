@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -68,6 +69,11 @@ def together(repo: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig:
     return python
 
 
+def environment() -> dict[str, str]:
+    """The environment of these tests, without the options that leave a plugin out."""
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", OTHERS["apart"])
 def test_a_run_passes_with_all_of_them_installed(toy: Toy, together: Path, apart: str) -> None:
@@ -75,7 +81,7 @@ def test_a_run_passes_with_all_of_them_installed(toy: Toy, together: Path, apart
     (toy.root / "pytest.ini").write_text("[pytest]\n")
     done = subprocess.run(
         [str(together), "-m", "pytest", "suites", "-k", "alpha and 1x1", "-p", "no:cacheprovider", "-p", f"no:{apart}"],
-        cwd=toy.root, capture_output=True, text=True, check=False,
+        cwd=toy.root, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "flagperf: 1 of 1 case passed" in done.stdout
@@ -91,7 +97,7 @@ def test_an_option_of_another_plugins_name_ends_pytest_before_it_starts(toy: Toy
     (toy.root / "clash.py").write_text("def pytest_addoption(parser):\n    parser.addoption('--hosts')\n")
     done = subprocess.run(
         [str(together), "-m", "pytest", "-p", "clash", "-p", "no:pytest-ansible", "--collect-only"],
-        cwd=toy.root, capture_output=True, text=True, check=False,
+        cwd=toy.root, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode != 0
     assert "--hosts" in done.stdout + done.stderr
