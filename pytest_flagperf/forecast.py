@@ -1,38 +1,53 @@
-"""What stored and published runs show of a case before it runs: whether it converges, and how long that takes."""
+"""What is known of a case before it runs: whether it converges, and how long a round takes."""
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from .config.layers import PER_STEP
-from .plan import Plan, is_throughput_shape
+from .plan import Plan
+from .results import published
 from .results.earlier import Earlier
+from .results.jsons import FormatError
 from .results.outcome import Outcome
 from .results.store import has_converged
-from .results.units import quantity
+from .results.units import count, quantity
 
 UTILIZATION = 0.3
 """The share of the declared peak at which a training is assumed to run where no run measured its throughput."""
+WEEK_S = 7 * 24 * 3600.0
+"""A standard case converges within this time."""
 
 
-def convergence(plan: Plan, earlier: Earlier, published: Iterable[Path]) -> str:
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of one round, what they rest on, and whether a round may also end sooner."""
+
+    seconds: float
+    source: str
+    at_most: bool = False
+
+
+# -- whether it converges ----------------------------------------------------------------------------------------
+
+
+def convergence(plan: Plan, earlier: Earlier, folders: Iterable[Path]) -> str:
     """Return what is known of a case's convergence, for its plan.
 
-    ``published`` are folders of published ``results.csv`` files.
+    ``folders`` are folders of published results.
     """
     if plan.synthetic or plan.config["parity_samples"] is not None:
         return ""
     if plan.throughput_only:
         return f"not required; --no-throughput-only trains to the target, {training_time(plan, earlier)}"
-    where = next(_converged(plan, earlier, published), "")
-    if where:
-        return f"verified in {where}"
-    known = "not verified: no stored or published run of this case reached its target"
-    return f"{known}; {training_time(plan, earlier)}" if is_throughput_shape(plan.case.shape, plan.scale) else known
+    where = next(_converged(plan, earlier, folders), "")
+    return (
+        f"verified in {where}" if where else "not verified: no stored or published run of this case reached its target"
+    )
 
 
 def training_time(plan: Plan, earlier: Earlier) -> str:
@@ -46,15 +61,23 @@ def training_time(plan: Plan, earlier: Earlier) -> str:
     return f"estimated {seconds} for at most {quantity(samples, unit)} ({quantity(rate, f'{unit}/s', 3)} {source})"
 
 
-def _converged(plan: Plan, earlier: Earlier, published: Iterable[Path]) -> Iterator[str]:
+def _converged(plan: Plan, earlier: Earlier, folders: Iterable[Path]) -> Iterator[str]:
     """Yield the names of runs and published files in which the case reached its target."""
     for rounds in earlier.runs(_name(plan)):
-        if any(_is_like(plan, one) and has_converged(one) for one in rounds):
+        if any(_is_same_case(plan, one) and has_converged(one) for one in rounds):
             yield "a stored run"
-    for folder in published:
-        for file in sorted(folder.glob("*.csv"), reverse=True):
-            if any(_is_row_of(plan, row) and row.get("converged") == "true" for row in _rows(file)):
-                yield file.name
+    for folder in folders:
+        for result in _published(folder):
+            if result.converged and result.name == _name(plan) and _is_same_case(plan, result.first):
+                yield f"{result.file.parent.name}/{result.file.name}"
+
+
+def _published(folder: Path) -> Sequence[published.Published]:
+    """Return the published results; damaged ones verify nothing, and ``flagperf readme`` reports them."""
+    try:
+        return published.load(folder)
+    except FormatError:
+        return ()
 
 
 def _name(plan: Plan) -> str:
@@ -62,40 +85,76 @@ def _name(plan: Plan) -> str:
     return str(plan.case).rpartition(":")[0]
 
 
-def _is_like(plan: Plan, outcome: Outcome) -> bool:
+def _is_same_case(plan: Plan, outcome: Outcome) -> bool:
     return (outcome.vendor, outcome.scale, outcome.synthetic) == (plan.vendor, plan.scale, plan.synthetic)
 
 
-def _is_row_of(plan: Plan, row: dict[str, str]) -> bool:
-    same_case = (row.get("case") or "").rpartition(":")[0] == _name(plan)
-    return same_case and (row.get("vendor"), row.get("scale")) == (plan.vendor, plan.scale)
+# -- how long a round takes --------------------------------------------------------------------------------------
 
 
-def _rows(file: Path) -> list[dict[str, str]]:
-    """The rows of a published file; a file that cannot be read verifies nothing."""
-    try:
-        with file.open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
-    except (OSError, ValueError, csv.Error):
-        return []
+def duration(plan: Plan, earlier: Earlier) -> Iterator[str]:
+    """The lines that --plan prints: the estimate, its source, and a warning above a week."""
+    found = _stored(plan, earlier) or _declared(plan) or _at_peak(plan)
+    if found is None:
+        yield "no estimate: never measured, and neither expected_time_s nor the chip's peak is declared"
+        return
+    about = "at most" if found.at_most else "about"
+    text = f"{about} {quantity(found.seconds, 's')} a round"
+    if plan.case.repeat > 1:
+        text += f", {quantity(found.seconds * plan.case.repeat, 's')} for {count(plan.case.repeat, 'round')}"
+    yield f"{text} ({found.source})"
+    if found.seconds > WEEK_S:
+        yield "MORE THAN A WEEK: a standard case must converge within a week"
 
 
-def most_samples(plan: Plan) -> float | None:
-    """The most samples that the config lets a round train; None if nothing limits them in a known way."""
+def _stored(plan: Plan, earlier: Earlier) -> Estimate | None:
+    """By the newest run with rounds of this work: whole trainings, else the time of a step and the step limit."""
+    steps = most_steps(plan)
+    for rounds in earlier.runs(_name(plan)):
+        like = [one for one in rounds if _is_same_work(plan, one)]
+        whole = _values([one for one in like if _is_as_long(plan, one)], "e2e_time")
+        if whole:
+            return Estimate(median(whole), f"median of {count(len(whole), 'stored round')}")
+        step_times = _values(like, "step_time_mean")
+        if step_times and steps is not None:
+            step_s = median(step_times)
+            of = f"{count(steps, 'step')} at {quantity(step_s, 's')} in {count(len(step_times), 'stored round')}"
+            return Estimate(steps * step_s, f"{of}, without evaluations", at_most=True)
+    return None
+
+
+def _is_same_work(plan: Plan, one: Outcome) -> bool:
     config = plan.config
-    step = plan.case.shape.cards * math.prod(int(config.get(key) or 1) for key in PER_STEP)
-    files = {item.path: item.files for item in plan.manifest}
-    epoch = files.get(str(config.get("train_data")))
-    limits = [
-        _product(config["max_steps"], step),
-        _product(config["max_samples"], 1),
-        _product(config["max_epochs"], epoch),
-    ]
-    return min((limit for limit in limits if limit is not None), default=None)
+    theirs = (one.parity_samples, one.work.batch_per_card, one.work.accumulation)
+    ours = (config["parity_samples"], config["train_batch_size"], config["gradient_accumulation_steps"])
+    return _is_same_case(plan, one) and theirs == ours
 
 
-def _product(limit: object, each: int | None) -> float | None:
-    return float(limit) * each if isinstance(limit, (int, float)) and each is not None else None
+def _is_as_long(plan: Plan, one: Outcome) -> bool:
+    """Whether the round was to end where the plan's would: not one of a few steps, as smoke tests are."""
+    limits = {name: limit for name in ("max_steps", "max_samples", "max_epochs") if (limit := plan.config[name])}
+    return one.throughput_only == plan.throughput_only and (plan.throughput_only or one.limits == limits)
+
+
+def _values(rounds: Sequence[Outcome], name: str) -> list[float]:
+    found = (one.value(name) for one in rounds)
+    return [value for value in found if value is not None and math.isfinite(value)]
+
+
+def _declared(plan: Plan) -> Estimate | None:
+    value = plan.values["expected_time_s"]
+    if plan.throughput_only or not isinstance(value.value, (int, float)):
+        return None
+    return Estimate(float(value.value), value.where)
+
+
+def _at_peak(plan: Plan) -> Estimate | None:
+    """By the samples that the config allows and an assumed share of the chips' peak."""
+    samples, rate = most_samples(plan), _assumed_throughput(plan)
+    if plan.throughput_only or plan.config["parity_samples"] or samples is None or rate is None:
+        return None
+    source = f"never measured: {quantity(samples, plan.sample_unit)} at an assumed {UTILIZATION * 100:g} % of the peak"
+    return Estimate(samples / rate, source, at_most=True)
 
 
 def _throughput(plan: Plan, earlier: Earlier) -> tuple[float | None, str]:
@@ -105,7 +164,46 @@ def _throughput(plan: Plan, earlier: Earlier) -> tuple[float | None, str]:
         rates = rates if all(one.scale == plan.scale for one in rounds) else []
         if rates:
             return median(rates), "measured"
+    return _assumed_throughput(plan), f"at an assumed {UTILIZATION * 100:g} % of the peak"
+
+
+def _assumed_throughput(plan: Plan) -> float | None:
     if not plan.flops_per_sample or not plan.peak_tflops:
-        return None, ""
-    peak = plan.case.shape.cards * plan.peak_tflops * 1e12
-    return UTILIZATION * peak / plan.flops_per_sample, f"at an assumed {UTILIZATION * 100:g} % of the peak"
+        return None
+    return UTILIZATION * plan.case.shape.cards * plan.peak_tflops * 1e12 / plan.flops_per_sample
+
+
+# -- limits of a training ----------------------------------------------------------------------------------------
+
+
+def most_steps(plan: Plan) -> int | None:
+    """The optimizer steps after which a round ends at the latest; None where only epochs limit it."""
+    config = plan.config
+    if plan.throughput_only:
+        return int(config["timing_warmup_steps"] + config["throughput_steps"])
+    limits = [config["max_steps"]]
+    if config["samples_per_item"] == 1:
+        step = _samples_per_step(plan)
+        limits += [math.ceil(config[name] / step) for name in ("max_samples", "parity_samples") if config[name]]
+    return min((int(limit) for limit in limits if limit), default=None)
+
+
+def most_samples(plan: Plan) -> float | None:
+    """The most samples that the config lets a round train; None if nothing limits them in a known way."""
+    config = plan.config
+    files = {item.path: item.files for item in plan.manifest}
+    epoch = files.get(str(config.get("train_data")))
+    limits = [
+        _product(config["max_steps"], _samples_per_step(plan)),
+        _product(config["max_samples"], 1),
+        _product(config["max_epochs"], epoch),
+    ]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _samples_per_step(plan: Plan) -> int:
+    return plan.case.shape.cards * math.prod(int(plan.config.get(key) or 1) for key in PER_STEP)
+
+
+def _product(limit: object, each: int | None) -> float | None:
+    return float(limit) * each if isinstance(limit, (int, float)) and each is not None else None

@@ -19,9 +19,8 @@ from .catalog import REFERENCE, Catalog, Vendor, scan
 from .cluster import Host
 from .cluster.conf import ClusterConf, read_cluster, split_hosts
 from .config import Value
-from .estimate import duration
 from .expected import Source
-from .forecast import convergence
+from .forecast import convergence, duration
 from .judging import Gates, OneCards, Scaling
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan, short_plan

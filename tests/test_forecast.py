@@ -11,10 +11,9 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.forecast import convergence, most_samples, training_time
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.results.earlier import Earlier
+from tests.stored_runs import run_of
 
 from .trees import tree, write, write_config
-
-HEADER = "case,vendor,scale,converged\n"
 
 
 def planned(root: Path, config: str, case: str = "toy:pytorch:X9:1:1:1", **more: Any) -> Plan:
@@ -54,25 +53,34 @@ def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_
     )
 
 
-def test_a_published_file_verifies_its_own_cases_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "verified"),
+    [
+        ({}, True),
+        ({"vendor": "other"}, False),
+        ({"scale": "small"}, False),
+        ({"nproc": 8}, False),
+        ({"converged": False}, False),
+    ],
+)
+def test_a_published_result_verifies_its_own_case_alone(tmp_path: Path, change: dict[str, Any], verified: bool) -> None:
     plan = planned(tmp_path, "max_samples = 10\n", throughput_only=False)
+    about = {"vendor": "acme", "hardware": "X9", "scale": "reference", **change}
+    replay = "converged_1x1" if about.pop("converged", True) else "missed_target"
+    run = run_of(tmp_path / "elsewhere" / "run1", replay, **about)
     published = tmp_path / "published"
+    write(published, "new-chips/results.json", (run / "results.json").read_text(encoding="utf-8"))
+    known = convergence(plan, none_stored(tmp_path), [published, tmp_path / "missing"])
+    if verified:
+        assert known == "verified in new-chips/results.json"
+    else:
+        assert known == "not verified: no stored or published run of this case reached its target"
 
-    def known(*rows: str) -> str:
-        write(published, "new-chips.csv", HEADER + "".join(f"{row}\n" for row in rows))
-        return convergence(plan, none_stored(tmp_path), [published, tmp_path / "missing"])
 
-    assert known("toy:pytorch:X9:1:1:3,acme,reference,true") == "verified in new-chips.csv"
-    for row in (
-        "toy:pytorch:X9:1:1:3,acme,reference,false",
-        "toy:pytorch:X9:1:1:3,acme,small,true",
-        "toy:pytorch:X9:1:1:3,other,reference,true",
-        "toy:pytorch:X9:1:8:3,acme,reference,true",
-        "",
-    ):
-        assert known(row).startswith("not verified: no stored or published run of this case reached its target")
-    (published / "new-chips.csv").write_bytes(b"\xff\xfe\x00")
-    assert convergence(plan, none_stored(tmp_path), [published]).startswith("not verified")
+def test_a_damaged_published_result_verifies_nothing(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "max_samples = 10\n", throughput_only=False)
+    write(tmp_path, "published/new-chips/results.json", "{")
+    assert convergence(plan, none_stored(tmp_path), [tmp_path / "published"]).startswith("not verified")
 
 
 def test_what_is_not_required_to_converge_is_not_called_unverified(tmp_path: Path) -> None:

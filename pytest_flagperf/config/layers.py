@@ -30,7 +30,9 @@ _PUBLIC = (
     " environment variable of the ranks instead"
 )
 CASES_OWN = ("vendor", "data_dir")
-"""Keys that a case always sets itself; they are no deviation, and each has an option of its own."""
+"""Keys that a case always sets itself; each has an option of its own."""
+NO_DEVIATION = (*CASES_OWN, "expected_time_s")
+"""The case's own keys, and keys that change nothing of the training."""
 SUITES_OWN = ("defaults", "suite", "scale")
 """The layers that a suite's author writes."""
 PER_STEP = ("train_batch_size", "gradient_accumulation_steps", "samples_per_item")
@@ -194,7 +196,7 @@ class _Resolver:
     def deviations(self) -> Iterator[Deviation]:
         for key, value in self.values.items():
             reference = self.reference[key]
-            own = key in CASES_OWN or value.layer in SUITES_OWN
+            own = key in NO_DEVIATION or value.layer in SUITES_OWN
             if not own and not _same(value.value, reference.value):
                 yield Deviation(key, value.value, reference.value, value.file, value.line)
 

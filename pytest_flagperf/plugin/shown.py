@@ -34,7 +34,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
     run = config.stash.get(RUN, None)
     if run is None or is_worker(config) or config.get_verbosity() < 0:
         return []
-    return list(map(printable, run.selected(all_cases(items))))
+    absent = run.absent_in(item.nodeid for item in items)
+    return list(map(printable, run.selected(all_cases(items), absent)))
 
 
 @pytest.hookimpl(trylast=True)

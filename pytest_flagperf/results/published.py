@@ -35,6 +35,17 @@ class Published:
         return any(outcome.ok for outcome in self.case.outcomes)
 
     @property
+    def name(self) -> str:
+        """The case without its number of rounds."""
+        return self.case.case.rpartition(":")[0]
+
+    @property
+    def converged(self) -> bool:
+        """Whether a round was trained to the target and passed all of its verdicts."""
+        rounds = (found for test, found in self.case.verdicts.items() if test.startswith("test_converges"))
+        return self.first.meant_to_converge and any(all(verdict.ok for verdict in found) for found in rounds)
+
+    @property
     def failed(self) -> list[str]:
         """The names of the verdicts that failed, also of those that were expected to fail."""
         verdicts = (verdict for found in self.case.verdicts.values() for verdict in found)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.estimate import WEEK_S, duration, most_steps
+from pytest_flagperf.forecast import WEEK_S, duration, most_steps
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.results.earlier import Earlier
 from pytest_flagperf.results.outcome import Outcome
@@ -18,7 +18,7 @@ from tests.stored_runs import add_case
 from .test_plan import planned
 from .trees import tree
 
-NONE = ["no estimate: never measured, and no expected_time_s in its config"]
+NONE = ["no estimate: never measured, and neither expected_time_s nor the chip's peak is declared"]
 
 
 @pytest.fixture
