@@ -62,7 +62,7 @@ def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: in
 def test_what_preflight_saw_is_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def place() -> Venue:
         made = Venue.__new__(Venue)
-        made.__dict__["fleet"] = Fleet((LocalHost("h1"),))
+        made.__dict__.update(fleet=Fleet((LocalHost("h1"),)), _builds="run1")
         return made
 
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))

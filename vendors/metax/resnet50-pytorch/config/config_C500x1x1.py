@@ -3,4 +3,3 @@ from config_common import *
 train_batch_size = 256
 eval_batch_size = 256
 learning_rate = 0.8
-max_epochs = 6  # as FlagPerf's
