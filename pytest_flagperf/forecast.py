@@ -149,12 +149,14 @@ def _declared(plan: Plan) -> Estimate | None:
 
 
 def _at_peak(plan: Plan) -> Estimate | None:
-    """By the samples that the config allows and an assumed share of the chips' peak."""
-    samples, rate = most_samples(plan), _assumed_throughput(plan)
-    if plan.throughput_only or plan.config["parity_samples"] or samples is None or rate is None:
+    """By the samples of the longest round and an assumed share of the chips' peak."""
+    samples, rate, steps = most_samples(plan), _assumed_throughput(plan), most_steps(plan)
+    if plan.throughput_only and steps is not None:
+        samples = float(steps * _samples_per_step(plan))
+    if plan.config["parity_samples"] or samples is None or rate is None:
         return None
     source = f"never measured: {quantity(samples, plan.sample_unit)} at an assumed {UTILIZATION * 100:g} % of the peak"
-    return Estimate(samples / rate, source, at_most=True)
+    return Estimate(samples / rate, source, at_most=not plan.throughput_only)
 
 
 def _throughput(plan: Plan, earlier: Earlier) -> tuple[float | None, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.forecast import convergence, most_samples, training_time
+from pytest_flagperf.forecast import convergence, duration, most_samples, training_time
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.results.earlier import Earlier
 from tests.stored_runs import run_of
@@ -51,6 +51,21 @@ def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_
     assert training_time(no_peak, none_stored(tmp_path)) == (
         "duration unknown: no stored throughput and no declared peak"
     )
+
+
+@pytest.mark.parametrize(
+    ("throughput_only", "text"),
+    [
+        # 1,006 images/s, as above; a round for throughput has 5 steps of warm-up and 50 measured ones, of 32 images.
+        (True, "about 1.75 s a round (never measured: 1,760 images at an assumed 30 % of the peak)"),
+        (False, "at most 1 h 0 min a round (never measured: 3,622,500 images at an assumed 30 % of the peak)"),
+    ],
+)
+def test_a_round_that_was_never_measured_has_an_estimate_by_the_peak(
+    tmp_path: Path, throughput_only: bool, text: str
+) -> None:
+    plan = planned(tmp_path, "max_samples = 3622500\n", throughput_only=throughput_only)
+    assert list(duration(plan, none_stored(tmp_path))) == [text]
 
 
 @pytest.mark.parametrize(
