@@ -88,7 +88,11 @@ def commands(readme: Path) -> list[list[str]]:
     return [line.split()[1:] for line in re.findall(r"^pytest .*$", readme.read_text(encoding="utf-8"), re.MULTILINE)]
 
 
-@pytest.mark.parametrize("readme", sorted(REPO.glob("vendors/*/*-*/README.md")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "readme",
+    sorted(REPO.glob("vendors/*/*-*/README.md")),
+    ids=lambda path: f"{path.parent.parent.name} {path.parent.name}",
+)
 def test_the_command_of_a_vendors_case_can_be_planned(readme: Path) -> None:
     ((_, vendor, case),) = commands(readme)
     name, data = re.fullmatch(r"--case=(.+)=(.+)", case).groups()  # type: ignore[union-attr]

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 NO_CASE = pytest.param(None, id="no-case")
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_collection() -> Generator[None, None, None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
     """Collect without looking for garbage: items are made to stay, and the looks took a tenth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
-        yield
+        return (yield)
     finally:
         if was_on:
             gc.enable()
@@ -78,13 +78,13 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return pytest.Module.from_parent(parent, path=module_path, nodeid=name) if name else None
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_pycollect_makeitem() -> Generator[None, Any, None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
     """Drop what takes a case and has none: pytest would show an empty parametrization as skipped."""
-    made = yield
-    items = made.get_result()
+    items = yield
     if isinstance(items, list):
-        made.force_result([item for item in items if not (takes_case(item) and selected_of(item) is None)])
+        return [item for item in items if not (takes_case(item) and selected_of(item) is None)]
+    return items
 
 
 @pytest.hookimpl(tryfirst=True)
