@@ -71,6 +71,7 @@ def test_a_planted_slowdown_of_8_percent_is_flagged_with_three_rounds(
     assert sum(flagged) >= wanted.get(kind, 0.9) * len(flagged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NOISE)
 def test_fifty_honest_reruns_give_at_most_two_false_alarms(kind: str) -> None:
     """At all three figures together; chance does more in some series of twenty."""

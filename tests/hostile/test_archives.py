@@ -333,6 +333,7 @@ def test_an_archive_that_is_cut_anywhere_leaves_nothing(keep: float, folder: Pat
     assert_harmless(folder, outside)
 
 
+@pytest.mark.slow
 def test_any_changed_byte_is_harmless(folder: Path, outside: Path) -> None:
     it = Hostile(outside)
     twice(it)

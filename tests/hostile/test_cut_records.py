@@ -60,6 +60,7 @@ def _set_aside(run: Path) -> str | None:
     return sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_round_whose_record_is_cut_anywhere_runs_again(finished: Path, tmp_path: Path, name: str) -> None:
     (file,) = finished.glob(f"*/round2/{name}")

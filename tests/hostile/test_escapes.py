@@ -193,6 +193,7 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert printable(text) == text
 
 
+@pytest.mark.slow
 def test_every_hidden_character_is_escaped_and_no_other() -> None:
     shown = {chr(code): printable(chr(code)) for code in range(sys.maxunicode + 1)}
     changed = {char for char, text in shown.items() if text != char}

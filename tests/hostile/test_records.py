@@ -90,6 +90,7 @@ def test_an_integer_beyond_all_floats_is_infinite(digits: int, sign: int) -> Non
     assert found == sign * (math.inf if digits > 308 else 1e308)
 
 
+@pytest.mark.slow
 @FEW
 @given(record)
 def test_what_a_reader_gives_has_the_types_that_it_promises(body: dict[str, Any]) -> None:
@@ -149,6 +150,7 @@ def assert_reported(run: Path) -> store.Run:
     return read
 
 
+@pytest.mark.slow
 @FEW
 @given(st.lists(st.tuples(record, st.integers(0, 50)), min_size=1, max_size=3))
 def test_a_round_with_such_records_is_measured_stored_and_shown(
@@ -245,6 +247,7 @@ FILES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_stored_file_with_any_value_changed_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str

@@ -334,6 +334,7 @@ def replies(draw: st.DrawFn) -> Mapping[str, Any]:
     return {"type": kind, **{key.rstrip("?"): draw(ANY_JSON) for key in keys if draw(st.booleans())}}
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(replies())
 def test_any_reply_is_valid_or_told_in_a_sentence(reply: Mapping[str, Any]) -> None:

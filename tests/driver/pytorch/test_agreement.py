@@ -34,6 +34,7 @@ def contradictions(folder: Path, rank: int, trained: dict[str, Any]) -> list[str
     return [failure.sentence for failure in failures]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_no_training_contradicts_itself(request: pytest.FixtureRequest, tmp_path: Path, ranks: int) -> None:
     found: list[Found] = [request.getfixturevalue("alone")] if ranks == 1 else request.getfixturevalue("pair")
