@@ -41,7 +41,7 @@ def data(cluster: ClusterToy) -> ClusterToy:
 
 
 def test_a_host_without_the_data_is_named_and_left_out(data: ClusterToy) -> None:
-    said = data.passed("--vendor=acme", "--nodes=1x1", "--data-dir=/toydata")
+    said = data.passed("--vendor=acme", "--nodes=1x1", "--no-throughput-only", "--data-dir=/toydata")
     assert "left out: h1: data: /toydata/train.bin: 3 bytes found, 4 expected" in said
     assert placed(data.toy.runs[-1]) == [("h2", [0])]
 
