@@ -121,7 +121,8 @@ def test_a_round_beside_other_work_is_marked_and_no_baseline_and_its_speed_up_do
     assert "flagperf: warning: localhost: load: other processes use " in finished.out
     for case in finished.results["cases"]:
         (outcome,) = case["outcomes"]
-        assert [mark["kind"] for mark in outcome["marks"]] == ["busy"], outcome["marks"]
+        # The hypervisor may have a sentence of its own.
+        assert {mark["kind"] for mark in outcome["marks"]} == {"busy"}, outcome["marks"]
         (waited,) = (metric["value"] for metric in outcome["metrics"] if metric["name"] == "core_wait")
         assert waited > 0.2
         assert f"not accepted: {case['case']}: round 1: localhost: a rank waited for a core" in finished.out
