@@ -94,7 +94,7 @@ def _is_same_case(plan: Plan, outcome: Outcome) -> bool:
 
 def duration(plan: Plan, earlier: Earlier) -> Iterator[str]:
     """The lines that --plan prints: the estimate, its source, and a warning above a week."""
-    found = _stored(plan, earlier) or _declared(plan) or _at_peak(plan)
+    found = _stored(plan, earlier) or _declared(plan) or _by_throughput(plan, earlier)
     if found is None:
         yield "no estimate: never measured, and neither expected_time_s nor the chip's peak is declared"
         return
@@ -148,14 +148,14 @@ def _declared(plan: Plan) -> Estimate | None:
     return Estimate(float(value.value), value.where)
 
 
-def _at_peak(plan: Plan) -> Estimate | None:
-    """By the samples of the longest round and an assumed share of the chips' peak."""
-    samples, rate, steps = most_samples(plan), _assumed_throughput(plan), most_steps(plan)
+def _by_throughput(plan: Plan, earlier: Earlier) -> Estimate | None:
+    """By the samples of the longest round, and a throughput of other work of the case or of the chips' peak."""
+    samples, (rate, how), steps = most_samples(plan), _throughput(plan, earlier), most_steps(plan)
     if plan.throughput_only and steps is not None:
         samples = float(steps * _samples_per_step(plan))
     if plan.config["parity_samples"] or samples is None or rate is None:
         return None
-    source = f"never measured: {quantity(samples, plan.sample_unit)} at an assumed {UTILIZATION * 100:g} % of the peak"
+    source = f"{quantity(samples, plan.sample_unit)}, {quantity(rate, f'{plan.sample_unit}/s', 3)} {how}"
     return Estimate(samples / rate, source, at_most=not plan.throughput_only)
 
 

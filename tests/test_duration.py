@@ -60,8 +60,10 @@ def test_the_newest_stored_run_counts(tmp_path: Path, reports: Path) -> None:
 
 
 def test_another_batch_is_other_work(tmp_path: Path, reports: Path) -> None:
+    """Its throughput gives an estimate all the same, its times do not."""
     store(reports, "run1", 50.0)
-    assert lines(of_small(tmp_path, settings=["train_batch_size=16"]), reports) == NONE
+    (line,) = lines(of_small(tmp_path, settings=["train_batch_size=16"]), reports)
+    assert line == "at most 190 ms a round (320 images, 1,684 images/s measured)"
 
 
 def test_a_shorter_training_is_other_work(tmp_path: Path, reports: Path) -> None:

@@ -57,8 +57,8 @@ def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_
     ("throughput_only", "text"),
     [
         # 1,006 images/s, as above; a round for throughput has 5 steps of warm-up and 50 measured ones, of 32 images.
-        (True, "about 1.75 s a round (never measured: 1,760 images at an assumed 30 % of the peak)"),
-        (False, "at most 1 h 0 min a round (never measured: 3,622,500 images at an assumed 30 % of the peak)"),
+        (True, "about 1.75 s a round (1,760 images, 1,006 images/s at an assumed 30 % of the peak)"),
+        (False, "at most 1 h 0 min a round (3,622,500 images, 1,006 images/s at an assumed 30 % of the peak)"),
     ],
 )
 def test_a_round_that_was_never_measured_has_an_estimate_by_the_peak(
