@@ -428,7 +428,7 @@ def test_the_published_test_conf_with_more_of_its_cases_plans_those_that_have_a_
     result = plan_of(workplace, file.relative_to(workplace), "--cluster-conf", file.with_name("cluster_conf.py"))
     assert result.returncode == 0, result.stdout + result.stderr
     for line in (
-        "2 of 4 cases can run",
+        "4 cases selected, 2 can run",
         "cannot run: WaveGlow:pytorch_1.13:A100:1:8:1: model 'WaveGlow'",
         "glm:pytorch_1.8:A100:1:8:1\n",
         "/raid/home_datasets_ckpt/glm/train",

@@ -107,7 +107,7 @@ def test_the_command_of_a_vendors_case_runs_with_plan(tmp_path: Path) -> None:
     for words in commands(REPO / "vendors/iluvatar/glm-pytorch/README.md"):
         command = [word.removesuffix("=DATA_DIR") for word in words]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *command, "--synthetic", "--plan", f"--reports-dir={tmp_path}"],
+            [sys.executable, "-m", "pytest", *command, "--synthetic", "--plan", f"--reports={tmp_path}"],
             cwd=REPO, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
