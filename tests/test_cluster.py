@@ -44,7 +44,7 @@ def test_run_that_takes_too_long_is_ended_and_named() -> None:
     started = time.monotonic()
     with pytest.raises(HostError, match=r"here: sleep did not end within 0\.3 s"):
         HOST.run(["sleep", "60"], timeout_s=0.3)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_run_of_nothing_says_so() -> None:
@@ -97,12 +97,12 @@ def test_closing_ends_a_program_that_does_not_end_itself() -> None:
 
 
 def test_closing_does_not_wait_for_a_stray_child_that_keeps_the_line_open() -> None:
-    stray = "import subprocess; subprocess.Popen(['sleep', '5'], start_new_session=True)"
+    stray = "import subprocess; subprocess.Popen(['sleep', '30'], start_new_session=True)"
     channel = HOST.open(python(stray))
     started = time.monotonic()
     assert channel.close() == 0
     assert channel.receive(10) is None
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
 
 
 def test_a_program_is_out_of_reach_of_the_terminals_ctrl_c() -> None:
@@ -141,7 +141,7 @@ def test_a_step_costs_what_the_slowest_host_costs_and_every_error_is_told() -> N
 
     started = time.monotonic()
     results = each(hosts, work)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20 * 0.2, "all at once, not one after the other"
     assert list(results) == hosts
     assert [str(result) for result in results.values() if isinstance(result, HostError)] == ["h3: broken", "h7: broken"]
     with pytest.raises(HostError, match=r"^h3: broken\nh7: broken$"):

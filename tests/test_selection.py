@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -274,11 +273,3 @@ def test_a_case_outside_of_the_brackets_is_none() -> None:
 def test_files_share_a_lane() -> None:
     ids = [f"{file}::test_a[p-alpha:plain:CPU:1:{n}:1]" for n, file in ((2, "one.py"), (2, "two.py"))]
     assert len({lane(nodeid, KNOWN) for nodeid in ids}) == 1
-
-
-def test_thirty_thousand_ids_are_looked_at_in_no_time() -> None:
-    known = {f"model-{n}:plain:CPU:1:2:1" for n in range(10_000)}
-    ids = [f"test_x.py::test_y[a-model-{n % 10_000}:plain:CPU:1:2:1-round1]" for n in range(30_000)]
-    start = time.perf_counter()
-    assert all(case_in(nodeid, known) for nodeid in ids)
-    assert time.perf_counter() - start < 1

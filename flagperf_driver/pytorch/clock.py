@@ -109,7 +109,7 @@ class Timeline:
         self._seen = 0
         self._line: list[Any] = []
         self._steps: list[tuple[int, int]] = []
-        self._since = 0.0
+        self._since = self._asked = 0.0
 
     @property
     def open_steps(self) -> int:
@@ -132,6 +132,7 @@ class Timeline:
     def end(self) -> None:
         """A micro-step's work is asked for."""
         self._line.append(self.marks.mark())
+        self._asked = time.perf_counter()
 
     def step(self, samples: int) -> None:
         """The micro-steps since the last call make a step of so many samples of this rank."""
@@ -143,8 +144,10 @@ class Timeline:
 
     def close(self) -> Window:
         """Wait for the device and read the marks; ``resume`` opens the next window."""
+        closing = time.perf_counter()
         gaps = self.marks.seconds(self._line)
-        self.totals.by_host += time.perf_counter() - self._since
+        # From the last step's end to here the host may have stood still: that is no part of any step.
+        self.totals.by_host += self._asked - self._since + time.perf_counter() - closing
         start, waiting = 0, 0.0
         for end, samples in self._steps:
             wait, forward, rest = (sum(gaps[start + part : end : 3]) for part in range(3))

@@ -204,7 +204,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None
     at = time.monotonic()
     lab.send({"op": "stop"})
     lab.end()
-    assert 0.7 <= time.monotonic() - at < 3
+    assert 0.7 <= time.monotonic() - at < 8
     assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGKILL", "stopped")
 
 

@@ -121,7 +121,7 @@ def test_the_lease_ends_a_lost_controllers_round_and_says_so_in_the_folder(lab: 
     at = time.monotonic()
     lab.vanish()
     wait_for_end(lab)
-    assert 1 <= time.monotonic() - at < 5
+    assert 1 <= time.monotonic() - at < 20
     assert facts(lab)["fault"]["kind"] == "lost_controller"
     assert "its lease of 1 s is over" in facts(lab)["fault"]["sentence"]
     assert facts(lab)["state"] == "ended"

@@ -22,7 +22,7 @@ if sys.argv[1] == "stuck":
     processes._kill = lambda pid, number: None
 began = time.monotonic()
 processes.kill_children(besides=0, patience_s=0.3)
-print(time.monotonic() - began < 2, child.poll() is None)
+print(time.monotonic() - began < 20, child.poll() is None)
 subprocess.run(["kill", "-9", str(child.pid)], stderr=subprocess.DEVNULL)
 """
 

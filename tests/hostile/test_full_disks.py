@@ -19,20 +19,24 @@ from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 
 FILL = """
-def fill(kind):
-    import os, pathlib
-    reports, number = pathlib.Path.cwd().parents[3], 0
+def until_full(write):
     try:
-        with (reports / f"filler-{os.getpid()}").open("wb", buffering=0) as filler:
-            os.posix_fallocate(filler.fileno(), 0, os.statvfs(reports).f_bavail * 4096 * (kind == "space") or 1)
-            while kind == "space":
-                filler.seek(0, 2)
-                filler.write(bytes(4096))
         while True:
-            number += 1
-            (reports / f"filler{number}").touch()
+            write()
     except OSError:
         pass
+
+
+def fill(kind):
+    import itertools, os, pathlib
+    reports = pathlib.Path.cwd().parents[3]
+    if kind == "space":
+        with (reports / f"filler-{os.getpid()}").open("wb", buffering=0) as filler:
+            for size in (1 << 20, 4096):
+                until_full(lambda: filler.write(bytes(size)))
+    else:
+        numbers = itertools.count()
+        until_full(lambda: (reports / f"filler{next(numbers)}").touch())
 """
 IN_A_STEP = (
     "        time.sleep(config.step_s)",

@@ -141,6 +141,11 @@ class ClusterToy:
         """Whether a rank is past its first step there."""
         return any("STEP_END" in log.read_text(errors="replace") for log in _rank_logs(host))
 
+    def samples(self, host: LabHost) -> bool:
+        """Whether its devices have been read."""
+        read = host.root.glob("tmp/pytest-flagperf-*/rounds/*/devices.series.csv")
+        return any(series.read_text().count("\n") > 1 for series in read)
+
     def use_nvidia(self, **more: Any) -> None:
         """The checkout's own vendor instead of toys: eight A100s in the first host, the only one from now on."""
         shutil.rmtree(self.root / "vendors")

@@ -105,8 +105,8 @@ def test_another_chip_than_was_asked_for_is_refused(gpus: ClusterToy) -> None:
 
 def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: ClusterToy) -> None:
     host = gpus.hosts[0]
-    going = gpus.start("-k", "converges", "--set=step_s=0.15", "--sample=0.1")
-    going.wait_for(lambda: gpus.trains(host), "the training")
+    going = gpus.start("-k", "converges", "--set=step_s=0.5", "--sample=0.1")
+    going.wait_for(lambda: gpus.trains(host) and gpus.samples(host), "the training and its samples")
     host.nvml[1].set(error=GPU_IS_LOST)
     assert going.wait() == 0, going.text
     sentence = "h1: device 1 is lost: "

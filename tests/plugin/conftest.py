@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 TRAINING = Path(__file__).parent / "toy_training.py"
+QUIET = Path(__file__).parent / "machine"
 TEST = """
 from pytest_flagperf.benchmark import TrainingBenchmark
 
@@ -95,6 +97,8 @@ def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """Two suites that run at the small scale anywhere."""
     monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
     monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
+    monkeypatch.setenv("PYTHONPATH", str(QUIET), prepend=os.pathsep)
+    monkeypatch.setenv("PYTEST_PLUGINS", "quiet_machine")
     tree = Toy(pytester)
     tree.suite("alpha")
     tree.suite("beta")

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -234,6 +234,33 @@ def device_clock() -> dict[str, Any]:
     }
 
 
+def host_clock() -> float:
+    """A window by the host's clock: 5 s until its step is asked for, 100 s of standing still, 3 s until it is done."""
+    host = SimpleNamespace(now=0.0)
+    host.perf_counter = lambda: host.now
+
+    class Slow(clock.HostMarks):
+        def seconds(self, marks: Sequence[float]) -> list[float]:
+            host.now += 3
+            return super().seconds(marks)
+
+    timeline = clock.Timeline(Slow(), warmup_steps=0)
+    real = vars(clock)["time"]
+    vars(clock)["time"] = host
+    try:
+        timeline.resume()
+        timeline.begin()
+        timeline.turn()
+        host.now += 5
+        timeline.end()
+        timeline.step(1)
+        host.now += 100
+        timeline.close()
+    finally:
+        vars(clock)["time"] = real
+    return timeline.totals.by_host
+
+
 def copied_aside() -> list[Any]:
     """What the feed asks of a device with streams."""
     asked: list[Any] = []
@@ -295,6 +322,7 @@ def units() -> dict[str, Any]:
     groups = optimizers.parameter_groups(nn.Linear(3, 3), 0.1)
     return {
         "device_clock": device_clock(),
+        "host_clock": host_clock(),
         "copied_aside": copied_aside(),
         "lamb": lamb(),
         "linear": schedule(8, lr_schedule="linear", lr_warmup_steps=2, max_steps=6),

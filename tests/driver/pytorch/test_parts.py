@@ -68,6 +68,10 @@ def test_device_events_part_work_from_waiting(alone: Found) -> None:
     assert found["events"] <= 15, "events are used again"
 
 
+def test_by_the_hosts_clock_a_window_ends_with_its_last_step_however_late_it_is_looked_at(alone: Found) -> None:
+    assert alone.value("units", "host_clock") == 8.0
+
+
 def test_batches_are_copied_aside_and_waited_for(alone: Found) -> None:
     assert alone.value("units", "copied_aside") == ["aside", "back", "wait", 1.0]
 
