@@ -151,28 +151,40 @@ class Run:
         return self._by_folder[folder]
 
     def _find_cases(self, folder: Path) -> Sequence[Selected]:
-        roots = {(root / "suites").resolve() for root in self.catalog.roots}
-        models = [each for each in (folder, *folder.parents) if each.parent in roots]
+        models = [each for each in (folder, *folder.parents) if each.parent in self._suites_folders]
         if not models:
             return self.selection.cases
-        return [one for one in self.selection.cases if one.suite.path.parent.resolve() in models]
+        return [one for model in models for one in self._of_models.get(model, ())]
+
+    @cached_property
+    def _suites_folders(self) -> set[Path]:
+        return {(root / "suites").resolve() for root in self.catalog.roots}
+
+    @cached_property
+    def _of_models(self) -> dict[Path, list[Selected]]:
+        """The cases by the folder of their model; a folder without cases is there too."""
+        folders = {suite.path: suite.path.parent.resolve() for suite in self.catalog.suites.values()}
+        found: dict[Path, list[Selected]] = {folder: [] for folder in folders.values()}
+        for one in self.selection.cases:
+            found[folders[one.suite.path]].append(one)
+        return found
 
     def absent_of(self, place: Path) -> Sequence[Absent]:
         """Return the cases without a suite that tests in a place are about: none below a model's own folder."""
-        roots = {(root / "suites").resolve() for root in self.catalog.roots}
-        return () if roots.intersection(place.resolve().parents) else self.selection.absent
+        return () if self._suites_folders.intersection(place.resolve().parents) else self.selection.absent
 
     def absent_in(self, nodeids: Iterable[str]) -> list[Absent]:
         """Return the cases without a suite that node ids carry."""
         absent = {str(one.case): one for one in self.selection.absent}
+        if not absent:
+            return []
         found = dict.fromkeys(case for nodeid in nodeids if (case := case_in(nodeid, absent)) is not None)
         return [absent[case] for case in found]
 
     def no_suite(self, folder: Path) -> str | None:
         """Why a benchmark class in a folder has no suite; None if a suite's folder contains it."""
         places = [folder.resolve(), *folder.resolve().parents]
-        models = {suite.path.parent.resolve() for suite in self.catalog.suites.values()}
-        if not models.isdisjoint(places):
+        if not self._of_models.keys().isdisjoint(places):
             return None
         roots = [place.parent.parent for place in places if place.parent.name == "suites"]
         root = next((root for root in roots if holds_some(root)), None)

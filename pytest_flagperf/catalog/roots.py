@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module, resources
 from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
@@ -33,6 +34,7 @@ def scan(settings: Settings, *, bundled_suites: bool = False) -> Catalog:
     return catalog.over(defaults, with_suites=bundled_suites or not catalog.suites)
 
 
+@cache
 def bundled() -> Path | None:
     """Return the folder of the suites and vendors that came with the wheel; None in a checkout, which has its own."""
     folder = Path(str(resources.files(_PACKAGE))) / "bundled"

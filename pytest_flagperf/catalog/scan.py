@@ -66,13 +66,12 @@ class Catalog:
         The version of a framework has no folder of its own.
         """
         name = framework.partition("_")[0]
-        found = self.suites.get((model, name))
+        if (found := self.suites.get((model, name))) is not None:
+            return found
         alike = [one for (own, of), one in self.suites.items() if own.lower() == model.lower() and of == name]
-        if found is None and len(alike) == 1:
-            return alike[0]
-        if found is None:
+        if len(alike) != 1:
             raise CatalogError([self._no_suite(model, name)])
-        return found
+        return alike[0]
 
     def vendor(self, name: str) -> Vendor:
         if name not in self.vendors:
