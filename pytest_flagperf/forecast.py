@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from .config.layers import PER_STEP
 from .plan import Plan
-from .results import published
 from .results.earlier import Earlier
 from .results.jsons import FormatError
 from .results.outcome import Outcome
+from .results.published import Published, load
 from .results.store import has_converged
 from .results.units import count, quantity
 
@@ -35,16 +36,13 @@ class Estimate:
 # -- whether it converges ----------------------------------------------------------------------------------------
 
 
-def convergence(plan: Plan, earlier: Earlier, folders: Iterable[Path]) -> str:
-    """Return what is known of a case's convergence, for its plan.
-
-    ``folders`` are folders of published results.
-    """
+def convergence(plan: Plan, earlier: Earlier, results: Iterable[Published]) -> str:
+    """Return what is known of a case's convergence, for its plan: from stored runs and published results."""
     if plan.synthetic or plan.config["parity_samples"] is not None:
         return ""
     if plan.throughput_only:
         return f"not required; --no-throughput-only trains to the target, {training_time(plan, earlier)}"
-    where = next(_converged(plan, earlier, folders), "")
+    where = next(_converged(plan, earlier, results), "")
     return (
         f"verified in {where}" if where else "not verified: no stored or published run of this case reached its target"
     )
@@ -61,23 +59,21 @@ def training_time(plan: Plan, earlier: Earlier) -> str:
     return f"estimated {seconds} for at most {quantity(samples, unit)} ({quantity(rate, f'{unit}/s', 3)} {source})"
 
 
-def _converged(plan: Plan, earlier: Earlier, folders: Iterable[Path]) -> Iterator[str]:
+def _converged(plan: Plan, earlier: Earlier, results: Iterable[Published]) -> Iterator[str]:
     """Yield the names of runs and published files in which the case reached its target."""
     for rounds in earlier.runs(_name(plan)):
         if any(_is_same_case(plan, one) and has_converged(one) for one in rounds):
             yield "a stored run"
+    for result in results:
+        if result.converged and result.name == _name(plan) and _is_same_case(plan, result.first):
+            yield f"{result.file.parent.name}/{result.file.name}"
+
+
+def published(folders: Iterable[Path]) -> Iterator[Published]:
+    """Yield the results of folders; damaged ones verify nothing, and ``flagperf readme`` reports them."""
     for folder in folders:
-        for result in _published(folder):
-            if result.converged and result.name == _name(plan) and _is_same_case(plan, result.first):
-                yield f"{result.file.parent.name}/{result.file.name}"
-
-
-def _published(folder: Path) -> Sequence[published.Published]:
-    """Return the published results; damaged ones verify nothing, and ``flagperf readme`` reports them."""
-    try:
-        return published.load(folder)
-    except FormatError:
-        return ()
+        with suppress(FormatError):
+            yield from load(folder)
 
 
 def _name(plan: Plan) -> str:

@@ -20,7 +20,7 @@ from .cluster import Host
 from .cluster.conf import ClusterConf, read_cluster, split_hosts
 from .config import Value
 from .expected import Source
-from .forecast import convergence, duration
+from .forecast import convergence, duration, published
 from .judging import Gates, OneCards, Scaling
 from .original import TestConf
 from .plan import Plan, describe, make_plan, one_card_plan, short_plan
@@ -31,6 +31,7 @@ from .report.live import silent
 from .results import monitors, statistics, store
 from .results.earlier import Earlier
 from .results.outcome import UNREADABLE, Outcome
+from .results.published import Published
 from .results.units import count
 from .results.verdicts import OneCard, Verdict
 from .resume import FILE as ASKED
@@ -340,9 +341,12 @@ class Run:
         plan = self.plan(one)
         image = self.venue.image(plan, one.vendor) if plan.runtime == "docker" else None
         lease = self.settings.lease or one.vendor.lease
-        folders = [root / "reports" / "published" for root in self.catalog.roots]
-        known = convergence(plan, self._earlier, folders)
+        known = convergence(plan, self._earlier, self._published)
         return describe(plan, one.vendor, lease, image, known, duration(plan, self._earlier))
+
+    @cached_property
+    def _published(self) -> list[Published]:
+        return list(published(root / "reports" / "published" for root in self.catalog.roots))
 
     # -- places ----------------------------------------------------------------------------------------------
 

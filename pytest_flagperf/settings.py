@@ -20,11 +20,11 @@ from flagperf_driver import addresses
 from . import expected as expectations
 from . import redaction
 from .expected import Expected
+from .limits import LARGEST_INT
 from .problems import Problems, kind, near, shown, unusable_path
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
-_LARGEST = 1 << 63
 QUESTIONS = {
     "converges": "each round reaches the suite's target",
     "throughput": "the throughputs are complete and plausible",
@@ -527,7 +527,7 @@ def wrong_value(option: Option, value: Any) -> str | None:
         fine = isinstance(value, kinds) and not isinstance(value, bool)
         if not fine:
             return f"a {'whole ' if kinds == (int,) else ''}number is wanted"
-        return None if abs(value) < _LARGEST or value != value else f"expected a number below {_LARGEST}"
+        return None if abs(value) <= LARGEST_INT or value != value else f"expected a number up to {LARGEST_INT}"
     if not isinstance(value, str):
         return "a string is wanted"
     if option.path and not value:

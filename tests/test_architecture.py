@@ -19,7 +19,7 @@ IMPORTED_AS = {"pillow": "PIL"}
 
 # Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
 FLOORS = [
-    {"printable"},
+    {"printable", "limits"},
     {"problems", "stored"},
     {"docker_words", "expected"},
     {"redaction"},
@@ -38,7 +38,7 @@ FLOORS = [
 # Beside the floors: these import only the ground floor and each other, lower first.
 BESIDE = ["results", "report"]
 # What both sides know: how text is shown, and the files of a run.
-COMMON = {"printable", "stored"}
+COMMON = {"printable", "limits", "stored"}
 
 
 def modules(package: str) -> list[Path]:

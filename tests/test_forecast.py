@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf import forecast
 from pytest_flagperf.case import Case
 from pytest_flagperf.forecast import convergence, duration, most_samples, training_time
 from pytest_flagperf.plan import Plan, make_plan
@@ -85,7 +86,7 @@ def test_a_published_result_verifies_its_own_case_alone(tmp_path: Path, change: 
     run = run_of(tmp_path / "elsewhere" / "run1", replay, **about)
     published = tmp_path / "published"
     write(published, "new-chips/results.json", (run / "results.json").read_text(encoding="utf-8"))
-    known = convergence(plan, none_stored(tmp_path), [published, tmp_path / "missing"])
+    known = convergence(plan, none_stored(tmp_path), forecast.published([published, tmp_path / "missing"]))
     if verified:
         assert known == "verified in new-chips/results.json"
     else:
@@ -95,7 +96,8 @@ def test_a_published_result_verifies_its_own_case_alone(tmp_path: Path, change: 
 def test_a_damaged_published_result_verifies_nothing(tmp_path: Path) -> None:
     plan = planned(tmp_path, "max_samples = 10\n", throughput_only=False)
     write(tmp_path, "published/new-chips/results.json", "{")
-    assert convergence(plan, none_stored(tmp_path), [tmp_path / "published"]).startswith("not verified")
+    results = forecast.published([tmp_path / "published"])
+    assert convergence(plan, none_stored(tmp_path), results).startswith("not verified")
 
 
 def test_what_is_not_required_to_converge_is_not_called_unverified(tmp_path: Path) -> None:

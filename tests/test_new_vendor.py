@@ -319,4 +319,4 @@ def test_where_there_is_no_tree_a_place_must_be_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["new-vendor", "made", "--hw=M1"]) == 2
-    assert "there is no tree here; go to one, or name a folder with --to" in capsys.readouterr().err
+    assert "neither this folder nor one above has suites/ or vendors/; name a folder with" in capsys.readouterr().err

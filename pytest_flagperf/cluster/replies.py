@@ -11,11 +11,11 @@ from typing import Any
 
 from flagperf_driver.node import health
 
+from ..limits import LARGEST_INT
 from . import Channel, InvalidReply, Message
 
 LONGEST_LINE = 1 << 25  # bytes; 4 MiB of a rank's output may take six times as many in JSON
 _SHOWN = 60
-_LARGEST = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ Shape = Kind | Maybe | Each | Either | list["Shape"] | Mapping[str, "Shape"]
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_INT
 
 
 def _is_number(value: Any) -> bool:
@@ -263,7 +263,7 @@ def check_length(host: str, size: int) -> None:
 
 def _short(value: object) -> str:
     """The beginning of a value, without control characters."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _LARGEST:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INT:
         return f"a whole number of {value.bit_length()} bits"
     if isinstance(value, bytes):
         value = value[: _SHOWN + 1].decode("utf-8", "replace")

@@ -16,7 +16,6 @@ from pytest_flagperf.catalog import REFERENCE, VENDOR_NAME, VENDOR_NAME_WANTED, 
 from pytest_flagperf.commands import new_vendor, tree
 from pytest_flagperf.config import OUTCOMES, ConfigError, Resolved, Translated, resolve
 from pytest_flagperf.problems import Problems, near
-from pytest_flagperf.settings import find_root
 from pytest_flagperf.stored import write_text
 
 _NOT_IMPORTED: Mapping[str, str] = {
@@ -35,11 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    root = arguments.to or find_root(Path.cwd())
-    if root is None:
-        raise Problems(
-            [f"{Path.cwd()}: neither this folder nor one above has suites/ or vendors/; name a folder with --to"]
-        )
+    root = tree.vendors_root(arguments.to)
     catalog = tree.catalog()
     theirs, wholes = _folders(arguments.folder)
     name = arguments.name or theirs.name

@@ -15,11 +15,10 @@ from pathlib import Path
 
 from flagperf_driver.node.devices import HOST_LOGS
 from pytest_flagperf.case import CaseError, Shape
-from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, CatalogError, bundled
+from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, CatalogError
 from pytest_flagperf.commands import skeletons, stored, tree
 from pytest_flagperf.commands.skeletons import filled as _filled
 from pytest_flagperf.problems import Problems, near
-from pytest_flagperf.settings import find_root
 
 _CHIP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
@@ -51,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    root = arguments.to or find_root(Path.cwd()) or (Path.cwd() if bundled() else None)
-    if root is None:
-        raise Problems([f"{Path.cwd()}: there is no tree here; go to one, or name a folder with --to"])
+    root = tree.vendors_root(arguments.to)
     catalog = tree.catalog()
     asked = _asked(arguments, catalog)
     folder = root / "vendors" / asked.name

@@ -97,11 +97,8 @@ def _documents(held: Tree) -> Iterator[_Document]:
     for one in held.vendor_cases():
         file = one.folder / "README.md"
         skeleton = skeletons.of_vendor_case(one.suite.name, one.vendor.title)
-        texts, keys = (
-            _bound(_OF_VENDOR_CASE, held, file, one),
-            (sections.changed_keys(one), sections.unchanged_keys(one)),
-        )
-        yield _Document(file, texts, skeleton, *keys)
+        texts = _bound(_OF_VENDOR_CASE, held, file, one)
+        yield _Document(file, texts, skeleton, sections.changed_keys(one), sections.unchanged_keys(one))
 
 
 def _bound(makers: Mapping[str, Callable[[Tree, Path, _T], str]], held: Tree, file: Path, about: _T) -> _Sections:

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..limits import LARGEST_INT
+
 MAX_BYTES = 1 << 20
 """Maximum size of a config file."""
 
 T = TypeVar("T")
-_LARGEST = 1 << 63
 _MAX_TEXT = 100
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -237,7 +238,7 @@ def _pairs(node: ast.Dict, names: Mapping[str, Assigned]) -> Iterator[tuple[obje
 def _scalar(value: object) -> object:
     if value is None or isinstance(value, (bool, float, str)):
         return value
-    if isinstance(value, int) and abs(value) < _LARGEST:
+    if isinstance(value, int) and abs(value) <= LARGEST_INT:
         return value
     raise _NotPlainError
 

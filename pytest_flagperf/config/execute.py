@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAX_DEPTH = 50
 _MAX_SIZE = 1 << 20
-_LARGEST = 1 << 63
+_LARGEST = 1 << 63  # this program stands alone
 
 
 class _RefusedError(Exception):

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..catalog import BEST_EFFICIENCY
+from ..limits import LARGEST_INT
 
 AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "parity_samples", "eval_samples")
 EFFICIENCIES = ("min_efficiency",)
 NEVER_NEGATIVE = ("_steps", "_epochs", "_samples", "_time_s", "_timeout_s", "_workers", "_freq")
 """How the names of counts and times end."""
 
-_LARGEST = (1 << 63) - 1
 _NAMES = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
 _SAME = {
     "List": "list",
@@ -78,7 +78,7 @@ def unsayable(value: object) -> str | None:
         if not all(isinstance(key, str) for key in value):
             return "is a dict whose keys are not all strings"
         return next(filter(None, map(unsayable, value.values())), None)
-    if isinstance(value, int) and abs(value) > _LARGEST:
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
         return "is too large; allowed are whole numbers of at most 64 bits"
     if value is None or isinstance(value, (bool, int, float, str)):
         return None

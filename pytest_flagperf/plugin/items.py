@@ -15,7 +15,7 @@ from .screen import line_writer
 
 if TYPE_CHECKING:
     from pytest_flagperf.run import Run
-    from pytest_flagperf.selection import Selected
+    from pytest_flagperf.selection import Absent, Selected
 
 NO_CASE = pytest.param(None, id="no-case")
 
@@ -110,14 +110,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 class AbsentCase(pytest.Item):
     """A case of the original's file that no suite here trains: one skipped test."""
 
-    def __init__(self, *, reason: str, **words: Any) -> None:
+    def __init__(self, *, absent: Absent, **words: Any) -> None:
         super().__init__(**words)
-        self.reason = reason
+        self.absent = absent
 
     def runtest(self) -> None:
-        if self.config.getini("strict"):
-            pytest.fail(f"--strict makes this skip an error: {self.reason}", pytrace=False)
-        pytest.skip(self.reason)
+        pytest.skip(self.absent.unsupported)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         return self.path, None, self.name
@@ -129,8 +127,7 @@ def _absent(config: pytest.Config) -> list[pytest.Item]:
     places = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
     found = {f"unsupported[{one.case}]": one for place in places for one in run.absent_of(place)}
     return [
-        AbsentCase.from_parent(session, name=name, nodeid=f"suites::{name}", reason=one.unsupported)
-        for name, one in found.items()
+        AbsentCase.from_parent(session, name=name, nodeid=f"suites::{name}", absent=one) for name, one in found.items()
     ]
 
 
@@ -163,9 +160,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         for one in chosen:
             write(run.describe(one))
         if session.config.get_verbosity() < 0:  # else the lines after the collection name them
-            for one in all_cases(session.items):
-                if one.unsupported:
-                    write(f"cannot run: {one.case}: {one.unsupported}")
+            absent = (item.absent for item in session.items if isinstance(item, AbsentCase))
+            skipped: list[Selected | Absent] = [one for one in all_cases(session.items) if one.unsupported]
+            for skip in [*skipped, *absent]:
+                write(f"cannot run: {skip.case}: {skip.unsupported}")
         if not chosen:
             session.testscollected = 0  # a plan of nothing is not green, as a run of nothing is not
     if run.settings.preflight:

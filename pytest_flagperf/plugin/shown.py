@@ -81,17 +81,23 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attach to the report what the tables and the HTML page show of the item."""
     report = yield
+    if takes_case(item):
+        _be_strict(item, report)
     one = selected_of(item)
     if one is not None:
         _complete(item, call, report, one)
     return report
 
 
-def _complete(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, one: Selected) -> None:
+def _be_strict(item: pytest.Item, report: pytest.TestReport) -> None:
+    """With --strict a case that is skipped has failed."""
     if report.skipped and item.config.getini("strict") and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
         report.outcome = "failed"
         report.longrepr = f"--strict makes this skip an error: {reason.removeprefix('Skipped: ')}"
+
+
+def _complete(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, one: Selected) -> None:
     if call.when == "call" or report.failed:
         _judge_by_outcome(item, report, one)
         _attach(item, report)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
+from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results import (
     busy,
@@ -32,7 +33,7 @@ from pytest_flagperf.results.faults import Exit, Failure, Place, RankEnd, RoundE
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.phases import Phase
-from pytest_flagperf.results.ranges import LARGEST_COUNT, Impossible, impossible_from_json
+from pytest_flagperf.results.ranges import Impossible, impossible_from_json
 from pytest_flagperf.results.ranklog import Evaluation, RankLog, Step, Target, read_rank, whole
 from pytest_flagperf.results.validity import Mark
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from flagperf_driver import events
 from flagperf_driver.perflog import number
+from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.results.units import SCALED, count, quantity
 
 POWER_FACTOR = 2.0
@@ -123,8 +124,6 @@ def sentences(host: str, dropped: Iterable[Dropped]) -> Iterator[str]:
 # -- what ranks log ------------------------------------------------------------------------------------------
 
 NOT_NEGATIVE = Range(0, math.inf)
-LARGEST_COUNT = 2**53
-"""Every whole number up to this one is a float, too."""
 _NUMBERS = frozenset([int, float])
 _SECONDS = Range(0, math.inf, "s")
 _BYTES_HELD = Range(0, math.inf, "bytes")

@@ -15,8 +15,9 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node.seen import MILESTONES
 from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
+from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.results.logged import Logged
-from pytest_flagperf.results.ranges import LARGEST_COUNT, Impossible, Limits
+from pytest_flagperf.results.ranges import Impossible, Limits
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20

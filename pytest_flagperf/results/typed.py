@@ -8,10 +8,10 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from pytest_flagperf.limits import LARGEST_INT
 from pytest_flagperf.results.jsons import FormatError
 
 _SHOWN = 40
-_LARGEST = 2**63 - 1
 
 
 def check(record: Any, where: str, besides: Collection[str] = ()) -> None:
@@ -56,7 +56,7 @@ def _problems(value: Any, kind: Any, at: str) -> Iterator[str]:
             yield from _problems(getattr(value, name), its, f"{at}.{name}")
     elif not isinstance(value, _accepted(origin or kind)) or (isinstance(value, bool) and kind is not bool):
         yield _sentence(value, kind, at)
-    elif isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+    elif isinstance(value, int) and abs(value) > LARGEST_INT:
         yield f"{at} is an integer of {value.bit_length()} bits; expected at most 64"
     elif origin is not None and issubclass(origin, Mapping):
         for name, item in value.items():

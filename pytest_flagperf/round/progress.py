@@ -10,6 +10,8 @@ from typing import Any
 from flagperf_driver import events
 from flagperf_driver.perflog import number
 
+from ..limits import LARGEST_COUNT
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -89,7 +91,6 @@ class Tracker:
         return self.now
 
 
-_LARGEST_COUNT = 2**53
 _PHASES = {
     events.INIT_START: "init",
     events.TRAIN_START: "training",
@@ -113,4 +114,4 @@ def _float(value: object, otherwise: float | None) -> float | None:
 
 def _int(value: object, otherwise: int) -> int:
     """Return a count; ignore values that no training can reach."""
-    return value if type(value) is int and 0 <= value <= _LARGEST_COUNT else otherwise
+    return value if type(value) is int and 0 <= value <= LARGEST_COUNT else otherwise

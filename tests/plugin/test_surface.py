@@ -219,6 +219,12 @@ def test_what_a_test_conf_names_and_cannot_run_is_skipped_and_the_rest_runs(toy:
     assert "waveglow:plain_1.8:X1:1:1:1" in (toy.runs[-1] / "results.json").read_text()
 
 
+def test_a_quiet_plan_names_what_a_test_conf_has_and_no_suite_trains(toy: Toy) -> None:
+    with_strangers(toy)
+    result = toy.run("suites", "--test-conf=test_conf.py", "--plan", "-q")
+    result.stdout.fnmatch_lines(["*cannot run: llama3_8B:megatron:TG-V200:1:16:1: model 'llama3_8B': no such folder*"])
+
+
 def test_strict_makes_an_unknown_model_an_error(toy: Toy) -> None:
     with_strangers(toy)
     result = toy.run("suites", "--test-conf=test_conf.py", "--strict", "-k", "llama3_8B")
