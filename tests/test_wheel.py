@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import published
 from tests.trees import write, write_suite, write_vendor
 
 REPO = Path(__file__).resolve().parent.parent
@@ -158,6 +159,14 @@ def test_a_new_vendor_works_beside_those_of_the_wheel(wheel: Wheel, empty: Path)
     again = wheel.run(empty, "pytest_flagperf", "new-vendor", "nvidia", "--hw=M1")
     assert again.returncode == 2
     assert "there is a vendor of this name" in again.stderr
+
+
+@pytest.mark.slow
+def test_flagperfs_configs_are_imported_into_an_empty_folder(wheel: Wheel, empty: Path) -> None:
+    theirs = published.checkout(empty / "FlagPerf") / "nvidia"
+    made = wheel.run(empty, "pytest_flagperf", "import-vendor", str(theirs), "--name", "made")
+    assert made.returncode == 0, made.stderr
+    assert list((empty / "vendors" / "made").glob("bert-pytorch/config/config_A100x*.py"))
 
 
 @pytest.mark.slow
