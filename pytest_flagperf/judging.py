@@ -23,8 +23,6 @@ from .results.verdicts import OneCard, Verdict, speedup
 from .settings import Settings
 
 FAIL, OFF = "fail", "off"
-UNTRUE = "expected"
-"""The verdict of an expectation that did not come true."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,7 @@ def _untrue(source: Source, about: Sequence[Verdict], *, strict: bool) -> Verdic
         f"expected to fail and did not: {names} ({source.expected.reason}); take the table [[expected]] for"
         f" case {source.expected.case} out of {source.file}"
     )
-    return Verdict(UNTRUE, not strict, "passed", "the failure that was expected", sentence, warning=not strict)
+    return Verdict("expected", not strict, "passed", "the failure that was expected", sentence, warning=not strict)
 
 
 def never_judged(sources: Iterable[Source], cases: Iterable[store.CaseResult]) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.commands import main
 from pytest_flagperf.results import noise, store
 from pytest_flagperf.results.earlier import Earlier
 from pytest_flagperf.results.outcome import Outcome
@@ -65,19 +64,6 @@ def test_a_copy_of_a_run_counts_once(made: Path) -> None:
     run = stored(made, 1)
     shutil.copytree(run, run.with_name("run20260301000000"))
     assert len(Earlier(made.parent / "reports", "").like(new(made))) == 1
-
-
-def test_a_merged_run_does_not_stand_for_those_that_it_is_made_of(made: Path) -> None:
-    """Together they would be one run of more rounds, and what differs from run to run would be lost in it."""
-    first, second = stored(made, 1), stored(made, 2)
-    for path in second.glob("*/round*/*.json"):
-        if path.name in ("outcome.json", "plan.json"):
-            edit_json(path, seed=100 + int(path.parent.name.removeprefix("round")))
-    merged = made.parent / "reports" / "run20260301000000"
-    assert main(["merge", str(first), str(second), "--to", str(merged)]) == 0
-    assert [len(rounds) for rounds in Earlier(made.parent / "reports", "").like(new(made))] == [2, 2]
-    shutil.rmtree(second)
-    assert [len(rounds) for rounds in Earlier(made.parent / "reports", "").like(new(made))] == [2, 4]
 
 
 def test_another_case_whose_folder_looks_alike_is_another(made: Path) -> None:

@@ -135,13 +135,10 @@ def test_a_metric_of_ones_own_and_its_direction(tmp_path: Path, capsys: Capture)
     assert "p_core" not in out
 
 
-def test_a_copied_or_merged_run_counts_once(tmp_path: Path, capsys: Capture) -> None:
+def test_a_copied_run_counts_once(tmp_path: Path, capsys: Capture) -> None:
     runs = stored(tmp_path / "runs", *STEADY)
     shutil.copytree(runs[3], tmp_path / "copy")
-    said(capsys, "merge", *runs[:2], "--to", tmp_path / "merged")
-    out = said(capsys, "history", CASE, tmp_path / "runs", tmp_path / "copy", tmp_path / "merged")
-    assert f"{CASE}: 8 runs" in out
-    assert f"{CASE}: 1 run," in said(capsys, "history", CASE, tmp_path / "merged")
+    assert f"{CASE}: 8 runs" in said(capsys, "history", CASE, tmp_path / "runs", tmp_path / "copy")
 
 
 def test_a_long_history_shows_its_end(tmp_path: Path, capsys: Capture) -> None:

@@ -105,8 +105,7 @@ def _of_subject(parts: Sequence[_Found], wanted: Sequence[Shape], scale: str) ->
             yield f"{shape} is missing"
         if len(held) > 1:
             places = " and ".join(str(part.run.directory) for part in held)
-            one_case = len({part.case.case for part in held}) == 1
-            yield f"{shape} is there {len(held)} times, in {places}: give one of them{', or merge them' * one_case}"
+            yield f"{shape} is there {len(held)} times, in {places}: give one of them"
         for part in held:
             yield from (f"{shape}: {text}" for text in _of_case(part, shape == max(on_one_host), scale))
     of_wanted = [part for part in parts if part.shape in wanted]

@@ -1,7 +1,6 @@
 """The HTML page of a run, again from what it stored.
 
 It is the page that the run itself left, without the table of tests; it opens from disk and asks nothing of a network.
-Runs that were merged or redacted have theirs this way.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     found = find_runs(arguments.run)
     if len(found) > 1:
-        raise Problems([f"{arguments.run}: holds {len(found)} runs; name one of them, or merge them first"])
+        raise Problems([f"{arguments.run}: holds {len(found)} runs; name one of them"])
     to: Path = arguments.to or found[0] / FILE
     if to.is_dir():
         to = to / FILE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import stat
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -109,16 +108,6 @@ def new_directory(path: Path) -> Iterator[Path]:
         made.rename(path)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-
-
-def copy_folder(source: Path, target: Path) -> None:
-    """Copy the regular files and folders of a run directory, whose logs come from hosts: no link, no device."""
-
-    def strange(folder: str, names: list[str]) -> list[str]:
-        modes = {name: Path(folder, name).lstat().st_mode for name in names}
-        return [name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
-
-    shutil.copytree(source, target, ignore=strange)
 
 
 def _loaded(path: Path) -> Run:

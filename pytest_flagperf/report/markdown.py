@@ -142,7 +142,7 @@ def _plan(entry: _Entry) -> Mapping[str, Any]:
 
 
 def _deviations(plan: Mapping[str, Any]) -> str:
-    """Which values are not the suite's own; where it is not told, as in a redacted run, that is no "none"."""
+    """Which values are not the suite's own; where it is not known, that is no "none"."""
     found = jsons.objects(plan.get("deviations"))
     texts = [f"{item.get('key')}={item.get('value')}" for item in found if item.get("key") != "data_dir"]
     names = [str(item.get("name")) for item in jsons.objects(plan.get("brought"))]

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def without_copies(runs: Sequence[T], rounds_of: Callable[[T], Sequence[Outcome]]) -> list[T]:
-    """Without those of which every round is in others: copied and merged runs would make the noise look smaller."""
+    """Without those of which every round is in others: copied runs would make the noise look smaller."""
     seen: set[object] = set()
     kept = set()
     for place in sorted(range(len(runs)), key=lambda place: len(rounds_of(runs[place]))):

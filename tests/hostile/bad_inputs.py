@@ -396,10 +396,8 @@ READERS = [
     "history",
     "accept",
     "table",
-    "merge",
     "export",
     "mllog",
-    "redact",
     "reference",
     "bundle",
 ]
@@ -418,11 +416,7 @@ def run_directories(inputs: Inputs, folder: Path) -> str:
     arguments = [command, str(run), *([str(folder / "other")] if command == "compare" else [])]
     if command == "compare":
         _STORED.copy(folder.parent, folder / "other")
-    arguments += (
-        ["--to", str(folder / "made")]
-        if command in ("merge", "export", "mllog", "redact", "reference", "bundle")
-        else []
-    )
+    arguments += ["--to", str(folder / "made")] if command in ("export", "mllog", "reference", "bundle") else []
     with _in(folder):
         _command(arguments)
     return f"{file.relative_to(run)} {arguments}"
