@@ -1,4 +1,4 @@
-"""What GitHub is told of a run: annotations that nothing can break out of, and a summary within its limits."""
+"""What GitHub is told of a run: a summary that nothing can break out of, within its limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.report import github
-from pytest_flagperf.report.closing import EXPECTED, FAILED, PASSED, Closing, Told, closing
+from pytest_flagperf.report.closing import FAILED, Closing, Told, closing
 from pytest_flagperf.results.store import CaseResult, Run
 from tests.results_help import REPLAYS, recorded
 
@@ -16,32 +16,6 @@ HOSTILE = "50 %, a:b\r\n::error::x | <script>`*[link](http://x)"
 
 def told(number: int, state: str = FAILED, **more: Any) -> Told:
     return Told(f"bert:pytorch:CPU:1:2:{number}", state, **more)
-
-
-def test_a_command_cannot_be_ended_or_continued_by_what_it_says() -> None:
-    line = github.command("error", HOSTILE, title=HOSTILE, file="suites/a.py", line=None)
-    assert line == (
-        "::error title=50 %25%2C a%3Ab%0D%0A%3A%3Aerror%3A%3Ax | <script>`*[link](http%3A//x),file=suites/a.py"
-        "::50 %25, a:b%0D%0A::error::x | <script>`*[link](http://x)"
-    )
-    assert "\n" not in line
-
-
-def test_failures_are_errors_with_their_file_warnings_and_expected_failures_are_less() -> None:
-    slow, failed = told(1, PASSED, warnings=("round 1: slow",)), told(2, failures=("one", "two"))
-    end = Closing(told=(slow, failed, told(3, EXPECTED, expected=("e",))))
-    assert github.commands(end, {"bert:pytorch:CPU:1:2:2": "suites/bert/test_bert.py"}) == [
-        "::error title=flagperf bert%3Apytorch%3ACPU%3A1%3A2%3A2,file=suites/bert/test_bert.py::one%0Atwo",
-        "::warning title=flagperf bert%3Apytorch%3ACPU%3A1%3A2%3A1::round 1: slow",
-        "::notice title=flagperf bert%3Apytorch%3ACPU%3A1%3A2%3A3::e",
-    ]
-
-
-@pytest.mark.parametrize(("failing", "shown"), [(10, 10), (11, 10), (200, 10)])
-def test_github_shows_ten_so_the_tenth_says_how_many_more(failing: int, shown: int) -> None:
-    lines = github.commands(Closing(told=tuple(told(number, failures=("x",)) for number in range(failing))), {})
-    assert len(lines) == shown
-    assert (f"{failing - 9} more" in lines[-1]) == (failing > 10)
 
 
 def run_of(*replays: str) -> Closing:

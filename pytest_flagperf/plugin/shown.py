@@ -158,7 +158,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     nodeids = [report.nodeid for found in terminalreporter.stats.values() for report in found if _is_report(report)]
     end = run.closing(nodeids)
     terminalreporter.write_sep("=", "flagperf")
-    github.tell(end, run, config.rootpath, nodeids, terminalreporter.write_line, os.environ)
+    github.add_summary(end, terminalreporter.write_line, os.environ)
     # Where a program reads, a line may be long.
     width = EVERYTHING if "CI" in os.environ else terminalreporter._tw.fullwidth
     write = line_writer(config)

@@ -1,53 +1,17 @@
-"""What GitHub shows of a run beside its log: the step's summary in Markdown, and annotations."""
+"""What GitHub shows of a run beside its log: the step's summary in Markdown."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_flagperf.report import table
-from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, REGRESSED, UNFINISHED, Closing, Told
+from pytest_flagperf.report.closing import EXPECTED, FAILED, PASSED, REGRESSED, UNFINISHED, Closing, Told
 from pytest_flagperf.results.units import count
 
 SUMMARY_BYTES = 1024 * 1024
 """Of a step's whole summary; GitHub refuses a longer one altogether."""
-ANNOTATIONS = 10
-"""Of one kind that GitHub shows for a step; it drops the others without a word."""
 _SIGNS = {PASSED: "✅", FAILED: "❌", REGRESSED: "📉", EXPECTED: "🟡", UNFINISHED: "⬜"}
-_LONGEST = 2000
-
-
-def commands(end: Closing, files: Mapping[str, str]) -> list[str]:
-    """A line for each failed case, each expected failure and each warning; ``files``: a case's test file."""
-    worst_first = sorted(end.told, key=lambda one: (*BAD, one.state).index(one.state))
-    return [
-        *_limited("error", [(one.case, "\n".join(one.failures)) for one in worst_first if one.failures], files),
-        *_limited("warning", [(one.case, text) for one in worst_first for text in one.warnings], files),
-        *_limited("notice", [(one.case, text) for one in worst_first for text in one.expected], files),
-    ]
-
-
-def _limited(kind: str, found: Sequence[tuple[str, str]], files: Mapping[str, str]) -> Iterator[str]:
-    shown = found if len(found) <= ANNOTATIONS else found[: ANNOTATIONS - 1]
-    for case, text in shown:
-        yield command(kind, text, title=f"flagperf {case}", file=files.get(case))
-    if len(shown) < len(found):
-        more = f"{len(found) - len(shown)} more of this kind: the step's summary and report.html have them all"
-        yield command(kind, more, title="flagperf")
-
-
-def command(kind: str, message: str, **properties: str | None) -> str:
-    """One line that the runner takes for a command: nothing in it can end it or begin another."""
-    given = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
-    return f"::{kind} {given}::{_data(message[:_LONGEST])}"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def summary(end: Closing, room: int = SUMMARY_BYTES) -> str:
