@@ -1,4 +1,4 @@
-"""What GitHub is told of a run: a summary that nothing can break out of, within its limits."""
+"""The summary for GitHub: nothing breaks out of it, and it keeps within its limits."""
 
 from __future__ import annotations
 

@@ -109,12 +109,6 @@ def test_hosts_that_do_not_agree_are_named(tmp_path: Path) -> None:
     assert found["cpu"] == "h1: A processor, h2: Another"
 
 
-def test_an_older_rounds_host_is_in_its_log(tmp_path: Path) -> None:
-    write(Training("a"), tmp_path)
-    (tmp_path / "localhost_noderank0/sys_info.log").write_text("host: vm\nkernel: 5.4\ncpu: Old: One\ncores: 2\n")
-    assert machine.facts(tmp_path, {}) == {"cpu": "Old: One", "cores": "2", "kernel": "5.4"}
-
-
 def test_without_a_word_nothing_is_known(tmp_path: Path) -> None:
     write(Training("a"), tmp_path)
     assert machine.facts(tmp_path, {}) == {}

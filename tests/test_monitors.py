@@ -172,30 +172,5 @@ def test_the_share_of_each_reason_for_low_clocks(tmp_path: Path) -> None:
 # -- the original's logs -------------------------------------------------------------------------------------
 
 
-def test_without_series_the_originals_logs_are_read(tmp_path: Path) -> None:
-    old = folder(tmp_path)
-    (old / "cpu_monitor.log").write_text("2023-03-27-11:20:05\t0.0312\n2023-03-27-11:20:10\t0.5\n")
-    (old / "pwr_monitor.log").write_text("2023-03-27-11:20:05\t4485\n")
-    block = "31C 57W 15MiB 40536MiB 0%\n30C N/A 74MiB 40536MiB 3%\n\n"
-    (old / "acme_monitor.log").write_text(
-        f"2023-03-27-11:20:05\n{block}2023-03-27-11:20:10\n{block}2023-03-27-11:20:15\n31C 5"
-    )
-    found = read(tmp_path)
-    assert list(found.host["cpu"].values) == [0.0312, 0.5]
-    assert found.host["cpu"].times[1] - found.host["cpu"].times[0] == 5
-    assert (list(found.host["power"].values), found.host["power"].unit) == ([4485.0], "W")
-    assert "memory" not in found.host
-    assert list(found.devices[0]["power"].values) == [57.0, 57.0]
-    assert "power" not in found.devices[1]
-    assert found.devices[1]["memory_used"].mean == 74
-
-
-def test_a_line_cut_short_is_passed_over(tmp_path: Path) -> None:
-    (folder(tmp_path) / "mem_monitor.log").write_text("2023-03-27-11:20:05\t0.25\n2023-03-27-11:2")
-    (folder(tmp_path) / "cpu_monitor.log").write_text("garbage\n2023-03-27-11:20:05\tx\n")
-    assert list(read(tmp_path).host) == ["memory"]
-    assert list(read(tmp_path).host["memory"].values) == [0.25]
-
-
 def test_no_hosts_no_samples(tmp_path: Path) -> None:
     assert monitors.read(tmp_path) == {}

@@ -127,27 +127,6 @@ def test_a_device_holds_at_most_the_memory_it_has(tmp_path: Path) -> None:
     assert "memory_used" not in read(tmp_path).devices[3]
 
 
-def test_readings_of_the_originals_logs_have_the_same_ranges(tmp_path: Path) -> None:
-    folder = tmp_path / "h1_noderank0"
-    folder.mkdir()
-    stamp = "2026-11-21-06:11:29"
-    (folder / "cpu_monitor.log").write_text(f"{stamp}\t0.5\n{stamp}\t37.0\n{stamp}\tx\n")
-    (folder / "pwr_monitor.log").write_text(f"{stamp}\t-23\n{stamp}\t300\n")
-    lines = ["31C -23.5W 15MiB 40536MiB 3700%", "31C 57W 40537MiB 40536MiB 100%", "N/A N/A N/A N/A N/A"]
-    (folder / "acme_monitor.log").write_text("".join(f"{stamp}\n{line}\n\n" for line in lines))
-    found = read(tmp_path)
-    assert [list(found.host[name].values) for name in ("cpu", "power")] == [[0.5], [300.0]]
-    assert {name: list(series.values) for name, series in found.devices[0].items()} == {
-        "temperature": [31, 31], "power": [57], "memory_used": [15], "memory_total": [40536, 40536],
-        "utilization": [100],
-    }  # fmt: skip
-    told = {(each.device, each.name): each.first for each in found.dropped}
-    assert told == {
-        (None, "cpu"): 37.0, (None, "power"): -23.0, (0, "power"): -23.5, (0, "utilization"): 3700.0,
-        (0, "memory_used"): 40537.0,
-    }  # fmt: skip
-
-
 def test_a_column_of_a_newer_version_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "h1_noderank0"
     folder.mkdir()

@@ -146,7 +146,7 @@ class Timeline:
         """Wait for the device and read the marks; ``resume`` opens the next window."""
         closing = time.perf_counter()
         gaps = self.marks.seconds(self._line)
-        # From the last step's end to here the host may have stood still: that is no part of any step.
+        # Leave out the time since the last step: a host that stood still then slowed no step down.
         self.totals.by_host += self._asked - self._since + time.perf_counter() - closing
         start, waiting = 0, 0.0
         for end, samples in self._steps:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def add_summary(end: Closing, write: Callable[[str], None], environ: Mapping[str, str]) -> None:
-    """Add the run to the step's summary; elsewhere than on GitHub there is none."""
+    """On GitHub, add the run to the summary of the step."""
     path = environ.get("GITHUB_STEP_SUMMARY")
     if environ.get("GITHUB_ACTIONS") != "true" or not path:
         return

@@ -29,7 +29,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[st
 
 
 def unlike(first: Outcome, second: Outcome) -> list[str]:
-    """What makes two rounds' figures unlike: their fingerprints, what older ones do not hold, and their machines."""
+    """What makes two rounds' figures unlike: their fingerprints, what these do not hold, and their machines."""
     found = differences(first.fingerprint, second.fingerprint)
     for name in ("vendor", "hardware", "scale", "synthetic", "throughput_only"):
         then, now = getattr(first, name), getattr(second, name)

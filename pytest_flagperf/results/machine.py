@@ -14,7 +14,6 @@ from .units import quantity
 
 TOLD = frozenset(["os", "memory", "hardware", "image_id", "environment", "commit"])
 """Facts that bend no figure by themselves: where they differ it is told, and the figures are compared all the same."""
-_SYS_INFO = "sys_info.log"
 _UNKNOWN = "unknown"
 Facts = Mapping[str, Any]
 
@@ -27,7 +26,7 @@ def facts(round_dir: Path, plan: Mapping[str, Any], init_end: Mapping[str, Any] 
     reports = monitors.reports(round_dir)
     several = whole(plan.get("nnodes")) > 1
     hosts = {
-        monitors.host_of(folder): dict(_of_host(_host(round_dir / folder, report), report, several=several))
+        monitors.host_of(folder): dict(_of_host(report, several=several))
         for folder, report in sorted(reports.items(), key=lambda item: _noderank(item[0]))
     }
     return {**_merged(hosts), **dict(_binding(plan)), **dict(_software(plan, init_end or {}))}
@@ -63,18 +62,11 @@ def _noderank(folder: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _host(folder: Path, report: Mapping[str, Any]) -> Mapping[str, str]:
-    """What it is; of older rounds from the log that has the same lines."""
-    found = report.get("host")
-    if isinstance(found, dict) and found:
-        return found
-    path = folder / _SYS_INFO
-    lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
-    return {name: text for line in lines for name, colon, text in [line.partition(": ")] if colon}
-
-
-def _of_host(host: Mapping[str, str], report: Mapping[str, Any], *, several: bool) -> Iterator[tuple[str, Any]]:
+def _of_host(report: Mapping[str, Any], *, several: bool) -> Iterator[tuple[str, Any]]:
     yield from _of_devices(report)
+    host = report.get("host")
+    if not isinstance(host, dict):
+        return
     for name in ("cpu", "sockets", "cores", "usable_cores"):
         if host.get(name):
             yield name, host[name]

@@ -1,14 +1,13 @@
 """What was sampled on the hosts and their devices while a round ran, from the files of its directory.
 
 Times are seconds since the epoch by the clock of the machine that the harness ran on: a host's measured offset is
-taken off. Where a host left no series, as in old runs, the original's logs are read.
+taken off.
 """
 
 from __future__ import annotations
 
 import re
 import statistics
-import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -28,13 +27,7 @@ from .ranges import Dropped, Range, Sieve
 
 HOST_SERIES, DEVICE_SERIES, REPORT = "host.series.csv", "devices.series.csv", "monitors.json"
 LOAD_SERIES = "load.series.csv"
-LOGS = {"cpu": ("cpu_monitor.log", "1"), "memory": ("mem_monitor.log", "1"), "power": ("pwr_monitor.log", "W")}
-"""The original's, by quantity, with the unit."""
-_STAMP = "%Y-%m-%d-%H:%M:%S"
 _COLUMN = re.compile(r"(\w+)(?: \[(.*)\])?$")
-_DEVICE_LINE = re.compile(" ".join(rf"(?:(-?\d+(?:\.\d+)?){unit}|\S+)" for unit in ("C", "W", "MiB", "MiB", "%")) + "$")
-"""What is not a figure, as N/A, is none."""
-_DEVICE_UNITS = {"temperature": "C", "power": "W", "memory_used": "MiB", "memory_total": "MiB", "utilization": "%"}
 _MEANS = {"net": "network", "disk": "disk", "rdma": "rdma"}
 _CUT = "#"
 """The last sign of a line that a full disk cut short."""
@@ -284,10 +277,9 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
         _read_series(path, offset, at_most, sieve, limits) for path in (*paths, folder / LOAD_SERIES)
     )
     skimmed = any(path.is_file() and path.stat().st_size > at_most for path in paths)
-    figures = {index: found.series() for index, found in devices.items() if index is not None}
     return Samples(
-        host=host[None].series() if None in host else _old_host(folder, offset, sieve),
-        devices=figures or _old_devices(folder, offset, sieve),
+        host=host[None].series() if None in host else {},
+        devices={index: found.series() for index, found in devices.items() if index is not None},
         held={index: found.reasons() for index, found in devices.items() if index is not None},
         gaps=()
         if skimmed
@@ -534,70 +526,3 @@ def _errors(report: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(entry, dict):
             yield f"{entry.get('sentence')} ({entry.get('times')} times)"
     yield from map(str, _list(report, "lost_lines"))
-
-
-# -- the original's logs -------------------------------------------------------------------------------------
-
-
-def _old_host(folder: Path, offset: float, sieve: Sieve) -> dict[str, Series]:
-    found = {name: (unit, list(_old_lines(folder / file, offset, name, sieve))) for name, (file, unit) in LOGS.items()}
-    return {
-        name: Series(name, unit, [when for when, _ in lines], [value for _, value in lines])
-        for name, (unit, lines) in found.items()
-        if lines
-    }
-
-
-def _old_lines(path: Path, offset: float, name: str, sieve: Sieve) -> Iterator[tuple[float, float]]:
-    """Every whole line; a line cut short by a kill is passed over."""
-    for line in _text(path).splitlines():
-        stamp, _, value = line.partition("\t")
-        when = _time(stamp)
-        try:
-            reading = float(value)
-        except ValueError:
-            continue
-        if when is not None and reading in ranges.HOST[name]:
-            yield when - offset, reading
-        elif when is not None:
-            sieve.drop(None, name, reading, ranges.HOST[name])
-
-
-def _old_devices(folder: Path, offset: float, sieve: Sieve) -> dict[int, dict[str, Series]]:
-    """Blocks of a time and a line a device; the vendor is the file's name."""
-    host = {file for file, _ in LOGS.values()}
-    found: dict[int, dict[str, Series]] = {}
-    for path in sorted(path for path in folder.glob("*_monitor.log") if path.name not in host):
-        when, place = None, 0
-        for line in _text(path).splitlines():
-            stamp = _time(line)
-            match = _DEVICE_LINE.match(line)
-            if stamp is not None:
-                when, place = stamp - offset, 0
-            elif match is not None and when is not None:
-                _add(found.setdefault(place, {}), when, match.groups(), place, sieve)
-                place += 1
-    return {device: _within_total(series, device, sieve) for device, series in found.items()}
-
-
-def _add(device: dict[str, Series], when: float, cells: Sequence[str | None], place: int, sieve: Sieve) -> None:
-    for (name, unit), cell in zip(_DEVICE_UNITS.items(), cells, strict=True):
-        if cell is not None and float(cell) not in ranges.DEVICE[name]:
-            sieve.drop(place, name, float(cell), ranges.DEVICE[name])
-        elif cell is not None:
-            series = device.setdefault(name, Series(name, unit, array("d"), array("d")))
-            assert isinstance(series.times, array)
-            assert isinstance(series.values, array)
-            series.times.append(when)
-            series.values.append(float(cell))
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
-def _time(stamp: str) -> float | None:
-    try:
-        return time.mktime(time.strptime(stamp, _STAMP))
-    except ValueError:
-        return None
