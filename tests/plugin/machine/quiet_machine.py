@@ -1,7 +1,7 @@
 """A pytest plugin: a machine that nothing else uses, for runs whose verdicts must not depend on what this one does.
 
-A toy trains for a moment and says itself how fast it was. What is marked busy is left to ``test_busy.py``,
-``test_trainings.py`` and ``lab/test_marks.py``, on the real machine.
+A toy trains for a moment and says itself how fast it was. ``test_busy.py`` and ``test_trainings.py`` test the mark of a
+busy machine.
 """
 
 import math
