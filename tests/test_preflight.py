@@ -511,7 +511,8 @@ def test_a_process_says_which_round_it_is_of(tmp_path: Path) -> None:
     assert processes.log_dir_of(ours.pid) is None
 
 
-@pytest.mark.slow  # beside others, whose own looks remove it first
+@pytest.mark.slow
+@pytest.mark.alone  # the look of a run beside it would end the process first
 def test_what_a_dead_run_left_is_ended_and_told_and_nothing_else(tmp_path: Path) -> None:
     dead, alive, unknown = tmp_path / "dead", tmp_path / "alive", tmp_path / "unknown"
     for folder in (dead, alive, unknown):
