@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from uv import find_uv_bin
 
 from pytest_flagperf import plugin
+from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.settings import OPTIONS, QUESTIONS
 
 from .conftest import Toy
 
 OTHERS: dict[str, Any] = json.loads(Path(__file__).with_name("other_plugins.json").read_text())
 MOST_USED = 30
-_UNREACHABLE = ("Connection", "Temporary failure in name resolution", "No matching distribution", "timed out")
+_UNREACHABLE = ("error sending request", "network was disabled", "timed out")
 
 
 def own_options() -> list[str]:
@@ -56,12 +58,13 @@ def test_a_clash_would_be_found() -> None:
 def together(repo: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """The Python of a new environment that holds all the plugins and ours."""
     folder = tmp_path_factory.mktemp("together") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
+    uv = [find_uv_bin(), "--quiet"]
+    subprocess.run([*uv, "venv", f"--python={sys.executable}", str(folder)], check=True)
     wanted = [f"{name}=={one['version']}" for name, one in OTHERS["plugins"].items()]
     done = subprocess.run(
-        [str(python), "-m", "pip", "install", "--quiet", str(repo), f"pytest=={OTHERS['pytest']}", *wanted],
-        capture_output=True, text=True, check=False,
+        [*uv, "pip", "install", f"--python={python}", str(repo), f"pytest=={OTHERS['pytest']}", *wanted],
+        env={**os.environ, **index_settings(os.environ)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode and any(word in done.stderr for word in _UNREACHABLE) and not pytestconfig.getini("strict"):
         pytest.skip(f"the package index cannot be reached: {done.stderr.strip().splitlines()[-1]}")
