@@ -24,14 +24,8 @@ $(STAMP): pyproject.toml
 bench: setup ## the main job: every suite at its small scale on the CPU, with a report (BENCH='-k glm' selects)
 	$(BIN)/python -m pytest suites $(BENCH)
 
-# All three even where one fails: who mends a failure wants to know of the others. TESTS may name files of one kind only (5).
 test: setup ## all tests, the trainings among them
-	@failed=0; trap 'exit 130' INT; \
-	run() { echo "pytest $$*"; $(BIN)/python -m pytest $(TESTS) "$$@" || [ $$? = 5 ] || failed=1; }; \
-	run -m 'not slow' -n auto; \
-	run -m 'slow and alone'; \
-	run -m 'slow and not alone' -n 2 --dist loadfile --no-loadscope-reorder; \
-	exit $$failed
+	$(BIN)/python -m tests $(TESTS)
 
 check: lint unit ## the quick inner loop: lint, types, unit tests
 
