@@ -295,7 +295,7 @@ def test_two_runs_share_the_hosts_by_their_devices(cluster: ClusterToy) -> None:
 
 @slow
 def test_a_run_waits_for_devices_and_says_who_has_them(cluster: ClusterToy) -> None:
-    first = cluster.start(*ONE, "--set=step_s=0.3", "--lease=host")
+    first = cluster.start(*ONE, "--set=step_s=0.8", "--lease=host")
     wait_for_training(cluster, first)
     code, said = cluster.run(*ONE, "--lease=host")
     assert code == 0, said

@@ -88,7 +88,10 @@ def test_a_page_of_cases(
         seen.picture(pictures / named(["cases", cases, colours, width]))
         assert seen.problems() == []
         open_one(seen)
-        drawn = seen.painted(f"{CASES}[open] {CANVAS}")
+        charts = f"{CASES}[open] {CANVAS}"
+        # They are made when they come into view.
+        seen.page.locator(charts).nth(5).wait_for(state="attached", timeout=PATIENCE_MS)
+        drawn = seen.painted(charts)
         seen.picture(pictures / named(["cases", cases, colours, width, "open"]))
         assert len(drawn) > 5
         assert all(drawn)
