@@ -54,7 +54,7 @@ def _passes(
     share = stolen / max(stolen + worked, 1)
     if code == pytest.ExitCode.TESTS_FAILED and share >= STOLEN:
         print(f"the hypervisor took {share:.0%} of the cores' time: what failed runs once more, alone", flush=True)
-        code = pytest_run(*arguments, *phase[:2], *AGAIN)
+        return pytest_run(*arguments, *phase[:2], *AGAIN) == pytest.ExitCode.OK
     # The arguments may name files that have no test of a phase.
     return code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 

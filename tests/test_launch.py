@@ -127,5 +127,7 @@ def test_torchrun_understands_what_it_is_told(torch_python: str, tmp_path: Path)
     )
     world = World(("127.0.0.1",), 2, "127.0.0.1", 29871)
     (one,) = launchers()["torchrun"](world, 0, Site(torch_python, str(program)))
-    done = subprocess.run(one.argv, env=dict(one.env), capture_output=True, text=True, timeout=120, check=False)
+    environment = {**one.env, "TMPDIR": str(tmp_path)}  # as a round has its own: torchrun leaves a folder there
+    done = subprocess.run(one.argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.count("SUM 2.0") == 2, done.stderr
+    assert list(tmp_path.glob("torchelastic_*"))

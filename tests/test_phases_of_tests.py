@@ -40,7 +40,10 @@ def test_on_a_machine_of_its_own_a_failure_is_one_and_the_other_phases_run(code:
     assert len(runs.given) == 3
 
 
-@pytest.mark.parametrize(("second", "passed"), [(0, True), (FAILED, False)])
+# Without a test that failed, the first run failed for something else, as what it left behind.
+@pytest.mark.parametrize(
+    ("second", "passed"), [(0, True), (FAILED, False), (pytest.ExitCode.NO_TESTS_COLLECTED, False)]
+)
 def test_where_cores_are_taken_away_what_failed_runs_once_more(second: int, passed: bool) -> None:
     runs = Runs(0, FAILED, second, stolen=6)
     assert runs.passed() is passed
