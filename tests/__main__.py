@@ -9,49 +9,35 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import pytest
+
+from flagperf_driver.node.load import Cores
+from pytest_flagperf.results.busy import STOLEN
 
 PHASES = (
     ("-m", "not slow", "-n", "auto"),
     ("-m", "slow and alone"),
     ("-m", "slow and not alone", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
 )
-STOLEN = 0.05
-"""From this share on the machine is disturbed; a round is marked as busy from the same share on."""
 AGAIN = ("--last-failed", "--last-failed-no-failures=none", "--maxfail=3")
 
 
-class Ticks(NamedTuple):
-    """Of all cores since the machine's start."""
-
-    worked: int
-    stolen: int
+Cpu = Callable[[], tuple[float, float]]
+"""How long all cores have worked, and how long the hypervisor gave them to others."""
 
 
-def read_ticks() -> Ticks:
-    with open("/proc/stat", encoding="ascii") as stat:  # noqa: PTH123
-        user, nice, system, _, _, irq, softirq, stolen = map(int, stat.readline().split()[1:9])
-    return Ticks(user + nice + system + irq + softirq, stolen)
-
-
-def run_phases(
-    arguments: Sequence[str], pytest_run: Callable[..., int], ticks: Callable[[], Ticks] = read_ticks
-) -> bool:
+def run_phases(arguments: Sequence[str], pytest_run: Callable[..., int], cpu: Cpu) -> bool:
     """Whether all tests passed."""
-    passed = [_passes(phase, arguments, pytest_run, ticks) for phase in PHASES]
+    passed = [_passes(phase, arguments, pytest_run, cpu) for phase in PHASES]
     return all(passed)
 
 
-def _passes(
-    phase: Sequence[str], arguments: Sequence[str], pytest_run: Callable[..., int], ticks: Callable[[], Ticks]
-) -> bool:
-    before = ticks()
+def _passes(phase: Sequence[str], arguments: Sequence[str], pytest_run: Callable[..., int], cpu: Cpu) -> bool:
+    before = cpu()
     code = pytest_run(*arguments, *phase)
-    after = ticks()
-    stolen, worked = after.stolen - before.stolen, after.worked - before.worked
-    share = stolen / max(stolen + worked, 1)
+    worked, stolen = (now - then for now, then in zip(cpu(), before, strict=True))
+    share = stolen / max(worked + stolen, 1)
     if code == pytest.ExitCode.TESTS_FAILED and share >= STOLEN:
         print(f"the hypervisor took {share:.0%} of the cores' time: what failed runs once more, alone", flush=True)
         return pytest_run(*arguments, *phase[:2], *AGAIN) == pytest.ExitCode.OK
@@ -66,6 +52,6 @@ def _pytest(*arguments: str) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(not run_phases(sys.argv[1:] or ["tests"], _pytest))
+        sys.exit(not run_phases(sys.argv[1:] or ["tests"], _pytest, Cores().busy_and_stolen))
     except KeyboardInterrupt:
         sys.exit(130)

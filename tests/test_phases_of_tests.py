@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.__main__ import AGAIN, PHASES, Ticks, run_phases
+from tests.__main__ import AGAIN, PHASES, run_phases
 
 FAILED = pytest.ExitCode.TESTS_FAILED
 
 
 class Runs:
-    """Pytest by hand: exit codes in their order, and what the hypervisor takes in each phase of 100 ticks."""
+    """Pytest by hand: exit codes in their order, and what the hypervisor takes in each phase of 100 s."""
 
     def __init__(self, *codes: int, stolen: int = 0) -> None:
         self.codes = iter(codes)
         self.given: list[tuple[str, ...]] = []
-        self.clock: Iterator[Ticks] = (Ticks(100 * number, stolen * number) for number in range(100))
+        self.cpu: Iterator[tuple[float, float]] = ((100 * number, stolen * number) for number in range(100))
 
     def passed(self) -> bool:
-        return run_phases(["tests"], self.run, self.clock.__next__)
+        return run_phases(["tests"], self.run, self.cpu.__next__)
 
     def run(self, *arguments: str) -> int:
         self.given.append(arguments)
