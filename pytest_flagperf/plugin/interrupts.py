@@ -5,10 +5,12 @@ A batch system sends SIGTERM, a closed terminal or a dropped SSH session SIGHUP,
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 _LEFT = b"\nflagperf: interrupted again, so it left at once: ranks elsewhere end by their lease\n"
+_ONE_EVENT_S = 0.5  # `timeout` signals its child and then the child's group, a wrapper passes on the terminal's Ctrl-C
 _USUAL: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -31,6 +34,7 @@ class Interrupts:
         self._worker = worker
         self._ending = False
         self._last: int | None = None  # the newest of the signals that arrived
+        self._counted_at = -math.inf  # when the newest arrived that was an event of its own
         self._workers: list[Any] = []
         self._outputs = {_file_of(fd) for fd in (1, 2)} - {None}
         if threading.current_thread() is not threading.main_thread():
@@ -49,6 +53,9 @@ class Interrupts:
         # A closed terminal is one event, which its shell, the kernel and a session manager each report.
         if before is not None and signal.SIGHUP in (before, number):
             return
+        if time.monotonic() < self._counted_at + _ONE_EVENT_S:
+            return
+        self._counted_at = time.monotonic()
         if not self._ending:
             self._ending = self._worker
             raise KeyboardInterrupt

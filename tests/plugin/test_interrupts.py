@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.plugin import interrupts
 from pytest_flagperf.plugin.interrupts import Interrupts
 
 from .conftest import Toy
@@ -19,6 +20,7 @@ from .conftest import Toy
 TWICE = """
 import os, signal, time
 def pytest_keyboard_interrupt():
+    time.sleep(1)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60)
 """
@@ -44,17 +46,17 @@ def config() -> Iterator[Any]:
 def test_workers_of_this_machine_are_told_at_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     here, elsewhere = processes
-    interrupts = Interrupts(config, worker=False)
+    controller = Interrupts(config, worker=False)
     for process in processes:
         gateway = SimpleNamespace(_io=SimpleNamespace(popen=process), spec=SimpleNamespace(popen=process is here))
-        interrupts.pytest_testnodeready(SimpleNamespace(gateway=gateway))
-    interrupts.pytest_keyboard_interrupt()
+        controller.pytest_testnodeready(SimpleNamespace(gateway=gateway))
+    controller.pytest_keyboard_interrupt()
     here.communicate()
     elsewhere.communicate(b"\n")
     assert here.returncode == -signal.SIGTERM
     assert elsewhere.returncode == 0, "what would have been ended there is the connection"
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("its number may be another's by now"))
-    interrupts.pytest_keyboard_interrupt()
+    controller.pytest_keyboard_interrupt()
 
 
 def test_a_worker_that_ends_its_round_is_not_disturbed_by_the_next_word(config: Any) -> None:
@@ -64,13 +66,25 @@ def test_a_worker_that_ends_its_round_is_not_disturbed_by_the_next_word(config: 
     signal.raise_signal(signal.SIGTERM)
 
 
+def test_one_event_that_sends_two_signals_counts_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout` signals its child and then the child's group."""
+    Interrupts(config, worker=False)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGINT)
+    monkeypatch.setattr(interrupts, "_ONE_EVENT_S", 0)
+    with pytest.raises(KeyboardInterrupt):  # the control: later, it is a second event
+        signal.raise_signal(signal.SIGTERM)
+
+
 def test_a_first_signal_does_not_interrupt_the_reports(config: Any) -> None:
-    interrupts = Interrupts(config, worker=False)
-    interrupts.pytest_sessionfinish()
+    Interrupts(config, worker=False).pytest_sessionfinish()
     signal.raise_signal(signal.SIGTERM)
 
 
-def test_a_closed_terminal_counts_once(config: Any) -> None:
+def test_a_closed_terminal_counts_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_ONE_EVENT_S", 0)
     Interrupts(config, worker=False)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGHUP)
