@@ -349,6 +349,7 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
     going.wait_for(lambda: (cluster.root / "waits").exists(), "the end of the first case")
     assert ranks(one), "its ranks were to go on"
     one.link(up=True)
+    until(lambda: one.answers(), "h1 behind its link")
     (cluster.root / "go").touch()
     assert going.wait() == 1, going.text
     said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h1 came late, and are here")
