@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from tests import published
 from tests.trees import write, write_suite, write_vendor
@@ -212,6 +213,14 @@ def test_starting_imports_no_large_package() -> None:
         modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
         assert "pytest_flagperf" in modules
         assert not modules & {"pandas", "numpy", "pyarrow", "psutil", "torch", "xdist", "docker", "fabric"}
+
+
+def test_our_modules_are_loaded_from_the_bytecode_of_their_installation() -> None:
+    ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == "pytest_flagperf"]
+    rewritten = {module.__name__ for module in ours if isinstance(module.__loader__, AssertionRewritingHook)}
+    assert "pytest_flagperf.plugin" in rewritten, "the control: pytest does not rewrite plugins"
+    assert rewritten <= {"pytest_flagperf", "pytest_flagperf.plugin", "pytest_flagperf.plugin.bytecode"}
+    assert len(ours) > 20
 
 
 # -- for real ------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The plugin: translates between pytest and the rest; no logic of its own."""
 
+from . import bytecode  # noqa: F401 - first: it loads the modules below
 from .fixtures import (
     case,
     cluster,
