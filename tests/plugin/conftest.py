@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,8 @@ def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Toy:
     monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
     monkeypatch.setenv("PYTHONPATH", str(QUIET), prepend=os.pathsep)
     monkeypatch.setenv("PYTEST_PLUGINS", "quiet_machine")
+    # The ranks' python3. A version manager's is a script, which starts 40 processes to find an interpreter.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     tree = Toy(pytester)
     tree.suite("alpha")
     tree.suite("beta")
