@@ -7,10 +7,10 @@ BENCH ?=
 TESTS ?= tests
 LAB ?=
 
-.PHONY: help setup bench test check unit lint format types lab clean
+.PHONY: help setup bench bench-harness test check unit lint format types lab clean
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## the harness's own environment in .venv; quick when nothing changed
 
@@ -23,6 +23,9 @@ $(STAMP): pyproject.toml
 
 bench: setup ## the main job: every suite at its small scale on the CPU, with a report (BENCH='-k glm' selects)
 	$(BIN)/python -m pytest suites $(BENCH)
+
+bench-harness: setup ## how fast the harness itself is, beside its goals; as root, it writes docs/performance.md
+	$(BIN)/python -m benchmarks
 
 test: setup ## all tests, the trainings among them
 	$(BIN)/python -m tests $(TESTS)

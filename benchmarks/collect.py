@@ -1,16 +1,17 @@
-"""How long collecting takes: 1,000 to 10,000 cases, one process each; goal: linear, 1.5 times plain pytest.
-
-python benchmarks/collect.py
-"""
+"""How long collecting takes: 1,000 to 10,000 cases, beside as many plain parametrized tests."""
 
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from .section import Goal, Section, Took, table, timed
+
+SIZES = (10, 25, 50, 100)
+"""Suites, each with 100 cases."""
+PAIRS = 3
 
 SUITE = """
 sample_unit = "samples"
@@ -34,6 +35,16 @@ shapes = ["1x1"]
 lease = "host"
 [chips.X1]
 devices_per_host = 64
+"""
+PLAIN = """
+import pytest
+class TestIt:
+    @pytest.mark.parametrize("case", range(100))
+    def test_one(self, case): pass
+    @pytest.mark.parametrize("case", range(100))
+    def test_two(self, case): pass
+    @pytest.mark.parametrize("case", range(99))
+    def test_three(self, case): pass
 """
 TEST = "from pytest_flagperf.benchmark import TrainingBenchmark\nclass TestIt(TrainingBenchmark): pass\n"
 SHAPES = [f"{hosts}x{cards}" for hosts in range(1, 11) for cards in range(1, 11)]
@@ -59,32 +70,49 @@ def tree(root: Path, suites: int, scale: str) -> None:
                 (tuned / f"config_X1x{shape}.py").write_text("from config_common import *\ntrain_batch_size = 4\n")
 
 
-def collect(root: Path) -> tuple[float, int]:
-    """Seconds of one whole ``pytest --collect-only``, and the number of items."""
+def plain_tree(root: Path, files: int) -> None:
+    """As many tests without a plugin of ours."""
+    (root / "suites").mkdir()
+    for number in range(files):
+        (root / "suites" / f"test_plain{number:03}.py").write_text(PLAIN)
+
+
+def collect(root: Path, *options: str) -> tuple[Took, int]:
+    """One ``pytest --collect-only``, and the number of items."""
     command = [sys.executable, "-m", "pytest", "suites", "--collect-only", "-qq", "-p", "no:cacheprovider"]
-    command += ["--vendor=acme", "--nodes=" + ",".join(SHAPES)]
-    start = time.perf_counter()
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    seconds = time.perf_counter() - start
-    return seconds, sum(int(line.rsplit(":", 1)[1]) for line in done.stdout.splitlines() if ".py: " in line)
+    took = timed([*command, "-p", "no:hypothesispytest", *options], root)
+    return took, sum(int(line.rsplit(":", 1)[1]) for line in took.stdout.splitlines() if ".py: " in line)
 
 
-def main() -> None:
-    """Measure both scales at four sizes, three times each."""
-    print(f"{'scale':10} {'cases':>7} {'items':>7} {'min s':>7} {'median s':>9} {'ms/case':>8}")
-    for scale in ("small", "reference"):
-        for suites in (10, 25, 50, 100):
-            with tempfile.TemporaryDirectory() as folder:
-                root = Path(folder)
-                tree(root, suites, scale)
-                runs = [collect(root) for _ in range(3)]
-            seconds = [run[0] for run in runs]
-            cases = suites * len(SHAPES)
-            print(
-                f"{scale:10} {cases:7} {runs[0][1]:7} {min(seconds):7.2f} {statistics.median(seconds):9.2f}"
-                f" {1000 * statistics.median(seconds) / cases:8.3f}"
-            )
+def ours(suites: int, scale: str) -> tuple[Took, int]:
+    """Collect a new tree of so many suites."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree(Path(folder), suites, scale)
+        return collect(Path(folder), "--vendor=acme", "--nodes=" + ",".join(SHAPES))
 
 
-if __name__ == "__main__":
-    main()
+def plain(files: int) -> tuple[Took, int]:
+    """Collect a new tree of plain tests, without our plugin."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain_tree(Path(folder), files)
+        return collect(Path(folder), "-p", "no:flagperf")
+
+
+def measure() -> Section:
+    """Measure both scales at four sizes, and the largest beside plain pytest, by turns."""
+    rows = []
+    for suites in SIZES:
+        took = {scale: ours(suites, scale) for scale in ("small", "reference")}
+        seconds = [f"{took[scale][0].wall_s:.2f} s" for scale in took]
+        rows.append((f"{suites * len(SHAPES):,}", f"{took['small'][1]:,}", *seconds))
+    pairs = [(ours(SIZES[-1], "small")[0].cpu_s, plain(SIZES[-1])[0].cpu_s) for _ in range(PAIRS)]
+    mine, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    both = [("pytest-flagperf", f"{mine:.2f} s"), ("plain pytest", f"{theirs:.2f} s")]
+    ratio = statistics.median(ours_s / plain_s for ours_s, plain_s in pairs)
+    return Section(
+        [
+            table(("cases", "items", "small scale", "reference scale, one config file each"), rows),
+            table((f"{SIZES[-1] * 299:,} items", f"CPU time, median of {PAIRS}"), both),
+        ],
+        [Goal("CPU time, times that of plain pytest", 1.5, ratio, noise=0.1)],
+    )

@@ -1,4 +1,4 @@
-"""What a report costs grows with its cases, and not with their logs; seconds are benchmarks/report_cost.py's."""
+"""What a report costs grows with its cases, and not with their logs; seconds are benchmarks/report.py's."""
 
 from __future__ import annotations
 

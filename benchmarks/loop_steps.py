@@ -1,16 +1,16 @@
 """What a step costs through our loop over the same step written out by hand.
 
-    PYTHONPATH=. OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TORCH_PYTHON benchmarks/loop_overhead.py
-
 The loop trains one model, and whenever it asks for its next batch, the hand-written step trains a twin on that batch:
-turn and turn about, step by step, so that whatever disturbs the machine disturbs both. A log point every 50 steps is
-told apart and shared out among its steps. The tiny model shows the microseconds, the largest the percentage.
+step by step, so that whatever disturbs the machine disturbs both. The time of a log point, every 50 steps, is measured
+apart and shared among its steps. The smallest model shows the microseconds, the largest the percentage.
+
+The steps run in the PyTorch environment of the suites, which has this file as its program and prints JSON.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
+import json
 import statistics
 import tempfile
 import time
@@ -113,9 +113,8 @@ class Pairs:
     logged: list[tuple[float, float]]
 
 
-def measure(name: str, times: int, folder: Path) -> Pairs:
+def measure(name: str, folder: Path) -> Pairs:
     width, layers, size, count = MODELS[name]
-    count *= times
     data = TurnAbout(width, size, bare_step(make_model(width, layers)), count + 1)
     who = rank(folder, count)
     Training(who, context(who, torch.device("cpu"), folder), steps(make_model(width, layers), data)).run()
@@ -133,30 +132,22 @@ def over(pairs: list[tuple[float, float]]) -> float:
     return statistics.median(loop - bare for bare, loop in pairs)
 
 
-def report(name: str, pairs: list[tuple[float, float]], log_point: float) -> None:
-    shared = log_point / LOG_FREQ
-    least = min(bare for bare, _ in pairs)
-    figures = {
-        "min": (least, min(loop for _, loop in pairs) - least + shared),
-        "median": (statistics.median(bare for bare, _ in pairs), over(pairs) + shared),
-    }
-    for label, (bare, more) in figures.items():
-        print(f"{name:7} {label:7} bare {bare:9.1f} us/step   loop {more:+7.1f} us ({more / bare:+.2%})")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--times", type=int, default=1, help="so many times the usual number of steps")
-    times = parser.parse_args().times
+    """Print the figures in microseconds: by model, the step by hand and what the loop adds to it."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        measured = {name: measure(name, times, Path(folder)) for name in MODELS}
-    # It is the same for every model, and seen best beside the shortest steps.
+        measured = {name: measure(name, Path(folder)) for name in MODELS}
+    # A log point costs the same for every model. It is seen best beside the shortest steps.
     tiny = measured["tiny"]
     log_point = over(tiny.logged) - over(tiny.plain)
-    print(f"a log point takes {log_point:.0f} us, shared out among {LOG_FREQ} steps")
-    for name, pairs in measured.items():
-        report(name, pairs.plain, log_point)
+    steps = {
+        name: {
+            "bare": statistics.median(bare for bare, _ in pairs.plain),
+            "added": over(pairs.plain) + log_point / LOG_FREQ,
+        }
+        for name, pairs in measured.items()
+    }
+    print(json.dumps({"log_point": log_point, "steps": steps}))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,34 @@
+"""How long many hosts are looked at before a run: cold, with connections to make and code to bring, and again."""
+
+from __future__ import annotations
+
+import time
+
+from pytest_flagperf.cluster.conf import ClusterConf
+from pytest_flagperf.cluster.deploy import pack
+from pytest_flagperf.cluster.fleet import each
+from pytest_flagperf.cluster.ssh import ssh_hosts
+from pytest_flagperf.preflight import Wants, inspect
+from tests.lab.lab import Lab
+
+from .section import Goal, Section, table
+
+HOSTS = 32
+
+
+def measure() -> Section:
+    """Look at new hosts twice."""
+    with Lab() as lab:
+        settings = lab.ssh_settings(lab.hosts(HOSTS, fresh=True))
+        conf = ClusterConf(tuple(settings.hosts), settings.user, settings.port, settings.key, settings.known_hosts)
+        hosts, took = ssh_hosts(conf), []
+        try:
+            for _ in range(2):
+                began = time.perf_counter()
+                inspect(hosts, Wants(pack({}), nnodes=2))
+                took.append(time.perf_counter() - began)
+        finally:
+            each(hosts, lambda host: host.close())
+    rows = [(str(HOSTS), *(f"{seconds:.1f} s" for seconds in took))]
+    goal = Goal(f"{HOSTS} hosts, cold", 10, took[0], "s", noise=0.2)
+    return Section([table(("hosts", "cold", "again"), rows)], [goal])

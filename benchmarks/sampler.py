@@ -1,0 +1,57 @@
+"""What the sampler costs, in parts of one core: the host alone and with eight devices, at several rates.
+
+The devices are the tests' stand-in for NVML, which answers at once. A real driver takes longer for a call.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.sampling import Running, code_root, gpus
+
+from .section import Goal, Section, table
+
+DEVICES = 8
+SECONDS = 20.0
+"""The length of each measurement."""
+CASES: Mapping[str, Mapping[str, object]] = {
+    "the host, each second": {"every_s": 1.0},
+    f"the host and {DEVICES} devices, each second (default)": {"every_s": 1.0, "device_every_s": 1.0, "nvml": True},
+    f"the host and {DEVICES} devices, 10 times a second": {"every_s": 0.1, "device_every_s": 0.1, "nvml": True},
+    f"{DEVICES} devices, 100 times a second": {"every_s": 1.0, "device_every_s": 0.01, "nvml": True},
+}
+JUDGED = f"the host and {DEVICES} devices, 10 times a second"
+
+
+def busy_s(pid: int) -> float:
+    """CPU time of all threads, in nanoseconds' resolution where /proc/<pid>/stat has hundredths."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
+
+
+def share_of_a_core(orders: Mapping[str, Any]) -> tuple[float, float, int]:
+    """The sampler's percentage of a core, the lateness of its samples (99th percentile, ms), and how many it missed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _, env = gpus(folder, DEVICES)
+        running = Running(code_root(folder), folder / "out", env, **orders)
+        time.sleep(2)
+        start, before = busy_s(running.process.pid), time.monotonic()
+        time.sleep(SECONDS)
+        share = (busy_s(running.process.pid) - start) / (time.monotonic() - before)
+        running.end()
+        schedule = running.report()["schedule"]
+        fastest = schedule["devices" if "devices" in schedule else "host"]
+        return share * 100, fastest["late_ms"]["p99"], fastest["missed"]
+
+
+def measure() -> Section:
+    """Sample at each rate."""
+    found = {name: share_of_a_core(orders) for name, orders in CASES.items()}
+    rows = [(name, f"{share:.2f} %", f"{late:.1f} ms", str(missed)) for name, (share, late, missed) in found.items()]
+    goal = Goal(JUDGED, 0.5, found[JUDGED][0], "% of a core", noise=0.3)
+    return Section([table(("", "of one core", "late, p99", "missed samples"), rows)], [goal])

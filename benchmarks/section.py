@@ -1,0 +1,92 @@
+"""What a benchmark of the harness measured: a table for docs/performance.md, and each goal beside its figure."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound for a figure: the most that it may be, or the least. ``noise`` is the part of it that chance explains."""
+
+    what: str
+    bound: float
+    got: float
+    unit: str = ""
+    least: bool = False
+    noise: float = 0.0
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure keeps the bound as it stands."""
+        return self.got >= self.bound if self.least else self.got <= self.bound
+
+    @property
+    def missed(self) -> bool:
+        """Whether it misses the bound by more than its noise."""
+        if self.least:
+            return self.got < self.bound * (1 - self.noise)
+        return self.got > self.bound * (1 + self.noise)
+
+    @property
+    def row(self) -> Sequence[str]:
+        """Its line in the table of goals."""
+        within = f"missed by less than its noise, {self.noise:.0%}"
+        word = "met" if self.met else "**missed**" if self.missed else within
+        return (
+            self.what,
+            f"at {'least' if self.least else 'most'} {self.bound:g} {self.unit}".rstrip(),
+            f"{self.got:.3g} {self.unit}".rstrip(),
+            word,
+        )
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands in docs/performance.md between the marks of a benchmark."""
+
+    tables: Sequence[str]
+    goals: Sequence[Goal]
+
+    @property
+    def text(self) -> str:
+        """Its Markdown."""
+        judged = table(("goal", "bound", "measured", ""), [goal.row for goal in self.goals])
+        return "\n\n".join([*self.tables, judged])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+@dataclass(frozen=True)
+class Took:
+    """What a command took, and what it printed."""
+
+    wall_s: float
+    cpu_s: float
+    stdout: str
+
+
+def timed(command: Sequence[str], folder: Path = REPO, environment: Mapping[str, str] | None = None) -> Took:
+    """Run a command that has to succeed; its CPU time includes the processes that it started and waited for."""
+    before, began = _children_s(), time.perf_counter()
+    done = subprocess.run(command, cwd=folder, env=environment or os.environ, capture_output=True, text=True)
+    wall_s = time.perf_counter() - began
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return Took(wall_s, _children_s() - before, done.stdout)
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,33 @@
+"""What a step costs through our loop over the same step written out by hand (``loop_steps.py``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from . import whole_run
+from .section import REPO, Goal, Section, table, timed
+
+TITLES = {"tiny": "", "middle": "", "suite": ", as the small suites'"}
+
+
+def measure() -> Section:
+    """Run the steps in the PyTorch environment of the suites."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = whole_run.torch_python(whole_run.first_round(Path(folder)))
+    environment = {**os.environ, "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    found = json.loads(timed([python, "benchmarks/loop_steps.py"], environment=environment).stdout)
+    steps = {name: (figures["bare"], figures["added"]) for name, figures in found["steps"].items()}
+    rows = [
+        (f"{bare / 1000:.3g} ms{TITLES[name]}", f"{added:.0f} us ({added / bare:.2%})")
+        for name, (bare, added) in steps.items()
+    ]
+    bare, added = steps["suite"]
+    goals = [
+        Goal("added to the shortest step", 50, steps["tiny"][1], "us", noise=0.2),
+        Goal("added to a small suite's step", 1, 100 * added / bare, "%", noise=0.2),
+    ]
+    beside = f"A log point takes {found['log_point'] / 1000:.1f} ms, which is shared among its 50 steps."
+    return Section([table(("step by hand (median)", "the loop adds"), rows), beside], goals)

@@ -1,0 +1,62 @@
+"""A whole run of pytest with one local round of two ranks, beside the same training under bare torchrun.
+
+The training is a small suite with a fixed seed, so both do the same steps. They run by turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from .section import REPO, Goal, Section, table, timed
+
+MODEL = "resnet50"
+PAIRS = 5
+
+
+def by_pytest(reports: Path) -> float:
+    """Seconds of pytest, from the shell and back."""
+    options = ["--nodes=1x2", "-k", "converges", f"--reports={reports}"]
+    return timed([sys.executable, "-m", "pytest", f"suites/{MODEL}", *options]).wall_s
+
+
+def by_torchrun(round_: Path) -> float:
+    """Seconds of torchrun on the same program, case and Python."""
+    environment = {
+        **os.environ,
+        "FLAGPERF_CASE": str(round_ / "case.json"),
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONPATH": os.pathsep.join([str(REPO), str(REPO / "suites")]),
+    }
+    program = REPO / "suites" / MODEL / "pytorch" / "run_pretraining.py"
+    command = [torch_python(round_), "-m", "torch.distributed.run", "--nproc-per-node=2", str(program)]
+    return timed(command, environment=environment).wall_s
+
+
+def torch_python(round_: Path) -> str:
+    """The Python of the environment that a round's ranks ran in."""
+    return str(json.loads((round_ / "plan.json").read_text())["python"])
+
+
+def first_round(reports: Path) -> Path:
+    """A round that is not measured: it builds the environment and fills the caches."""
+    by_pytest(reports)
+    return next(reports.glob("run*/*/round1"))
+
+
+def measure() -> Section:
+    """Compare them in pairs."""
+    with tempfile.TemporaryDirectory() as folder:
+        round_ = first_round(Path(folder))
+        pairs = [(by_pytest(Path(folder)), by_torchrun(round_)) for _ in range(PAIRS)]
+    more = [ours - theirs for ours, theirs in pairs]
+    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    pairwise = f"difference, median of {PAIRS} pairs ({min(more):.2f} to {max(more):.2f})"
+    rows = [("pytest", f"{ours:.2f}"), ("torchrun", f"{theirs:.2f}"), (pairwise, f"{statistics.median(more):+.2f}")]
+    goal = Goal("pytest beyond torchrun", 1.0, statistics.median(more), "s", noise=0.3)
+    return Section([table(("", "seconds"), rows)], [goal])
