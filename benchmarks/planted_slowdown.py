@@ -27,8 +27,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from pytest_flagperf.results import history, noise, store
-from pytest_flagperf.results.comparison import JUDGED
+from pytest_flagperf.results import history, store
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparison import JUDGED
 from pytest_flagperf.results.history import Entry
 from pytest_flagperf.results.units import count, quantity
 

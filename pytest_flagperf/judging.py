@@ -12,8 +12,9 @@ from typing import Any
 from .catalog import Vendor
 from .expected import Source
 from .problems import Problems
-from .results import baselines, gates, machine, store
-from .results.baselines import Accepted, Baseline
+from .results import gates, machine, store
+from .results.comparing import baselines
+from .results.comparing.baselines import Accepted, Baseline
 from .results.earlier import Earlier
 from .results.jsons import FormatError
 from .results.outcome import Outcome

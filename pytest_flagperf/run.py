@@ -28,7 +28,8 @@ from .preflight import Finding
 from .problems import Problems
 from .report.closing import Closing, closing
 from .report.live import silent
-from .results import monitors, statistics, store
+from .results import monitors, store
+from .results.comparing import statistics
 from .results.earlier import Earlier
 from .results.outcome import UNREADABLE, Outcome
 from .results.published import Published

@@ -16,7 +16,7 @@ from typing import Any
 
 from flagperf_driver import defaults
 from pytest_flagperf.results import gates, store, verdicts
-from pytest_flagperf.results.baselines import Accepted, Baseline, Figure, judge
+from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure, judge
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results import baselines, noise
-from pytest_flagperf.results.baselines import Accepted, Baseline, Figure
+from pytest_flagperf.results.comparing import baselines, noise
+from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult

@@ -14,7 +14,8 @@ from pytest_flagperf.judging import Scaling
 from pytest_flagperf.report import junit
 from pytest_flagperf.report.closing import tell
 from pytest_flagperf.report.table import console_table
-from pytest_flagperf.results import baselines, busy, gates, store
+from pytest_flagperf.results import busy, gates, store
+from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.validity import BUSY, Mark

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.report import compared
-from pytest_flagperf.results.comparable import differences
+from pytest_flagperf.results.comparing.comparable import differences
 from tests import many_cases
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of

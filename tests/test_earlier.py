@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results import noise, store
+from pytest_flagperf.results import store
+from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.earlier import Earlier
 from pytest_flagperf.results.outcome import Outcome
 from tests.results_help import edit_json

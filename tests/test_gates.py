@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flagperf.results import gates, noise
+from pytest_flagperf.results import gates
+from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.validity import Mark
 from tests.results_help import recorded, with_metric

@@ -11,7 +11,8 @@ from pytest_flagperf import judging
 from pytest_flagperf.commands import main
 from pytest_flagperf.expected import Expected, Source
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import baselines, store
+from pytest_flagperf.results import store
+from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.settings import read_settings

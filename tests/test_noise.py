@@ -8,8 +8,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pytest_flagperf.results import noise
-from pytest_flagperf.results.noise import BETTER, CHANGED, DRIFT, MISSING, STEP, TOO_FEW, UNCLEAR, WITHIN, WORSE
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.noise import (
+    BETTER,
+    CHANGED,
+    DRIFT,
+    MISSING,
+    STEP,
+    TOO_FEW,
+    UNCLEAR,
+    WITHIN,
+    WORSE,
+)
 
 Runs = list[list[float]]
 SLOWER = 0.92

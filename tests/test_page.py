@@ -16,7 +16,8 @@ from flagperf_driver.node import devices
 from pytest_flagperf.commands import main
 from pytest_flagperf.report import html as pieces
 from pytest_flagperf.report import page
-from pytest_flagperf.results import noise, store, verdicts
+from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.faults import Failure
 from pytest_flagperf.results.outcome import measure
 from pytest_flagperf.results.phases import Phase

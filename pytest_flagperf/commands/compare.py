@@ -18,7 +18,7 @@ from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.compared import Page, alone
 from pytest_flagperf.report.table import NOTHING, aligned
 from pytest_flagperf.results import jsons
-from pytest_flagperf.results.comparison import (
+from pytest_flagperf.results.comparing.comparison import (
     JUDGED,
     THRESHOLD,
     Change,

@@ -19,10 +19,11 @@ from pytest_flagperf.commands.stored import is_rate, short, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.table import NOTHING, aligned
 from pytest_flagperf.report.trends import Page, alone
-from pytest_flagperf.results import history, jsons, noise, store
-from pytest_flagperf.results.comparison import JUDGED, plain_name
+from pytest_flagperf.results import history, jsons, store
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparison import JUDGED, plain_name
+from pytest_flagperf.results.comparing.noise import Judgement, Shift
 from pytest_flagperf.results.history import Entry, Group, Trend
-from pytest_flagperf.results.noise import Judgement, Shift
 from pytest_flagperf.results.runs import find_runs
 from pytest_flagperf.results.store import Run
 from pytest_flagperf.results.units import compared, count, plain, quantity, signed

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 
 from pytest_flagperf.report.table import console_table
-from pytest_flagperf.results import baselines, gates
+from pytest_flagperf.results import gates
+from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import Verdict, failed

@@ -13,8 +13,9 @@ from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import Bar, Chart
 from pytest_flagperf.report.html import Markup, Name, Number, document, items, state, table
 from pytest_flagperf.report.section import SERIES_AT_MOST
-from pytest_flagperf.results import monitors, noise
-from pytest_flagperf.results.comparison import Change, Together, certainty
+from pytest_flagperf.results import monitors
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparison import Change, Together, certainty
 from pytest_flagperf.results.monitors import Samples
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from pytest_flagperf.report.table import NOTHING, aligned
+from pytest_flagperf.results.comparing.statistics import SURE, Summary, few, summarize
 from pytest_flagperf.results.metrics import Metric
-from pytest_flagperf.results.statistics import SURE, Summary, few, summarize
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import SCALED, plain, quantity
 

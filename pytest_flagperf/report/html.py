@@ -12,8 +12,8 @@ from html import escape
 from pathlib import Path
 
 from pytest_flagperf.report.table import metric
+from pytest_flagperf.results.comparing.statistics import summarize
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.units import quantity
 from pytest_flagperf.results.verdicts import Verdict
 

@@ -19,7 +19,8 @@ from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, STATES
 from pytest_flagperf.report.html import anchor, css_class, document, script, style
 from pytest_flagperf.report.rows import Row, machines, overview, row_of, scaling
 from pytest_flagperf.report.section import Detail, section
-from pytest_flagperf.results import baselines, gates, store
+from pytest_flagperf.results import gates, store
+from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.units import count, quantity
 

@@ -12,9 +12,10 @@ from pytest_flagperf.report.charts import Bar
 from pytest_flagperf.report.closing import STATES, Told
 from pytest_flagperf.report.html import anchor, css_class, figures, folded, state
 from pytest_flagperf.report.table import converged, metric
-from pytest_flagperf.results import baselines, gates, noise
+from pytest_flagperf.results import gates
+from pytest_flagperf.results.comparing import baselines, noise
+from pytest_flagperf.results.comparing.statistics import summarize
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.statistics import summarize
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import count, quantity
 

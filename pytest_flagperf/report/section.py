@@ -15,10 +15,10 @@ from pytest_flagperf.report.closing import EXPECTED, FAILED, Told
 from pytest_flagperf.report.html import Name, Number, anchor, css_class, figures, folded, items, state, table
 from pytest_flagperf.report.table import metric
 from pytest_flagperf.results import jsons, monitors, rankwords
+from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.monitors import Samples
 from pytest_flagperf.results.outcome import Failure, Metric, Outcome
-from pytest_flagperf.results.statistics import Summary, few, summarize
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts import Verdict

@@ -11,8 +11,8 @@ from html import escape
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import Chart, Line
 from pytest_flagperf.report.html import Name, Number, document, items, table
-from pytest_flagperf.results import noise
-from pytest_flagperf.results.comparison import plain_name
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparison import plain_name
 from pytest_flagperf.results.history import Group, Trend
 from pytest_flagperf.results.units import count, quantity, signed
 

@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_flagperf.results import noise, store
-from pytest_flagperf.results.comparable import unlike
+from pytest_flagperf.results import store
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparable import unlike
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.runs import newest_first

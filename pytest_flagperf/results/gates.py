@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from pytest_flagperf.results import noise
-from pytest_flagperf.results.comparison import JUDGED
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparison import JUDGED
+from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.statistics import finite
 from pytest_flagperf.results.verdicts import Verdict
 
 HISTORY = "history"

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pytest_flagperf.results import noise
-from pytest_flagperf.results.comparable import unlike
-from pytest_flagperf.results.comparison import plain_name
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparable import unlike
+from pytest_flagperf.results.comparing.comparison import plain_name
+from pytest_flagperf.results.comparing.noise import Judgement, Noise, Shift
+from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.earlier import without_copies
-from pytest_flagperf.results.noise import Judgement, Noise, Shift
-from pytest_flagperf.results.statistics import finite
 from pytest_flagperf.results.store import CaseResult, Run
 
 

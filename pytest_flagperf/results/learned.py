@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from pytest_flagperf.results import curves, noise
+from pytest_flagperf.results import curves
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.statistics import student_tail
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.reference import loss_points, metric_points
-from pytest_flagperf.results.statistics import student_tail
 from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdict import Verdict
 

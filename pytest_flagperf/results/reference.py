@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Any
 
 from pytest_flagperf.results import curves, jsons
+from pytest_flagperf.results.comparing.statistics import student_limit
 from pytest_flagperf.results.curves import Apart
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.ranklog import Target
-from pytest_flagperf.results.statistics import student_limit
 
 SCHEMA = 1
 FEWEST = 5

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_flagperf.results import noise
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.statistics import SURE, finite, student_limit
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.statistics import SURE, finite, student_limit
 from pytest_flagperf.results.units import compared, quantity
 from pytest_flagperf.results.verdict import Verdict, finished
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons, machine, statistics, typed, vendor_code
+from pytest_flagperf.results import jsons, machine, typed, vendor_code
+from pytest_flagperf.results.comparing import statistics
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.metrics import Metric
 from pytest_flagperf.results.outcome import UNREADABLE, Outcome, measure, unreadable

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pytest_flagperf.results.statistics import student_limit, student_tail
+from pytest_flagperf.results.comparing.statistics import student_limit, student_tail
 from pytest_flagperf.results.units import compared, count, quantity
 
 WINDOW = 10

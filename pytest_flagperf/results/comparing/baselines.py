@@ -13,12 +13,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results import jsons, noise
-from pytest_flagperf.results.comparable import unlike
-from pytest_flagperf.results.comparison import JUDGED, THRESHOLD
+from pytest_flagperf.results import jsons
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparable import unlike
+from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
+from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.statistics import finite
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.results.verdicts import Verdict, throughput

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_flagperf.results import noise
-from pytest_flagperf.results.comparable import notes, unlike
-from pytest_flagperf.results.noise import Judgement
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparable import notes, unlike
+from pytest_flagperf.results.comparing.noise import Judgement
+from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.statistics import finite
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 
