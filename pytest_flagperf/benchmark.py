@@ -27,7 +27,7 @@ class TrainingBenchmark:
 
     @pytest.mark.throughput
     def test_throughput(self, trainings: Sequence[Outcome], judge: Judge, gates: Gates) -> None:
-        """The rounds' throughputs are there and make sense, and are as good as what was accepted and as ever."""
+        """The rounds' throughputs are there and make sense, and are as good as what was accepted."""
         judge([*verdicts.throughput(trainings), *gates.throughput(trainings)])
 
     @pytest.mark.speedup

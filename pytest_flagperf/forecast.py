@@ -11,7 +11,7 @@ from statistics import median
 
 from .config.layers import PER_STEP
 from .plan import Plan
-from .results.earlier import Earlier
+from .results.comparing.stored_runs import StoredRuns
 from .results.jsons import FormatError
 from .results.outcome import Outcome
 from .results.published import Published, load
@@ -36,21 +36,21 @@ class Estimate:
 # -- whether it converges ----------------------------------------------------------------------------------------
 
 
-def convergence(plan: Plan, earlier: Earlier, results: Iterable[Published]) -> str:
+def convergence(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> str:
     """Return what is known of a case's convergence, for its plan: from stored runs and published results."""
     if plan.synthetic or plan.config["parity_samples"] is not None:
         return ""
     if plan.throughput_only:
-        return f"not required; --no-throughput-only trains to the target, {training_time(plan, earlier)}"
-    where = next(_converged(plan, earlier, results), "")
+        return f"not required; --no-throughput-only trains to the target, {training_time(plan, stored_runs)}"
+    where = next(_converged(plan, stored_runs, results), "")
     return (
         f"verified in {where}" if where else "not verified: no stored or published run of this case reached its target"
     )
 
 
-def training_time(plan: Plan, earlier: Earlier) -> str:
+def training_time(plan: Plan, stored_runs: StoredRuns) -> str:
     """Return an estimate of the longest training that the config allows, and what it rests on."""
-    samples, (rate, source) = most_samples(plan), _throughput(plan, earlier)
+    samples, (rate, source) = most_samples(plan), _throughput(plan, stored_runs)
     if samples is None or rate is None:
         missing = "limit of the samples" if samples is None else "stored throughput and no declared peak"
         return f"duration unknown: no {missing}"
@@ -59,9 +59,9 @@ def training_time(plan: Plan, earlier: Earlier) -> str:
     return f"estimated {seconds} for at most {quantity(samples, unit)} ({quantity(rate, f'{unit}/s', 3)} {source})"
 
 
-def _converged(plan: Plan, earlier: Earlier, results: Iterable[Published]) -> Iterator[str]:
+def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> Iterator[str]:
     """Yield the names of runs and published files in which the case reached its target."""
-    for rounds in earlier.runs(_name(plan)):
+    for rounds in stored_runs.of_case(_name(plan)):
         if any(_is_same_case(plan, one) and has_converged(one) for one in rounds):
             yield "a stored run"
     for result in results:
@@ -88,9 +88,9 @@ def _is_same_case(plan: Plan, outcome: Outcome) -> bool:
 # -- how long a round takes --------------------------------------------------------------------------------------
 
 
-def duration(plan: Plan, earlier: Earlier) -> Iterator[str]:
+def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
     """The lines that --plan prints: the estimate, its source, and a warning above a week."""
-    found = _stored(plan, earlier) or _declared(plan) or _by_throughput(plan, earlier)
+    found = _stored(plan, stored_runs) or _declared(plan) or _by_throughput(plan, stored_runs)
     if found is None:
         yield "no estimate: never measured, and neither expected_time_s nor the chip's peak is declared"
         return
@@ -103,10 +103,10 @@ def duration(plan: Plan, earlier: Earlier) -> Iterator[str]:
         yield "MORE THAN A WEEK: a standard case must converge within a week"
 
 
-def _stored(plan: Plan, earlier: Earlier) -> Estimate | None:
+def _stored(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
     """By the newest run with rounds of this work: whole trainings, else the time of a step and the step limit."""
     steps = most_steps(plan)
-    for rounds in earlier.runs(_name(plan)):
+    for rounds in stored_runs.of_case(_name(plan)):
         like = [one for one in rounds if _is_same_work(plan, one)]
         whole = _values([one for one in like if _is_as_long(plan, one)], "e2e_time")
         if whole:
@@ -144,9 +144,9 @@ def _declared(plan: Plan) -> Estimate | None:
     return Estimate(float(value.value), value.where)
 
 
-def _by_throughput(plan: Plan, earlier: Earlier) -> Estimate | None:
+def _by_throughput(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
     """By the samples of the longest round, and a throughput of other work of the case or of the chips' peak."""
-    samples, (rate, how), steps = most_samples(plan), _throughput(plan, earlier), most_steps(plan)
+    samples, (rate, how), steps = most_samples(plan), _throughput(plan, stored_runs), most_steps(plan)
     if plan.throughput_only and steps is not None:
         samples = float(steps * _samples_per_step(plan))
     if plan.config["parity_samples"] or samples is None or rate is None:
@@ -155,9 +155,9 @@ def _by_throughput(plan: Plan, earlier: Earlier) -> Estimate | None:
     return Estimate(samples / rate, source, at_most=not plan.throughput_only)
 
 
-def _throughput(plan: Plan, earlier: Earlier) -> tuple[float | None, str]:
+def _throughput(plan: Plan, stored_runs: StoredRuns) -> tuple[float | None, str]:
     """The throughput of the newest stored run of the case, else from the declared peak; and which it is."""
-    for rounds in earlier.runs(_name(plan)):
+    for rounds in stored_runs.of_case(_name(plan)):
         rates = [rate for one in rounds if (rate := one.value("p_core")) and one.vendor == plan.vendor]
         rates = rates if all(one.scale == plan.scale for one in rounds) else []
         if rates:

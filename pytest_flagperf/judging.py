@@ -1,4 +1,4 @@
-"""What a case is judged by beside its own rounds: one card, what was accepted, the runs before, what was expected."""
+"""What a case is judged by beside its own rounds: one card, what was accepted, and what was expected."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from typing import Any
 from .catalog import Vendor
 from .expected import Source
 from .problems import Problems
-from .results import gates, machine, store
+from .results import machine, store
 from .results.comparing import baselines
 from .results.comparing.baselines import Accepted, Baseline
-from .results.earlier import Earlier
+from .results.comparing.stored_runs import StoredRuns
 from .results.jsons import FormatError
 from .results.outcome import Outcome
 from .results.speedup import EFFICIENCY
 from .results.units import count, quantity
-from .results.verdicts import OneCard, Verdict, speedup
+from .results.verdicts import OneCard, Verdict, speedup, valid
 from .settings import Settings
-
-FAIL, OFF = "fail", "off"
 
 
 @dataclass(frozen=True)
@@ -92,24 +90,23 @@ def check_short_round(outcome: Outcome) -> None:
 class Gates:
     """What rounds must get past; ``strict``: what is otherwise a warning fails."""
 
-    def __init__(self, settings: Settings, earlier: Earlier, *, strict: bool) -> None:
+    def __init__(self, settings: Settings, *, strict: bool) -> None:
         self._settings = settings
-        self._earlier = earlier
         self._strict = strict
 
     def valid(self, outcome: Outcome) -> list[Verdict]:
         """Nothing bent the figures of a round."""
-        return [gates.valid(outcome, strict=self._strict)]
+        return [valid(outcome, strict=self._strict)]
 
     def speedup(self, scaling: Scaling) -> list[Verdict]:
         """Many cards are faster than one by what was promised, where the machine was there for them alone."""
         return scaling.verdicts(strict=self._strict)
 
     def throughput(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        """The rounds are valid, as good as what was accepted, and no worse than the runs before."""
+        """The rounds are valid, and as good as what was accepted."""
         found = [verdict for outcome in outcomes for verdict in self.valid(outcome)]
         if any(outcome.ok for outcome in outcomes):
-            found += [*self._baseline(outcomes), *self._history(outcomes)]
+            found += self._baseline(outcomes)
         return found
 
     def _baseline(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
@@ -120,14 +117,10 @@ class Gates:
         if baseline is None:
             return []
         found = baselines.judge(outcomes, baseline, allow_unlike=self._settings.unlike)
-        # What is accepted next is judged by nothing that was accepted before.
-        return gates.as_warnings(found) if self._settings.accept_baseline else found
-
-    def _history(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        if self._settings.history == OFF:
-            return []
-        found = gates.history(outcomes, self._earlier.like(outcomes[0], across=baselines.TESTED))
-        return found if self._settings.history == FAIL else gates.as_warnings(found)
+        if self._settings.accept_baseline:
+            # The old baseline fails no run that is accepted as the new one.
+            return [one if one.ok else replace(one, ok=True, warning=True) for one in found]
+        return found
 
 
 def check_baseline(settings: Settings, case: str) -> None:
@@ -176,7 +169,7 @@ def accept(
 ) -> tuple[list[Written], list[str]]:
     """Write what the run measured of every case as its baseline; and which cases were refused, and why."""
     directory = run.directory.resolve()
-    earlier = Earlier(directory.parent, directory.name)
+    stored_runs = StoredRuns(directory.parent, directory.name)
     accepted = Accepted(directory.name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), note)
     written, refused = [], []
     for case in run.cases:
@@ -187,7 +180,7 @@ def accept(
             old, why_not = None, f"the old one cannot be read: {error}; mend it, or remove it"
         made = None
         if why_not is None:
-            like = earlier.like(case.outcomes[0], across=baselines.TESTED)
+            like = stored_runs.like(case.outcomes[0], across=baselines.TESTED)
             made = baselines.accept(case, like, accepted, old, keep_bounds=keep_bounds)
             why_not = baselines.no_gate(made)
         if made is not None and why_not is None:

@@ -30,7 +30,7 @@ from .report.closing import Closing, closing
 from .report.live import silent
 from .results import monitors, store
 from .results.comparing import statistics
-from .results.earlier import Earlier
+from .results.comparing.stored_runs import StoredRuns
 from .results.outcome import UNREADABLE, Outcome
 from .results.published import Published
 from .results.units import count
@@ -342,8 +342,8 @@ class Run:
         plan = self.plan(one)
         image = self.venue.image(plan, one.vendor) if plan.runtime == "docker" else None
         lease = self.settings.lease or one.vendor.lease
-        known = convergence(plan, self._earlier, self._published)
-        return describe(plan, one.vendor, lease, image, known, duration(plan, self._earlier))
+        known = convergence(plan, self._stored_runs, self._published)
+        return describe(plan, one.vendor, lease, image, known, duration(plan, self._stored_runs))
 
     @cached_property
     def _published(self) -> list[Published]:
@@ -453,11 +453,11 @@ class Run:
 
     def gates(self, *, strict: bool) -> Gates:
         """What rounds must get past beside what they say of themselves."""
-        return Gates(self.settings, self._earlier, strict=strict)
+        return Gates(self.settings, strict=strict)
 
     @cached_property
-    def _earlier(self) -> Earlier:
-        return Earlier(self.directory.parent, self.directory.name)
+    def _stored_runs(self) -> StoredRuns:
+        return StoredRuns(self.directory.parent, self.directory.name)
 
     def expected(self, one: Selected) -> list[Source]:
         """The failures of a case that are known beforehand."""

@@ -153,12 +153,6 @@ OPTIONS = (
         flag=True,
     ),
     Option(
-        "history",
-        "what a throughput does that is worse than the stored runs of like cases, by more than their noise",
-        default="warn",
-        choices=("fail", "warn", "off"),
-    ),
-    Option(
         "lease",
         "what a case takes for itself: its devices or the whole host (default: what vendor.toml names)",
         choices=("device", "host"),
@@ -253,7 +247,6 @@ class Settings:
     baselines: str
     accept_baseline: bool
     unlike: bool
-    history: str
     lease: str | None
     bind: str
     test_conf: str | None

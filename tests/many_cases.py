@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import defaults
-from pytest_flagperf.results import gates, store, verdicts
+from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure, judge
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.store import RunInfo
@@ -99,7 +99,7 @@ def _judge(case: Wanted, case_dir: Path, outcomes: Sequence[Outcome], one_card: 
         if not outcome.throughput_only:
             test = f"test_converges[{case.case}-round{outcome.round}]"
             store.save_verdicts(case_dir, test, verdicts.converges(outcome))
-    found = [*verdicts.throughput(outcomes), *(gates.valid(outcome, strict=False) for outcome in outcomes)]
+    found = [*verdicts.throughput(outcomes), *(verdicts.valid(outcome, strict=False) for outcome in outcomes)]
     store.save_verdicts(case_dir, f"test_throughput[{case.case}]", [*found, *_against_baseline(case, outcomes)])
     p_core = outcomes[0].value("p_core")
     machine = (case.model, case.chip)

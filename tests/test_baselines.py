@@ -201,7 +201,6 @@ def test_bounds_and_metrics_that_were_edited_are_kept_or_made_anew() -> None:
         (rounds(1.0), (Verdict("target", False, "", "", "missed it"),), "missed it"),
         (rounds(1.0), (Verdict("efficiency", False, "", "", "poor", expected="known"),), None),
         (rounds(1.0), (Verdict("baseline p_core", False, "", "", "worse"),), None),
-        (rounds(1.0), (Verdict("history p_core", False, "", "", "worse"),), None),
         (
             [with_metric(rounds(1.0)[0], "p_core", None)],
             (),

@@ -14,7 +14,7 @@ from pytest_flagperf.judging import Scaling
 from pytest_flagperf.report import junit
 from pytest_flagperf.report.closing import tell
 from pytest_flagperf.report.table import console_table
-from pytest_flagperf.results import busy, gates, store
+from pytest_flagperf.results import busy, store, verdicts
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.store import CaseResult
@@ -138,7 +138,7 @@ def test_a_busy_round_is_no_baseline_and_under_strict_a_failure() -> None:
     case = CaseResult(outcome.case, (outcome,), {})
     assert baselines.why_not(case) == f"round 1: {MARK.sentence}"
     assert baselines.why_not(replace(case, outcomes=(recorded("converged_1x2"),))) is None
-    assert not gates.valid(outcome, strict=True).ok
+    assert not verdicts.valid(outcome, strict=True).ok
 
 
 def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_the_cause() -> None:

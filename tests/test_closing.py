@@ -26,7 +26,7 @@ from tests.results_help import recorded
 BERT = "bert:pytorch:CPU:1:2:1"
 GOOD = Verdict("finished", True, "finished", "finished", "it finished")
 MISSED = Verdict("target", False, "0.3", "acc >= 0.9", "round 1: acc reached 0.3, wanted 0.9")
-SLOWER = Verdict("history p_core", False, "worse", "not worse than noise", "p_core: worse than earlier runs")
+SLOWER = Verdict("baseline p_core", False, "90", "at least 95", "p_core is 90, below the baseline")
 
 
 def case(*judged: Verdict, replay: str = "converged_1x1", called: str = BERT) -> CaseResult:

@@ -90,19 +90,6 @@ def test_a_driver_is_gated_by_comparing_on_purpose(tmp_path: Path, capsys: pytes
     assert main(["compare", str(old), str(stored(tmp_path / "again", "550"))]) == 0
 
 
-def test_a_history_is_parted_by_the_driver_unless_it_may_differ(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [str(stored(tmp_path / f"run{number}", driver)) for number, driver in enumerate(("550", "560"))]
-    case = "toy:pytorch:CPU:1:1:1"
-    main(["history", case, *runs])
-    assert "unlike the newest run: driver: 550 -> 560" in capsys.readouterr().out
-    main(["history", case, *runs, "--across=driver"])
-    said = capsys.readouterr().out
-    assert "unlike the newest run" not in said
-    assert "driver: 550 -> 560" in said
-
-
 def test_one_cards_stored_figure_is_of_a_like_machine(tmp_path: Path) -> None:
     stored(tmp_path / "run1", "550")
     assert store.find_one_card(tmp_path, "a", {**RAN_ON, "driver": "560"}) is None

@@ -69,19 +69,18 @@ def test_runs_like_the_old_one_tell_the_noise_from_run_to_run(tmp_path: Path, ca
     reports = tmp_path / "reports"
     for number, factor in enumerate((1.0, 1.06, 0.95, 1.04, 0.97, 1.05, 0.94)):
         run_of(reports / f"run{number}", rounds=dated(number, factor, factor * 1.001), fingerprint={"key": "k"})
-    other = run_of(reports / "run7", rounds=dated(7, 5.0, 0.1), fingerprint={"key": "other"})
+    run_of(reports / "run7", rounds=dated(7, 5.0, 0.1), fingerprint={"key": "other"})
     new = run_of(reports / "run8", rounds=dated(8, 0.92, 0.921), fingerprint={"key": "k"})
     out = said(capsys, "compare", reports / "run0", new)
     assert "noise: chance exceeds it once in 100 runs; measured on 7 runs like the old one" in out
-    assert said(capsys, "compare", reports / "run0", new, "--noise", other, code=1).count("regression: ") == 3
-    slow = run_of(tmp_path / "slow", rounds=dated(9, 0.7, 0.7), fingerprint={"key": "k"})
+    slow = run_of(tmp_path / "slow", rounds=dated(9, 0.6, 0.6), fingerprint={"key": "k"})
     assert "(its noise from run to run); noise goes" in said(capsys, "compare", reports / "run0", slow, code=1)
-    moved = shutil.copytree(reports / "run0", tmp_path / "moved")
-    lone = shutil.copytree(new, tmp_path / "lone" / "new")
-    out = said(capsys, "compare", moved, lone, "--noise", lone.parent, code=1)
+    moved = shutil.copytree(reports / "run0", tmp_path / "moved" / "run0")
+    out = said(capsys, "compare", moved, new, code=1)
     assert "on the 2 and 2 rounds alone" in " ".join(out.split())
-    assert "on 7 runs like the old one" in said(capsys, "compare", moved, new, "--noise", reports)
-    assert "is no folder of runs" in refused(capsys, "compare", moved, new, "--noise", tmp_path / "none")[0]
+    shutil.rmtree(reports / "run7")
+    out = said(capsys, "compare", moved, reports)
+    assert "on 7 runs like the old one" in out, "the runs between count, each once"
 
 
 def test_lower_is_better_where_it_is(tmp_path: Path, capsys: Capture) -> None:
@@ -138,32 +137,63 @@ def test_a_figure_that_is_missing_now_is_a_regression(tmp_path: Path, capsys: Ca
     assert "p_core was" in said(capsys, "compare", old, new, code=1)
 
 
-def test_each_new_run_is_compared_with_the_old_one_in_one_table(
+def test_runs_between_stand_in_the_row_in_the_order_of_their_times(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    runs = [run_of(tmp_path / name, rounds=faster(factor)) for name, factor in (("a", 1.0), ("b", 1.2), ("c", 0.5))]
-    out = said(capsys, "compare", *runs, code=1)
+    monkeypatch.setenv("COLUMNS", "120")
+    days = {"a": (3, 1.0), "b": (1, 1.2), "c": (2, 0.8), "d": (0, 0.5)}
+    runs = {name: run_of(tmp_path / name, rounds=dated(day, factor)) for name, (day, factor) in days.items()}
+    out = said(capsys, "compare", *runs.values(), code=1)
     lines = out.splitlines()
-    assert lines[2] == "toy:pytorch:CPU:1:1:1 (rounds: 1 -> 1, 1)"
+    assert lines[0] == f"{runs['a']} -> {runs['d']} (2 runs between)", "the named order has the old and the new run"
+    assert lines[2] == "toy:pytorch:CPU:1:1:1 (rounds: 1 -> 1)"
     heads = [line.split() for line in lines if line.startswith("  metric")]
-    assert heads == [["metric", "a", "b", "change", "c", "change", "noise"]]
-    row = next(line for line in lines if line.startswith("  p_core"))
+    assert heads == [["metric", "a", "b", "c", "d", "change", "noise"]]
+    row = next(line for line in lines if line.startswith("  p_core")).split()
+    assert row[1:] == ["1,684", "2,021", "1,347", "842.1", "-50.0", "%", "worse", "?"]
     assert "  throughputs in images/s" in lines
-    assert row.index("+20.0 %  better") < row.index("-50.0 %  worse")
-    assert all(line.startswith("regression: c: toy:") for line in lines if "regression: " in line)
+    assert all(line.startswith("regression: d: toy:") for line in lines if "regression: " in line)
+    head = next(line for line in said(capsys, "compare", tmp_path).splitlines() if line.startswith("  metric"))
+    assert head.split()[1:5] == ["d", "b", "c", "a"], "a folder's runs are in the order of their times"
 
 
-def test_more_runs_than_fit_side_by_side_stand_below_each_other(
+def test_a_run_between_is_compared_only_with_the_last_and_may_lack_the_case(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    factors = {"a": 1.0, "b": 0.5, "c": 1.0}
+    runs = [run_of(tmp_path / name, rounds=faster(factor)) for name, factor in factors.items()]
+    runs.insert(1, run_of(tmp_path / "other", "converged_1x2"))
+    out = said(capsys, "compare", *runs)
+    row = next(line for line in out.splitlines() if line.startswith("  p_core")).split()
+    assert row[1:] == ["1,684", "-", "842.1", "1,684", "+0.0", "%", "?"]
+
+
+def test_runs_between_that_are_unlike_are_refused_with_their_names(tmp_path: Path, capsys: Capture) -> None:
+    prints = {"old": "fp32", "one": "bf16", "two": "bf16", "new": "fp32"}
+    runs = [run_of(tmp_path / name, fingerprint={"precision": said, "key": said}) for name, said in prints.items()]
+    assert refused(capsys, "compare", *runs)[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16 (in one, two)"
+    assert "unlike: precision: fp32 -> bf16 (in one, two)" in said(capsys, "compare", *runs, "--unlike")
+
+
+def test_of_more_runs_than_fit_the_last_ones_are_shown(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    runs = [run_of(tmp_path / f"run2026112106112{name}", rounds=faster(1.0)) for name in range(5)]
+    runs = [run_of(tmp_path / f"run2026112106112{name}", rounds=faster(1.0)) for name in range(9)]
     out = said(capsys, "compare", *runs)
-    heads = [line for line in out.splitlines() if line.startswith("  metric")]
-    assert [head.split()[1:3] for head in heads] == [["..061120", "..061121"], ["..061120", "..061123"]]
-    assert sum(head.count("change") for head in heads) == 4
+    (head,) = [line.split() for line in out.splitlines() if line.startswith("  metric")]
+    assert (head[1], head[-3]) == ("..061120", "..061128")
+    shown = len(head) - 5
+    assert 0 < shown < 7
+    assert f"  {shown} of 7 runs between shown; --html shows all" in out
     assert max(map(len, out.splitlines()[1:])) <= 80
+
+
+def test_one_run_alone_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    run = run_of(tmp_path / "runs" / "run1")
+    for path in (run, run.parent):
+        assert "expected two or more runs, got 1" in refused(capsys, "compare", path)[0]
 
 
 def test_options_that_make_no_sense_are_told(tmp_path: Path, capsys: Capture) -> None:
@@ -194,8 +224,8 @@ def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys
     page = (tmp_path / "page" / "compared.html").read_text()
     assert "<p>3 regressions</p>" in page
     assert page.count('<span class="shift worse"') == page.count("<strong>worse</strong>") == 3
-    assert page.count('<span class="shift better"') == 3
-    for told in ("842.1 images/s", "-50.0 %", "2,021 images/s", "+20.0 %", "measured on the 3 and 3 rounds alone"):
+    assert "p_core over the runs" in page
+    for told in ("842.1 images/s", "-50.0 %", "2,021 images/s", "measured on the 3 and 3 rounds alone"):
         assert told in page
     assert set(re.findall(r"<figcaption>(Training loss|top1 against its target|Throughput, all cards)", page)) == {
         "Training loss", "top1 against its target", "Throughput, all cards",

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flagperf.forecast import WEEK_S, duration, most_steps
 from pytest_flagperf.plan import Plan, describe
-from pytest_flagperf.results.earlier import Earlier
+from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.outcome import Outcome
 from tests.recording import CONFIG
 from tests.results_help import with_metric
@@ -40,7 +40,7 @@ def store(reports: Path, name: str, seconds: float, replay: str = "converged_1x1
 
 
 def lines(plan: Plan, reports: Path) -> list[str]:
-    return list(duration(plan, Earlier(reports, "run9")))
+    return list(duration(plan, StoredRuns(reports, "run9")))
 
 
 def test_without_a_stored_round_and_a_declaration_there_is_no_estimate(tmp_path: Path, reports: Path) -> None:

@@ -11,7 +11,7 @@ from pytest_flagperf import forecast
 from pytest_flagperf.case import Case
 from pytest_flagperf.forecast import convergence, duration, most_samples, training_time
 from pytest_flagperf.plan import Plan, make_plan
-from pytest_flagperf.results.earlier import Earlier
+from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from tests.stored_runs import run_of
 
 from .trees import tree, write, write_config
@@ -22,8 +22,8 @@ def planned(root: Path, config: str, case: str = "toy:pytorch:X9:1:1:1", **more:
     return make_plan(tree(root), Case.parse(case), vendor="acme", check_data=False, **more)
 
 
-def none_stored(root: Path) -> Earlier:
-    return Earlier(root / "reports", "run1")
+def none_stored(root: Path) -> StoredRuns:
+    return StoredRuns(root / "reports", "run1")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.report import html as pieces
 from pytest_flagperf.report import page
 from pytest_flagperf.results import store, verdicts
-from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.faults import Failure
 from pytest_flagperf.results.outcome import measure
 from pytest_flagperf.results.phases import Phase
@@ -133,10 +132,8 @@ def test_an_expected_failure_hides_no_other(tmp_path: Path) -> None:
 def test_against_which_baseline_is_told(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
     assert "no accepted baseline" in of(finish(tmp_path)).said
-    judged(case_dir, Verdict("history p_core", True, noise.TOO_FEW, "not worse than noise", "2 earlier runs"))
-    assert "no accepted baseline" in of(tmp_path).said, "too few earlier runs are no comparison"
-    judged(case_dir, Verdict("history p_core", True, noise.WITHIN, "not worse than noise", "as 9 earlier runs"))
-    assert "Compared with earlier runs (1 of 1 case, none worse)" in of(tmp_path).said
+    judged(case_dir, Verdict("baseline p_core", True, "99", "at least 95", "as good as the baseline"))
+    assert "Compared with accepted baselines (1 of 1 case, none worse)" in of(tmp_path).said
     judged(case_dir, Verdict("baseline p_core", False, "90", "100", "slower than the baseline"))
     made = of(tmp_path)
     assert "accepted baselines (1 of 1 case, 1 worse)" in made.said

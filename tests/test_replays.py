@@ -14,7 +14,6 @@ import pytest
 from pytest_flagperf.expected import Source
 from pytest_flagperf.judging import Gates, with_expected
 from pytest_flagperf.results import jsons, store
-from pytest_flagperf.results.earlier import Earlier
 from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.verdicts import converges, failed, throughput
 from pytest_flagperf.settings import read_settings
@@ -38,8 +37,6 @@ def test_a_run_gets_past_its_gates_or_not_as_is_written_beside_it(name: str, tmp
     wanted = jsons.read(GATES / name / "expected.json")
     (tmp_path / "flagperf.toml").write_text("".join(map(_table, wanted["expecting"])))
     outcomes = _stored(GATES / name, tmp_path / "reports" / "run20261201000000")
-    for run in sorted((GATES / "earlier").iterdir()):
-        _stored(run, tmp_path / "reports" / run.name)
     assert _judged(outcomes, tmp_path) == (wanted["failed"], wanted["excused"])
     strictly = sorted([*wanted["failed"], *wanted["strict"]])
     assert _judged(outcomes, tmp_path, strict=True) == (strictly, wanted["excused"])
@@ -57,8 +54,8 @@ def _stored(run: Path, to: Path) -> list[Outcome]:
 
 def _judged(outcomes: Sequence[Outcome], root: Path, *, strict: bool = False) -> tuple[list[str], list[str]]:
     """The names of what failed in any round, and of what failed as was expected."""
-    settings = read_settings({"baselines": str(GATES / "baselines"), "history": "fail"}, root)
-    gates = Gates(settings, Earlier(root / "reports", "run20261201000000"), strict=strict)
+    settings = read_settings({"baselines": str(GATES / "baselines")}, root)
+    gates = Gates(settings, strict=strict)
     found = [*throughput(outcomes), *gates.throughput(outcomes)]
     sources = [Source(one, settings.expected_in) for one in settings.expected]
     bad = [verdict for verdict in with_expected(found, sources, strict=strict) if not verdict.ok]

@@ -10,7 +10,8 @@ import pytest
 
 from pytest_flagperf.results.outcome import Losses, Outcome, Quality, Target
 from pytest_flagperf.results.throughput import MIN_MEASURED_STEPS
-from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput
+from pytest_flagperf.results.validity import Mark
+from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput, valid
 from tests.results_help import recorded, with_metric
 
 NAN, INF = math.nan, math.inf
@@ -238,3 +239,12 @@ def test_got_and_wanted_never_look_the_same_where_they_differ() -> None:
     sentence = failed(converges(near))[0].sentence
     assert "0.89999" in sentence
     assert MIN_MEASURED_STEPS == 10
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_marks_are_said_and_fail_where_all_is_strict(strict: bool) -> None:
+    marks = (Mark("throttled", "device 0 was slow"), Mark("gap", "host a was not sampled"))
+    found = valid(replace(recorded("converged_1x1"), marks=marks), strict=strict)
+    assert (found.name, found.ok, found.got) == ("valid", not strict, "throttled, gap")
+    assert found.sentence == "round 1: its figures are bent: device 0 was slow; host a was not sampled"
+    assert valid(replace(recorded("converged_1x1"), marks=()), strict=strict).ok

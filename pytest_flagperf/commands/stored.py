@@ -8,13 +8,11 @@ import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import store
-from pytest_flagperf.results.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.runs import find_runs
 from pytest_flagperf.results.store import Run
 
@@ -42,16 +40,6 @@ def load_one(path: Path) -> Run:
 
 def load_all(paths: Sequence[Path]) -> list[Run]:
     return [_loaded(path) for path in find_runs(paths)]
-
-
-def readable(run: Run) -> Run:
-    """The run without rounds whose record cannot be read; its problems name them."""
-    kept = [replace(case, outcomes=tuple(filter(_is_readable, case.outcomes))) for case in run.cases]
-    return replace(run, cases=tuple(case for case in kept if case.outcomes))
-
-
-def _is_readable(outcome: Outcome) -> bool:
-    return outcome.state != UNREADABLE
 
 
 def name_of(run: Run) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def gates(request: pytest.FixtureRequest, flagperf_run: Run) -> Gates:
-    """What rounds must get past: nothing bent them, the accepted baseline, the runs before."""
+    """What rounds must get past: nothing bent them, and the accepted baseline."""
     return flagperf_run.gates(strict=_is_strict(request.config))
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 
 from pytest_flagperf.report.table import console_table
-from pytest_flagperf.results import gates
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import count
@@ -51,7 +50,7 @@ def tell(case: CaseResult, *, interrupted: bool = False) -> Told:
     reasons = {verdict.sentence: _in_short(verdict) for verdict in unexpected}
     reasons |= {text: text for text in broken if text not in {*reasons, *known}}
     # "baseline" alone is one that cannot be compared with or read: nothing is known to be worse.
-    worse = [verdict.name.startswith((f"{baselines.PREFIX} ", f"{gates.HISTORY} ")) for verdict in unexpected]
+    worse = [verdict.name.startswith(f"{baselines.PREFIX} ") for verdict in unexpected]
     state = REGRESSED if worse and all(worse) and not broken else FAILED if reasons else EXPECTED if told_of else PASSED
     if interrupted and not unexpected and (broken or not case.verdicts or len(case.outcomes) < _wanted_rounds(case)):
         state, reasons = UNFINISHED, {}

@@ -1,4 +1,4 @@
-"""The page of a comparison: what got worse, a table a case with all runs side by side, and how the trainings went."""
+"""The page of a comparison: what got worse, a table a case with all runs side by side, trends, and the trainings."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from html import escape
 from pathlib import Path
 
 from pytest_flagperf.report import charts
-from pytest_flagperf.report.charts import Bar, Chart
+from pytest_flagperf.report.charts import Bar, Chart, Line
 from pytest_flagperf.report.html import Markup, Name, Number, document, items, state, table
 from pytest_flagperf.report.section import SERIES_AT_MOST
 from pytest_flagperf.results import monitors
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.comparison import Change, Together, certainty
+from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.monitors import Samples
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.units import compared, count, quantity, signed
+from pytest_flagperf.results.units import count, quantity, signed
 
 _RUNS_DRAWN = 8
-"""More lines than this in a chart cannot be told apart."""
+"""Maximum number of lines in one chart."""
 _POINTS = 200
 _BYTES = 2_000_000
 """What the charts of a page may weigh; of many cases their lines have fewer points, and samples go first."""
@@ -33,25 +33,21 @@ _WIDEST = 0.5
 
 @dataclass(frozen=True)
 class Page:
-    """All that is told; ``where`` has the directory of each run by its name, the old one first."""
+    """The content of the page; ``where`` has the directory of each run by its name, in the order of the runs."""
 
     where: Mapping[str, Path]
-    cases: tuple[Together, ...]
+    cases: tuple[Compared, ...]
     regressions: tuple[str, ...]
     notes: tuple[str, ...]
     threshold: float
 
-    @property
-    def old(self) -> str:
-        return next(iter(self.where))
-
 
 def alone(page: Page) -> str:
     """A page that stands by itself."""
-    title = f"flagperf: {page.old} and {count(len(page.where) - 1, 'run')} beside it"
+    old, *_, new = page.where
     parts = [_headline(page), _facts(page), _machines(page), _scaling(page), "<h2>Cases</h2>"]
     parts += [_case(page, case) for case in page.cases]
-    return document(title, f'<main class="flagperf">{"".join(parts)}</main>')
+    return document(f"flagperf: {old} and {new}", f'<main class="flagperf">{"".join(parts)}</main>')
 
 
 def _headline(page: Page) -> str:
@@ -63,12 +59,12 @@ def _headline(page: Page) -> str:
 
 
 def _facts(page: Page) -> str:
-    old, *new = (f"{escape(name)} <small>{escape(str(path))}</small>" for name, path in page.where.items())
+    old, *between, new = (f"{escape(name)} <small>{escape(str(path))}</small>" for name, path in page.where.items())
     rule = (
         f"a change counts from {quantity(page.threshold, 'share')} on, "
         f"and beyond what chance alone does once in {1 / noise.CHANCE:.0f} runs"
     )
-    found = {"old": old, "compared with it": "<br>".join(new), "rule": rule}
+    found = {"old": old, **({"between": "<br>".join(between)} if between else {}), "new": new, "rule": rule}
     return f'<dl class="facts">{"".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in found.items())}</dl>'
 
 
@@ -76,33 +72,32 @@ def _facts(page: Page) -> str:
 
 
 def _machines(page: Page) -> str:
-    """Each case's p_core on all runs as bars, where they are of different hardware or of several runs."""
-    made = [_bars(page, case) for case in page.cases if len(case.sides) > 1 or _other_hardware(case)]
-    shown = [f"<div><h3>{escape(case)}</h3>{bars}</div>" for case, bars in filter(None, made)]
+    """Each case's p_core as bars, a bar a run, where the runs are of different hardware."""
+    made = [(case.row.old.case, _bars(case)) for case in page.cases if _other_hardware(case)]
+    shown = [f"<div><h3>{escape(case)}</h3>{bars}</div>" for case, bars in made if bars]
     return f'<h2>Side by side: p_core</h2><div class="charts">{"".join(shown)}</div>' if shown else ""
 
 
-def _other_hardware(case: Together) -> bool:
-    return any(side.pair.new.outcomes[0].hardware != case.old.outcomes[0].hardware for side in case.sides)
+def _other_hardware(case: Compared) -> bool:
+    return len({result.outcomes[0].hardware for _, result in case.row.runs}) > 1
 
 
-def _bars(page: Page, case: Together) -> tuple[str, str] | None:
-    named = _named(page, case)
-    values = [(name, one, one.median("p_core")) for name, one in named]
-    bars = [
-        Bar(f"{name}: {one.outcomes[0].vendor} {one.outcomes[0].hardware}", value, quantity(value, _rate(one)))
-        for name, one, value in values
-        if value is not None
-    ]
-    return (case.old.case, charts.bars(bars)) if bars else None
+def _bars(case: Compared) -> str:
+    return charts.bars(
+        [
+            Bar(f"{name}: {one.outcomes[0].vendor} {one.outcomes[0].hardware}", value, quantity(value, _rate(one)))
+            for name, one in case.row.runs
+            if (value := one.median("p_core")) is not None
+        ]
+    )
 
 
 def _scaling(page: Page) -> str:
     """A line a run for each model that was measured on several numbers of cards."""
     found: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
     for case in page.cases:
-        one = case.old.outcomes[0]
-        for name, result in _named(page, case):
+        one = case.row.old.outcomes[0]
+        for name, result in case.row.runs:
             value = result.median("p_core")
             if value is not None:
                 group = found.setdefault((f"{one.model} {one.framework}: p_core", _rate(result)), {})
@@ -116,10 +111,6 @@ def _scaling(page: Page) -> str:
     return f"<h2>Scaling</h2>{made}" if made else ""
 
 
-def _named(page: Page, case: Together) -> list[tuple[str, CaseResult]]:
-    return [(page.old, case.old), *((side.run, side.pair.new) for side in case.sides)]
-
-
 def _rate(case: CaseResult) -> str:
     return case.outcomes[0].rate_unit
 
@@ -127,65 +118,53 @@ def _rate(case: CaseResult) -> str:
 # -- a case --------------------------------------------------------------------------------------------------
 
 
-def _case(page: Page, case: Together) -> str:
-    worse = any(list(side.pair.regressions(side.changes, page.threshold)) for side in case.sides)
+def _case(page: Page, case: Compared) -> str:
+    worse = any(case.row.regressions(case.changes, page.threshold))
     word, kind = ("worse", "failed") if worse else ("not worse", "passed")
+    p_core = case.change("p_core")
+    share = f"<span>p_core {_change(p_core)}</span>" if p_core and p_core.judgement.change is not None else ""
     body = "".join(_body(page, case))
     return (
         f'<details class="case" data-state="{kind}"{" open" if worse or len(page.cases) <= 3 else ""}>'
-        f"<summary>{state(kind, word)}<strong>{escape(case.old.case)}</strong>{_summary(case)}</summary>"
+        f"<summary>{state(kind, word)}<strong>{escape(case.row.name)}</strong>{share}</summary>"
         f"<div>{body}</div></details>"
     )
 
 
-def _summary(case: Together) -> str:
-    said = [(side.run, side.change("p_core")) for side in case.sides]
-    told = [
-        f"p_core {_change(change)}{f' in {run}' if len(case.sides) > 1 else ''}"
-        for run, change in said
-        if change is not None and change.judgement.change is not None
-    ]
-    return "".join(f"<span>{escape(each)}</span>" for each in told)
-
-
-def _body(page: Page, case: Together) -> Iterator[str]:
-    for side in case.sides:
-        of = f"{side.run}: " if len(case.sides) > 1 else ""
-        if side.pair.name != case.old.case:
-            yield f'<p class="soft">{escape(of + side.pair.name)}</p>'
-        yield "".join(f'<p class="warning">{escape(f"{of}unlike: {text}")}</p>' for text in side.pair.unlike)
-        yield items([f"{of}{text}" for text in side.pair.notes], "soft")
-    yield _figures(page, case)
-    sentences = (certainty(side, page.threshold) for side in case.sides)
-    yield "".join(f'<p class="soft">{escape(text)}</p>' for text in dict.fromkeys(filter(None, sentences)))
+def _body(page: Page, case: Compared) -> Iterator[str]:
+    yield "".join(f'<p class="warning">{escape(f"unlike: {text}")}</p>' for text in case.row.unlike)
+    yield items(case.row.notes, "soft")
+    yield _figures(case)
+    yield f'<p class="soft">{escape(certainty(case.changes, page.threshold))}</p>'
+    yield charts.html(_trend(change) for change in case.changes if change.judged)
     yield _drawn(page, case)
 
 
-def _figures(page: Page, case: Together) -> str:
-    several = len(case.sides) > 1
-    heads = [head for side in case.sides for head in (side.run, "change", "", "noise", "")]
-    rows, marked = [], []
-    for name in case.metrics:
-        changes = [side.change(name) for side in case.sides]
-        known = next(change for change in changes if change is not None)
-        cells = [cell for change in changes for cell in _cells(change)]
-        rows.append((Name(name), Number(_old(known)), *cells, *(() if several else (known.direction or "",))))
-        marked.append(any(change is not None and change.word == noise.WORSE for change in changes))
-    return table(("figure", page.old, *heads, *(() if several else ("better",))), rows, marked)
+def _figures(case: Compared) -> str:
+    """The old and the new run first, so that the change is in sight beside many runs between."""
+    old, *between, new = case.row.names
+    head = ("figure", old, new, "change", "", "noise", "", "better", *between)
+    rows = []
+    for change in case.changes:
+        then, *values, now = map(Number, change.texts)
+        rows.append((Name(change.name), then, now, *_cells(change), change.direction or "", *values))
+    return table(head, rows, [change.word == noise.WORSE for change in case.changes])
 
 
-def _old(change: Change) -> str:
-    return "" if change.medians[0] is None else compared(*change.medians, change.unit)[0]
+def _trend(change: Change) -> Chart | None:
+    """The median of each run over their numbers, where there are more than two."""
+    medians = [math.nan if median is None else median for median in change.medians]
+    line = Line("median of the rounds", [float(number) for number in range(1, len(medians) + 1)], medians)
+    if len(medians) < 3 or not line.drawable:
+        return None
+    return Chart(f"{change.name} over the runs", "run", change.unit, (line,), dots=True)
 
 
-def _cells(change: Change | None) -> tuple[str, ...]:
-    """The value, by how much it changed in words and as a bar over its noise, the noise, and whether that is worse."""
-    if change is None or change.medians[1] is None:
-        return Number(""), Number(""), "", Number(""), ""
+def _cells(change: Change) -> tuple[str, ...]:
+    """The change as a number and as a bar over its noise, the noise, and whether the change is for the worse."""
     error = change.judgement.error
     bar = _bar(change) if change.judgement.change is not None else ""
     return (
-        Number(compared(*change.medians, change.unit)[1]),
         Number(_change(change)),
         Markup(bar),
         Number("?" if error is None else quantity(error.limit, "share")),
@@ -215,10 +194,10 @@ def _change(change: Change) -> str:
 # -- how the trainings went ----------------------------------------------------------------------------------
 
 
-def _drawn(page: Page, case: Together) -> str:
-    """Of each run the round in the middle, line beside line."""
-    named = [(name, middle) for name, one in _named(page, case) if (middle := _middle(one)) is not None]
-    shown = named[:_RUNS_DRAWN]
+def _drawn(page: Page, case: Compared) -> str:
+    """The round in the middle of each run, line beside line; of many runs the first and the last ones."""
+    named = [(name, middle) for name, one in case.row.runs if (middle := _middle(one)) is not None]
+    shown = named if len(named) <= _RUNS_DRAWN else [named[0], *named[1 - _RUNS_DRAWN :]]
     room = _BYTES / max(len(page.cases), 1) / _OF_A_POINT / 2
     points = max(min(int(room / 3 / max(len(shown), 1)), _POINTS), _FEWEST)
     curves = [

@@ -19,8 +19,7 @@ from pytest_flagperf.report.closing import BAD, EXPECTED, FAILED, PASSED, STATES
 from pytest_flagperf.report.html import anchor, css_class, document, script, style
 from pytest_flagperf.report.rows import Row, machines, overview, row_of, scaling
 from pytest_flagperf.report.section import Detail, section
-from pytest_flagperf.results import gates, store
-from pytest_flagperf.results.comparing import baselines
+from pytest_flagperf.results import store
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.units import count, quantity
 
@@ -194,14 +193,12 @@ def _hardware(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _compared(rows: Sequence[Row]) -> str:
-    said = []
-    for kind, words in ((baselines.PREFIX, "accepted baselines"), (gates.HISTORY, "earlier runs")):
-        held = [ok for row in rows for name, ok in row.compared if name == kind]
-        if held:
-            bad = len(held) - sum(held)
-            how = f"{bad} worse" if bad else "none worse"
-            said.append(f"{words} ({len(held)} of {count(len(rows), 'case')}, {how})")
-    return ", ".join(said) or "no accepted baseline and no earlier runs: throughputs were judged by themselves"
+    held = [row.held for row in rows if row.held is not None]
+    if not held:
+        return "no accepted baseline: throughputs were judged by themselves"
+    bad = len(held) - sum(held)
+    how = f"{bad} worse" if bad else "none worse"
+    return f"accepted baselines ({len(held)} of {count(len(rows), 'case')}, {how})"
 
 
 def _began(info: RunInfo) -> str:

@@ -12,8 +12,7 @@ from pytest_flagperf.report.charts import Bar
 from pytest_flagperf.report.closing import STATES, Told
 from pytest_flagperf.report.html import anchor, css_class, figures, folded, state
 from pytest_flagperf.report.table import converged, metric
-from pytest_flagperf.results import gates
-from pytest_flagperf.results.comparing import baselines, noise
+from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.comparing.statistics import summarize
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
@@ -25,8 +24,8 @@ class Row:
     """What is kept of a case when its outcomes are gone."""
 
     told: Told
-    compared: tuple[tuple[str, bool], ...]
-    """By what it was compared with, an accepted baseline or earlier runs: whether it held."""
+    held: bool | None
+    """Whether the case is as good as its accepted baseline; None without a baseline."""
     about: str
     vendor: str
     hardware: str
@@ -59,7 +58,7 @@ def row_of(case: CaseResult, told: Told) -> Row:
     one = case.outcomes[0]
     return Row(
         told=told,
-        compared=tuple(_compared_with(case)),
+        held=_held(case),
         about=_about(one),
         vendor=one.vendor,
         hardware=one.hardware,
@@ -78,13 +77,9 @@ def _state(told: Told) -> str:
     return f'<td data-value="{escape(told.state)}">{state(told.state)}{code}</td>'
 
 
-def _compared_with(case: CaseResult) -> Iterator[tuple[str, bool]]:
-    """Of each kind of comparison whether all of it held."""
-    found = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if verdict.got != noise.TOO_FEW]
-    for kind in (baselines.PREFIX, gates.HISTORY):
-        mine = [verdict for verdict in found if verdict.name.split()[0] == kind]
-        if mine:
-            yield kind, all(verdict.ok for verdict in mine)
+def _held(case: CaseResult) -> bool | None:
+    found = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if is_comparison(verdict)]
+    return all(verdict.ok for verdict in found) if found else None
 
 
 def _about(one: Outcome) -> str:

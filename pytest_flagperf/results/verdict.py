@@ -1,4 +1,4 @@
-"""One named judgement, and the first one asked for: whether a round ran to its end."""
+"""One named judgement, and the first of every round: it ran to its end, in range, with nothing that distorts it."""
 
 from __future__ import annotations
 
@@ -67,6 +67,16 @@ def in_range(outcome: Outcome) -> Verdict:
     more = f"; and {len(found) - _AT_MOST} more" if len(found) > _AT_MOST else ""
     names = ", ".join(dict.fromkeys(each.name for each in found))
     return Verdict("in_range", False, names, expected, f"round {outcome.round}: impossible figures: {got}{more}")
+
+
+def valid(outcome: Outcome, *, strict: bool) -> Verdict:
+    """Whether nothing distorted a round's measurements; marks are warnings, and failures under strict."""
+    expected = "nothing that bends the figures"
+    if not outcome.marks:
+        return Verdict("valid", True, "nothing", expected, f"round {outcome.round}: nothing bent its figures")
+    kinds = ", ".join(dict.fromkeys(mark.kind for mark in outcome.marks))
+    what = "; ".join(dict.fromkeys(mark.sentence for mark in outcome.marks))
+    return Verdict("valid", not strict, kinds, expected, f"round {outcome.round}: its figures are bent: {what}")
 
 
 def failed(verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -7,9 +7,9 @@ from pytest_flagperf.results.learned import learned
 from pytest_flagperf.results.outcome import Outcome
 from pytest_flagperf.results.speedup import OneCard, speedup
 from pytest_flagperf.results.throughput import throughput
-from pytest_flagperf.results.verdict import Verdict, failed, finished, in_range
+from pytest_flagperf.results.verdict import Verdict, failed, finished, in_range, valid
 
-__all__ = ["OneCard", "Verdict", "converges", "failed", "finished", "speedup", "throughput"]
+__all__ = ["OneCard", "Verdict", "converges", "failed", "finished", "speedup", "throughput", "valid"]
 
 
 def converges(outcome: Outcome | None) -> list[Verdict]:

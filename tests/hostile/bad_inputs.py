@@ -393,7 +393,6 @@ READERS = [
     "show",
     "report",
     "compare",
-    "history",
     "accept",
     "table",
     "export",

@@ -160,7 +160,6 @@ def test_a_round_that_passes_shows_what_its_host_is_called_and_no_more(
         ["show", run],
         ["table", run],
         ["compare", run, run],
-        ["history", run],
         ["list", str(escaping.root)],
     ):
         main(command)

@@ -1,9 +1,8 @@
-"""What a run is judged by beside itself: accepted baselines, earlier runs, marks, and failures that were expected."""
+"""What a run is judged by beside itself: accepted baselines, marks, and failures that were expected."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -23,21 +22,6 @@ def slower(toy: Toy, factor: float) -> None:
     text = program.read_text()
     assert "config.speed * world" in text
     program.write_text(text.replace("config.speed * world", f"config.speed * {factor} * world"))
-
-
-def earlier_runs(toy: Toy, number: int, factors: tuple[float, ...] = (1.0, 1.004, 0.997)) -> None:
-    """So many runs like the one that was just made, which differ a little."""
-    (made,) = toy.runs
-    for each in range(number):
-        copy = made.with_name(f"run{20200101000000 + each}")
-        shutil.copytree(made, copy)
-        for path in copy.glob("*/round*/outcome.json"):
-            body = json.loads(path.read_text())
-            for metric in body["metrics"]:
-                if metric["name"] in ("p_whole", "p_train", "p_core"):
-                    metric["value"] *= factors[each % len(factors)]
-            path.write_text(json.dumps(body | {"started_ms": 1_577_836_800_000 + each}))
-    shutil.rmtree(made)
 
 
 def told(result: pytest.RunResult) -> str:
@@ -139,40 +123,6 @@ def test_what_failed_is_not_accepted(toy: Toy) -> None:
     assert result.ret == 1
     assert "not accepted: alpha:plain:CPU:1:1:1: round 1: accuracy reached 0" in told(result)
     assert not baseline(toy).exists()
-
-
-# -- earlier runs ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("factor", "option", "passes"),
-    [(0.92, "--history=fail", False), (0.998, "--history=fail", True), (0.92, "--history=warn", True)],
-)
-def test_a_run_is_judged_by_the_runs_before_it(toy: Toy, factor: float, option: str, passes: bool) -> None:
-    toy.run(*ONE)
-    earlier_runs(toy, 8)
-    slower(toy, factor)
-    result = toy.run(*THROUGHPUT, option)
-    result.assert_outcomes(deselected=1, **{"passed" if passes else "failed": 1})
-    assert verdicts(toy)["history p_core"]["got"] == ("within noise" if factor > 0.95 else "worse")
-    if factor < 0.95:
-        assert "p_core: worse than earlier runs: 92 samples/s is 8.0 % below" in told(result)
-
-
-def test_of_few_runs_nothing_is_said_and_it_may_be_switched_off(toy: Toy) -> None:
-    toy.run(*ONE)
-    slower(toy, 0.5)
-    toy.run(*THROUGHPUT, "--history=fail").assert_outcomes(passed=1, deselected=1)
-    assert verdicts(toy)["history p_core"]["got"] == "too few runs"
-    toy.run(*THROUGHPUT, "--history=off").assert_outcomes(passed=1, deselected=1)
-    assert not [name for name in verdicts(toy) if name.startswith("history")]
-
-
-def test_runs_of_another_config_are_no_history(toy: Toy) -> None:
-    toy.run(*ONE)
-    earlier_runs(toy, 8)
-    slower(toy, 0.5)
-    toy.run(*THROUGHPUT, "--history=fail", "--set=train_batch_size=8").assert_outcomes(passed=1, deselected=1)
 
 
 # -- marks -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
-"""Make the replays of runs that are judged by others: by an accepted baseline and by the runs before.
+"""Make the replays of runs that are judged by an accepted baseline.
 
-A folder each, of a case's two rounds and its ``expected.json``; they share ``earlier``, the runs before, and
-``baselines``. Made by ``make.py``.
+A folder each, of a case's two rounds and its ``expected.json``; they share ``baselines``. Made by ``make.py``.
 """
 
 from __future__ import annotations
@@ -18,13 +17,9 @@ WAITED_S = 0.001
 STEP_S = 0.02
 P_CORE = BATCH / (STEP_S - WAITED_S)
 P_TRAIN = BATCH / STEP_S
-EARLIER = (1.0, 1.006, 0.996, 1.002, 0.993, 1.004, 0.999)
-"""How fast the runs before were."""
 ROUNDS = (1.003, 0.997)
-DAY_MS = 86_400_000
 DRIVER = "570.1"
 BASELINE = ("baseline p_core", "baseline p_train", "baseline p_whole")
-HISTORY = ("history p_core", "history p_train", "history p_whole")
 
 
 @dataclass(frozen=True)
@@ -49,10 +44,8 @@ def _expected(verdict: str, reason: str) -> Json:
 
 
 GATED = [
-    Gated("within_noise", 0.992),
-    Gated("beyond_noise", 0.88, failed=(*BASELINE, *HISTORY)),
-    # By a little more than the runs differ by, and by less than the baseline allows.
-    Gated("beyond_noise_within_bounds", 0.965, failed=HISTORY),
+    Gated("within_bounds", 0.965),
+    Gated("beyond_bounds", 0.88, failed=BASELINE),
     Gated("faster_than_accepted", 1.12),
     Gated("unlike_machine", 0.88, failed=("baseline",), driver="580.2"),
     Gated(
@@ -61,16 +54,16 @@ GATED = [
     Gated(
         "expected_failure",
         0.88,
-        failed=(*BASELINE, *HISTORY),
-        expecting=(_expected("baseline *", "the new compiler is slower here"), _expected("history *", "the same")),
-        excused=(*BASELINE, *HISTORY),
+        failed=BASELINE,
+        expecting=(_expected("baseline *", "the new compiler is slower here"),),
+        excused=BASELINE,
     ),
     Gated(
         "expected_in_part",
         0.88,
-        failed=(*BASELINE, *HISTORY),
-        expecting=(_expected("baseline *", "the new compiler is slower here"),),
-        excused=BASELINE,
+        failed=BASELINE,
+        expecting=(_expected("baseline p_core", "the new compiler is slower here"),),
+        excused=("baseline p_core",),
     ),
     Gated(
         "expected_and_well",
@@ -82,11 +75,9 @@ GATED = [
 
 
 def make(into: Path) -> None:
-    for number, speed in enumerate(EARLIER):
-        _run(into / "earlier" / f"run202611{number + 1:02}000000", Gated("", speed), START_MS + number * DAY_MS)
     write_json(into / "baselines" / "toy_pytorch_CPU_1_1.json", _baseline())
     for gated in GATED:
-        _run(into / gated.name, gated, START_MS + 30 * DAY_MS)
+        _run(into / gated.name, gated, START_MS)
         told = {name: [*getattr(gated, name)] for name in ("failed", "strict", "expecting", "excused")}
         write_json(into / gated.name / "expected.json", told)
 

@@ -1,4 +1,4 @@
-"""The pages of a comparison and of a history, as people see them."""
+"""The page of a comparison, as people see it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pytest_flagperf.commands import main
 from tests.screens.browser import DESK, PHONE, shown
 from tests.stored_runs import faster, run_of
-from tests.test_history import CASE, PRINT, dated
+from tests.test_compare import dated
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -22,24 +22,24 @@ HARDWARE = ("CPU", "CPU", "X9")
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Three runs side by side, one of them of other hardware; twelve runs one after the other, the last ones slower."""
+    """Three runs side by side, one of them of other hardware; twelve runs in order, the last ones slower."""
     folder = tmp_path_factory.mktemp("runs")
     rng = random.Random(1)
     for number in range(12):
         level = 1.0 if number < 7 else 0.8
-        rounds = [dated(change, number) for change in faster(*(level * rng.gauss(1, 0.01) for _ in range(3)))]
-        run_of(folder / "history" / f"run2026112106{number:04}", rounds=rounds, fingerprint=PRINT)
+        rounds = dated(number, *(level * rng.gauss(1, 0.01) for _ in range(3)))
+        run_of(folder / "trend" / f"run2026112106{number:04}", rounds=rounds)
     runs = [
         run_of(folder / f"run2026112107{number:04}", rounds=faster(1.0, 0.99), hardware=chip, fingerprint={"key": chip})
         for number, chip in enumerate(HARDWARE)
     ]
-    made = {name: folder / f"{name}.html" for name in ("compared", "history")}
+    made = {name: folder / f"{name}.html" for name in ("compared", "trend")}
     assert main(["compare", *map(str, runs), "--unlike", "--html", str(made["compared"])]) == 0
-    assert main(["history", CASE, str(folder / "history"), "--html", str(made["history"])]) in (0, 1)
+    assert main(["compare", str(folder / "trend"), "--html", str(made["trend"])]) == 1
     return made
 
 
-@pytest.mark.parametrize("name", ["compared", "history"])
+@pytest.mark.parametrize("name", ["compared", "trend"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_nothing_lies_over_anything_and_every_chart_is_drawn(
@@ -58,7 +58,7 @@ def test_nothing_lies_over_anything_and_every_chart_is_drawn(
 
 def test_a_click_hides_a_run(browser: Browser, pages: dict[str, Path]) -> None:
     with shown(browser, pages["compared"]) as seen:
-        chart = seen.page.locator("figure.chart").first
+        chart = seen.page.locator("figure.chart", has_text="Training loss").first
         chart.scroll_into_view_if_needed()
         legend = chart.locator(".u-series", has_text="run20261121070001")
         legend.locator("th").click()

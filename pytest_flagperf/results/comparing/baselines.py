@@ -30,9 +30,9 @@ LEAST = THRESHOLD
 ERRORS = 3.0
 """A bound that is made is so many standard errors of the difference of two runs, if that is more.
 
-A coarse gate, for ``noise.judge`` is the fine one: by Student's rule three rounds alone would ask for seven errors, and
-of slowdowns by 8 %, where a round varies by 2 %, seven in ten would pass. With three and LEAST one in seven does;
-an honest run fails once in 300 there, and once in 20 where a round varies by 5 %.
+By Student's rule three rounds alone would ask for seven errors, and of slowdowns by 8 %, where a round varies by 2 %,
+seven in ten would pass. With three and LEAST one in seven does; an honest run fails once in 300 there, and once in 20
+where a round varies by 5 %.
 """
 TESTED = ("suite_code", "vendor_code", "driver_code")
 """What a baseline is there to test: in these fields of the fingerprint rounds may be unlike it."""
@@ -222,8 +222,8 @@ def no_gate(baseline: Baseline) -> str | None:
 
 
 def is_comparison(verdict: Verdict) -> bool:
-    """Whether it is about other rounds, accepted or stored ones."""
-    return verdict.name.split()[0] in (PREFIX, "history")
+    """Whether the verdict compares rounds with a baseline."""
+    return verdict.name.split()[0] == PREFIX
 
 
 def accept(

@@ -1,9 +1,9 @@
-"""Runs side by side: which cases are the same, what makes them unlike, and which figures are worse than noise."""
+"""The cases of runs side by side: what makes them unlike, and which metrics of the last run are worse than noise."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_flagperf.results.comparing import noise
@@ -15,45 +15,60 @@ from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 
 JUDGED = ("p_whole", "p_train", "p_core")
-"""What a regression is looked for in, where nobody says otherwise: of these the noise is small."""
+"""The metrics in which a regression is looked for by default: their noise is small."""
 SHOWN = (*JUDGED, "mfu", "step_time_p50", "time_to_target", "e2e_time", "peak_memory")
 THRESHOLD = 0.05
 
 
 @dataclass(frozen=True)
 class Change:
-    """One metric over the rounds that ended well, then and now; ``judged``: whether being worse is a regression."""
+    """One metric of a case: the values of each run's rounds that ended well, and what the last run's are judged to be.
+
+    ``judged``: whether a worse value is a regression.
+    """
 
     name: str
     unit: str
     direction: str | None
-    old: tuple[float, ...]
-    new: tuple[float, ...]
+    runs: tuple[tuple[float, ...], ...]
     judged: bool
     judgement: Judgement
 
     @property
-    def medians(self) -> tuple[float | None, float | None]:
-        old, new = (statistics.median(side) if side else None for side in (self.old, self.new))
-        return old, new
+    def medians(self) -> tuple[float | None, ...]:
+        return tuple(statistics.median(run) if run else None for run in self.runs)
+
+    @property
+    def old(self) -> float | None:
+        return self.medians[0]
+
+    @property
+    def new(self) -> float | None:
+        return self.medians[-1]
+
+    @property
+    def texts(self) -> list[str]:
+        """Each run's value with its unit, in enough digits to tell it from the old one; empty without a value."""
+        old, *others = self.medians
+        shown = [compared(old, self.new, self.unit)[0] if old is not None else ""]
+        return shown + ["" if other is None else compared(old, other, self.unit)[1] for other in others]
 
     @property
     def word(self) -> str:
-        """How it changed, where it is judged and did."""
-        told = self.judged and self.judgement.word in (noise.WORSE, noise.BETTER, noise.CHANGED)
-        return self.judgement.word if told else ""
+        """How a judged metric changed; empty where it did not."""
+        changed = self.judged and self.judgement.word in (noise.WORSE, noise.BETTER, noise.CHANGED)
+        return self.judgement.word if changed else ""
 
     def regression(self, threshold: float) -> str | None:
-        """What is wrong, as a sentence; None where the figure is as it was, or better, or not judged."""
-        old, new = self.medians
-        if not self.judged or old is None:
+        """Return a sentence about a judged metric that is worse or missing, else None."""
+        if not self.judged or self.old is None:
             return None
-        if new is None:
-            return f"{self.name} was {quantity(old, self.unit)} and is missing now"
+        if self.new is None:
+            return f"{self.name} was {quantity(self.old, self.unit)} and is missing now"
         found = self.judgement
         if found.word != noise.WORSE or found.change is None or found.needed is None:
             return None
-        then, now = compared(old, new, self.unit)
+        then, now = compared(self.old, self.new, self.unit)
         how = "worse" if self.direction == "lower" else "lower"
         why = "the threshold" if found.needed <= threshold else f"its noise {found.error.source}" if found.error else ""
         sure = f"; noise goes this far {noise.odds(found.chance)}" if found.chance is not None else ""
@@ -64,17 +79,42 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The same case in two runs; ``unlike`` says in which fields their fingerprints differ."""
+class CaseRuns:
+    """The same case in several runs: the old one, those between, None where a run does not have it, and the new one."""
 
+    names: tuple[str, ...]
+    """The names of the runs."""
+    cases: tuple[CaseResult | None, ...]
     old: CaseResult
     new: CaseResult
-    unlike: tuple[str, ...]
-    notes: tuple[str, ...]
 
     @property
     def name(self) -> str:
         return self.old.case if plain_name(self.old) == plain_name(self.new) else f"{self.old.case} -> {self.new.case}"
+
+    @property
+    def runs(self) -> list[tuple[str, CaseResult]]:
+        """The runs that have the case, in their order."""
+        return [(name, case) for name, case in zip(self.names, self.cases, strict=True) if case is not None]
+
+    @property
+    def unlike(self) -> list[str]:
+        """The fields in which fingerprints and machines differ from the old run's."""
+        return self._texts(unlike)
+
+    @property
+    def notes(self) -> list[str]:
+        return self._texts(notes)
+
+    def _texts(self, differences: Callable[[Outcome, Outcome], list[str]]) -> list[str]:
+        """Each difference once, with the runs that have it where there are several."""
+        found: dict[str, list[str]] = {}
+        for name, case in self.runs[1:]:
+            for text in differences(self.old.outcomes[0], case.outcomes[0]):
+                found.setdefault(text, []).append(name)
+        if len(self.names) == 2:
+            return list(found)
+        return [f"{text} (in {', '.join(names)})" for text, names in found.items()]
 
     def changes(
         self,
@@ -102,46 +142,33 @@ class Pair:
     def _names(self, every: bool) -> list[str]:
         there = [metric.name for case in (self.old, self.new) for one in case.outcomes for metric in one.metrics]
         targets = [outcome.target.name for outcome in self.old.outcomes[:1]]
-        wanted = [*targets, *SHOWN, *(there if every else ())]
-        return [name for name in dict.fromkeys(wanted) if name in there]
+        names = [*targets, *SHOWN, *(there if every else ())]
+        return [name for name in dict.fromkeys(names) if name in there]
 
     def _change(self, name: str, judged: bool, threshold: float, like: Sequence[Sequence[Outcome]]) -> Change:
         known = (one.metric(name) for case in (self.old, self.new) for one in case.outcomes)
         record = next((metric for metric in known if metric is not None), None)
         unit, direction = (record.unit, record.direction) if record else ("", None)
-        old, new = (_values(name, case.outcomes) for case in (self.old, self.new))
-        runs = [_values(name, rounds) for rounds in like]
-        found = noise.compare(old, new, runs, direction=direction, unit=unit, least=threshold)
-        return Change(name, unit, direction, old, new, judged, found)
+        runs = tuple(_values(name, case.outcomes) if case is not None else () for case in self.cases)
+        noisy = [_values(name, rounds) for rounds in like]
+        found = noise.compare(runs[0], runs[-1], noisy, direction=direction, least=threshold)
+        return Change(name, unit, direction, runs, judged, found)
 
 
 @dataclass(frozen=True)
-class Side:
-    """A new run's part in a comparison, by the run's name."""
+class Compared:
+    """A case in all runs, and its metrics."""
 
-    run: str
-    pair: Pair
+    row: CaseRuns
     changes: tuple[Change, ...]
 
     def change(self, name: str) -> Change | None:
         return next((change for change in self.changes if change.name == name), None)
 
 
-@dataclass(frozen=True)
-class Together:
-    """A case of the old run beside the same case of each new run that has it."""
-
-    old: CaseResult
-    sides: tuple[Side, ...]
-
-    @property
-    def metrics(self) -> list[str]:
-        return list(dict.fromkeys(change.name for side in self.sides for change in side.changes))
-
-
-def certainty(side: Side, threshold: float) -> str:
-    """By which noise the judged figures were judged and how sure that makes it, as a sentence."""
-    judged = [change for change in side.changes if change.judged and change.judgement.change is not None]
+def certainty(changes: Iterable[Change], threshold: float) -> str:
+    """Return a sentence about the noise by which the judged metrics were judged; empty if none was."""
+    judged = [change for change in changes if change.judged and change.judgement.change is not None]
     if not judged:
         return ""
     errors = [change.judgement.error for change in judged]
@@ -151,50 +178,49 @@ def certainty(side: Side, threshold: float) -> str:
     often = f"noise: chance exceeds it once in {1 / noise.CHANCE:.0f} runs"
     if all(error.source == noise.FROM_RUNS for error in known):
         return f"{often}; measured on {count(min(error.runs for error in known), 'run')} like the old one"
-    sides = " and ".join(str(len(side)) for side in (judged[0].old, judged[0].new))
+    sides = " and ".join(str(len(side)) for side in (judged[0].runs[0], judged[0].runs[-1]))
     return (
         f"{often}; measured on the {sides} rounds alone, without what rounds of one run share: "
-        f"{noise.FEWEST} stored runs like the old one would tell"
+        f"that needs {noise.FEWEST} stored runs like the old one"
     )
 
 
 @dataclass(frozen=True)
 class Matched:
-    """``lost``: cases of the old run without a partner; ``fresh``: those of the new one."""
+    """``lost``: cases of the old run that the new one does not have; ``fresh``: those that only the new one has."""
 
-    pairs: tuple[Pair, ...]
+    rows: tuple[CaseRuns, ...]
     lost: tuple[str, ...]
     fresh: tuple[str, ...]
 
 
-def match(old: Sequence[CaseResult], new: Sequence[CaseResult], *, across_hardware: bool = False) -> Matched:
+def match(runs: Sequence[tuple[str, Sequence[CaseResult]]], *, across_hardware: bool = False) -> Matched:
+    """Match the cases of the first run with those of all others."""
+    names, (old, *others) = tuple(name for name, _ in runs), [cases for _, cases in runs]
+    found = [_partners(old, cases, across_hardware) for cases in others]
+    rows, lost = [], []
+    for case in old:
+        partners = tuple(partners.get(case.case) for partners in found)
+        new = partners[-1]
+        if new is None:
+            lost.append(case.case)
+        else:
+            rows.append(CaseRuns(names, (case, *partners), case, new))
+    matched = {plain_name(case) for case in found[-1].values()}
+    fresh = [case.case for case in others[-1] if plain_name(case) not in matched]
+    return Matched(tuple(rows), tuple(lost), tuple(fresh))
+
+
+def _partners(old: Sequence[CaseResult], new: Sequence[CaseResult], across_hardware: bool) -> dict[str, CaseResult]:
     """By model, framework, hardware and shape; else, when asked, by all but the hardware where that is one case."""
     rest = {plain_name(case): case for case in new}
-    pairs, lost = [], []
-    for case in old:
-        partner = rest.pop(plain_name(case), None)
-        pairs += [] if partner is None else [_pair(case, partner)]
-        lost += [case] if partner is None else []
-    if across_hardware:
-        for case in list(lost):
-            near = [other for other in rest.values() if _shape(other) == _shape(case)]
-            if len(near) == 1 and sum(_shape(other) == _shape(case) for other in lost) == 1:
-                pairs.append(_pair(case, rest.pop(plain_name(near[0]))))
-                lost.remove(case)
-    return Matched(tuple(pairs), tuple(case.case for case in lost), tuple(case.case for case in rest.values()))
-
-
-def together(sides: Iterable[Side]) -> list[Together]:
-    """By the old run's cases, in their order."""
-    found: dict[str, list[Side]] = {}
-    for side in sides:
-        found.setdefault(side.pair.old.case, []).append(side)
-    return [Together(each[0].pair.old, tuple(each)) for each in found.values()]
-
-
-def _pair(old: CaseResult, new: CaseResult) -> Pair:
-    first, second = old.outcomes[0], new.outcomes[0]
-    return Pair(old, new, tuple(unlike(first, second)), tuple(notes(first, second)))
+    found = {case.case: rest.pop(plain_name(case)) for case in old if plain_name(case) in rest}
+    left = [case for case in old if case.case not in found] if across_hardware else []
+    for case in left:
+        near = [other for other in rest.values() if _shape(other) == _shape(case)]
+        if len(near) == 1 and sum(_shape(other) == _shape(case) for other in left) == 1:
+            found[case.case] = rest.pop(plain_name(near[0]))
+    return found
 
 
 def plain_name(case: CaseResult) -> str:

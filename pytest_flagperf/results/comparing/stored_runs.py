@@ -1,0 +1,78 @@
+"""The stored runs of like cases, found by the names of their folders, so that few files are read."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from pytest_flagperf.results import store
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.comparable import unlike
+from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.runs import newest_first
+
+Rounds = tuple[Outcome, ...]
+
+
+def without_copies(runs: Sequence[Rounds]) -> list[Rounds]:
+    """Leave out runs of which every round is in others: copied runs would make the noise look smaller."""
+    seen: set[object] = set()
+    kept = set()
+    for place in sorted(range(len(runs)), key=lambda place: len(runs[place])):
+        rounds = [one.identity for one in runs[place]]
+        if any(started_ms is None or (started_ms, *rest) not in seen for started_ms, *rest in rounds):
+            kept.add(place)
+        seen.update(rounds)
+    return [run for place, run in enumerate(runs) if place in kept]
+
+
+class StoredRuns:
+    """The runs in a folder of reports, but for the run ``but``; files are read once."""
+
+    def __init__(self, reports: Path, but: str = "") -> None:
+        self._reports = reports
+        self._but = but
+        self._read: dict[Path, Rounds] = {}
+
+    def like(self, outcome: Outcome, across: Collection[str] = ()) -> list[Rounds]:
+        """Return each like run's valid rounds, the newest run last; runs may be unlike in the fields of ``across``."""
+        found: list[Rounds] = []
+        for rounds in self.of_case(outcome.case.rpartition(":")[0]):
+            if all(text.partition(":")[0] in across for text in unlike(rounds[0], outcome)):
+                found = without_copies([*found, rounds])
+            if len(found) == noise.MEMORY:
+                break
+        return found[::-1]
+
+    def of_case(self, case: str) -> Iterator[Rounds]:
+        """Yield the rounds of a case without its repeat, the newest run first; runs are read one by one."""
+        folder = glob.escape(case.replace(":", "_"))
+        for directory in self._directories:
+            rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]
+            # Underscores in a name may make another case's folder look like this one's.
+            mine = tuple(one for one in rounds if one.case.rpartition(":")[0] == case)
+            if mine:
+                yield mine
+
+    def _rounds(self, case_dir: Path) -> Rounds:
+        if case_dir not in self._read:
+            self._read[case_dir] = tuple(_valid(case_dir))
+        return self._read[case_dir]
+
+    @cached_property
+    def _directories(self) -> list[Path]:
+        return [path for path in newest_first(self._reports) if path.name != self._but]
+
+
+def _valid(case_dir: Path) -> Iterator[Outcome]:
+    """Yield the rounds that ended well and have no mark; rounds that cannot be read do not count."""
+    for path in sorted(case_dir.glob("round*/outcome.json")):
+        try:
+            outcome = store.load_outcome(path.parent)
+        except FormatError:
+            continue
+        if outcome.ok and not outcome.marks:
+            yield outcome
