@@ -18,6 +18,7 @@ from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.settings import read_settings
 from tests.results_help import edit_json
 from tests.stored_runs import add_case, faster, finish, run_of
+from tests.trees import set_options
 
 SOURCE = Source(Expected("*", "efficiency", "one bus"), "flagperf.toml")
 
@@ -72,7 +73,8 @@ def test_an_old_one_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> N
 def test_a_baseline_under_another_cases_name_is_told(tmp_path: Path) -> None:
     written, _ = judging.accept(store.load_run(run_of(tmp_path / "run1")), tmp_path)
     written[0].path.rename(tmp_path / "toy_pytorch_CPU_1_2.json")
-    settings = read_settings({"baselines": str(tmp_path)}, tmp_path)
+    set_options(tmp_path, baselines=str(tmp_path))
+    settings = read_settings({}, tmp_path)
     judging.check_baseline(settings, "toy:pytorch:CPU:1:1:1")
     with pytest.raises(Problems, match=r"CPU_1_2\.json: case is 'toy:pytorch:CPU:1:1': .* of toy:pytorch:CPU:1:2;"):
         judging.check_baseline(settings, "toy:pytorch:CPU:1:2:5")

@@ -18,6 +18,7 @@ from pytest_flagperf.results.outcome import Outcome, measure
 from pytest_flagperf.results.verdicts import converges, failed, throughput
 from pytest_flagperf.settings import read_settings
 from tests.results_help import NAMES, REPLAYS, expected, recorded
+from tests.trees import set_options
 
 GATES = REPLAYS / "gates"
 GATED = sorted(path.parent.name for path in GATES.glob("*/expected.json"))
@@ -54,7 +55,8 @@ def _stored(run: Path, to: Path) -> list[Outcome]:
 
 def _judged(outcomes: Sequence[Outcome], root: Path, *, strict: bool = False) -> tuple[list[str], list[str]]:
     """The names of what failed in any round, and of what failed as was expected."""
-    settings = read_settings({"baselines": str(GATES / "baselines")}, root)
+    set_options(root, baselines=str(GATES / "baselines"))
+    settings = read_settings({}, root)
     gates = Gates(settings, strict=strict)
     found = [*throughput(outcomes), *gates.throughput(outcomes)]
     sources = [Source(one, settings.expected_in) for one in settings.expected]

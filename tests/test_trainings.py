@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import listens_to_ctrl_c
 from tests.processes import running
+from tests.trees import set_options
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 SUITES = ("bert:pytorch", "glm:pytorch", "resnet50:pytorch")
@@ -47,6 +48,12 @@ def run(repo: Path, reports: Path, *arguments: str) -> Finished:
         command(reports, *arguments), cwd=repo, capture_output=True, text=True, check=False, timeout=30 * MINUTES
     )
     return Finished(done.returncode, done.stdout + done.stderr, reports)
+
+
+def site(repo: Path, folder: Path, **options: Any) -> list[str]:
+    """The arguments of a run on the repo's suites with the settings of a site, which lie in another folder."""
+    set_options(folder, roots=[str(repo)], **options)
+    return [f"--rootdir={folder}"]
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +122,8 @@ def other_work() -> Iterator[list[int]]:
 def test_a_round_beside_other_work_is_marked_and_no_baseline_and_its_speed_up_does_not_fail(
     repo: Path, torch_python: str, tmp_path: Path, other_work: list[int]
 ) -> None:
-    finished = run(
-        repo, tmp_path, "-k", "resnet50 and (throughput or speedup)", "--accept-baseline", f"--baselines={tmp_path}"
-    )
+    baselines = site(repo, tmp_path, baselines=str(tmp_path))
+    finished = run(repo, tmp_path, "-k", "resnet50 and (throughput or speedup)", "--accept-baseline", *baselines)
     assert finished.code == 0, finished.out
     # Before the first round, and of each case after it.
     assert "flagperf: warning: localhost: load: other processes use " in finished.out
@@ -134,8 +140,10 @@ def test_a_round_beside_other_work_is_marked_and_no_baseline_and_its_speed_up_do
 
 # -- controls: what does not learn does not pass --------------------------------------------------------------
 
-# How fast they are is not judged, so that two at a time may train.
-TWO_AT_A_TIME = ("-n2", "--lease=device")
+
+def two_at_a_time(repo: Path, folder: Path) -> list[str]:
+    """How fast they are is not judged, so that two at a time may train."""
+    return ["-n2", *site(repo, folder, lease="device")]
 
 
 def failed_converging(finished: Finished) -> None:
@@ -149,12 +157,13 @@ def failed_converging(finished: Finished) -> None:
 
 
 def test_a_learning_rate_of_zero_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    arguments = ["-k", "converges and 1:1:1", "--set=learning_rate=0", "--set=max_steps=20", *TWO_AT_A_TIME]
-    failed_converging(run(repo, tmp_path, *arguments))
+    arguments = ["-k", "converges and 1:1:1", "--set=learning_rate=0", "--set=max_steps=20"]
+    failed_converging(run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path)))
 
 
 def test_labels_that_belong_to_other_samples_fail(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    failed_converging(run(repo, tmp_path, "-k", "converges and 1:1:1", "--set=shuffle_labels=True", *TWO_AT_A_TIME))
+    arguments = ["-k", "converges and 1:1:1", "--set=shuffle_labels=True"]
+    failed_converging(run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path)))
 
 
 def test_a_learning_rate_without_bound_is_a_loss_that_is_not_a_number(
@@ -181,7 +190,8 @@ def test_torchrun_starts_the_ranks_as_well(
 ) -> None:
     with TemporaryDirectory(prefix="fp-") as folder:  # a short one: pytest's own folders are too long for sockets
         monkeypatch.setenv("TMPDIR", folder)
-        finished = run(repo, tmp_path, "-k", "glm and converges and 1:2:1", "--launcher=torchrun")
+        torchrun = site(repo, tmp_path, launcher="torchrun")
+        finished = run(repo, tmp_path, "-k", "glm and converges and 1:2:1", *torchrun)
         own = Path(folder, f"pytest-flagperf-{os.getuid()}")
         assert finished.code == 0, finished.out
         # Neither torchelastic_* nor torchinductor_* is left.

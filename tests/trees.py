@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
@@ -58,6 +61,16 @@ def write(root: Path, name: str, text: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     return file
+
+
+def set_options(root: Path, **options: Any) -> None:
+    """Set keys of a tree's flagperf.toml, by the options' names in Python; the rest of the file stays."""
+    file = root / "flagperf.toml"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    for key, value in options.items():
+        name = key.replace("_", "-")
+        text = f"{name} = {json.dumps(value)}\n" + re.sub(rf"(?m)^{name} = .*\n", "", text)
+    file.write_text(text, encoding="utf-8")
 
 
 def write_suite(root: Path, model: str = "toy", framework: str = "pytorch", toml: str = SUITE_TOML) -> Path:

@@ -21,6 +21,7 @@ import pytest
 from tests.conftest import listens_to_ctrl_c
 from tests.lab.lab import PYTHON, REPO, Lab, LabHost, until
 from tests.plugin.conftest import Toy
+from tests.trees import set_options
 
 # What a host runs when it is idle.
 _OWN = ("sshd", "dockerd", "containerd", "containerd-shim")
@@ -78,9 +79,13 @@ class ClusterToy:
 
     def settings(self, hosts: Sequence[LabHost] | None = None, **more: Any) -> None:
         """Write flagperf.toml: the hosts, and options by their names in Python."""
-        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in {**self.always, **more}.items()]
         cluster = self.lab.ssh_settings(self.hosts if hosts is None else hosts).toml()
-        (self.root / "flagperf.toml").write_text("".join(lines) + cluster)
+        (self.root / "flagperf.toml").write_text(cluster)
+        self.set(**self.always, **more)
+
+    def set(self, **options: Any) -> None:
+        """Set options in flagperf.toml; the rest of the file stays."""
+        set_options(self.root, **options)
 
     def start(self, *arguments: str, env: dict[str, str] | None = None) -> Going:
         log = self.root / f"run{len(self.going)}.log"

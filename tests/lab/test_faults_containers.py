@@ -77,7 +77,8 @@ def test_a_rank_that_fails_in_its_container_is_named(cluster: ClusterToy) -> Non
 def test_a_rank_beyond_its_containers_memory_is_told_so(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
     shown = " ".join(cluster.lab.container_options(PYTHON))
-    said = cluster.failed(f"--container-opt={shown}", "--container-opt=--memory 64m", "--set=fault=oom")
+    cluster.set(container_opt=[shown, "--memory 64m"])
+    said = cluster.failed("--set=fault=oom")
     assert "round 1: rank 1 on h2 was killed by SIGKILL (the container's memory limit, 64 MiB)" in said
     assert "the container's memory limit, 64 MiB" in in_junit(cluster)
 
@@ -244,8 +245,8 @@ def test_a_vendor_without_a_dockerfile_is_told_before_anything_starts(lone: Clus
 
 
 def test_an_option_that_docker_run_does_not_have_is_told_before_anything_starts(lone: ClusterToy) -> None:
-    wrong = ("--memroy 64m", "--cpus none", "--device /dev/x{n}")
-    said = lone.refused("--image=any:1", *(f"--container-opt={option}" for option in wrong))
+    lone.set(container_opt=["--memroy 64m", "--cpus none", "--device /dev/x{n}"])
+    said = lone.refused("--image=any:1")
     assert "--memroy" in said
     assert "did you mean --memory" in said
     assert "--cpus" in said

@@ -48,7 +48,8 @@ def assert_nothing_runs(hosts: list[LabHost], within_s: float = 15) -> None:
 @slow
 def test_ranks_go_on_for_the_lease_and_then_end_by_themselves(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
-    going = cluster.start(*ONE, *FOREVER, "--lease-time=4")
+    cluster.set(lease_time=4)
+    going = cluster.start(*ONE, *FOREVER)
     wait_for_training(cluster, going)
     assert all(running(host) for host in cluster.hosts)  # the control
     going.kill()
@@ -148,9 +149,10 @@ def test_ctrl_c_while_connecting(cluster: ClusterToy) -> None:
 
 @slow
 def test_ctrl_c_while_waiting_for_devices(cluster: ClusterToy) -> None:
-    first = cluster.start(*ONE, *FOREVER, "--lease=host")
+    cluster.set(lease="host")
+    first = cluster.start(*ONE, *FOREVER)
     wait_for_training(cluster, first)
-    second = cluster.start(*ONE, "--lease=host")
+    second = cluster.start(*ONE)
     second.wait_for(lambda: "waits" in second.text, "that it waits")
     assert re.search(r"alpha:plain:CPU:2:1:1 waits: h1: host is held by pid \d+, user root, since [\d:]+", second.text)
     second.interrupt()
@@ -251,11 +253,11 @@ def test_ctrl_c_twice_ends_at_once(cluster: ClusterToy) -> None:
 @slow
 def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: ClusterToy) -> None:
     one, two = cluster.hosts
-    cluster.settings([one], nodes="1x1", runtime="host")
-    short = cluster.start(*ONE, *FOREVER, "--lease-time=1", "--reports=short")
+    cluster.settings([one], nodes="1x1", runtime="host", lease_time=1)
+    short = cluster.start(*ONE, *FOREVER, "--reports=short")
     short.wait_for(lambda: cluster.trains(one), "training")
-    cluster.settings([two], nodes="1x1", runtime="host")
-    long = cluster.start(*ONE, "--set=step_s=1.2", "--lease-time=60", "--reports=long")
+    cluster.settings([two], nodes="1x1", runtime="host", lease_time=60)
+    long = cluster.start(*ONE, "--set=step_s=1.2", "--reports=long")
     long.wait_for(lambda: cluster.trains(two), "training")
     for going in (short, long):
         going.process.send_signal(signal.SIGSTOP)
@@ -295,9 +297,10 @@ def test_two_runs_share_the_hosts_by_their_devices(cluster: ClusterToy) -> None:
 
 @slow
 def test_a_run_waits_for_devices_and_says_who_has_them(cluster: ClusterToy) -> None:
-    first = cluster.start(*ONE, "--set=step_s=0.8", "--lease=host")
+    cluster.set(lease="host")
+    first = cluster.start(*ONE, "--set=step_s=0.8")
     wait_for_training(cluster, first)
-    code, said = cluster.run(*ONE, "--lease=host")
+    code, said = cluster.run(*ONE)
     assert code == 0, said
     assert re.search(r"alpha:plain:CPU:2:1:1 waits: h1: host is held by .*run run\d+, case alpha:plain:CPU:2:1:1", said)
     assert first.wait() == 0
@@ -390,14 +393,14 @@ def test_nothing_secret_is_in_any_file_or_on_any_screen(cluster: ClusterToy) -> 
     env = {"API_TOKEN": "canary-4", "PIP_INDEX_URL": "https://me:canary-7@host/simple"}
     python = " ".join(cluster.lab.container_options(PYTHON))
     options = [
-        f"--container-opt={python}",
-        "--container-opt=-e IN_CONTAINER=canary-5",
-        "--container-opt=--env OTHER=canary-5",
-        "--container-opt=--env=THIRD=canary-5 -e FOURTH=canary-5 --ipc=host",
-        "--container-opt=-e 'FIFTH=one canary-5'",
-        "--pip-source=https://user:canary-6@host/simple",
+        python,
+        "-e IN_CONTAINER=canary-5",
+        "--env OTHER=canary-5",
+        "--env=THIRD=canary-5 -e FOURTH=canary-5 --ipc=host",
+        "-e 'FIFTH=one canary-5'",
     ]
-    going = cluster.start(*ONE, *options, "--set=step_s=0.1", "-v", env=env)
+    cluster.set(container_opt=options, pip_source="https://user:canary-6@host/simple")
+    going = cluster.start(*ONE, "--set=step_s=0.1", "-v", env=env)
     wait_for_training(cluster, going)
     words = [one.cmdline for host in cluster.hosts for one in host.processes()]
     assert any("run_pretraining" in line for line in words)  # the control
@@ -407,13 +410,13 @@ def test_nothing_secret_is_in_any_file_or_on_any_screen(cluster: ClusterToy) -> 
     assert_nothing_left(cluster.hosts)
     left = [host.root / folder for host in cluster.hosts for folder in ("tmp", "var/log", "run")]
     assert _canaries(left) == set()
-    # Nor in what a failure says. What was not kept must be given again.
-    code, said = cluster.run(*ONE, *options, "--set=fault=exit", env=env)
+    # Nor in what a failure says, and in a run that goes on.
+    code, said = cluster.run(*ONE, "--set=fault=exit", env=env)
     assert code == 1, said
     assert _canaries([cluster.toy.runs[-1], cluster.going[-1].log]) <= {"canary-control"}
-    code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
-    assert code == pytest.ExitCode.USAGE_ERROR, said
-    assert "pass --pip-source, --container-opt again, as for the first run" in said
+    code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01", env=env)
+    assert code == 0, said
+    assert _canaries([cluster.toy.runs[-1], cluster.going[-1].log]) == {"canary-control"}
 
 
 def _canaries(places: list[Path]) -> set[str]:

@@ -105,7 +105,8 @@ def test_another_chip_than_was_asked_for_is_refused(gpus: ClusterToy) -> None:
 
 def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: ClusterToy) -> None:
     host = gpus.hosts[0]
-    going = gpus.start("-k", "converges", "--set=step_s=0.5", "--sample=0.1")
+    gpus.set(sample=0.1)
+    going = gpus.start("-k", "converges", "--set=step_s=0.5")
     going.wait_for(lambda: gpus.trains(host) and gpus.samples(host), "the training and its samples")
     host.nvml[1].set(error=GPU_IS_LOST)
     assert going.wait() == 0, going.text
@@ -126,7 +127,8 @@ def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: Cluster
 def test_caches_that_a_user_may_not_clear_are_a_warning_in_the_report(cluster: ClusterToy) -> None:
     host = cluster.hosts[0]
     host.add_user("bench")
-    said = cluster.passed(f"--cluster=bench@{host.address}", "--nodes=1x1", "--clear-caches")
+    cluster.set(clear_caches=True)
+    said = cluster.passed(f"--cluster=bench@{host.address}", "--nodes=1x1")
     assert "caches: the file caches cannot be cleared as was asked for: only root may - log in as root" in said
     sentence = "the host's caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied"
     assert f"round 1: {host.address}: {sentence}" in said
@@ -165,10 +167,11 @@ def _commands(host: LabHost) -> set[str]:
 
 
 def test_two_runs_on_all_hosts_wait_for_each_other(cluster: ClusterToy) -> None:
-    first = cluster.start("-k", "converges", "--lease=host", "--set=step_s=60")
+    cluster.set(lease="host")
+    first = cluster.start("-k", "converges", "--set=step_s=60")
     first.wait_for(lambda: all(map(_ranks, cluster.hosts)), "the first run's ranks")
     ranks = list(map(_ranks, cluster.hosts))
-    second = cluster.start("-k", "converges", "--lease=host")
+    second = cluster.start("-k", "converges")
     second.wait_for(lambda: "waits: h1: host is held by " in second.text, "that the second one waits")
     assert first.process.poll() is None
     assert list(map(_ranks, cluster.hosts)) == ranks

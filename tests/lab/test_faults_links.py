@@ -176,7 +176,8 @@ def test_an_open_session_outlives_its_sshd(cluster: ClusterToy) -> None:
 @pytest.mark.slow
 def test_a_host_that_refuses_connections_for_longer_than_the_lease_is_named(cluster: ClusterToy) -> None:
     _, two = prepare(cluster)
-    going = start(cluster, "--set=step_s=1", "--lease-time=2")
+    cluster.set(lease_time=2)
+    going = start(cluster, "--set=step_s=1")
     two.stop_sshd()
     two.kill_sshd_sessions()
     assert going.wait() == 1, going.text
@@ -238,7 +239,8 @@ def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, sw
 @pytest.mark.parametrize("switch", ["link", "freeze", "power"])
 def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: ClusterToy, switch: str) -> None:
     one, two = prepare(cluster)
-    going = start(cluster, "--set=step_s=2", "--lease-time=2")
+    cluster.set(lease_time=2)
+    going = start(cluster, "--set=step_s=2")
     {"link": lambda: two.link(up=False), "freeze": two.freeze, "power": two.power_off}[switch]()
     assert going.wait() == 1, going.text
     fault = fault_of(cluster)
@@ -294,7 +296,8 @@ def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_
 ) -> None:
     one, two, three = prepare(cluster, hosts=3)
     cluster.toy.suite("beta")
-    going = start(cluster, "--set=step_s=0.3", "--lease-time=2")
+    cluster.set(lease_time=2)
+    going = start(cluster, "--set=step_s=0.3")
     two.link(up=False)
     assert going.wait() == 1, going.text
     (lost,) = cluster.toy.runs[-1].glob("alpha*/round1/round.json")
@@ -319,7 +322,8 @@ def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_
 def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(cluster: ClusterToy) -> None:
     _, two = prepare(cluster, more=WAITING.format(module="run", owner="Run", name="_fetch_missing"))
     cluster.toy.suite("beta")
-    going = start(cluster, "--set=step_s=0.3", "--lease-time=2")
+    cluster.set(lease_time=2)
+    going = start(cluster, "--set=step_s=0.3")
     two.link(up=False)
     going.wait_for(lambda: "the logs of h2 are missing here" in going.text, "the search for the lost host")
     going.wait_for(lambda: (cluster.root / "waits").exists(), "the end of all cases")

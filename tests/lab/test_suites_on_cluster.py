@@ -15,6 +15,7 @@ import pytest
 
 from tests.lab.lab import Lab, LabHost
 from tests.lab.runs import assert_nothing_left
+from tests.trees import set_options
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +30,8 @@ class Bench:
 
     def run(self, *arguments: str, **settings: Any) -> Path:
         """A run that ends well; its directory."""
-        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in settings.items()]
-        (self.root / "flagperf.toml").write_text("".join(lines) + self.lab.ssh_settings(self.hosts).toml())
+        (self.root / "flagperf.toml").write_text(self.lab.ssh_settings(self.hosts).toml())
+        set_options(self.root, **settings)
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", "--nodes=2x1", *arguments]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == 0, done.stdout + done.stderr

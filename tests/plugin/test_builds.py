@@ -13,6 +13,7 @@ import pytest
 from flagperf_driver.node.lease import owner, take
 from tests.package_index import PackageIndex, package_index
 from tests.test_runtime import write_wheel
+from tests.trees import set_options
 
 from .conftest import Toy
 
@@ -28,6 +29,7 @@ def index(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     write_wheel(toy.root / "index" / "simple" / "frame", "frame", "1.0")
     with package_index(toy.root / "index") as made:
+        set_options(toy.root, runtime="venv", pip_source=made.url("simple"))
         yield made
 
 
@@ -36,14 +38,10 @@ def require(toy: Toy, line: str) -> None:
         (toy.root / "suites" / model / "plain" / "requirements.txt").write_text(f"{line}\n")
 
 
-def run(toy: Toy, index: PackageIndex, *arguments: str) -> pytest.RunResult:
-    return toy.run("suites", "--runtime=venv", f"--pip-source={index.url('simple')}", *arguments)
-
-
 @pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "workers"])
 def test_four_cases_build_one_environment(toy: Toy, index: PackageIndex, workers: tuple[str, ...]) -> None:
     require(toy, "frame==1.0")
-    result = run(toy, index, *workers)
+    result = toy.run("suites", *workers)
     assert result.ret == 0, result.outlines
     assert len({path.parent.name for path in toy.runs[0].glob("*/round1")}) == 4
     assert index.times("simple", "frame") == 1
@@ -55,7 +53,7 @@ def test_a_failed_build_fails_all_items_and_is_tried_once(
     toy: Toy, index: PackageIndex, workers: tuple[str, ...]
 ) -> None:
     require(toy, "frame==3.0")
-    result = run(toy, index, *workers)
+    result = toy.run("suites", *workers)
     assert result.ret == 1
     outcomes = result.parseoutcomes()
     assert outcomes["failed" if "failed" in outcomes else "errors"] >= 4
@@ -63,7 +61,7 @@ def test_a_failed_build_fails_all_items_and_is_tried_once(
     assert junit.count(_UNBUILT) >= 4
     assert "all of them: " in junit
     once = index.times("simple", "frame")
-    run(toy, index, "-k", "alpha and CPU:1:1", "--maxfail=1")  # the control: one item of another run asks as much
+    toy.run("suites", "-k", "alpha and CPU:1:1", "--maxfail=1")  # the control: one item of another run asks as much
     assert index.times("simple", "frame") == 2 * once
 
 
@@ -71,7 +69,7 @@ def test_a_build_does_not_wait_for_devices_that_another_process_holds(toy: Toy, 
     require(toy, "frame==1.0")
     held = take(8, candidates=range(8), whole_host=True, owner=owner(case="another"), directory=toy.root / "leases")
     assert held is not None
-    arguments = ["suites/alpha", "--nodes=1x1", "--runtime=venv", f"--pip-source={index.url('simple')}"]
+    arguments = ["suites/alpha", "--nodes=1x1"]
     output = toy.root / "output.txt"
     with output.open("w") as file:
         process = subprocess.Popen(
@@ -99,6 +97,6 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bo
 
 def test_a_build_names_itself_while_it_goes_on(toy: Toy, index: PackageIndex) -> None:
     require(toy, "frame==1.0")
-    result = run(toy, index, "-k", "alpha and CPU:1:1")
+    result = toy.run("suites", "-k", "alpha and CPU:1:1")
     cache = Path("cache", "venv")
     assert any(f"building the plain environment in {toy.root / cache}" in line for line in result.outlines)

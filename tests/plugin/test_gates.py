@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.trees import set_options
+
 from .conftest import Toy
 
 pytestmark = pytest.mark.slow
@@ -109,13 +111,17 @@ def test_a_baseline_that_cannot_be_read_is_told_before_anything_runs(toy: Toy) -
 
 
 def test_a_folder_of_baselines_that_is_not_there_is_told(toy: Toy) -> None:
-    result = toy.run(*ONE, "--baselines=nowhere")
+    set_options(toy.root, baselines="nowhere")
+    result = toy.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--baselines=*nowhere: there is no such folder*"])
+    result.stderr.fnmatch_lines(["*/flagperf.toml: baselines = '*nowhere': there is no such folder*"])
     (toy.root / "file").touch()
-    result = toy.run(*ONE, "--baselines=file", "--accept-baseline")
+    set_options(toy.root, baselines="file")
+    result = toy.run(*ONE, "--accept-baseline")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--baselines=*file: it is a file: the folder that holds the baselines is wanted*"])
+    result.stderr.fnmatch_lines(
+        ["*/flagperf.toml: baselines = '*file': it is a file: the folder that holds the baselines is wanted*"]
+    )
 
 
 def test_what_failed_is_not_accepted(toy: Toy) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import listens_to_ctrl_c
 from tests.processes import running
+from tests.trees import set_options
 
 from .conftest import Toy
 
@@ -142,7 +143,8 @@ def test_without_a_lease_the_ranks_here_end_with_the_harness(local: Local) -> No
 
 
 def test_with_a_lease_the_ranks_here_go_on_and_are_taken_up(local: Local) -> None:
-    local.start("suites/alpha", *ONE, "--lease-time=60", "--set=step_s=0.3")
+    set_options(local.toy.root, lease_time=60)
+    local.start("suites/alpha", *ONE, "--set=step_s=0.3")
     local.wait_for_steps()
     local.break_off()
     steps = local.steps()
@@ -160,7 +162,8 @@ def test_with_a_lease_the_ranks_here_go_on_and_are_taken_up(local: Local) -> Non
 
 
 def test_a_lease_that_is_over_ends_the_ranks_and_the_round_runs_again(local: Local) -> None:
-    local.start("suites/alpha", *ONE, *FOREVER, "--lease-time=2")
+    set_options(local.toy.root, lease_time=2)
+    local.start("suites/alpha", *ONE, *FOREVER)
     local.wait_for_steps()
     local.break_off()
     local.assert_nothing_runs()
@@ -176,7 +179,8 @@ def test_a_lease_that_is_over_ends_the_ranks_and_the_round_runs_again(local: Loc
 
 def test_ranks_that_ended_meanwhile_are_taken_to_their_end(local: Local) -> None:
     """Nobody waited for them; their logs, exit codes and FINISHED are there all the same."""
-    local.start("suites/alpha", *ONE, "--lease-time=60", "--set=step_s=0.1")
+    set_options(local.toy.root, lease_time=60)
+    local.start("suites/alpha", *ONE, "--set=step_s=0.1")
     local.wait_for_steps()
     local.break_off()
     local.wait_until(lambda: local.steps() == 16)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import running
+from tests.trees import set_options
 
 from .conftest import Toy
 
@@ -291,7 +292,8 @@ def test_other_plugins_may_be_switched_off(toy: Toy, plugin: str) -> None:
 
 
 def test_a_problem_is_told_once(toy: Toy) -> None:
-    result = toy.run("suites/alpha", "--nodes=1x1", "-k", "throughput", "--python=/nonexistent/python3")
+    set_options(toy.root, python="/nonexistent/python3")
+    result = toy.run("suites/alpha", "--nodes=1x1", "-k", "throughput")
     assert result.ret == 1
     said = result.stdout.str().split("FAILURES")[-1].split("short test summary")[0]
     assert said.count("/nonexistent/python3") <= 2
