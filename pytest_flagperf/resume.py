@@ -12,25 +12,24 @@ from .problems import Problems, kind
 from .results import store
 from .results.outcome import Outcome
 from .round import missing_logs, read_plan
-from .settings import OPTIONS, Settings, located, wrong_value
+from .settings import COMMAND_LINE_OPTIONS, Settings, located, wrong_value
 from .stored import FormatError
 
 FILE = "asked.json"
 # What cases were asked for says these already; a plan or a look at the hosts alone is not to be gone on with.
 _NOT_KEPT = frozenset(["case", "nodes", "hw", "repeat", "reports", "resume", "plan", "preflight"])
 
-# Not an option: those that a user must give again.
-_AGAIN = "give_again"
 _ROUND = re.compile(r"round\d+|(turn\d+_)?one_card|turn\d+_all_cards")
 
 
 def remember(directory: Path, settings: Settings, cases: Iterable[tuple[str, str | None]]) -> None:
-    """Save the options so that --resume can continue this run; only values that hold nothing secret."""
-    given = {option: getattr(settings, option.key) for option in OPTIONS if settings.given(option.key)}
-    public = {option.key: value for option, value in given.items() if option.may_be_stored(value)}
-    asked = {key: value for key, value in public.items() if key not in _NOT_KEPT}
-    # What a file gave is read from that file again.
-    asked[_AGAIN] = [option.key for option in given if option.key not in public and settings.commanded(option.key)]
+    """Save the options so that --resume can continue this run; a site's settings are read from their file again."""
+    given = {option: getattr(settings, option.key) for option in COMMAND_LINE_OPTIONS if settings.given(option.key)}
+    asked = {
+        option.key: value
+        for option, value in given.items()
+        if option.key not in _NOT_KEPT and option.may_be_stored(value)
+    }
     asked["case"] = [f"{case}={data_dir}" if data_dir else case for case, data_dir in cases]
     stored.write(directory / FILE, asked)
 
@@ -47,32 +46,17 @@ def recalled(command_line: Mapping[str, Any], cwd: Path) -> dict[str, Any]:
         raise Problems(
             [f"--resume={given['resume']}: is no run to go on with: {error}; expected a run directory"]
         ) from error
-    _check_given_again(given, asked.pop(_AGAIN, ()))
     return {**command_line, **asked, **given}
 
 
-def _check_given_again(given: Mapping[str, Any], wanted: Iterable[str]) -> None:
-    lacking = [f"--{key.replace('_', '-')}" for key in wanted if key not in given]
-    if lacking:
-        raise Problems(
-            [
-                f"--resume={given['resume']}: pass {', '.join(lacking)} again, as for the first run: a value that may"
-                " hold a password is not stored"
-            ]
-        )
-
-
 def _asked(file: Path) -> dict[str, Any]:
-    """What stands in the file, but for options that there are no more."""
+    """Return the options in the file; other keys have no effect."""
     asked = stored.read(file)
-    again = asked.get(_AGAIN, [])
-    if not isinstance(again, list) or not all(isinstance(key, str) for key in again):
-        raise FormatError(f"{file}: {_AGAIN} is {kind(again)}; expected a list of strings")
-    found = {option: asked[option.key] for option in OPTIONS if option.key in asked}
+    found = {option: asked[option.key] for option in COMMAND_LINE_OPTIONS if option.key in asked}
     for option, value in found.items():
         if wrong := wrong_value(option, value):
             raise FormatError(f"{file}: {option.key} is {kind(value)}: {wrong}")
-    return {_AGAIN: again, **{option.key: value for option, value in found.items()}}
+    return {option.key: value for option, value in found.items()}
 
 
 def set_aside(directory: Path) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ QUESTIONS = {
     "speedup": "many cards are faster than one card, by at least the required efficiency",
 }
 """The markers of a benchmark's tests, each with its meaning."""
+_NUMBER = re.compile(r"[0-9.]+")
 LACKS = "holds neither vendors/<vendor>/vendor.toml nor suites/<model>/<framework>/suite.toml"
 
 
@@ -38,17 +40,32 @@ class SettingsError(Problems):
     """Options or a settings file that cannot be used."""
 
 
+RUNS = "flagperf, what runs: vendor, chip, shapes and rounds select the cases"
+MEASURED = "flagperf, what is measured: the scale, the training data and the parameters of a case"
+RESULTS = "flagperf, results: where reports go, and which baselines they are compared with"
+WHERE = (
+    "flagperf, where it runs: the hosts, and where the Python of the ranks comes from.\n"
+    "Settings of a site (leases, container options, sampling, package index and more) are keys of flagperf.toml;\n"
+    "docs/using.md lists them"
+)
+GROUPS = (RUNS, MEASURED, RESULTS, WHERE)
+"""The titles of the groups of ``pytest --help``."""
+SITE = "site"
+"""The group of the options that describe a site. They are keys of the settings file, and not on the command line."""
+
+
 @dataclass(frozen=True)
 class Option:
-    """One option: ``--name`` on the command line, ``name`` in the settings file; a flag also as ``--no-name``.
+    """One option: ``name`` in the settings file and, unless its group is SITE, ``--name`` on the command line.
 
-    A ``path`` is relative to where it was given: the directory of the command line, the folder of the file. Of ``many``
-    the command line's take the place of the file's; of the roots they are added to them.
+    A flag also has ``--no-name``. A ``path`` is relative to where it was given: the directory of the command line, the
+    folder of the file. Of ``many`` the command line's take the place of the file's; the roots are added to the file's.
 
     ``public`` returns what of a value may be stored and shown: of an option that does not say so, nothing.
     """
 
     name: str
+    group: str
     help: str
     metavar: str | None = None
     default: Any = None
@@ -76,46 +93,54 @@ class Option:
 
 
 OPTIONS = (
-    Option("vendor", "maker of the accelerators: a folder of vendors/", "NAME", "cpu", public=redaction.as_given),
-    Option("hw", "chip of that vendor (default: its first)", "CHIP", public=redaction.as_given),
+    Option("vendor", RUNS, "maker of the accelerators: a folder of vendors/", "NAME", "cpu", public=redaction.as_given),
+    Option("hw", RUNS, "chip of that vendor (default: its first)", "CHIP", public=redaction.as_given),
     Option(
         "nodes",
+        RUNS,
         "shapes to run, hosts x cards each (default: what vendor.toml names)",
         "NxP[,NxP...]",
         public=redaction.as_given,
     ),
-    Option("repeat", "rounds of each case", "N", 1),
+    Option("repeat", RUNS, "rounds of each case", "N", 1),
     Option(
         "case",
+        RUNS,
         "one case in full, model:framework:hardware:nnodes:nproc:repeat; may be given again",
         "CASE[=DATA_DIR]",
         (),
         many=True,
         public=redaction.as_given,
     ),
-    Option("data-dir", "folder of the training data, for every case that names none itself", "DIR", path=True),
+    Option(
+        "data-dir", MEASURED, "folder of the training data, for every case that names none itself", "DIR", path=True
+    ),
     Option(
         "runtime",
+        WHERE,
         "where the ranks' Python comes from (default: what vendor.toml names)",
         default=None,
         choices=("host", "venv", "docker"),
     ),
-    Option("python", "the interpreter of --runtime=host (default: python3 on the PATH)", "PATH", path=True),
-    Option("pip-source", "package index that environments are built from", "URL", public=redaction.address),
-    Option("launcher", "who starts the ranks of a host", default="env", choices=("env", "torchrun")),
+    Option("python", SITE, 'the interpreter of runtime "host" (default: python3 on the PATH)', "PATH", path=True),
+    Option("pip-source", SITE, "package index that environments are built from", "URL", public=redaction.address),
+    Option("launcher", SITE, "who starts the ranks of a host", default="env", choices=("env", "torchrun")),
     Option(
         "scale",
+        MEASURED,
         "the real model and data, or the small version of the same code (default: what vendor.toml names)",
         choices=("reference", "small"),
     ),
     Option(
         "synthetic",
+        MEASURED,
         "real shapes from a seeded generator instead of data: throughput only",
         default=False,
         flag=True,
     ),
     Option(
         "throughput-only",
+        MEASURED,
         "every case measures throughput alone, in bounded steps; with --no- every case trains to its target (default:"
         " one card at the reference scale measures throughput alone)",
         default=False,
@@ -123,6 +148,7 @@ OPTIONS = (
     ),
     Option(
         "set",
+        MEASURED,
         "another value for a mutable parameter; may be given again",
         "KEY=VALUE",
         (),
@@ -131,52 +157,60 @@ OPTIONS = (
     ),
     Option(
         "roots",
+        RUNS,
         "another folder that holds vendors/ or suites/, beside the tree's own; may be given again",
         "DIR",
         (),
         many=True,
         path=True,
     ),
-    Option("plan", "print what would run, where and with which values; start nothing", default=False, flag=True),
-    Option("reports", "folder of the run directories", "DIR", "reports", path=True),
-    Option("baselines", "folder of the accepted baselines", "DIR", "reports/baselines", path=True),
+    Option("plan", RUNS, "print what would run, where and with which values; start nothing", default=False, flag=True),
+    Option("reports", RESULTS, "folder of the run directories", "DIR", "reports", path=True),
+    Option("baselines", SITE, "folder of the accepted baselines", "DIR", "reports/baselines", path=True),
     Option(
         "accept-baseline",
+        RESULTS,
         "write what this run measures as the baseline of each case that passes, and fail nothing for the old one",
         default=False,
         flag=True,
     ),
     Option(
         "unlike",
+        RESULTS,
         "compare with a baseline of another machine, driver or config all the same, and say so",
         default=False,
         flag=True,
     ),
     Option(
         "lease",
+        SITE,
         "what a case takes for itself: its devices or the whole host (default: what vendor.toml names)",
         choices=("device", "host"),
     ),
     Option(
         "bind",
+        SITE,
         "cores that a rank may use: those near its device, or one where a card is a core (auto); all of its host's"
         " (none)",
         default="auto",
         choices=("auto", "none"),
     ),
-    Option("test-conf", "the original's test_conf.py, used as it is", "FILE", path=True),
+    Option("test-conf", RUNS, "the original's test_conf.py, used as it is", "FILE", path=True),
     Option(
         "cluster",
+        WHERE,
         "machines to run on, over SSH, instead of this one; how to log in stands in [cluster] of flagperf.toml",
         "[USER@]HOST[:PORT][,...]",
         public=redaction.hosts,
     ),
-    Option("cluster-conf", "the original's cluster_conf.py, used as it is", "FILE", path=True),
-    Option("image", "the container image to use, instead of building the vendor's", "IMAGE", public=redaction.image),
+    Option("cluster-conf", WHERE, "the original's cluster_conf.py, used as it is", "FILE", path=True),
+    Option(
+        "image", WHERE, "the container image to use, instead of building the vendor's", "IMAGE", public=redaction.image
+    ),
     Option(
         "container-opt",
-        "another option of docker run for the ranks' containers, as in --container-opt='--memory 64g'; may be"
-        " given again",
+        SITE,
+        'other options of docker run for the ranks\' containers, as in ["--memory 64g"]',
         "OPTION",
         (),
         many=True,
@@ -184,26 +218,30 @@ OPTIONS = (
     ),
     Option(
         "shm-size",
+        SITE,
         "size of a container's /dev/shm (default: what vendor.toml names, else 32g)",
         "SIZE",
         public=redaction.as_given,
     ),
-    Option("clear-caches", "drop the hosts' file caches before each round", default=False, flag=True),
+    Option("clear-caches", SITE, "drop the hosts' file caches before each round", default=False, flag=True),
     Option(
         "sample",
+        SITE,
         "seconds between two samples of the devices, down to 0.01",
         "SECONDS",
         1.0,
     ),
     Option(
         "lease-time",
+        SITE,
         "seconds for which ranks on other machines go on when this one is gone",
         "SECONDS",
         600.0,
     ),
-    Option("preflight", "look at every host and say what is in the way; start nothing", default=False, flag=True),
+    Option("preflight", RUNS, "look at every host and say what is in the way; start nothing", default=False, flag=True),
     Option(
         "resume",
+        RUNS,
         "a run directory to go on with: take up what still runs, skip what is done, run again what failed",
         "RUN",
         path=True,
@@ -211,8 +249,43 @@ OPTIONS = (
 )
 
 _BY_KEY = {option.key: option for option in OPTIONS}
+COMMAND_LINE_OPTIONS = tuple(option for option in OPTIONS if option.group != SITE)
 RENAMED = {"hosts": "cluster"}
 """Former names of options, each with the name that replaced it."""
+
+
+def check_unknown(unknown: Sequence[str], arguments: Sequence[str], rootpath: Path) -> None:
+    """Raise if words that pytest does not know are former names of options, or keys of the settings file."""
+    names = {word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")}
+    problems = [f"--{old} was renamed; use --{new}" for old, new in RENAMED.items() if old in names]
+    names |= {name.removeprefix("no-") for name in names}
+    site = [option for option in OPTIONS if option.group == SITE and option.name in names]
+    if site:
+        root = find_root(rootpath) or rootpath
+        file, _ = settings_file(root) or (root / "flagperf.toml", {})
+        place = f"[tool.flagperf] of {file}" if file.name == "pyproject.toml" else str(file)
+        problems += [
+            f"--{option.name} is a setting of flagperf.toml: write {_as_setting(option, arguments)} in {place}"
+            for option in site
+        ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _as_setting(option: Option, arguments: Sequence[str]) -> str:
+    """The line of a settings file that sets what a command line asked for."""
+    if option.flag:
+        return f"{option.name} = {'false' if f'--no-{option.name}' in arguments else 'true'}"
+    values = []
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == f"--{option.name}":
+            values.append(option.shown(value if equals else following))
+    if not values:
+        return f"{option.name} = ..."
+    if isinstance(option.default, float):
+        return f"{option.name} = {values[-1] if _NUMBER.fullmatch(values[-1]) else '...'}"
+    return f"{option.name} = {shown(values if option.many else values[-1])}"
 
 
 @dataclass(frozen=True)
@@ -285,8 +358,8 @@ class Settings:
         public = [option.shown(each) for each in (value if isinstance(value, tuple) else (value,))]
         if self.commanded(key):
             return " ".join(f"--{option.name}={shlex.quote(each)}" for each in public)
-        stored = value if option.may_be_stored(value) else public if option.many else public[0]
-        return f"{self.sources[key]}: {key} = {shown(stored)}"
+        stored = public if option.many else value if option.may_be_stored(value) else public[0]
+        return f"{self.sources[key]}: {option.name} = {shown(stored)}"
 
 
 def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.settings import OPTIONS, Option
+from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, OPTIONS, SITE
 
 REPO = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
@@ -44,14 +44,24 @@ def test_links_into_a_document_lead_to_a_heading(document: Path) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_every_option_is_told(option: Option) -> None:
-    assert f"--{option.name}" in (REPO / "docs" / "using.md").read_text(encoding="utf-8")
+def rows_below(heading: str) -> list[str]:
+    """The first words of the rows of a table in using.md."""
+    text = (REPO / "docs" / "using.md").read_text(encoding="utf-8")
+    _, found, section = text.partition(f"\n### {heading}\n")
+    assert found
+    return re.findall(r"^\| `([a-z-]+)[^`]*` \|", section.partition("\n#")[0], re.MULTILINE)
+
+
+def test_one_table_lists_the_options_of_the_command_line_and_another_the_settings_of_a_site() -> None:
+    commanded = rows_below("Command line")
+    assert sorted(commanded) == sorted(f"--{option.name}" for option in COMMAND_LINE_OPTIONS)
+    assert sorted(rows_below("flagperf.toml")) == sorted({option.name for option in OPTIONS if option.group == SITE})
 
 
 def test_no_option_is_told_that_does_not_exist() -> None:
     told = set(re.findall(r"`--([a-z-]+)", (REPO / "docs" / "using.md").read_text(encoding="utf-8")))
-    known = {option.name for option in OPTIONS} | {f"no-{option.name}" for option in OPTIONS if option.flag}
+    options = COMMAND_LINE_OPTIONS
+    known = {option.name for option in options} | {f"no-{option.name}" for option in options if option.flag}
     known |= {"strict", "verbose", "help", "repeat"}
     assert told <= known
 

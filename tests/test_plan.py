@@ -184,8 +184,8 @@ def test_a_launcher_of_another_framework_is_refused(catalog: Catalog, monkeypatc
     with pytest.raises(Problems) as caught:
         planned(catalog, launcher="torchrun")
     assert caught.value.problems == [
-        "case toy:pytorch:X9:1:8:1: --launcher=torchrun starts ranks of other only; got framework pytorch; "
-        "use --launcher=env"
+        "case toy:pytorch:X9:1:8:1: launcher = 'torchrun' starts ranks of other only; got framework pytorch; "
+        "set launcher = 'env' in flagperf.toml"
     ]
 
 

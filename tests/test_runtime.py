@@ -484,7 +484,8 @@ def test_a_failed_build_names_the_index_the_proxy_and_the_caches(wanted: Wanted,
     missing = replace(wanted, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),))
     with pytest.raises(BuildFailed) as caught:
         venv(HOST, missing, quiet)
-    for word in ("--pip-source=URL", "HTTPS_PROXY", "NO_PROXY", "UV_CACHE_DIR", "FLAGPERF_CACHE", f"{tmp_path}/cache"):
+    words = ("pip-source in flagperf.toml", "HTTPS_PROXY", "NO_PROXY", "UV_CACHE_DIR", "FLAGPERF_CACHE")
+    for word in (*words, f"{tmp_path}/cache"):
         assert word in str(caught.value)
 
 

@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.settings import OPTIONS, SettingsError, find_root, read_settings, tree_root
-from tests.trees import write_vendor
+from pytest_flagperf.settings import (
+    COMMAND_LINE_OPTIONS,
+    GROUPS,
+    OPTIONS,
+    SITE,
+    SettingsError,
+    check_unknown,
+    find_root,
+    read_settings,
+    tree_root,
+)
+from tests.trees import set_options, write_vendor
 
 
 def test_defaults_stand_when_nobody_says_otherwise(tmp_path: Path) -> None:
@@ -67,6 +77,64 @@ def test_every_option_has_a_help_and_a_name_of_its_own() -> None:
     assert len({option.key for option in OPTIONS}) == len(OPTIONS)
 
 
+def test_each_option_is_in_a_group_of_the_command_line_or_a_setting_of_the_site() -> None:
+    assert {option.group for option in COMMAND_LINE_OPTIONS} == set(GROUPS)
+    assert {option.group for option in OPTIONS} == {*GROUPS, SITE}
+    assert len(COMMAND_LINE_OPTIONS) <= 25
+    assert {option.name for option in OPTIONS if option.group == SITE} == {
+        "lease", "lease-time", "bind", "shm-size", "clear-caches", "sample", "python", "pip-source", "container-opt",
+        "launcher", "baselines",
+    }  # fmt: skip
+
+
+# -- settings of the site on the command line ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--lease-time=2"], "lease-time = 2"),
+        (["--lease-time", "2.5"], "lease-time = 2.5"),
+        (["--sample"], "sample = ..."),
+        (["--no-lease"], "lease = ..."),
+        (["--lease=host"], "lease = 'host'"),
+        (["--clear-caches"], "clear-caches = true"),
+        (["--no-clear-caches"], "clear-caches = false"),
+        (
+            ["--container-opt", "--memory 1g", "--container-opt=-e A=1"],
+            "container-opt = ['--memory 1g', '--env A=***']",
+        ),
+        (["--pip-source=https://u:p@h/simple"], "pip-source = 'https://***@h/simple'"),
+    ],
+)
+def test_a_setting_of_the_site_on_the_command_line_names_its_line_and_its_file(
+    tmp_path: Path, arguments: list[str], line: str
+) -> None:
+    unknown = [word for word in arguments if word.startswith("--")]
+    name = arguments[0].partition("=")[0].replace("--no-", "--")
+    for file, place in ((None, "{}/flagperf.toml"), ("pyproject.toml", "[tool.flagperf] of {}/pyproject.toml")):
+        if file:
+            (tmp_path / file).write_text("[tool.flagperf]\n")
+        with pytest.raises(SettingsError) as caught:
+            check_unknown(unknown, arguments, tmp_path)
+        sentence = f"{name} is a setting of flagperf.toml: write {line} in {place.format(tmp_path)}"
+        assert str(caught.value) == sentence
+
+
+def test_options_that_pytest_knows_and_unknown_ones_of_others_are_none_of_ours(tmp_path: Path) -> None:
+    check_unknown([], ["--sample=1", "--python", "x"], tmp_path)
+    check_unknown(["--samples", "--nodes", "lease"], ["--samples", "--nodes", "lease"], tmp_path)
+
+
+def test_a_value_that_a_file_gave_is_told_as_it_stands_there(tmp_path: Path) -> None:
+    set_options(tmp_path, container_opt=["--memory 1g", "-e A=1"], lease_time=2, nodes="1x1")
+    settings = read_settings({"nodes": "1x2"}, tmp_path)
+    file = tmp_path / "flagperf.toml"
+    assert settings.told("container_opt") == f"{file}: container-opt = ['--memory 1g', '--env A=***']"
+    assert settings.told("lease_time") == f"{file}: lease-time = 2"
+    assert settings.told("nodes") == "--nodes=1x2"
+
+
 # -- paths ------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +143,8 @@ def test_paths_are_relative_to_where_they_were_given(tmp_path: Path) -> None:
     in_file = read_settings({}, tmp_path, tmp_path / "elsewhere")
     assert in_file.data_dir == f"{tmp_path}/data"
     assert (in_file.test_conf, in_file.python) == (f"{tmp_path}/conf.py", f"{tmp_path}/bin/python")
-    commanded = {"data_dir": "data", "reports": "out", "python": "python3", "case": ["a:b:c:1:1:1=../d", "e"]}
+    set_options(tmp_path, python="python3")
+    commanded = {"data_dir": "data", "reports": "out", "case": ["a:b:c:1:1:1=../d", "e"]}
     said = read_settings(commanded, tmp_path, Path("/work dir"))
     assert (said.data_dir, said.reports, said.python) == ("/work dir/data", "/work dir/out", "python3")
     assert said.case == ("a:b:c:1:1:1=/work dir/../d", "e")
@@ -216,7 +285,6 @@ def test_a_cluster_stands_in_a_table_of_its_own_and_may_say_who_starts_the_ranks
         {"hosts": ["h1"]},
         tmp_path / "flagperf.toml",
     )
-    assert read_settings({"launcher": "env"}, tmp_path).launcher == "env"
 
 
 def test_the_hosts_may_also_stand_in_a_string_as_on_the_command_line(tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ _WHO = (
     "getattr(sys, '_base_executable', None) or sys.executable), platform.python_version()]))"
 )
 _SOURCES = (
-    "To fetch packages from another index, pass --pip-source=URL; behind a proxy, set HTTPS_PROXY and NO_PROXY where"
-    " the environment is built. uv keeps what it fetched in its cache (UV_CACHE_DIR); environments are kept in {cache}"
-    " (FLAGPERF_CACHE)."
+    "To fetch packages from another index, set pip-source in flagperf.toml; behind a proxy, set HTTPS_PROXY and"
+    " NO_PROXY where the environment is built. uv keeps what it fetched in its cache (UV_CACHE_DIR); environments are"
+    " kept in {cache} (FLAGPERF_CACHE)."
 )
 # For the question whether an index can be reached, not for what is fetched from it.
 _QUICKLY = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}

@@ -102,8 +102,8 @@ def _check_launcher(launcher: str, framework: str) -> list[str]:
     if frameworks is None or framework in frameworks:
         return unknown
     names = ", ".join(sorted(frameworks))
-    only = f"--launcher={launcher} starts ranks of {names} only"
-    return [f"{only}; got framework {framework}; use --launcher={DEFAULT_LAUNCHER}"]
+    only = f"launcher = {launcher!r} starts ranks of {names} only"
+    return [f"{only}; got framework {framework}; set launcher = {DEFAULT_LAUNCHER!r} in flagperf.toml"]
 
 
 def _no_curve(suite: Suite, scale: str, parity: Value) -> list[str]:

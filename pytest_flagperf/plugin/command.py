@@ -97,15 +97,15 @@ def _short(word: str, left: list[str]) -> Iterator[str]:
 
 
 def _takes_a_value(name: str) -> bool:
-    from pytest_flagperf.settings import OPTIONS
+    from pytest_flagperf.settings import COMMAND_LINE_OPTIONS
 
-    return name in _PUBLIC or any(name == f"--{option.name}" and not option.flag for option in OPTIONS)
+    return name in _PUBLIC or any(name == f"--{option.name}" and not option.flag for option in COMMAND_LINE_OPTIONS)
 
 
 def _value(name: str, value: str) -> str:
-    from pytest_flagperf.settings import OPTIONS
+    from pytest_flagperf.settings import COMMAND_LINE_OPTIONS
 
-    for option in OPTIONS:
+    for option in COMMAND_LINE_OPTIONS:
         if name == f"--{option.name}":
             return option.shown(value)
     return value if name in _PUBLIC else HIDDEN

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add one group; its table is in settings.py."""
-    from pytest_flagperf.settings import OPTIONS
+    """Add the options of the command line in their groups; their table is in settings.py."""
+    from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, GROUPS
 
-    group = parser.getgroup("flagperf", "flagperf: a benchmark of AI accelerators")
-    for option in OPTIONS:
+    groups = {title: parser.getgroup(title) for title in GROUPS}
+    for option in COMMAND_LINE_OPTIONS:
         keywords: dict[str, Any] = {"dest": f"flagperf_{option.key}", "help": option.help}
         if option.flag:
             keywords |= {"action": argparse.BooleanOptionalAction, "default": None}
@@ -34,16 +34,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             keywords |= {"action": "append" if option.many else "store", "metavar": option.metavar, "default": None}
             keywords |= {"type": type(option.default)} if isinstance(option.default, (int, float)) else {}
             keywords |= {"choices": option.choices, "metavar": None} if option.choices else {}
-        group.addoption(f"--{option.name}", **keywords)
+        groups[option.group].addoption(f"--{option.name}", **keywords)
 
 
-def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> None:
-    """Name the new name of a renamed option in pytest's error about the unknown one."""
-    from pytest_flagperf.settings import RENAMED
+@pytest.hookimpl(trylast=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
+    """Say what to use instead of an unknown option of ours; trylast, so that the options of conftest.py are known."""
+    from pytest_flagperf.problems import Problems
+    from pytest_flagperf.settings import check_unknown
 
-    given = {argument.partition("=")[0].removeprefix("--") for argument in args if argument.startswith("--")}
-    for old in RENAMED.keys() & given:
-        parser.extra_info["flagperf"] = f"--{old} was renamed; use --{RENAMED[old]}"
+    _, unknown = parser.parse_known_and_unknown_args(args)
+    try:
+        check_unknown(unknown, args, early_config.rootpath)
+    except Problems as problems:
+        raise pytest.UsageError(str(problems)) from problems
 
 
 @pytest.hookimpl(tryfirst=True)

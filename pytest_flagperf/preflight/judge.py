@@ -140,7 +140,7 @@ def _extras(facts: Mapping[str, Any], wants: Wants) -> Iterator[_Said]:
         yield "leftovers", WARN, sentence, ""
     if facts["caches"] is False:
         sentence = "the file caches cannot be cleared as was asked for: only root may"
-        yield "caches", WARN, sentence, "log in as root, or leave out --clear-caches"
+        yield "caches", WARN, sentence, "log in as root, or remove clear-caches from flagperf.toml"
 
 
 def _docker(docker: Mapping[str, Any], wants: Wants) -> Iterator[_Said]:

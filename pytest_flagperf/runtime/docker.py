@@ -236,7 +236,7 @@ def _unbuilt(host: Host, recipe: Recipe, how: str, last: Sequence[str]) -> str:
     lines = "\n".join(f"  {line}" for line in last)
     return (
         f"{host.name}: the image {recipe.name} could not be built: docker build {how}. Its last lines:\n{lines}\n"
-        f"mend {recipe.source}, name an index that has the packages with --pip-source, or an image with --image"
+        f"fix {recipe.source}, set pip-source in flagperf.toml to an index that has the packages, or pass --image"
     )
 
 

@@ -56,7 +56,7 @@ def _look(host: Host, image: str, run: _Run, python: str) -> dict[str, Any]:
         said = (done.err.strip().splitlines() or ["it said nothing"])[-1]
         raise RuntimeSetupError(
             f"{host.name}: {python} does not work in the image {image} (exit code {done.code}): {said}; "
-            "name the image's own with --python, or another image with --image"
+            "pass --image with the name of another image"
         )
     return parse_object(host.name, done.out, _ANSWER, f"the answer of {python} in the image {image}")
 

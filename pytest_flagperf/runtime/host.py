@@ -56,7 +56,7 @@ def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Inter
     if missing:
         raise RuntimeSetupError(
             f"{host.name}: {executable} (Python {version}) lacks {', '.join(missing)}, which {wanted.framework} suites "
-            "need; install them there, name another Python with --python, or let --runtime=venv build an environment"
+            "need; install them there, set python in flagperf.toml, or let --runtime=venv build an environment"
         )
     progress(f"Python {version} at {executable}")
     made = Interpreter(executable, {}, f"host: {executable}", {"python": version, **found})

@@ -101,7 +101,7 @@ def request_for(host: Host, wanted: Wanted) -> dict[str, Any]:
 def _advice(host: Host, wanted: Wanted) -> str:
     """What to set where the Python is not one that the packages are made for."""
     if wanted.python:
-        return "name another with --python"
+        return "set python in flagperf.toml to another one"
     if host.here:
         return "run pytest with another Python"
     return "name another with python = ... in [cluster] of flagperf.toml"

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from pytest_flagperf.commands import COMMANDS, main
-from pytest_flagperf.settings import OPTIONS
+from pytest_flagperf.settings import COMMAND_LINE_OPTIONS
 from tests import trees
 from tests.stored_runs import add_case, finish
 
@@ -156,15 +156,13 @@ def _asked(folder: Path, options: Mapping[str, Any], described: str = "") -> str
 
 
 def _option(inputs: Inputs) -> tuple[str, Any]:
-    option = inputs.random.choice(OPTIONS)
+    option = inputs.random.choice(COMMAND_LINE_OPTIONS)
     if option.flag:
         return option.key, inputs.random.choice([True, False])
     if option.choices:
         return option.key, inputs.random.choice(option.choices)
     if isinstance(option.default, int):
         return option.key, inputs.random.choice([0, -1, 1, 3, 10**6])
-    if isinstance(option.default, float):
-        return option.key, inputs.random.choice([0.0, -1.0, float("nan"), float("inf"), 1e-9])
     return option.key, [inputs.word()] if option.many else inputs.word()
 
 
@@ -182,7 +180,9 @@ def cases(inputs: Inputs, folder: Path) -> str:
 def container_options(inputs: Inputs, folder: Path) -> str:
     text = "-e A=1 --memory 64g -v /a:/b:ro --mount type=bind,source=/a,target=/b --ulimit memlock=-1"
     text += " --device /dev/x{device}"
-    return _asked(folder, {"runtime": "docker", "container_opt": [inputs.changed(text)]})
+    described = inputs.changed(text)
+    trees.set_options(folder, container_opt=[described])
+    return _asked(folder, {"runtime": "docker"}, described)
 
 
 @surface
@@ -202,7 +202,7 @@ def settings_file(inputs: Inputs, folder: Path) -> str:
 def resumed(inputs: Inputs, folder: Path) -> str:
     run = folder / "reports/run1"
     run.mkdir(parents=True)
-    asked = {"vendor": "cpu", "set": ["max_steps=5"], "roots": [str(folder)], "case": [CASE], "give_again": []}
+    asked = {"vendor": "cpu", "set": ["max_steps=5"], "roots": [str(folder)], "case": [CASE]}
     document = inputs.changed_json(asked)
     text = json.dumps(document)
     described = inputs.written(run / "asked.json", text) if inputs.random.random() < 0.3 else repr(document)[:400]

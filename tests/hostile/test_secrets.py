@@ -13,9 +13,11 @@ import pytest
 from flagperf_driver import addresses
 from pytest_flagperf.commands import main
 from pytest_flagperf.plugin.command import public
+from pytest_flagperf.resume import recalled
 from pytest_flagperf.runtime import Image, Wanted
 from pytest_flagperf.settings import OPTIONS, read_settings
 from tests.plugin.conftest import Toy, toy
+from tests.trees import set_options
 
 from .asking import CASE, VENDOR_TOML, ask, files_with, make_tree
 
@@ -155,8 +157,6 @@ FILES = [
     ("vendors/cpu/alpha-plain/config/requirements.txt", f"pkg == 1 https://u:{CANARY}@h/p.whl\n"),
 ]
 HARMLESS: Mapping[str, Any] = {
-    "container_opt": ["--memory 64g -v /data:/data:ro --gpus all", "--ulimit memlock=-1"],
-    "pip_source": "https://mirror.example/simple",
     "cluster": "bench@h1,n2=h2:2222,[fe80::1]:22",
     "image": "registry.example:5000/maker/plain:1@sha256:0a",
     "set": ["note=a b", "max_steps=5"],
@@ -176,25 +176,21 @@ def asked_of(root: Path, options: Mapping[str, Any]) -> str:
 @pytest.mark.parametrize("text", CONTAINER_OPTIONS)
 def test_a_container_option_keeps_the_names_of_its_variables_alone(tmp_path: Path, text: str) -> None:
     root = make_tree(tmp_path)
-    output = asked_of(root, {"container_opt": [text, "--memory 64g"]})
-    assert CANARY not in output
-    settings = read_settings({"container_opt": [text]}, root)
+    set_options(root, container_opt=[text, "--memory 64g"])
+    assert CANARY not in asked_of(root, {})
+    settings = read_settings({}, root)
+    assert text in settings.container_opt
     assert CANARY not in settings.told("container_opt") + repr(settings)
-    stored = next(root.glob("reports/*/asked.json"))
-    asked = json.loads(stored.read_text())
-    assert (asked["give_again"], "container_opt" in asked) == (["container_opt"], False)
-    # Without it the run is not continued.
-    assert "pass --container-opt again" in ask(root, {"resume": str(stored.parent)})
 
 
 @pytest.mark.parametrize("text", ADDRESSES)
 def test_an_address_is_kept_without_user_password_and_query(tmp_path: Path, text: str) -> None:
     root = make_tree(tmp_path)
-    assert CANARY not in asked_of(root, {"pip_source": text})
+    set_options(root, pip_source=text)
+    assert CANARY not in asked_of(root, {})
+    assert read_settings({}, root).pip_source == text
     assert CANARY not in addresses.shown(text)
     assert any(CANARY in secret for secret in addresses.secrets_in(text)) or "://" not in text
-    stored = next(root.glob("reports/*/asked.json"))
-    assert json.loads(stored.read_text())["give_again"] == ["pip_source"]
 
 
 @pytest.mark.parametrize("text", HOSTS)
@@ -229,10 +225,11 @@ def test_files_of_the_tree_are_read_without_showing_their_secrets(tmp_path: Path
 @pytest.mark.parametrize(
     "arguments",
     [
+        *[[f"--cluster={text}"] for text in HOSTS],
+        *[["--cluster", text] for text in HOSTS],
+        *[[f"--set=note={text}"] for text in ADDRESSES if "://" in text],
+        *[["--set", f"note={text}"] for text in ADDRESSES if "://" in text],
         *[[f"--container-opt={text}"] for text in CONTAINER_OPTIONS],
-        *[["--container-opt", text] for text in CONTAINER_OPTIONS],
-        *[[f"--pip-source={text}"] for text in ADDRESSES],
-        *[["--pip-source", text] for text in ADDRESSES],
         [f"--some-token={CANARY}"],
         ["--some-token", CANARY, "tests"],
         ["-o", f"token={CANARY}"],
@@ -273,16 +270,19 @@ def test_harmless_values_are_stored_as_they_were_given(tmp_path: Path) -> None:
     stored = next(root.glob("reports/*/asked.json"))
     asked = json.loads(stored.read_text())
     assert {key: asked[key] for key in HARMLESS} == HARMLESS
-    assert asked["give_again"] == []
     assert "going on with" in ask(root, {"resume": str(stored.parent)})
 
 
-def test_what_a_file_gave_is_read_from_it_again(tmp_path: Path) -> None:
+def test_the_settings_of_the_site_are_read_from_their_file_again(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
-    (root / "flagperf.toml").write_text(f'container-opt = ["-e TOK={CANARY}"]\n')
+    set_options(root, container_opt=[f"-e TOK={CANARY}"], lease_time=2, vendor="cpu")
     ask(root, {}, begin=True)
     stored = next(root.glob("reports/*/asked.json"))
-    assert CANARY not in stored.read_text()
+    assert json.loads(stored.read_text()).keys() == {"vendor", "case"}
+    set_options(root, lease_time=3)
+    stored.write_text(json.dumps({**json.loads(stored.read_text()), "lease_time": 4}))
+    settings = read_settings(recalled({"resume": str(stored.parent)}, root), root)
+    assert (settings.lease_time, settings.sources["lease_time"]) == (3, str(root / "flagperf.toml"))
     assert "going on with" in ask(root, {"resume": str(stored.parent)})
 
 
@@ -290,9 +290,9 @@ def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").touch()
     words = ["--nodes=1x1", "--memory", "-k", "a and b", "-xvs", "-n2", "-p", "no:cacheprovider", "--tb=short"]
     words += [
-        "--container-opt",
-        "--memory 1g",
-        "--container-opt=-v /a:/b",
+        "--set",
+        "note=a b",
+        "--image=registry.example:5000/maker/plain:1",
         f"{tmp_path}/test_a.py::test[x]",
         "--synthetic",
     ]
@@ -320,8 +320,8 @@ def test_a_real_run_with_every_spelling_leaves_none_and_goes_on(toy: Toy, monkey
     monkeypatch.setenv("JENKINS_URL", "https://ci.example")
     monkeypatch.setenv("GIT_URL", f"https://u:{CANARY}@git.example/x")
     monkeypatch.setenv("FLAGPERF_TOKEN", CANARY)
-    options = [*[f"--container-opt={text}" for text in CONTAINER_OPTIONS], "--container-opt=--memory 64g"]
-    arguments = ["suites/alpha", "-v", "-k", "converges", "--nodes=1x1", "--pip-source", ADDRESSES[1], *options]
+    set_options(toy.root, container_opt=[*CONTAINER_OPTIONS, "--memory 64g"], pip_source=ADDRESSES[1])
+    arguments = ["suites/alpha", "-v", "-k", "converges", "--nodes=1x1", "--set=step_s=0.01"]
     result = toy.run(*arguments)
     assert result.ret == 0
     assert CANARY not in result.stdout.str() + result.stderr.str()
@@ -329,11 +329,10 @@ def test_a_real_run_with_every_spelling_leaves_none_and_goes_on(toy: Toy, monkey
     assert files_with(run, CANARY) == []
     command = json.loads((run / "results.json").read_text())["run"]["command"]
     # The control: what is harmless is there, in the page too.
-    assert {"-k", "converges", "--nodes=1x1", "--container-opt=--memory 64g"} <= set(command)
-    assert "--container-opt=--env TOK=***" in command
+    assert {"-k", "converges", "--nodes=1x1", "--set=step_s=0.01"} <= set(command)
     page = (run / "report.html").read_text()
     assert "https://***@git.example/x" in page
-    assert "--memory 64g" in page
+    assert "--set=step_s=0.01" in page
     for command_line in (
         ["report", str(run)],
         ["show", str(run)],
@@ -341,9 +340,6 @@ def test_a_real_run_with_every_spelling_leaves_none_and_goes_on(toy: Toy, monkey
     ):
         main(command_line)
     assert files_with(run, CANARY) == []
-    refused = toy.run("suites/alpha", f"--resume={run}")
-    assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines("*pass --pip-source, --container-opt again*")
     again = toy.run(*arguments, f"--resume={run}")
     assert again.ret == 0
     assert files_with(run, CANARY) == []
@@ -354,7 +350,7 @@ def test_a_real_run_with_every_spelling_leaves_none_and_goes_on(toy: Toy, monkey
     ("settings", "arguments"),
     [
         ("", [f"--cluster={HOSTS[0]}"]),
-        ("", ["--runtime=docker", "--image=i", f"--container-opt={CONTAINER_OPTIONS[26]}"]),
+        ("", [f"--container-opt={CONTAINER_OPTIONS[26]}"]),
         (SETTINGS_FILES[0], []),
     ],
 )

@@ -18,7 +18,7 @@ from uv import find_uv_bin
 
 from pytest_flagperf import plugin
 from pytest_flagperf.runtime.pip_settings import index_settings
-from pytest_flagperf.settings import OPTIONS, QUESTIONS
+from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, QUESTIONS
 
 from .conftest import Toy
 
@@ -28,7 +28,8 @@ _UNREACHABLE = ("error sending request", "network was disabled", "timed out")
 
 
 def own_options() -> list[str]:
-    return [f"--{option.name}" for option in OPTIONS] + [f"--no-{option.name}" for option in OPTIONS if option.flag]
+    options = COMMAND_LINE_OPTIONS
+    return [f"--{option.name}" for option in options] + [f"--no-{option.name}" for option in options if option.flag]
 
 
 def own_fixtures() -> list[str]:

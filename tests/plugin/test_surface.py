@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+
+from pytest_flagperf.settings import GROUPS, OPTIONS, SITE
+from tests.trees import set_options
 
 from .conftest import Toy
 
@@ -122,11 +127,9 @@ def test_a_named_case_that_cannot_run_is_an_error_before_anything_starts(toy: To
         (["--set=learning_rate=fast"], "*learning_rate*fast*"),
         (["--repeat=0"], "*repeat*at least one*"),
         (["--runtime=docker"], "*no container image*images/plain/Dockerfile*--image*"),
-        (["--runtime=docker", "--image=x", "--container-opt=--gpu all"], "*--gpu*--gpus*"),
-        (["--sample=0"], "*sample*0.01*"),
         (["--cluster=a,,b:x"], "*--cluster*b:x*"),
         (["--nodes=2x1"], "*2 hosts*"),
-        (["--hosts=gpu1,gpu2"], "*--hosts was renamed; use --cluster*"),
+        (["--hosts=gpu1,gpu2"], "ERROR: --hosts was renamed; use --cluster"),
     ],
 )
 def test_bad_input_is_told_with_what_is_allowed(toy: Toy, arguments: list[str], said: str) -> None:
@@ -134,6 +137,56 @@ def test_bad_input_is_told_with_what_is_allowed(toy: Toy, arguments: list[str], 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([said])
     assert toy.runs == []
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "said"),
+    [
+        (
+            {"container_opt": ["--gpu all"]},
+            ["--runtime=docker", "--image=x"],
+            "*/flagperf.toml: container-opt = *--gpu*: *--gpus*",
+        ),
+        ({"sample": 0}, [], "*sample*0.01*"),
+    ],
+)
+def test_a_bad_setting_of_the_site_is_told_with_its_file(
+    toy: Toy, options: dict[str, Any], arguments: list[str], said: str
+) -> None:
+    set_options(toy.root, **options)
+    result = toy.run("suites", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([said])
+    assert toy.runs == []
+
+
+def test_a_setting_of_the_site_on_the_command_line_starts_nothing(toy: Toy) -> None:
+    result = toy.run("suites", "--lease-time=2", "--launcher", "env", "--hosts=h1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    file = toy.root / "flagperf.toml"
+    assert result.stderr.lines[:3] == [
+        "ERROR: --hosts was renamed; use --cluster",
+        f"--launcher is a setting of flagperf.toml: write launcher = 'env' in {file}",
+        f"--lease-time is a setting of flagperf.toml: write lease-time = 2 in {file}",
+    ]
+    assert "unrecognized" not in result.stderr.str()
+    assert toy.runs == []
+
+
+def test_another_plugins_option_of_the_same_name_is_its_own(toy: Toy) -> None:
+    (toy.root / "conftest.py").write_text("def pytest_addoption(parser): parser.addoption('--sample')\n")
+    assert toy.run("suites", "--sample=1", "--collect-only").ret == 0
+    (toy.root / "conftest.py").unlink()  # the control
+    assert toy.run("suites", "--sample=1", "--collect-only").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_help_shows_the_options_in_their_groups_and_where_the_settings_of_a_site_are(toy: Toy) -> None:
+    text = toy.run("--help").stdout.str()
+    places = [text.index(f"{title}:\n") for title in GROUPS]
+    assert places == sorted(places)
+    assert "docs/using.md" in text[places[-1] :]
+    for option in OPTIONS:
+        assert (f"  --{option.name}" in text) == (option.group != SITE), option.name
 
 
 def test_a_reference_case_without_data_says_so(toy: Toy) -> None:
@@ -208,7 +261,7 @@ def with_strangers(toy: Toy, level: str = "info") -> None:
 
 def test_what_a_test_conf_names_and_cannot_run_is_skipped_and_the_rest_runs(toy: Toy) -> None:
     with_strangers(toy)
-    result = toy.run("suites", "--test-conf=test_conf.py", "--launcher=env")
+    result = toy.run("suites", "--test-conf=test_conf.py")
     result.assert_outcomes(passed=1, skipped=2)
     result.stdout.fnmatch_lines([
         "*3 cases selected, 1 can run*",
