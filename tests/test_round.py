@@ -231,15 +231,14 @@ def fault(rank, step):
     ids=["agent", "agent and janitor"],
 )
 def test_the_logs_that_a_killed_agent_left_on_its_host_are_fetched(
-    kill: str, strays: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kill: str, strays: list[str], tmp_path: Path, short_tmpdir: Path
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "there"))
     end = run_tiny(tmp_path, TinyPlan(nproc=1), kill, hosts=[Elsewhere("h1")])
     assert (end.state, end.missing) == ("failed", ())
     assert end.fault is not None
     assert (end.fault.kind, end.fault.host) == ("agent", "h1")
     assert "STEP_END" in (tmp_path / "round1" / "h1_noderank0" / "rank0.out.log").read_text()
-    assert list((tmp_path / "there").glob("*/rounds/*")) == []
+    assert list(short_tmpdir.glob("*/rounds/*")) == []
     assert [line.split(" (")[0] for line in end.swept] == strays
 
 

@@ -202,7 +202,8 @@ def test_a_library_that_hangs_holds_up_nothing_else_and_is_said(tmp_path: Path, 
     one.go_on(0.5)
     assert one.end() == ""
     report = one.report()
-    assert report["schedule"]["host"]["missed"] == 0
+    # On a busy machine a sample may come late; with the host held up, there would be one row.
+    assert len(one.rows("host")) > report["schedule"]["host"]["missed"]
     assert "devices: NVML does not answer" in report["missing"]
     assert [event["sentence"] for event in report["events"]] == [
         "NVML did not answer to the end: the figures of the devices end before"

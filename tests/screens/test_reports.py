@@ -29,7 +29,6 @@ CASES = "main.flagperf details.case"
 ROWS = "#flagperf-cases tbody tr"
 FILTER = ".filter-cases"
 CANVAS = "figure.chart canvas"
-PATIENCE_MS = 10_000
 LIGHT_AND_DARK = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 WIDTHS = pytest.mark.parametrize("width", [PHONE, DESK])
 
@@ -54,7 +53,7 @@ def open_one(seen: Shown) -> None:
     if closed.count():
         closed.nth(min(3, closed.count() - 1)).click()
     case = seen.page.locator(f"{CASES}[open]").first
-    case.wait_for(timeout=PATIENCE_MS)
+    case.wait_for()
     first = case.locator("details:not([open]) > summary", has_text="Round 1")
     if first.count():
         first.click()
@@ -71,7 +70,7 @@ def follow(seen: Shown, link: Locator) -> Locator:
     wanted = str(link.get_attribute("href"))
     link.click()
     case = seen.page.locator(f"{wanted}[open]")
-    case.wait_for(timeout=PATIENCE_MS)
+    case.wait_for()
     return case
 
 
@@ -90,7 +89,7 @@ def test_a_page_of_cases(
         open_one(seen)
         charts = f"{CASES}[open] {CANVAS}"
         # They are made when they come into view.
-        seen.page.locator(charts).nth(5).wait_for(state="attached", timeout=PATIENCE_MS)
+        seen.page.locator(charts).nth(5).wait_for(state="attached")
         drawn = seen.painted(charts)
         seen.picture(pictures / named(["cases", cases, colours, width, "open"]))
         assert len(drawn) > 5
