@@ -443,7 +443,7 @@ def test_a_build_that_fails_tells_its_last_lines_and_what_to_do(
     text = str(told.value)
     assert "  no compiler here" in text
     assert "returned a non-zero code: 3" in text
-    assert f"mend {file}" in text
+    assert f"fix {file}" in text
     assert len(text.splitlines()) <= 18
     assert near.lab.containers() == []
 

@@ -226,7 +226,7 @@ def test_a_build_that_fails_shows_its_last_lines(lone: ClusterToy) -> None:
     assert "h1: the image flagperf-cpu-plain:" in said
     assert "  no compiler here" in said
     assert "returned a non-zero code: 3" in said
-    assert f"mend {file}" in said
+    assert f"fix {file}" in said
     assert "Traceback" not in said
 
 
