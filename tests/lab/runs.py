@@ -81,7 +81,7 @@ class ClusterToy:
         """Write flagperf.toml: the hosts, and options by their names in Python."""
         cluster = self.lab.ssh_settings(self.hosts if hosts is None else hosts).toml()
         (self.root / "flagperf.toml").write_text(cluster)
-        self.set(**self.always, **more)
+        self.set(**{**self.always, **more})
 
     def set(self, **options: Any) -> None:
         """Set options in flagperf.toml; the rest of the file stays."""
