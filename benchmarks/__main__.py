@@ -55,6 +55,11 @@ def between_marks(text: str, name: str, new: str) -> str:
     return f"{before}{mark}{new}\n{after[after.index(end) :]}"
 
 
+def write(name: str, text: str) -> None:
+    """Put a text into the document."""
+    DOCUMENT.write_text(between_marks(DOCUMENT.read_text(), name, text))
+
+
 def main() -> int:
     """Run the chosen benchmarks; without a choice, all, into the document."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
@@ -65,17 +70,15 @@ def main() -> int:
     names = chosen or list(BENCHMARKS)
     if os.geteuid() and (hosts := [name for name in names if name in NEED_ROOT]):
         parser.error(f"{', '.join(hosts)}: run as root: they make hosts on this machine (docs/lab.md)")
-    written, missed = {"machine": machine()}, []
+    if not chosen:
+        write("machine", machine())
+    missed = []
     for name in names:
         section = BENCHMARKS[name]()
         print(f"{name}\n\n{section.text}\n", flush=True)
-        written[name] = section.text
+        if not chosen:
+            write(name, section.text)
         missed += [f"{name}: {goal.what}" for goal in section.goals if goal.missed]
-    if not chosen:
-        text = DOCUMENT.read_text()
-        for name, new in written.items():
-            text = between_marks(text, name, new)
-        DOCUMENT.write_text(text)
     for goal in missed:
         print(f"missed by more than its noise: {goal}")
     return 1 if missed else 0
