@@ -135,7 +135,8 @@ def _body(page: Page, case: Compared) -> Iterator[str]:
     yield "".join(f'<p class="warning">{escape(f"unlike: {text}")}</p>' for text in case.row.unlike)
     yield items(case.row.notes, "soft")
     yield _figures(case)
-    yield f'<p class="soft">{escape(certainty(case.changes, page.threshold))}</p>'
+    if text := certainty(case.changes, page.threshold):
+        yield f'<p class="soft">{escape(text)}</p>'
     yield charts.html(_trend(change) for change in case.changes if change.judged)
     yield _drawn(page, case)
 
