@@ -12,11 +12,11 @@ import argparse
 import importlib.metadata
 import os
 import platform
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+
+from flagperf_driver.node.host import facts
 
 from . import collect, logs, preflight, report, rounds, sampler, step, whole_run
 from .section import REPO, Section
@@ -43,11 +43,11 @@ def machine() -> str:
     for _ in range(TURNS):
         pass
     took = time.perf_counter() - began
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    host = facts()
     return (
-        f"Measured on {time.strftime('%Y-%m-%d')}: {cpu[1] if cpu else platform.machine()}, {os.cpu_count()} cores,"
-        f" {memory:.0f} GiB, Python {platform.python_version()}, pytest {importlib.metadata.version('pytest')};"
+        f"Measured on {time.strftime('%Y-%m-%d')}: {host['cpu']}, {host['cores']} cores,"
+        f" {int(host['memory_bytes']) / 2**30:.0f} GiB, Python {platform.python_version()},"
+        f" pytest {importlib.metadata.version('pytest')};"
         f" load average before {os.getloadavg()[0]:.1f}. An empty Python loop of {TURNS:,} turns took {took:.2f} s."
     )
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
-from .section import Goal, Section, Took, table, timed
+from .section import PYTEST, Goal, Section, Took, table, timed
 
 SIZES = (10, 25, 50, 100)
 """Suites, each with 100 cases."""
@@ -79,8 +78,7 @@ def plain_tree(root: Path, files: int) -> None:
 
 def collect(root: Path, *options: str) -> tuple[Took, int]:
     """One ``pytest --collect-only``, and the number of items."""
-    command = [sys.executable, "-m", "pytest", "suites", "--collect-only", "-qq", "-p", "no:cacheprovider"]
-    took = timed([*command, "-p", "no:hypothesispytest", *options], root)
+    took = timed([*PYTEST, "suites", "--collect-only", "-qq", *options], root)
     return took, sum(int(line.rsplit(":", 1)[1]) for line in took.stdout.splitlines() if ".py: " in line)
 
 

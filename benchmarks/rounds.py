@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,13 +27,12 @@ from pytest_flagperf.run import Run
 from tests.lab.lab import PYTHON, Lab, LabHost
 from tests.plugin.conftest import Toy
 
-from .section import Goal, Section, Took, table, timed
+from .section import PYTEST, Goal, Section, Took, table, timed
 
 STEP_S = 1 / 16  # of a training of 16 steps
 ROUNDS = 5
 HOSTS = (1, 2, 4, 8)
 TITLES = {"here": "this machine", "ssh": "ssh, the host's Python", "docker": "ssh, docker"}
-PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
 
 
 @dataclass(frozen=True)

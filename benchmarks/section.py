@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+"""pytest without Hypothesis, which only this project's own tests use and which takes as long to load as a toy."""
 
 
 @dataclass(frozen=True)
