@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -185,18 +184,14 @@ def test_synthetic_data_give_throughput_and_nothing_else(repo: Path, torch_pytho
 # -- other ways to run -------------------------------------------------------------------------------------
 
 
-def test_torchrun_starts_the_ranks_as_well(
-    repo: Path, torch_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with TemporaryDirectory(prefix="fp-") as folder:  # a short one: pytest's own folders are too long for sockets
-        monkeypatch.setenv("TMPDIR", folder)
-        torchrun = site(repo, tmp_path, launcher="torchrun")
-        finished = run(repo, tmp_path, "-k", "glm and converges and 1:2:1", *torchrun)
-        own = Path(folder, f"pytest-flagperf-{os.getuid()}")
-        assert finished.code == 0, finished.out
-        # Neither torchelastic_* nor torchinductor_* is left.
-        left = [path.relative_to(own).as_posix() for path in Path(folder).rglob("*") if path != own]
-        assert sorted(left) == ["compiled", "compiled/torchinductor", "tmp"]
+def test_torchrun_starts_the_ranks_as_well(repo: Path, torch_python: str, tmp_path: Path, short_tmpdir: Path) -> None:
+    torchrun = site(repo, tmp_path, launcher="torchrun")
+    finished = run(repo, tmp_path, "-k", "glm and converges and 1:2:1", *torchrun)
+    own = short_tmpdir / f"pytest-flagperf-{os.getuid()}"
+    assert finished.code == 0, finished.out
+    # Neither torchelastic_* nor torchinductor_* is left.
+    left = [path.relative_to(own).as_posix() for path in short_tmpdir.rglob("*") if path != own]
+    assert sorted(left) == ["compiled", "compiled/torchinductor", "tmp"]
     assert finished.directory is not None
     logs = {path.name for path in finished.directory.glob("glm*/round1/*_noderank0/*.log")}
     assert {"rank0.out.log", "rank1.out.log", "launcher.log"} <= logs
