@@ -158,7 +158,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
 
 
 def _rows(case: Compared, between: int) -> list[tuple[str, ...]]:
-    """With runs between, the rates have no units, which are said below."""
+    """With runs between, the units of the rates stand below the table instead of in it."""
     old, *others = case.row.names
     rows = [("  metric", *stored.heads([old, *others[-1 - between :]]), "change", "", "noise")]
     for change in case.changes:

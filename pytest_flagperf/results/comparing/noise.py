@@ -25,7 +25,7 @@ from itertools import pairwise
 from pytest_flagperf.results.comparing.statistics import student_limit, student_tail
 
 MANY = 10
-"""From this number of values on, outliers can be told from the noise."""
+"""The least number of values from which outliers can be distinguished from noise."""
 MEMORY = 30
 """The maximum number of stored runs on which noise is measured."""
 FEWEST = 5
