@@ -23,10 +23,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytest_flagperf.report.closing import closing
+from pytest_flagperf.report.terminal.summary import closing
 from pytest_flagperf.results import store
-from pytest_flagperf.results.busy import STOLEN, WAITED, Load
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.busy import STOLEN, WAITED, Load
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import plain, quantity
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from pytest_flagperf.cluster.conf import ClusterConf
-from pytest_flagperf.cluster.deploy import pack
-from pytest_flagperf.cluster.fleet import each
-from pytest_flagperf.cluster.ssh import ssh_hosts
-from pytest_flagperf.preflight import Wants, inspect
+from pytest_flagperf.engines.agents.preflight import Wants, inspect
+from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.hosts.deploy import pack
+from pytest_flagperf.hosts.fleet import each
+from pytest_flagperf.hosts.ssh import ssh_hosts
 from tests.lab.lab import Lab
 
 from .section import Goal, Section, table

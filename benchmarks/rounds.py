@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_flagperf.run import Run
+from pytest_flagperf.running.run import Run
 from tests.lab.lab import PYTHON, Lab, LabHost
 from tests.plugin.conftest import Toy
 

@@ -10,9 +10,9 @@ import pytest
 from pytest_flagperf.results import verdicts
 
 if TYPE_CHECKING:
-    from pytest_flagperf.judging import Gates, Scaling
-    from pytest_flagperf.results.outcome import Outcome
+    from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.running.judging import Gates, Scaling
 
 Judge = Callable[["Iterable[Verdict]"], None]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from .case import Case, CaseError
-from .cluster.conf import ClusterConf, ClusterError, read_cluster
 from .config.assignments import Assigned
 from .config.module import load
+from .hosts.conf import ClusterConf, ClusterError, read_cluster
 from .problems import Problems, kind, near, shown
 from .settings import located
 

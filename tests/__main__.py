@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from flagperf_driver.node.load import Cores
-from pytest_flagperf.results.busy import STOLEN
+from flagperf_driver.node.sampling.load import Cores
+from pytest_flagperf.results.measured.busy import STOLEN
 
 PHASES = (
     ("-m", "not slow", "-n", "auto"),

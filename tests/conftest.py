@@ -59,10 +59,10 @@ def torch_python(repo: Path) -> str:
         return given
     from flagperf_driver.node import environment
     from pytest_flagperf.catalog import Catalog
-    from pytest_flagperf.cluster.deploy import pack
-    from pytest_flagperf.cluster.local import LocalHost
+    from pytest_flagperf.engines.agents.engine import requirements
+    from pytest_flagperf.hosts.deploy import pack
+    from pytest_flagperf.hosts.local import LocalHost
     from pytest_flagperf.runtime import Wanted, runtimes, venv
-    from pytest_flagperf.venue import requirements
 
     wanted = Wanted("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
     host = LocalHost()

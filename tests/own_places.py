@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.cluster.deploy import cache_root, pack
+from pytest_flagperf.hosts.deploy import cache_root, pack
 from tests.lab.place import Place, traces
 from tests.processes import ancestors, running
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events, perflog
-from flagperf_driver.node import devices
-from flagperf_driver.node import host as hosts
-from flagperf_driver.node.seen import FILE as SEEN
-from flagperf_driver.node.seen import MILESTONES
+from flagperf_driver.node.agent.seen import FILE as SEEN
+from flagperf_driver.node.agent.seen import MILESTONES
+from flagperf_driver.node.sampling import devices
+from flagperf_driver.node.sampling import host as hosts
 from flagperf_driver.original_names import Names
 
 START_MS = 1_700_000_000_000

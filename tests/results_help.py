@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results.outcome import Metric, Outcome, measure
+from pytest_flagperf.results.measured.outcome import Metric, Outcome, measure
 
 REPLAYS = Path(__file__).resolve().parent / "replays"
 NAMES = sorted(path.parent.name for path in REPLAYS.glob("*/plan.json"))

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node.lease import owner
-from pytest_flagperf.cluster import Host
-from pytest_flagperf.cluster.deploy import pack
-from pytest_flagperf.cluster.fleet import Fleet
-from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.round import Crew, Listener, Needs, RoundEnd, Wishes, muster, run_round
+from pytest_flagperf.engines.agents.acquire import Needs, muster
+from pytest_flagperf.engines.agents.agents import Crew
+from pytest_flagperf.engines.agents.orders import Wishes
+from pytest_flagperf.engines.agents.round import RoundEnd, run_round
+from pytest_flagperf.engines.agents.watch import Listener
+from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts.deploy import pack
+from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Interpreter
 from tests.processes import running
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 from tests.lab.nvml import Nvml
 
 REPO = Path(__file__).resolve().parent.parent
-MODULE = "flagperf_driver.node.sampler"
+MODULE = "flagperf_driver.node.sampling.sampler"
 BOOT = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_module(sys.argv[2], run_name='__main__')"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.results import store, verdicts
-from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.measured.outcome import Outcome, measure
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from tests.results_help import REPLAYS, edit_json, with_metric
 

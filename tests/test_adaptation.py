@@ -17,10 +17,10 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, describe, make_plan
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report import section
+from pytest_flagperf.report.page import section
 from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparing.comparable import differences, notes
-from pytest_flagperf.results.outcome import measure
+from pytest_flagperf.results.measured.outcome import measure
 from tests.results_help import REPLAYS, edit_json, recorded
 from tests.trees import VENDOR_TOML, tree, write, write_vendor
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flagperf_driver.node.staged import module_argv
-from pytest_flagperf.cluster import Channel, HostError, Message
-from pytest_flagperf.cluster.conf import ClusterConf
-from pytest_flagperf.cluster.deploy import Code, attach, open_module, pack
-from pytest_flagperf.cluster.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.hosts import Channel, HostError, Message
+from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
+from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 from tests.driver.lab import BEATING
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
 
-AGENT = "flagperf_driver.node.agent"
+AGENT = "flagperf_driver.node.agent.main"
 FOREVER = "train(1, 10**6)"
 STEPS = """
     for step in range(1500):

@@ -23,15 +23,16 @@ FLOORS = [
     {"problems", "stored"},
     {"docker_words", "expected"},
     {"redaction"},
-    {"case", "settings", "controller", "cluster", "launch"},
+    {"case", "settings", "hosts"},
     {"runtime"},
     {"catalog"},
     {"config"},
     {"original"},
     {"plan"},
-    {"round", "preflight", "selection"},
-    {"venue", "resume", "judging", "forecast"},
-    {"run", "commands"},
+    {"selection"},
+    {"engines"},
+    {"running"},
+    {"commands"},
     {"benchmark", "__main__"},
     {"plugin"},
 ]
@@ -69,7 +70,7 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def part_of(module: str) -> str | None:
-    """The part of the harness that a module name belongs to: pytest_flagperf.cluster.local -> cluster."""
+    """The part of the harness that a module name belongs to: pytest_flagperf.hosts.local -> cluster."""
     names = module.split(".")
     return names[1] if names[0] == "pytest_flagperf" and len(names) > 1 else None
 
@@ -93,7 +94,7 @@ def upward(path: Path) -> list[str]:
     if floor is None:
         return [] if own == "__init__" else [f"{own} stands on no floor"]
     # The top floors put the two sides together; below them nobody knows of results and reports.
-    knows_results = floor >= FLOORS.index({"venue", "resume", "judging", "forecast"})
+    knows_results = floor >= FLOORS.index({"engines"})
     below = set().union(*FLOORS[:floor]) | (set(BESIDE) if knows_results else set())
     return sorted(parts - below)
 
@@ -105,15 +106,15 @@ def test_a_harness_module_imports_only_what_stands_below_it(path: Path) -> None:
 
 def test_an_upward_import_would_be_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pytest_flagperf").mkdir()
-    for name in ("case", "plan", "results", "run"):
+    for name in ("case", "plan", "results", "running"):
         (tmp_path / "pytest_flagperf" / f"{name}.py").touch()
     monkeypatch.setitem(globals(), "REPO", tmp_path)
     case = tmp_path / "pytest_flagperf" / "case.py"
     case.write_text("def late():\n    from pytest_flagperf.plan import Plan\n")
     assert upward(case) == ["plan"]
     results = tmp_path / "pytest_flagperf" / "results.py"
-    results.write_text("import pytest_flagperf.run\n")
-    assert upward(results) == ["run"]
+    results.write_text("import pytest_flagperf.running.run\n")
+    assert upward(results) == ["running"]
 
 
 @pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))

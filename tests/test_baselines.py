@@ -13,9 +13,9 @@ import pytest
 from pytest_flagperf.results.comparing import baselines, noise
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.validity import Mark
 from pytest_flagperf.results.verdicts import Verdict
 from tests.results_help import edit_json, recorded, with_metric
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node import load
-from pytest_flagperf.judging import Scaling
-from pytest_flagperf.report import junit
-from pytest_flagperf.report.closing import tell
-from pytest_flagperf.report.table import console_table
-from pytest_flagperf.results import busy, store, verdicts
+from flagperf_driver.node.sampling import load
+from pytest_flagperf.report.export import junit
+from pytest_flagperf.report.terminal.summary import tell
+from pytest_flagperf.report.terminal.table import console_table
+from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.comparing import baselines
-from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.measured import busy
+from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.validity import BUSY, Mark
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.validity import BUSY, Mark
 from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
+from pytest_flagperf.running.judging import Scaling
 from tests.recording import START_MS, Sampling, Training, write
 from tests.results_help import edit_json, recorded, with_metric
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.report import charts
-from pytest_flagperf.report.charts import MAX_POINTS, Band, Bar, Chart, Level, Line
-from pytest_flagperf.results import monitors
-from pytest_flagperf.results.monitors import Samples, Series
-from pytest_flagperf.results.outcome import Outcome, Step
-from pytest_flagperf.results.phases import Phase
-from pytest_flagperf.results.rankwords import RankWords
+from pytest_flagperf.report.page import charts
+from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, Level, Line
+from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.logs.excerpts import RankWords
+from pytest_flagperf.results.logs.monitors import Samples, Series
+from pytest_flagperf.results.measured.outcome import Outcome, Step
+from pytest_flagperf.results.measured.phases import Phase
 from tests.results_help import recorded
 from tests.test_monitors import START, device_rows, folder, host_rows
 

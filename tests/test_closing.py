@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.report.closing import (
+from pytest_flagperf.report.terminal.summary import (
     EXPECTED,
     FAILED,
     PASSED,

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.ports import PORTS, free_port
-from pytest_flagperf import cluster
-from pytest_flagperf.cluster import Host, HostError
-from pytest_flagperf.cluster.far import cache_root
-from pytest_flagperf.cluster.fleet import Fleet, each, every, local_fleet
-from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf import hosts
+from pytest_flagperf.hosts import Host, HostError
+from pytest_flagperf.hosts.bootstrap import cache_root
+from pytest_flagperf.hosts.fleet import Fleet, each, every, local_fleet
+from pytest_flagperf.hosts.local import LocalHost
 
 HOST = LocalHost("here")
 ECHO = """
@@ -196,8 +196,8 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache_root() == tmp_path / "own"
 
 
-@pytest.mark.parametrize("name", ["far.py", "shim.py"])
+@pytest.mark.parametrize("name", ["bootstrap.py", "shim.py"])
 def test_what_runs_on_a_bare_host_needs_nothing_of_the_project(name: str, tmp_path: Path) -> None:
-    file = Path(cluster.__file__).with_name(name)
+    file = Path(hosts.__file__).with_name(name)
     argv = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(file)!r})"]
     subprocess.run(argv, cwd=tmp_path, check=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.cluster.conf import Address, ClusterConf, ClusterError, parse_host, read_cluster, split_hosts
+from pytest_flagperf.hosts.conf import Address, ClusterConf, ClusterError, parse_host, read_cluster, split_hosts
 from pytest_flagperf.original import read_cluster_conf
 from pytest_flagperf.problems import Problems
 

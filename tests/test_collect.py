@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.archive import GIB, Limits, pack
-from pytest_flagperf.cluster import HostError
-from pytest_flagperf.round.unpack import DEFAULT_LIMITS, unpack
+from flagperf_driver.node.agent.archive import GIB, Limits, pack
+from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, unpack
+from pytest_flagperf.hosts import HostError
 
 
 def test_links_are_left_out_and_named_and_the_logs_come(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.commands import COMMANDS, main
-from pytest_flagperf.report.markdown import performance_tables
+from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results import store
 from pytest_flagperf.results.verdicts import converges, failed
 from tests import trees

@@ -11,7 +11,7 @@ import pytest
 from pytest_flagperf.commands import main
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing.comparable import differences, notes, unlike
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome
 from tests.results_help import recorded
 from tests.stored_runs import run_of
 

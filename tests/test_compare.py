@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.report import compared
+from pytest_flagperf.report.page import compared
 from pytest_flagperf.results.comparing.comparable import differences
 from tests import many_cases
 from tests.results_help import with_metric

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_flagperf import controller
-from pytest_flagperf.report import page
+from pytest_flagperf.report.page import page
 from pytest_flagperf.results import store
 from pytest_flagperf.results.store import RunInfo
+from pytest_flagperf.running import controller
 
 FIGURES = {
     "cores": 8, "load_1min": 1.5, "memory": 32 * 2**30, "memory_available": 24 * 2**30,

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.cluster import HostError, HostLost, Message
-from pytest_flagperf.cluster.fleet import Fleet
-from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.round import Needs
-from pytest_flagperf.round import crew as crews
-from pytest_flagperf.round.crew import Agent, Crew
-from pytest_flagperf.round.muster import _lease_all
+from pytest_flagperf.engines.agents import agents as crews
+from pytest_flagperf.engines.agents.acquire import Needs, _lease_all
+from pytest_flagperf.engines.agents.agents import Agent, Crew
+from pytest_flagperf.hosts import HostError, HostLost, Message
+from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.local import LocalHost
 
 
 class Line:

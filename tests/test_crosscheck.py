@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from flagperf_driver import events
-from pytest_flagperf.results import crosscheck
-from pytest_flagperf.results.crosscheck import CONTRADICTION, PAIRS, Rank
-from pytest_flagperf.results.outcome import Outcome, measure
-from pytest_flagperf.results.ranklog import RankLog
-from pytest_flagperf.results.sampled import Counted
-from pytest_flagperf.results.speedup import OneCard
+from pytest_flagperf.results.logs.ranklog import RankLog
+from pytest_flagperf.results.measured import crosscheck
+from pytest_flagperf.results.measured.crosscheck import CONTRADICTION, PAIRS, Rank
+from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.sampled import Counted
 from pytest_flagperf.results.verdicts import converges, failed, speedup, throughput
+from pytest_flagperf.results.verdicts.speedup import OneCard
 from tests.recording import CONFIG, Entry, Json, Sampling, Training, write
 
 # Two cards, 200 steps of 64 samples in 20 ms, four evaluations of 0.5 s: it trains for 6 s, after 3 s.

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.cluster import HostError, Message
-from pytest_flagperf.cluster.deploy import Code, attach, call_module, open_module, pack, stage, sweep
-from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.cluster.replies import PATH, TEXT, Shape
+from pytest_flagperf.hosts import HostError, Message
+from pytest_flagperf.hosts.deploy import Code, attach, call_module, open_module, pack, stage, sweep
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.hosts.replies import PATH, TEXT, Shape
 
 HOST = LocalHost("here")
 CALLED = """

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flagperf_driver.node import engine, leftovers
+from flagperf_driver.node import engine, orphans
 from flagperf_driver.node.engine import Engine, EngineError, NoSuchContainerError
-from pytest_flagperf.cluster import Completed, HostError
-from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.hosts import Completed, HostError
+from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Image, Mount, RuntimeSetupError, Wanted
-from pytest_flagperf.runtime.docker import prepare
-from pytest_flagperf.runtime.docker_images import case_recipe, image_name, vendor_recipe
-from pytest_flagperf.runtime.docker_options import Options, OptionsError, parse
+from pytest_flagperf.runtime.docker.containers import prepare
+from pytest_flagperf.runtime.docker.images import case_recipe, image_name, vendor_recipe
+from pytest_flagperf.runtime.docker.options import Options, OptionsError, parse
 from tests.python_image import python_files
 
 if TYPE_CHECKING:
@@ -551,12 +551,12 @@ def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: E
 def test_a_look_that_was_killed_leaves_nothing_for_long(
     near: Near, far: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    near.lab.run(["docker", "run", "--detach", f"--label={leftovers.LOOK_LABEL}=1", BASE, "sleep", "60"])
-    assert leftovers.remove(near.forward(engine.SOCKET)) == []  # it may still be looking
-    monkeypatch.setattr(leftovers, "_LOOK_S", -1.0)
-    (told,) = leftovers.remove(near.forward(engine.SOCKET))
+    near.lab.run(["docker", "run", "--detach", f"--label={orphans.LOOK_LABEL}=1", BASE, "sleep", "60"])
+    assert orphans.remove(near.forward(engine.SOCKET)) == []  # it may still be looking
+    monkeypatch.setattr(orphans, "_LOOK_S", -1.0)
+    (told,) = orphans.remove(near.forward(engine.SOCKET))
     assert told.endswith(f" of {BASE}")
-    assert far.labelled(leftovers.LOOK_LABEL) == []
+    assert far.labelled(orphans.LOOK_LABEL) == []
 
 
 def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wanted: Wanted, cache: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.forecast import WEEK_S, duration, most_steps
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.running.forecast import WEEK_S, duration, most_steps
 from tests.recording import CONFIG
 from tests.results_help import with_metric
 from tests.stored_runs import add_case

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf import forecast
 from pytest_flagperf.case import Case
-from pytest_flagperf.forecast import convergence, duration, most_samples, training_time
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+from pytest_flagperf.running import forecast
+from pytest_flagperf.running.forecast import convergence, duration, most_samples, training_time
 from tests.stored_runs import run_of
 
 from .trees import tree, write, write_config

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.report import github
-from pytest_flagperf.report.closing import FAILED, Closing, Told, closing
+from pytest_flagperf.report.export import github
+from pytest_flagperf.report.terminal.summary import FAILED, Closing, Told, closing
 from pytest_flagperf.results.store import CaseResult, Run
 from tests.results_help import REPLAYS, recorded
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf import judging
 from pytest_flagperf.commands import main
 from pytest_flagperf.expected import Expected, Source
 from pytest_flagperf.problems import Problems
@@ -15,6 +14,7 @@ from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.running import judging
 from pytest_flagperf.settings import read_settings
 from tests.results_help import edit_json
 from tests.stored_runs import add_case, faster, finish, run_of

@@ -10,9 +10,9 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from pytest_flagperf.report import junit
-from pytest_flagperf.report.junit import attachments, properties
-from pytest_flagperf.results.validity import Mark
+from pytest_flagperf.report.export import junit
+from pytest_flagperf.report.export.junit import attachments, properties
+from pytest_flagperf.results.measured.validity import Mark
 from tests.results_help import recorded, with_metric
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf import launch
-from pytest_flagperf.launch import OURS, Site, World, launchers, threads_per_rank
+from flagperf_driver import launch
+from flagperf_driver.launch import OURS, Site, World, launchers, threads_per_rank
 
 WORLD = World(("10.0.0.1", "10.0.0.2"), 2, "10.0.0.1", 29876)
 SITE = Site("/env/bin/python", "/code/suites/m/f/run_pretraining.py", "/r/case.json", "/r/log", "/code")
@@ -28,7 +28,7 @@ def test_a_module_put_into_the_folder_is_a_launcher(tmp_path: Path, monkeypatch:
     try:
         assert launchers()["new_one"](WORLD, 0, SITE) == []
     finally:
-        sys.modules.pop("pytest_flagperf.launch.new_one", None)
+        sys.modules.pop("flagperf_driver.launch.new_one", None)
 
 
 def test_env_gives_each_rank_its_place_in_the_world() -> None:

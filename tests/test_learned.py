@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_flagperf.results.learned import FEWEST, MANY, fall, learned
-from pytest_flagperf.results.outcome import Evaluation, Outcome, Step
+from pytest_flagperf.results.measured.outcome import Evaluation, Outcome, Step
 from pytest_flagperf.results.verdicts import converges, failed
+from pytest_flagperf.results.verdicts.learned import FEWEST, MANY, fall, learned
 from tests.results_help import recorded
 
 SIZES = [FEWEST, 8, MANY - 1, MANY, 200]

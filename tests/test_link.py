@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_flagperf.cluster import HostError, link
-from pytest_flagperf.cluster.conf import Address, ClusterConf
+from pytest_flagperf.hosts import HostError, link
+from pytest_flagperf.hosts.conf import Address, ClusterConf
 
 
 def test_all_hosts_wait_for_one_try_at_a_gateway_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

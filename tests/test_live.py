@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pytest_flagperf.report.live import Live, line
+from pytest_flagperf.report.terminal.live import Live, line
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas
 import pytest
 
-from flagperf_driver.node import devices
+from flagperf_driver.node.sampling import devices
 from pytest_flagperf.results import frames, load, load_long, store
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.outcome import measure
+from pytest_flagperf.results.measured.outcome import measure
 from pytest_flagperf.results.verdicts import OneCard
 from tests.stored_runs import add_case, faster, finish, run_of
 

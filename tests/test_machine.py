@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node.health import described
-from pytest_flagperf.results import machine
+from flagperf_driver.node.sampling.health import described
+from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.units import quantity
 from tests.recording import Training, write, write_json
 

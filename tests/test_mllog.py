@@ -17,10 +17,10 @@ from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 from mlperf_logging.mllog import mllog as official
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.report.mllog import Benchmark, Line, NotExportable
-from pytest_flagperf.report.mlperf import Export, benchmark_of, export, rules
+from pytest_flagperf.report.export.mllog import Benchmark, Line, NotExportable
+from pytest_flagperf.report.export.mlperf import Export, benchmark_of, export, rules
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.outcome import Target, measure
+from pytest_flagperf.results.measured.outcome import Target, measure
 from pytest_flagperf.results.store import load_run
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node import devices, host
-from pytest_flagperf.results import monitors
-from pytest_flagperf.results.monitors import Samples
+from flagperf_driver.node.sampling import devices, host
+from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.logs.monitors import Samples
 
 START = 1_700_000_000.0
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node import probe
-from flagperf_driver.node.printed import NotUnderstood
+from flagperf_driver.node.sampling import probe
+from flagperf_driver.node.sampling.printed import NotUnderstood
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, entries
 from pytest_flagperf.commands import main

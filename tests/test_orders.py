@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.cluster.fleet import Fleet
-from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.preflight import OK, Finding
-from pytest_flagperf.round import Wishes
-from pytest_flagperf.round.orders import _cores, _world
-from pytest_flagperf.venue import Venue
+from pytest_flagperf.engines.agents.engine import Venue
+from pytest_flagperf.engines.agents.orders import Wishes, _cores, _world
+from pytest_flagperf.engines.agents.preflight import OK, Finding
+from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.local import LocalHost
 from tests.rounds import TinyPlan, run_tiny
 
 NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}

@@ -13,8 +13,8 @@ from flagperf_driver import events, perflog
 from flagperf_driver.original_names import TABLE, Names, Translator
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.results.outcome import Target, measure
-from pytest_flagperf.results.ranklog import RankLog, read_rank
+from pytest_flagperf.results.logs.ranklog import RankLog, read_rank
+from pytest_flagperf.results.measured.outcome import Target, measure
 from tests.recording import Training, write
 
 REPO = Path(__file__).resolve().parent.parent

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver import perflog
-from pytest_flagperf.results import ranklog
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.outcome import SCHEMA, Outcome, measure
-from pytest_flagperf.results.ranklog import CURVE_POINTS, Curve, Target, read_rank
+from pytest_flagperf.results.logs import ranklog
+from pytest_flagperf.results.logs.ranklog import CURVE_POINTS, Curve, Target, read_rank
+from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome, measure
 from tests.results_help import NAMES, REPLAYS, edit_json, recorded
 
 TARGET = Target("top1", "higher", "fraction", 0.9)

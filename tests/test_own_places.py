@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.cluster.deploy import cache_root
+from pytest_flagperf.hosts.deploy import cache_root
 
 REPO = Path(__file__).resolve().parents[1]
 CONFTEST = """

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node import devices
+from flagperf_driver.node.sampling import devices
 from pytest_flagperf.commands import main
-from pytest_flagperf.report import html as pieces
-from pytest_flagperf.report import page
+from pytest_flagperf.report.page import html as pieces
+from pytest_flagperf.report.page import page
 from pytest_flagperf.results import store, verdicts
-from pytest_flagperf.results.faults import Failure
-from pytest_flagperf.results.outcome import measure
-from pytest_flagperf.results.phases import Phase
+from pytest_flagperf.results.logs.faults import Failure
+from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.phases import Phase
+from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.store import RunInfo
-from pytest_flagperf.results.validity import Mark
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from tests.results_help import NAMES, edit_json, recorded
 from tests.stored_runs import INFO, add_case, faster, finish

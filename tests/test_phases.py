@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.results import phases
-from pytest_flagperf.results.outcome import Outcome, measure
-from pytest_flagperf.results.phases import Phase
+from pytest_flagperf.results.measured import phases
+from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.phases import Phase
 from tests import recording
 from tests.recording import START_MS, Training
 from tests.results_help import REPLAYS, edit_json, recorded

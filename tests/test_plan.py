@@ -180,7 +180,7 @@ def test_everything_that_stands_in_the_way_is_told_at_once(catalog: Catalog) -> 
 
 def test_a_launcher_of_another_framework_is_refused(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned(catalog, launcher="torchrun").launcher == "torchrun"  # the control: PyTorch's own
-    monkeypatch.setattr("pytest_flagperf.launch.torchrun.FRAMEWORKS", frozenset(["other"]))
+    monkeypatch.setattr("flagperf_driver.launch.torchrun.FRAMEWORKS", frozenset(["other"]))
     with pytest.raises(Problems) as caught:
         planned(catalog, launcher="torchrun")
     assert caught.value.problems == [

@@ -19,15 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flagperf_driver.node import checkup, leftovers, load, processes, temporary, topology
+from flagperf_driver.node import checkup, orphans, processes, temporary
 from flagperf_driver.node.folder import default_folder
-from flagperf_driver.node.health import NUMBERS, TEXTS, TRUTHS, described
+from flagperf_driver.node.sampling import load, topology
+from flagperf_driver.node.sampling.health import NUMBERS, TEXTS, TRUTHS, described
 from pytest_flagperf.catalog import DataItem
-from pytest_flagperf.cluster.conf import ClusterConf
-from pytest_flagperf.cluster.deploy import pack
-from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.cluster.ssh import SSHHost, ssh_hosts
-from pytest_flagperf.preflight import (
+from pytest_flagperf.engines.agents.preflight import (
     FAIL,
     OK,
     WARN,
@@ -43,8 +40,12 @@ from pytest_flagperf.preflight import (
     sentences,
     unfit_devices,
 )
-from pytest_flagperf.preflight.devices import is_named
-from pytest_flagperf.preflight.judge import meetings as met_by
+from pytest_flagperf.engines.agents.preflight.devices import is_named
+from pytest_flagperf.engines.agents.preflight.judge import meetings as met_by
+from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.hosts.deploy import pack
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -557,7 +558,7 @@ def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: p
     os.utime(left, (week_ago, week_ago))
     with (default_folder("held") / "agent.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = [line.partition(" in ")[0] for line in leftovers.remove("/no/docker")]
+        found = [line.partition(" in ")[0] for line in orphans.remove("/no/docker")]
         assert found == ["temporary files", *["logs of 8 days ago"] * 2]
     assert sorted(path.name for path in default_folder("x").parent.iterdir()) == ["held", "young"]
 

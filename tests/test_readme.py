@@ -13,7 +13,8 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.commands import main, marked
+from pytest_flagperf.commands import main
+from pytest_flagperf.commands.source_tree import marked
 from pytest_flagperf.plan import make_plan
 from pytest_flagperf.results import published, store
 from tests import trees

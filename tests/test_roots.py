@@ -17,9 +17,9 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError, scan
 from pytest_flagperf.catalog.roots import installed
 from pytest_flagperf.commands import main
+from pytest_flagperf.engines.agents.engine import Venue
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import read_settings
-from pytest_flagperf.venue import Venue
 
 from .trees import tree, write, write_config, write_suite, write_vendor
 

@@ -19,12 +19,12 @@ import pytest
 from flagperf_driver import events, perflog
 from flagperf_driver.node.lease import holders
 from flagperf_driver.node.staged import module_argv
-from pytest_flagperf.cluster import Host, HostError
-from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.results.outcome import measure
-from pytest_flagperf.round import MODULE, Progress
-from pytest_flagperf.round.orders import _container_name, _visible_devices
-from pytest_flagperf.round.progress import Bounds, Tracker, time_left
+from pytest_flagperf.engines.agents.acquire import MODULE
+from pytest_flagperf.engines.agents.orders import _container_name, _visible_devices
+from pytest_flagperf.engines.agents.progress import Bounds, Progress, Tracker, time_left
+from pytest_flagperf.hosts import Host, HostError
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.results.measured.outcome import measure
 from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, TinyPlan, processes_of, run_tiny
 

@@ -20,12 +20,12 @@ import pytest
 
 from flagperf_driver.node.environment import describe
 from pytest_flagperf import runtime
-from pytest_flagperf.cluster import Host
-from pytest_flagperf.cluster.conf import ClusterConf
-from pytest_flagperf.cluster.deploy import open_module, pack
-from pytest_flagperf.cluster.fleet import every
-from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.cluster.ssh import ssh_hosts
+from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.hosts.deploy import open_module, pack
+from pytest_flagperf.hosts.fleet import every
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.hosts.ssh import ssh_hosts
 from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeSetupError, Wanted, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import union

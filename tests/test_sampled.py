@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node import devices, host, power, sampler
-from flagperf_driver.node.notes import Notes
-from pytest_flagperf.results.metrics import Metric
-from pytest_flagperf.results.outcome import Outcome, measure
+from flagperf_driver.node.sampling import devices, host, power, sampler
+from flagperf_driver.node.sampling.notes import Notes
+from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.outcome import Outcome, measure
 from tests.results_help import REPLAYS, edit_json
 
 START = 1_700_000_000

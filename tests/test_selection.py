@@ -12,7 +12,7 @@ from pytest_flagperf import original
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.catalog.literals import _said, flag
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.run import Run
+from pytest_flagperf.running.run import Run
 from pytest_flagperf.selection import Selected, Selection, case_in, hints, keywords, lane, select
 from pytest_flagperf.settings import read_settings
 

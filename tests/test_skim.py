@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from pytest_flagperf.results import skim
+from pytest_flagperf.results.logs import skim
 
 
 def numbered(path: Path, lines: int) -> Path:

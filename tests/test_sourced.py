@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf import runtime
-from pytest_flagperf.cluster import HostError
-from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.hosts import HostError
+from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Interpreter, RuntimeSetupError
 from pytest_flagperf.runtime.sourced import NAME, with_file
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flagperf.cluster import HostError, HostLost
-from pytest_flagperf.cluster.conf import ClusterConf
-from pytest_flagperf.cluster.fleet import cluster_fleet, every
-from pytest_flagperf.cluster.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.hosts import HostError, HostLost
+from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.hosts.fleet import cluster_fleet, every
+from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.results import jsons, store, verdicts
-from pytest_flagperf.results.outcome import Outcome, measure
+from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.store import CaseResult, RunInfo
-from pytest_flagperf.results.validity import Mark
 from pytest_flagperf.results.verdicts import OneCard
 from tests.results_help import REPLAYS, edit_json, recorded, with_metric
 

@@ -12,7 +12,7 @@ import pytest
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome
 from tests.results_help import edit_json
 from tests.stored_runs import add_case, faster
 

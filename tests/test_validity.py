@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node.devices import NO_THROTTLING
-from pytest_flagperf.results.outcome import measure
+from flagperf_driver.node.sampling.devices import NO_THROTTLING
+from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.units import quantity
-from pytest_flagperf.results.validity import Mark
 from tests.recording import START_MS, Sampling, Training, write
 from tests.results_help import edit_json
 

@@ -14,12 +14,13 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import make_plan
-from pytest_flagperf.report import github, page
-from pytest_flagperf.report.closing import Closing, closing
-from pytest_flagperf.report.junit import properties
+from pytest_flagperf.report.export import github
+from pytest_flagperf.report.export.junit import properties
+from pytest_flagperf.report.page import page
+from pytest_flagperf.report.terminal.summary import Closing, closing
 from pytest_flagperf.results import store
-from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.vendor_code import names, phrase
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.vendor_code import names, phrase
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import REPLAYS, recorded

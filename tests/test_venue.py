@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf import venue
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
-from pytest_flagperf.cluster import Host, HostError, HostLost
-from pytest_flagperf.cluster.fleet import Fleet
-from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.engines.agents import engine
+from pytest_flagperf.engines.agents.agents import Crew
+from pytest_flagperf.engines.agents.preflight import Wants
+from pytest_flagperf.hosts import Host, HostError, HostLost
+from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe, make_plan
-from pytest_flagperf.preflight import Wants
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.live import Live, silent
-from pytest_flagperf.round.crew import Crew
+from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeSetupError
 from pytest_flagperf.settings import read_settings
 from tests.rounds import TinyPlan
@@ -54,8 +54,8 @@ def left(tmp_path: Path) -> Path:
     return directory
 
 
-def place(*names: str) -> venue.Venue:
-    made = venue.Venue.__new__(venue.Venue)
+def place(*names: str) -> engine.Venue:
+    made = engine.Venue.__new__(engine.Venue)
     made.__dict__["fleet"] = Fleet(tuple(map(Away, names)))
     made._settings = SimpleNamespace(lease_time=1.0)  # type: ignore[assignment]
     made._cluster = None
@@ -93,7 +93,7 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
         self._closing = True
         kept.append(keep)
 
-    monkeypatch.setattr(venue, "take_up", take_up)
+    monkeypatch.setattr(engine, "take_up", take_up)
     monkeypatch.setattr(Crew, "join", join)
     monkeypatch.setattr(Crew, "dismiss", dismiss)
     assert not place("h1", "h2").go_on(left, silent())
@@ -129,7 +129,7 @@ def test_ranks_that_see_all_devices_are_leased_the_first_ones_which_they_take_an
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    made = venue.Venue(read_settings({}, tmp_path), catalog, None)
+    made = engine.Venue(read_settings({}, tmp_path), catalog, None)
     assert made._needs(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host == count
 
 
@@ -140,7 +140,7 @@ def wants(root: Path, runtime: str = "docker", **given: Any) -> Wants:
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    return venue.Venue(read_settings(given, root), catalog, None)._wants([plan], catalog.vendor("acme"))
+    return engine.Venue(read_settings(given, root), catalog, None)._wants([plan], catalog.vendor("acme"))
 
 
 def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built(tmp_path: Path) -> None:
@@ -212,14 +212,14 @@ def test_an_extension_that_nobody_would_build_is_told_before_the_run(tmp_path: P
     assert note.endswith("with --runtime=host the Python at hand must have it")
 
 
-def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[venue.Venue, Plan, Vendor]:
+def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[engine.Venue, Plan, Vendor]:
     write_suite(root)
     write(root, "vendors/acme/toy-pytorch/config/config_X9x1x8.py", "")
     if not (root / "vendors/acme/vendor.toml").exists():
         write_vendor(root)
     catalog = Catalog.scan([root])
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    return venue.Venue(read_settings(given, root), catalog, None), plan, catalog.vendor("acme")
+    return engine.Venue(read_settings(given, root), catalog, None), plan, catalog.vendor("acme")
 
 
 # -- environments before devices -----------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Builds:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
         self.tries: Counter[str] = Counter()
         self.error = error
-        monkeypatch.setattr(venue, "runtimes", lambda: {"host": self.prepare})
+        monkeypatch.setattr(engine, "runtimes", lambda: {"host": self.prepare})
 
     def prepare(self, host: Host, *_: object) -> Interpreter:
         self.tries[host.name] += 1
@@ -240,9 +240,9 @@ class Builds:
         return Interpreter("python3")
 
 
-def three_hosts(root: Path, nnodes: int) -> tuple[venue.Venue, Plan, Vendor]:
+def three_hosts(root: Path, nnodes: int) -> tuple[engine.Venue, Plan, Vendor]:
     catalog = tree(root)
-    made = venue.Venue(read_settings({}, root), catalog, None)
+    made = engine.Venue(read_settings({}, root), catalog, None)
     made.__dict__["fleet"] = Fleet(tuple(map(LocalHost, ("h1", "h2", "h3"))))
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
     return made, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results.outcome import Losses, Outcome, Quality, Target
-from pytest_flagperf.results.throughput import MIN_MEASURED_STEPS
-from pytest_flagperf.results.validity import Mark
+from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Target
+from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput, valid
+from pytest_flagperf.results.verdicts.throughput import MIN_MEASURED_STEPS
 from tests.results_help import recorded, with_metric
 
 NAN, INF = math.nan, math.inf

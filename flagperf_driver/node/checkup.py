@@ -22,10 +22,11 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import lease, leftovers, load, manifest, ports, processes, topology
+from flagperf_driver.node import lease, manifest, orphans, ports, processes
 from flagperf_driver.node.environment import cache_root
 from flagperf_driver.node.folder import scratch
-from flagperf_driver.node.strangers import is_elsewhere, serves_others
+from flagperf_driver.node.sampling import load, topology
+from flagperf_driver.node.sampling.foreign import is_elsewhere, serves_others
 
 _PROBE_BYTES = 1 << 16
 _LISTEN_S = 60.0
@@ -38,7 +39,7 @@ _DRIVER_S = 30.0
 def look(wants: Mapping[str, Any]) -> Mapping[str, Any]:
     """All facts; one that cannot be had says why in its place."""
     survey = load.Survey()
-    left = leftovers.remove(wants.get("docker"))
+    left = orphans.remove(wants.get("docker"))
     docker = _docker(wants["docker"], wants.get("image")) if wants.get("docker") else None
     folders = {"cache": cache_root(), "scratch": scratch().parent}
     if wants.get("folder"):
@@ -145,13 +146,13 @@ def _surveyed(wants: Mapping[str, Any]) -> dict[str, Any]:
     """By NVML, or else by the vendor's tool, as in a round; ``instead`` says why by the tool."""
     why_not = None
     if wants.get("nvml"):
-        from flagperf_driver.node import nvml
+        from flagperf_driver.node.sampling import nvml
 
         survey = _in_time(nvml.survey)
         if not survey["error"] or not wants.get("probe"):
             return {**survey, "instead": None}
         why_not = survey["error"]
-    from flagperf_driver.node import probe
+    from flagperf_driver.node.sampling import probe
 
     survey = probe.survey(str(Path(__file__).resolve().parents[2] / wants["probe"]))
     if why_not and survey["error"]:

@@ -16,7 +16,7 @@ from .. import expected as expectations
 from ..case import CaseError, Shape
 from ..expected import Expected
 from ..problems import near
-from ..runtime import docker_options
+from ..runtime.docker import options as docker_options
 from . import images
 from .images import VendorImage
 from .tables import CatalogError, read, where

@@ -15,22 +15,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import (
-    accept,
-    affected,
-    bundle,
-    compare,
-    export,
-    import_vendor,
-    mllog,
-    new_vendor,
-    readme,
-    reference,
-    report,
-    show,
-    table,
-)
+from pytest_flagperf.commands import accept, bundle, compare, export, mllog, reference, report, show, table
 from pytest_flagperf.commands import list as list_
+from pytest_flagperf.commands.source_tree import affected, import_vendor, new_vendor, readme
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing

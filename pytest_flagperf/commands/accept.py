@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_flagperf.commands import stored, tree
-from pytest_flagperf.judging import accept, told_of
+from pytest_flagperf.commands import stored
+from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.running.judging import accept, told_of
 from pytest_flagperf.settings import read_settings
 
 

@@ -24,9 +24,9 @@ from typing import Any
 from pytest_flagperf.case import Shape
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.markdown import performance_tables
+from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results import jsons, store
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import converges, failed

@@ -16,8 +16,8 @@ from pathlib import Path
 from pytest_flagperf.commands import stored
 from pytest_flagperf.commands.stored import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
-from pytest_flagperf.report.compared import Page, alone
-from pytest_flagperf.report.table import NOTHING, aligned
+from pytest_flagperf.report.page.compared import Page, alone
+from pytest_flagperf.report.terminal.table import NOTHING, aligned
 from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparing.comparable import unlike
 from pytest_flagperf.results.comparing.comparison import (

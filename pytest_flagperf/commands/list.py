@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import Catalog, CatalogError, Chip, Suite, Vendor
-from pytest_flagperf.commands import stored, tree
+from pytest_flagperf.commands import stored
+from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.table import aligned
+from pytest_flagperf.report.terminal.table import aligned
 from pytest_flagperf.results.units import quantity
 
 _LEAST = 24

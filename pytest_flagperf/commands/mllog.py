@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_flagperf.catalog import bundled
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report import mlperf
+from pytest_flagperf.report.export import mlperf
 from pytest_flagperf.results.units import count
 
 SUITES = Path("suites")

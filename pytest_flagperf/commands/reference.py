@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.commands import stored, tree
+from pytest_flagperf.commands import stored
+from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import jsons, reference
-from pytest_flagperf.results.outcome import Outcome
-from pytest_flagperf.results.reference import EVALUATIONS, FEWEST, Batch, Reference
+from pytest_flagperf.results import jsons
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import Run
 from pytest_flagperf.results.units import count, plain, quantity
-from pytest_flagperf.results.verdicts import converges, failed
+from pytest_flagperf.results.verdicts import converges, failed, reference
+from pytest_flagperf.results.verdicts.reference import EVALUATIONS, FEWEST, Batch, Reference
 
 _TIMES = ("init_timeout_s", "hang_timeout_s", "round_timeout_s")
 _NO_MATTER = frozenset(["seed", "vendor", "data_dir", "num_workers", "min_efficiency", *_TIMES])

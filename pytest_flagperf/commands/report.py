@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report import page
+from pytest_flagperf.report.page import page
 from pytest_flagperf.results import jsons
 from pytest_flagperf.results.runs import find_runs
 

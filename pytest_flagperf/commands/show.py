@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_flagperf.commands import stored
-from pytest_flagperf.report import ranklog
-from pytest_flagperf.report.closing import all_lines, closing
-from pytest_flagperf.report.figures import MAIN, over_rounds
-from pytest_flagperf.report.table import console_table
+from pytest_flagperf.report.terminal import ranklog
+from pytest_flagperf.report.terminal.figures import MAIN, over_rounds
+from pytest_flagperf.report.terminal.summary import all_lines, closing
+from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.runs import is_run
 from pytest_flagperf.results.store import Run
 

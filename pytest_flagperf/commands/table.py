@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pytest_flagperf.commands import stored
-from pytest_flagperf.report.markdown import LANGUAGES, performance_tables
+from pytest_flagperf.report.export.markdown import LANGUAGES, performance_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from flagperf_driver import addresses, extern
+from flagperf_driver.launch import OURS
 
 from ..catalog import Suite, Vendor
-from ..launch import OURS
 from ..problems import Problems
 from ..runtime import RuntimeSetupError, requirements
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
+from flagperf_driver.launch import RankProcess, Site, World
+
 from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
-from ..launch import RankProcess, Site, World
-from ..runtime import Image, docker_options
+from ..runtime import Image
+from ..runtime.docker import options as docker_options
 from .model import Plan
 
 _CODE, _ROUND, _PYTHON, _PORT = "{code}", "{round}", "{python}", 0

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 import flagperf_driver
+from flagperf_driver.launch import DEFAULT as DEFAULT_LAUNCHER
+from flagperf_driver.launch import frameworks_of, launchers
 
 from ..case import Case, Shape
 from ..catalog import REFERENCE, RUNTIMES, Catalog, DataItem, Suite, Vendor
 from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, resolve
-from ..launch import DEFAULT as DEFAULT_LAUNCHER
-from ..launch import frameworks_of, launchers
 from ..problems import Problems, near
 from ..settings import COMMAND_LINE
 from .brought import Brought, brought

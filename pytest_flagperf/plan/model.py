@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from flagperf_driver.launch import RankProcess, Site, World, launchers
+
 from ..case import Case
 from ..catalog import DataItem, Metric
 from ..config import Deviation, Translated, Value
-from ..launch import RankProcess, Site, World, launchers
 from .brought import Brought
 
 SCHEMA = 1

@@ -11,7 +11,7 @@ import pytest
 from .keys import OUTCOMES, RUN
 
 if TYPE_CHECKING:
-    from pytest_flagperf.results.outcome import Outcome
+    from pytest_flagperf.results.measured.outcome import Outcome
 
 # As it goes on a report: what is attached travels with it from a parallel worker.
 _ATTACHED = "flagperf_attached"
@@ -21,7 +21,7 @@ _WRITTEN = {"system-out": "stdout", "out-err": "stdout", "all": "stdout", "log":
 
 def stand_alone(item: pytest.Item, report: pytest.TestReport, case: str) -> None:
     """Begin the message with the case, close the text with where the logs are, and attach them."""
-    from pytest_flagperf.report.junit import attachments, logs
+    from pytest_flagperf.report.export.junit import attachments, logs
 
     run = item.config.stash[RUN]
     outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])

@@ -11,11 +11,11 @@ from .keys import OUTCOMES, RUN
 
 if TYPE_CHECKING:
     from pytest_flagperf.case import Case
-    from pytest_flagperf.cluster import Host
-    from pytest_flagperf.judging import Scaling
+    from pytest_flagperf.hosts import Host
     from pytest_flagperf.plan import Plan
-    from pytest_flagperf.results.outcome import Outcome
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.results.measured.outcome import Outcome
+    from pytest_flagperf.running.judging import Scaling
+    from pytest_flagperf.running.run import Run
     from pytest_flagperf.runtime import Interpreter
     from pytest_flagperf.selection import Selected
 
@@ -101,7 +101,7 @@ def monitors(training: Outcome, flagperf_run: Run) -> Mapping[str, Any]:
 
 
 def _remember(item: pytest.Item, outcomes: list[Outcome]) -> None:
-    from pytest_flagperf.report.junit import properties
+    from pytest_flagperf.report.export.junit import properties
 
     item.stash[OUTCOMES] = outcomes
     item.user_properties.extend(properties(outcomes))

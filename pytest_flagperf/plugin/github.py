@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_flagperf.report.closing import Closing
+    from pytest_flagperf.report.terminal.summary import Closing
 
 
 def add_summary(end: Closing, write: Callable[[str], None], environ: Mapping[str, str]) -> None:
@@ -15,7 +15,7 @@ def add_summary(end: Closing, write: Callable[[str], None], environ: Mapping[str
     path = environ.get("GITHUB_STEP_SUMMARY")
     if environ.get("GITHUB_ACTIONS") != "true" or not path:
         return
-    from pytest_flagperf.report import github
+    from pytest_flagperf.report.export import github
 
     try:
         with Path(path).open("ab") as file:  # other programs of the step have written there

@@ -14,7 +14,7 @@ from .opening import begin, is_worker
 from .screen import line_writer
 
 if TYPE_CHECKING:
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.running.run import Run
     from pytest_flagperf.selection import Absent, Selected
 
 NO_CASE = pytest.param(None, id="no-case")
@@ -167,7 +167,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         if not chosen:
             session.testscollected = 0  # a plan of nothing is not green, as a run of nothing is not
     if run.settings.preflight:
-        from pytest_flagperf.preflight import lines
+        from pytest_flagperf.engines.agents.preflight import lines
 
         findings = run.preflight(chosen)
         for line in lines(findings):

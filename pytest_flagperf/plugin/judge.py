@@ -11,9 +11,9 @@ from .items import selected_of
 from .keys import RUN, VERDICTS
 
 if TYPE_CHECKING:
-    from pytest_flagperf.judging import Gates
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.running.judging import Gates
+    from pytest_flagperf.running.run import Run
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def gates(request: pytest.FixtureRequest, flagperf_run: Run) -> Gates:
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]:
     """Record verdicts; those that are not ok are the failure, as sentences."""
-    from pytest_flagperf.report.junit import judged
+    from pytest_flagperf.report.export.junit import judged
 
     def record(verdicts: Iterable[Verdict]) -> None:
         found = _with_expected(request.node, list(verdicts))
@@ -37,7 +37,7 @@ def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]
 
 
 def _with_expected(item: pytest.Item, found: list[Verdict]) -> list[Verdict]:
-    from pytest_flagperf.judging import with_expected
+    from pytest_flagperf.running.judging import with_expected
 
     run, one = item.config.stash.get(RUN, None), selected_of(item)
     if run is None or one is None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_flagperf.results.outcome import Outcome
+    from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.running.run import Run
 
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 SESSION: pytest.StashKey[pytest.Session] = pytest.StashKey()

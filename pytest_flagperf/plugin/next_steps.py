@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_flagperf.report.closing import Closing
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.report.terminal.summary import Closing
+    from pytest_flagperf.running.run import Run
 
 
 def next_steps(run: Run, end: Closing, config: pytest.Config, environment: Mapping[str, str]) -> Iterator[str]:

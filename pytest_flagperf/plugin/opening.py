@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
         root = tree_root(config.rootpath, _command_line(config)) or (config.rootpath if bundled else None)
         if root is None:
             return
-        from pytest_flagperf.run import Run
+        from pytest_flagperf.running.run import Run
 
         run = Run.open(
             root,

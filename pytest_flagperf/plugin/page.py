@@ -11,7 +11,7 @@ import pytest
 from flagperf_driver import addresses
 
 if TYPE_CHECKING:
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.running.run import Run
 
 
 class Page:
@@ -33,7 +33,7 @@ class Page:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_summary(self, postfix: list[str], session: pytest.Session) -> None:
         """Add what the run's directory tells; by now the results are written, those of all workers."""
-        from pytest_flagperf.report import page
+        from pytest_flagperf.report.page import page
 
         if self._run.results is None:
             return
@@ -44,14 +44,14 @@ class Page:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
         """Add the main figures' columns."""
-        from pytest_flagperf.report import html
+        from pytest_flagperf.report.page import html
 
         cells[2:2] = html.header_cells()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
         """Fill the main figures' columns."""
-        from pytest_flagperf.report import html
+        from pytest_flagperf.report.page import html
 
         cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
 
@@ -76,7 +76,7 @@ def leave_in_run(run: Run, config: pytest.Config) -> None:
     if run.results is None or (made is not None and made.resolve() == own.resolve()):
         return
     from pytest_flagperf import stored
-    from pytest_flagperf.report import page
+    from pytest_flagperf.report.page import page
 
     try:
         stored.write_text(own, page.alone(run.directory, own))

@@ -21,9 +21,9 @@ from .page import leave_in_run
 from .screen import line_writer
 
 if TYPE_CHECKING:
-    from pytest_flagperf.results.outcome import Outcome
+    from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.running.run import Run
     from pytest_flagperf.selection import Selected
 
 
@@ -41,7 +41,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Give the run a way to show life, past pytest's capture."""
-    from pytest_flagperf.report.live import Live
+    from pytest_flagperf.report.terminal.live import Live
 
     config = session.config
     config.stash[SESSION] = session
@@ -119,7 +119,7 @@ def _judge_by_outcome(item: pytest.Item, report: pytest.TestReport, one: Selecte
 
 def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
     """Put on the report what the HTML page shows; reports of parallel workers travel, so it is plain text."""
-    from pytest_flagperf.report import html
+    from pytest_flagperf.report.page import html
 
     outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
     verdicts: list[Verdict] = item.stash.get(VERDICTS, [])
@@ -148,7 +148,7 @@ def _only_skipped(stats: Mapping[str, Any]) -> bool:
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Close with the table, what failed and why, the paths of the reports, and the verdict in one line."""
-    from pytest_flagperf.report.closing import EVERYTHING
+    from pytest_flagperf.report.terminal.summary import EVERYTHING
 
     run = config.stash.get(RUN, None)
     if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.option.keyword:

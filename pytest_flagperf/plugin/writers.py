@@ -15,7 +15,7 @@ from .page import expanded
 
 if TYPE_CHECKING:
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.run import Run
+    from pytest_flagperf.running.run import Run
 
 # As it goes on a report: what could not be recorded travels with it from a parallel worker.
 _UNRECORDED = "flagperf_unrecorded"

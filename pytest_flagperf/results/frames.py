@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf.results import store
-from pytest_flagperf.results.metrics import Metric
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.runs import find_runs
 from pytest_flagperf.results.store import CaseResult, Run
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .jsons import FormatError
-from .outcome import Outcome
+from .measured.outcome import Outcome
 from .store import CaseResult, load_results
 
 FILE = "results.json"

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons, machine, typed, vendor_code
+from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparing import statistics
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.metrics import Metric
-from pytest_flagperf.results.outcome import UNREADABLE, Outcome, measure, unreadable
+from pytest_flagperf.results.logs import typed
+from pytest_flagperf.results.measured import machine, vendor_code
+from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, measure, unreadable
 from pytest_flagperf.results.runs import newest_first
-from pytest_flagperf.results.speedup import in_words, p_cores
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
+from pytest_flagperf.results.verdicts.speedup import in_words, p_cores
 
 SCHEMA = 1
 FIGURES = (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_flagperf.cluster import Host
-from pytest_flagperf.cluster.deploy import Code
+from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts.deploy import Code
 
 Progress = Callable[[str], None]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from packaging.markers import default_environment
 
-from pytest_flagperf.cluster import Host
-from pytest_flagperf.cluster.deploy import Code
-from pytest_flagperf.cluster.replies import TEXT, Each, Maybe, Shape, parse_object
+from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts.deploy import Code
+from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape, parse_object
 
 from . import Interpreter, Progress, RuntimeSetupError, Wanted
 from .requirements import Line, union

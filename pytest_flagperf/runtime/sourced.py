@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_flagperf.cluster import Completed, Host, HostError
+from pytest_flagperf.hosts import Completed, Host, HostError
 
 from . import Interpreter, RuntimeSetupError
 

@@ -14,9 +14,9 @@ from uv import find_uv_bin
 
 from flagperf_driver import addresses
 from flagperf_driver.node.environment import RESULT_SETTINGS
-from pytest_flagperf.cluster import Host, HostError, HostLost
-from pytest_flagperf.cluster.deploy import Code, call_module
-from pytest_flagperf.cluster.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
+from pytest_flagperf.hosts import Host, HostError, HostLost
+from pytest_flagperf.hosts.deploy import Code, call_module
+from pytest_flagperf.hosts.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
 
 from . import BuildFailed, Interpreter, Progress, RuntimeSetupError, Wanted
 from .pip_settings import index_settings

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from flagperf_driver.node.health import NUMBERS, TEXTS, TRUTHS, WORDS, Course, described, fits, understood
-from flagperf_driver.node.notes import Notes
+from flagperf_driver.node.sampling.health import NUMBERS, TEXTS, TRUTHS, WORDS, Course, described, fits, understood
+from flagperf_driver.node.sampling.notes import Notes
 
 
 def told(*states: Mapping[str, object]) -> list[tuple[str | None, str]]:

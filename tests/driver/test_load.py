@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node import load
-from flagperf_driver.node.load import Load
+from flagperf_driver.node.sampling import load
+from flagperf_driver.node.sampling.load import Load
 
 Spin = Callable[..., int]
 TICKS = os.sysconf("SC_CLK_TCK")

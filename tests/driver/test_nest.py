@@ -20,7 +20,7 @@ FOREVER = "train(1, 10**6)"
 
 
 def engine_of(lab: Lab) -> DockerEngine:
-    argv = [sys.executable, "-m", "flagperf_driver.node.agent", "--inner", str(lab.log_dir)]
+    argv = [sys.executable, "-m", "flagperf_driver.node.agent.main", "--inner", str(lab.log_dir)]
     return DockerEngine(lab.folder / "docker.sock", argv, lab.env)
 
 
@@ -216,7 +216,7 @@ def test_a_rank_that_ignores_sigterm_in_there_is_killed(lab: Lab, docker: Docker
 
 
 def test_a_paused_container_is_not_waited_for(tmp_path: Path) -> None:
-    with Lab(tmp_path, patch="from flagperf_driver.node import nest; nest._SILENT_S = 2") as lab:
+    with Lab(tmp_path, patch="from flagperf_driver.node.agent import container; container._SILENT_S = 2") as lab:
         docker = engine_of(lab)
         start(lab, docker, FOREVER)
         lab.wait_for("started")

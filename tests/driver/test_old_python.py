@@ -40,7 +40,7 @@ def importing(python: str, modules: list[str]) -> subprocess.CompletedProcess[st
 
 def test_there_is_something_to_import() -> None:
     assert "flagperf_driver.driver" in MODULES
-    assert "flagperf_driver.node.agent" in MODULES
+    assert "flagperf_driver.node.agent.main" in MODULES
 
 
 @pytest.mark.parametrize("python", [sys.executable, *old_pythons()])

@@ -13,8 +13,9 @@ import pytest
 
 from flagperf_driver import heartbeat, seeds
 from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
-from flagperf_driver.node import caches, manifest, oom, watch
-from flagperf_driver.node.watch import Limits, Pulse, find_silence, last_lines, last_word
+from flagperf_driver.node import manifest
+from flagperf_driver.node.agent import caches, oom, watch
+from flagperf_driver.node.agent.watch import Limits, Pulse, find_silence, last_lines, last_word
 from tests.driver.lab import REPO
 
 # -- heartbeat ---------------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node import command, host, nvml, power, probe, sampler, schedule, series
-from flagperf_driver.node.devices import COLUMNS, QUANTITIES, DeviceFiles
-from flagperf_driver.node.notes import AT_MOST, Notes
-from pytest_flagperf.results import monitors
+from flagperf_driver.node import command
+from flagperf_driver.node.sampling import host, nvml, power, probe, sampler, schedule, series
+from flagperf_driver.node.sampling.devices import COLUMNS, QUANTITIES, DeviceFiles
+from flagperf_driver.node.sampling.notes import AT_MOST, Notes
+from pytest_flagperf.results.logs import monitors
 from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
 from tests.processes import running as living
@@ -589,7 +590,7 @@ def test_a_driver_that_does_not_work_is_said(start: Start, devices: tuple[Nvml, 
 
 def surveyed(root: Path, env: dict[str, str]) -> dict[str, Any]:
     code = (
-        "import json, sys; sys.path.insert(0, sys.argv[1]); from flagperf_driver.node import nvml; "
+        "import json, sys; sys.path.insert(0, sys.argv[1]); from flagperf_driver.node.sampling import nvml; "
         "print(json.dumps(nvml.survey()))"
     )
     words = [sys.executable, "-I", "-S", "-c", code, str(root)]

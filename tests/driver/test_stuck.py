@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node import companion, processes
-from flagperf_driver.node import round as rounds
+from flagperf_driver.node import processes
+from flagperf_driver.node.agent import round as rounds
+from flagperf_driver.node.agent import sampler_process
 from flagperf_driver.node.folder import LogFolder
 
 CHILDREN = """
@@ -37,10 +38,10 @@ def test_a_child_that_cannot_be_killed_is_not_waited_for(repo: Path, how: str, s
 
 def test_a_sampler_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    sampler = companion.Companion({}, told.append, module="this")
+    sampler = sampler_process.Companion({}, told.append, module="this")
     child = sampler._child
     assert child is not None
-    monkeypatch.setattr(companion, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(sampler_process, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(processes, "has_ended", lambda _: False)
     monkeypatch.setattr(processes, "kill_session", lambda _: None)
     sampler.end()

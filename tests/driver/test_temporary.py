@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node import temporary
-from pytest_flagperf.cluster.deploy import pack, sweep
-from pytest_flagperf.cluster.local import LocalHost
+from pytest_flagperf.hosts.deploy import pack, sweep
+from pytest_flagperf.hosts.local import LocalHost
 from tests.driver.lab import Lab
 
 # A rank that leaves what libraries leave: a socket, a folder without the right to write, a link, a file.

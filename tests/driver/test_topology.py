@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node import topology
+from flagperf_driver.node.sampling import topology
 
 # By CPU its core, and by CPU its node: as `lscpu -e=CPU,CORE,NODE` shows them.
 ONE_SOCKET = {cpu: (cpu, 0) for cpu in range(4)}  # without SMT, or switched off

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.run import Run
+from pytest_flagperf.running.run import Run
 
 CASE = "alpha:plain:CPU:1:1:1"
 SUITE_TOML = """\

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.archive import GIB, Limits
-from pytest_flagperf.cluster import HostError
-from pytest_flagperf.round.unpack import Damaged, TooMuch, unpack
+from flagperf_driver.node.agent.archive import GIB, Limits
+from pytest_flagperf.engines.agents.unpack import Damaged, TooMuch, unpack
+from pytest_flagperf.hosts import HostError
 
 PRECIOUS = "precious\n"
 EVIL = b"evil\n"

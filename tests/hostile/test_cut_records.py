@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf import resume, stored
+from pytest_flagperf import stored
 from pytest_flagperf.results import store
-from pytest_flagperf.results.outcome import measure
+from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.running import resume
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.stored_runs import add_case, faster

@@ -23,11 +23,11 @@ import pytest
 from pytest_flagperf.commands import main
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.live import Live
-from pytest_flagperf.report.markdown import performance_tables
+from pytest_flagperf.report.export.markdown import performance_tables
+from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results import store
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.outcome import measure
+from pytest_flagperf.results.measured.outcome import measure
 from pytest_flagperf.results.store import CaseResult, Run
 from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture

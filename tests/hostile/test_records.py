@@ -20,13 +20,12 @@ from hypothesis import strategies as st
 
 from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.report import charts, page
-from pytest_flagperf.report.closing import closing
-from pytest_flagperf.report.live import line
+from pytest_flagperf.engines.agents.progress import Bounds, Progress, Tracker
+from pytest_flagperf.report.page import charts, page
+from pytest_flagperf.report.terminal.live import line
+from pytest_flagperf.report.terminal.summary import closing
 from pytest_flagperf.results import store
-from pytest_flagperf.results.outcome import UNREADABLE, Outcome, measure
-from pytest_flagperf.round import Progress
-from pytest_flagperf.round.progress import Bounds, Tracker
+from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, measure
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import REPLAYS

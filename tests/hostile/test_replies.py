@@ -21,15 +21,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flagperf_driver.node.archive import Limits
-from pytest_flagperf.cluster import Channel, HostError, InvalidReply, Message
-from pytest_flagperf.cluster.deploy import pack
-from pytest_flagperf.cluster.local import LocalHost
-from pytest_flagperf.cluster.replies import LONGEST_LINE, REPLIES, Checked, check_reply
-from pytest_flagperf.preflight import Wants, inspect
-from pytest_flagperf.round import RoundEnd
-from pytest_flagperf.round.collect import _archive
-from pytest_flagperf.round.unpack import DEFAULT_LIMITS, TooMuch
+from flagperf_driver.node.agent.archive import Limits
+from pytest_flagperf.engines.agents.collect import _archive
+from pytest_flagperf.engines.agents.preflight import Wants, inspect
+from pytest_flagperf.engines.agents.round import RoundEnd
+from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, TooMuch
+from pytest_flagperf.hosts import Channel, HostError, InvalidReply, Message
+from pytest_flagperf.hosts.deploy import pack
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, Checked, check_reply
 from tests.rounds import TinyPlan, processes_of, run_tiny
 
 MIB = 1 << 20

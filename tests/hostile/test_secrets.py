@@ -13,7 +13,7 @@ import pytest
 from flagperf_driver import addresses
 from pytest_flagperf.commands import main
 from pytest_flagperf.plugin.command import public
-from pytest_flagperf.resume import recalled
+from pytest_flagperf.running.resume import recalled
 from pytest_flagperf.runtime import Image, Wanted
 from pytest_flagperf.settings import OPTIONS, read_settings
 from tests.plugin.conftest import Toy, toy

@@ -102,8 +102,8 @@ def _has_container(host: LabHost, label: str) -> bool:
 # A conftest.py that makes a stage last: it says that it is there, and goes on after a while.
 SLOW = """
 import importlib, pathlib, time
-collect = importlib.import_module("pytest_flagperf.round.collect")
-docker = importlib.import_module("pytest_flagperf.runtime.docker")
+collect = importlib.import_module("pytest_flagperf.engines.agents.collect")
+docker = importlib.import_module("pytest_flagperf.runtime.docker.containers")
 
 def slowly(work):
     def done(*words, **more):

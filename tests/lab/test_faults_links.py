@@ -12,34 +12,33 @@ from typing import Any
 import pytest
 
 from flagperf_driver import perflog
-from pytest_flagperf.results import monitors
+from pytest_flagperf.results.logs import monitors
 from tests.lab.lab import LabHost, until
 from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 
 # Loaded by the run itself. A loss is noticed after two seconds where it takes ten; what agents tell is written down.
 CONFTEST = """
 import json
-from pytest_flagperf import round
-from pytest_flagperf.cluster import link
-from pytest_flagperf.round import muster, watching
+from pytest_flagperf.engines.agents import acquire, watch
+from pytest_flagperf.hosts import link
 
 if {impatient}:
-    link.PING_S, link.SILENCE_S, link.CONNECT_S, muster._SILENCE_S = 0.2, 1.0, 1.0, 1.5
+    link.PING_S, link.SILENCE_S, link.CONNECT_S, acquire._SILENCE_S = 0.2, 1.0, 1.0, 1.5
 
-take = watching._take
+take = watch._take
 
 def noted(agent, message, *rest):
     with open("told.jsonl", "a") as file:
         file.write(json.dumps([agent.name, message]) + "\\n")
     return take(agent, message, *rest)
 
-watching._take = noted
+watch._take = noted
 {more}
 """
 
 # How far into a round it says it is.
 PROGRESS = """
-from pytest_flagperf.round.progress import Tracker
+from pytest_flagperf.engines.agents.progress import Tracker
 before = Tracker.take
 
 def noting(self, *what):
@@ -54,8 +53,8 @@ Tracker.take = noting
 # As many pieces of the second host's logs as the file has characters come broken.
 BROKEN = """
 import base64, pathlib
-from pytest_flagperf.round import crew
-ask, left = crew.Agent.ask, pathlib.Path("broken")
+from pytest_flagperf.engines.agents import agents
+ask, left = agents.Agent.ask, pathlib.Path("broken")
 
 def broken(self, message, *rest, **more):
     answer = ask(self, message, *rest, **more)
@@ -66,7 +65,7 @@ def broken(self, message, *rest, **more):
         answer = dict(answer, data=base64.b64encode(raw).decode())
     return answer
 
-crew.Agent.ask = broken
+agents.Agent.ask = broken
 collect = round.collect
 
 def noting(agents, limits):
@@ -320,7 +319,7 @@ def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_
 
 @pytest.mark.slow
 def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(cluster: ClusterToy) -> None:
-    _, two = prepare(cluster, more=WAITING.format(module="run", owner="Run", name="_fetch_missing"))
+    _, two = prepare(cluster, more=WAITING.format(module="running.run", owner="Run", name="_fetch_missing"))
     cluster.toy.suite("beta")
     cluster.set(lease_time=2)
     going = start(cluster, "--set=step_s=0.3")
@@ -343,9 +342,10 @@ def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(c
 @pytest.mark.slow
 def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: ClusterToy) -> None:
     """Its agent did not hear that the round is over, and would hold the devices as long as its lease."""
-    more = WAITING.format(module="venue", owner="Venue", name="_settle_with_the_lost")
+    more = WAITING.format(module="engines.agents.engine", owner="Venue", name="_settle_with_the_lost")
     one, _ = prepare(
-        cluster, more=more + "\nfrom pytest_flagperf.round import crew\ncrew._PATIENCE_WITH_THE_LOST_S = 0.5"
+        cluster,
+        more=more + "\nfrom pytest_flagperf.engines.agents import agents\nagents._PATIENCE_WITH_THE_LOST_S = 0.5",
     )
     cluster.toy.suite("beta")
     going = start(cluster, "--set=step_s=0.6", "--set=fault=exit")
@@ -579,7 +579,7 @@ def test_logs_that_come_broken_each_time_are_not_taken(cluster: ClusterToy) -> N
 
 @pytest.mark.slow
 def test_a_link_that_is_lost_while_logs_come_costs_nothing(cluster: ClusterToy) -> None:
-    _, two = prepare(cluster, more=WAITING.format(module="round.crew", owner="Agent", name="ask"))
+    _, two = prepare(cluster, more=WAITING.format(module="engines.agents.agents", owner="Agent", name="ask"))
     going = cluster.start("-k", "converges")
     going.wait_for(lambda: (cluster.root / "waits").exists(), "the first request for logs")
     two.link(up=False)

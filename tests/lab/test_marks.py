@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results import busy
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured import busy
+from pytest_flagperf.results.measured.outcome import Outcome
 from tests.lab.lab import LabHost, until
 from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 
@@ -104,7 +104,7 @@ def test_a_lower_power_limit_and_a_sampler_that_stood_still_are_marks(gpus: Clus
     host.nvml[0].set(power_limit_mw=250_000)
     going = begun(gpus)
     host.nvml[0].set(clock_reasons=0x4)
-    (sampler,) = _pids(host, "flagperf_driver.node.sampler")
+    (sampler,) = _pids(host, "flagperf_driver.node.sampling.sampler")
     host.run(["sh", "-c", f"kill -STOP {sampler}; sleep 4; kill -CONT {sampler}"])
     marks = sentences(ended(gpus, going))
     assert marks.keys() == {"throttled", "gap"}

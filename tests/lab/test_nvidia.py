@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node import devices
-from pytest_flagperf.results import monitors, phases
-from pytest_flagperf.results.outcome import Outcome
+from flagperf_driver.node.sampling import devices
+from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.measured import phases
+from pytest_flagperf.results.measured.outcome import Outcome
 from tests.lab.lab import REPO
 from tests.lab.nvml import NOT_SUPPORTED
 from tests.lab.runs import ClusterToy, assert_nothing_left

@@ -64,7 +64,7 @@ def test_outside_a_tree_with_suites_it_is_silent(pytester: pytest.Pytester) -> N
 
 
 def test_outside_a_tree_with_suites_next_to_nothing_is_imported(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("import sys\ndef test_it(): assert 'pytest_flagperf.run' not in sys.modules")
+    pytester.makepyfile("import sys\ndef test_it(): assert 'pytest_flagperf.running.run' not in sys.modules")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 

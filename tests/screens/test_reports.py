@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flagperf.report import charts, html
+from pytest_flagperf.report.page import charts, html
 from tests import many_cases
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from flagperf_driver.node import probe
-from flagperf_driver.node.devices import QUANTITIES
-from flagperf_driver.node.health import PROCESSES, WORDS, fits
-from flagperf_driver.node.printed import NotUnderstood
+from flagperf_driver.node.sampling import probe
+from flagperf_driver.node.sampling.devices import QUANTITIES
+from flagperf_driver.node.sampling.health import PROCESSES, WORDS, fits
+from flagperf_driver.node.sampling.printed import NotUnderstood
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.preflight.devices import is_named
+from pytest_flagperf.engines.agents.preflight.devices import is_named
 from tests.driver.test_old_python import old_pythons
 from tests.sampling import Running, code_root
 

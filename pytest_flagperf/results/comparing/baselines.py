@@ -19,7 +19,7 @@ from pytest_flagperf.results.comparing.comparable import unlike
 from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
 from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.results.verdicts import Verdict, throughput

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pytest_flagperf.results import machine
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured import machine
+from pytest_flagperf.results.measured.outcome import Outcome
 
 _KEYS = ("key", "one_card_key")
 _DEVIATIONS = "deviations"

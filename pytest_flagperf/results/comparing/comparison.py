@@ -10,7 +10,7 @@ from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import notes, unlike
 from pytest_flagperf.results.comparing.noise import Judgement
 from pytest_flagperf.results.comparing.statistics import finite
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 

@@ -11,7 +11,7 @@ from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import unlike
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.runs import newest_first
 
 Rounds = tuple[Outcome, ...]

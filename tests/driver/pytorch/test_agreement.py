@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results import crosscheck
-from pytest_flagperf.results.faults import Place
-from pytest_flagperf.results.ranklog import Target, read_rank
+from pytest_flagperf.results.logs.faults import Place
+from pytest_flagperf.results.logs.ranklog import Target, read_rank
+from pytest_flagperf.results.measured import crosscheck
 from tests.driver.pytorch.conftest import Found
 
 TARGET = Target("accuracy", "higher", "fraction", 0.5)

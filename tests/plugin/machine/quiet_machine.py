@@ -6,6 +6,6 @@ busy machine.
 
 import math
 
-from pytest_flagperf.results import busy
+from pytest_flagperf.results.measured import busy
 
 busy.LEAST_S = math.inf

@@ -1,0 +1,136 @@
+"""What rounds left whose agent is dead: found by the log folder that it names, ended, and told.
+
+A process names it in its environment, a container in a label. Log folders themselves stay for a week: their run may
+still fetch them.
+
+``python -m flagperf_driver.node.orphans`` ends and removes what is left of one round, whose controller asks for that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Callable, Iterator
+
+from flagperf_driver.node import call, engine, temporary
+from flagperf_driver.node.folder import is_orphaned, scratch
+from flagperf_driver.node.processes import log_dir_of
+
+LABEL = "flagperf.log_dir"
+LOOK_LABEL = "flagperf.look"  # a container in which a runtime looks what is in its image
+_ANSWER_S = 5.0
+_LOOK_S = 600.0  # longer than any look takes
+_KEPT_S = 7 * 24 * 3600.0
+_TRIES = 5  # to remove a container; another program may be removing it
+_AGAIN_S = 1.0
+
+
+def remove(docker: str | None = None) -> list[str]:
+    """End and remove it all; what it was, each with its round's folder."""
+    socket = docker or engine.SOCKET
+    return [
+        *_containers(socket),
+        *_containers(socket, LOOK_LABEL, _is_old),
+        *_processes(),
+        *temporary.remove_leftovers(),
+        *_old_folders(),
+    ]
+
+
+def _old_folders() -> Iterator[str]:
+    """Logs that nobody has fetched for long."""
+    for folder in scratch().glob("rounds/*"):
+        try:
+            age_s = time.time() - max(entry.stat().st_mtime for entry in [folder, *folder.iterdir()])
+        except OSError:
+            continue
+        # An agent that left in order, and left its logs for later, took its lock away.
+        if age_s > _KEPT_S and is_orphaned(folder, if_gone=True):
+            shutil.rmtree(str(folder), ignore_errors=True)
+            yield f"logs of {age_s / 86400:.0f} days ago in {folder}"
+
+
+def _processes() -> Iterator[str]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 - a Path each is slow with thousands of them
+        if name.isdigit():
+            log_dir = log_dir_of(int(name))
+            if log_dir and is_orphaned(Path(log_dir)):
+                yield from (f"{ended} of {log_dir}" for ended in _end(int(name)))
+
+
+def _end(pid: int) -> Iterator[str]:
+    try:
+        word = Path(f"/proc/{pid}/comm").read_text().strip()
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return
+    yield f"{word} (pid {pid})"
+
+
+def end_round(request: call.Request) -> call.Answer:
+    """End every process of the round with this ``log_dir``, and remove its containers from the ``docker`` engine.
+
+    ``docker`` is null where the controller knows of no container; containers of the round are removed all the same.
+    """
+    log_dir = str(request["log_dir"])
+    ours = [int(name) for name in os.listdir("/proc") if name.isdigit() and log_dir_of(int(name)) == log_dir]  # noqa: PTH208
+    swept = [ended for pid in sorted(ours) for ended in _end(pid)]
+    list(temporary.remove_leftovers())  # the ranks' own among them, now that no agent holds it
+    problems: list[str] = []
+    if request.get("docker") or os.access(engine.SOCKET, os.R_OK | os.W_OK):
+        docker = engine.Engine(request.get("docker") or engine.SOCKET, _ANSWER_S)
+        try:
+            swept += _remove_of_round(docker, log_dir)
+        except engine.EngineError as error:
+            if request.get("docker"):
+                what = "the container of the round may stay until the next run on this host removes it"
+                problems.append(f"{what}: {error}")
+    return {"swept": swept, "problems": problems}
+
+
+def _remove_of_round(docker: engine.Engine, log_dir: str) -> Iterator[str]:
+    for container in docker.labelled(f"{LABEL}={log_dir}"):
+        for left in reversed(range(_TRIES)):
+            try:
+                if docker.remove(container.id):
+                    yield f"container {container.name}"
+                break
+            except engine.EngineError:
+                if not left:
+                    raise
+                time.sleep(_AGAIN_S)
+
+
+def remove_containers_of(log_dir: Path) -> None:
+    """Those of one round, by its own agent."""
+    for _ in _containers(engine.SOCKET, LABEL, lambda one: one.labels[LABEL] == str(log_dir)):
+        pass
+
+
+def _is_left(container: engine.Listed) -> bool:
+    # One that outlived its folder could not be removed with it. A process may have its folder in a file system of its
+    # own; a container of this host has it here.
+    return is_orphaned(Path(container.labels[LABEL]), if_gone=True)
+
+
+def _is_old(container: engine.Listed) -> bool:
+    return container.created < time.time() - _LOOK_S
+
+
+def _containers(socket: str, label: str = LABEL, is_left: Callable[[engine.Listed], bool] = _is_left) -> Iterator[str]:
+    if not os.access(socket, os.R_OK | os.W_OK):
+        return
+    docker = engine.Engine(socket, _ANSWER_S)
+    try:
+        for container in docker.labelled(label):
+            if is_left(container) and docker.remove(container.id):
+                yield f"container {container.name} of {container.labels.get(LABEL, container.image)}"
+    except engine.EngineError:
+        return  # the engine's own finding says so
+
+
+if __name__ == "__main__":
+    call.serve(end_round)

@@ -1,0 +1,417 @@
+"""What the host and its devices do while a round runs: a process of its own beside the agent.
+
+Its orders are one JSON line on stdin; it ends when stdin does, or at SIGTERM. It leaves in ``folder``:
+
+* ``sys_info.log``, ``cpu_monitor.log`` and ``mem_monitor.log`` (shares, every 5 s), ``pwr_monitor.log`` (W, every
+  120 s) and ``<vendor>_monitor.log`` (a block every 5 s), as the original's readers expect them;
+* ``host.series.csv``, ``load.series.csv`` and ``devices.series.csv``: a column a quantity with its unit in the header,
+  and the time at which each row was read, in seconds since the epoch;
+* ``monitors.json``: what was read by which means and what was not, what happened, what was late or missed.
+
+Files grow about once a second, so that a kill leaves all but the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any, Callable, Iterator, Mapping
+
+from flagperf_driver.node import command
+from flagperf_driver.node.sampling import host, load, power, schedule, series
+from flagperf_driver.node.sampling.devices import LOG_EVERY_S, DeviceFiles, Source
+from flagperf_driver.node.sampling.foreign import Strangers
+from flagperf_driver.node.sampling.notes import CLOCK_SET, FOREIGN, Notes
+from flagperf_driver.node.sampling.schedule import Stop, Task
+
+LEAST_S = 0.001
+POWER_LOG_S = 120.0
+_FLUSH_S = 1.0
+_LOOK_S = 10.0
+_REPORT_S = 10.0
+_STRANGERS_S = 5.0
+_PATIENCE_S = 1.0
+_CLOCK_SET_S = 0.5
+"""More than a clock that is only steered can go wrong between two samples."""
+
+
+class OrderError(ValueError):
+    """The orders cannot be followed."""
+
+
+class Orders:
+    """What to sample, how often and where to."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.folder = str(body["folder"])
+        self.every_s = _interval(body, "every_s")
+        self.device_every_s = _interval(body, "device_every_s")
+        self.devices = None if body.get("devices") is None else [int(index) for index in body["devices"]]
+        self.vendor = str(body.get("vendor") or "")
+        self.container = str(body.get("container") or "")
+        self.nvml = bool(body.get("nvml"))
+        self.probe = str(body["probe"]["module"]) if body.get("probe") else None
+        self.processors_first = bool(body.get("processors_first"))
+
+    @classmethod
+    def parse(cls, line: bytes) -> Orders:
+        try:
+            return cls(json.loads(line))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OrderError(f"the sampler's orders: {type(error).__name__}: {error}; got {line[:200]!r}") from None
+
+
+def _interval(body: Mapping[str, Any], name: str) -> float:
+    seconds = float(body.get(name) or 1.0)
+    if seconds < LEAST_S:
+        raise ValueError(f"{name} is {seconds:g}; allowed: {LEAST_S:g} and more")
+    return seconds
+
+
+class HostSampler:
+    """Rows of the host's series, and the original's lines from the same sources."""
+
+    def __init__(self, orders: Orders, notes: Notes, node_power: power.NodePower) -> None:
+        self._every_s = orders.every_s
+        self._folder = orders.folder
+        self._power = node_power
+        self._series = series.Lines(orders.folder + "/host.series.csv", ",".join(host.COLUMNS))
+        self._files = [self._series]
+        self._logs = {name: self._log(name) for name in ("cpu", "mem")}
+        self._cpu, self._memory = host.Cpu(), host.Memory()
+        self._cpu_of_log = host.Cpu()  # over the log's own, longer time
+        self._rates = _rates(notes)
+        self._slow_due = 0
+        self._notes = notes
+        self._epoch = time.time() - time.monotonic()
+        self._watts: list[float] = []
+        self._power_log: series.Lines | None = None
+        self._power_logged = 0.0
+        notes.means.update(cpu=self._cpu.means, memory=self._memory.means)
+
+    def _log(self, name: str) -> series.Lines:
+        log = series.Lines(f"{self._folder}/{name}_monitor.log")
+        self._files.append(log)
+        return log
+
+    def tasks(self) -> list[Task]:
+        return [
+            Task("host", self._every_s, self.sample),
+            Task("host logs", LOG_EVERY_S, self._write_logs),
+            Task("host files", _FLUSH_S, self.flush),
+        ]
+
+    def sample(self, tick: int, everything: bool = False) -> None:
+        """One row; the slow quantities are in it when it is their time."""
+        self._watch_clock()
+        cells = [f"{time.time():.4f}", _share(self._cpu.read())]
+        if everything or tick >= self._slow_due:
+            self._slow_due = tick + max(1, round(host.SLOW_S / self._every_s))
+            cells += self._slow()
+        else:
+            cells += [""] * (len(host.COLUMNS) - len(cells))
+        self._series.add(",".join(cells))
+
+    def _watch_clock(self) -> None:
+        """Rows keep the host's own time, as its ranks' logs do; that it was set is said."""
+        epoch = time.time() - time.monotonic()
+        if abs(epoch - self._epoch) > _CLOCK_SET_S:
+            step = epoch - self._epoch
+            self._notes.event(f"the host's clock was set by {step:+.1f} s", kind=CLOCK_SET, seconds=round(step, 3))
+            self._epoch = epoch
+
+    def _slow(self) -> list[str]:
+        cells = [_share(self._memory.read())]
+        for rate, read in self._rates:
+            cells += ["" if value is None else f"{value:.0f}" for value in rate.of(read())] if read else ["", ""]
+        power = self._power.fresh()
+        if power.watts is not None:
+            self._log_power(power.watts)
+        return cells + ["" if value is None else f"{value:.1f}" for value in power]
+
+    def _log_power(self, watts: float) -> None:
+        """The first reading, then the mean of those of each two minutes."""
+        self._watts.append(watts)
+        if self._power_log is None:
+            self._power_log = self._log("pwr")
+        if time.monotonic() - self._power_logged > POWER_LOG_S - _FLUSH_S:
+            self._power_logged = time.monotonic()
+            self._power_log.add(series.stamped(str(round(sum(self._watts) / len(self._watts)))))
+            self._watts.clear()
+
+    def _write_logs(self, tick: int) -> None:
+        if tick == 0:
+            return  # the first line after its time, as the original's
+        for name, value in (("cpu", self._cpu_of_log.read()), ("mem", self._memory.read())):
+            if value is not None:
+                self._logs[name].add(series.stamped(f"{value:.4f}"))
+
+    def flush(self, _: int = 0) -> None:
+        for file in self._files:
+            file.flush()
+
+    def finish(self) -> None:
+        """A last row; a line in each log also after a round of a few seconds."""
+        self.sample(0, everything=True)
+        if not self._logs["mem"].written:
+            self._write_logs(1)
+        self.flush()
+
+    def losses(self) -> list[str]:
+        return [loss for file in self._files if (loss := _loss(file))]
+
+
+def _rates(notes: Notes) -> list[tuple[host.Rate, Callable[[], tuple[float, ...]] | None]]:
+    """What is counted, two counters each; None where the host has no such thing."""
+    network, rdma, disks = host.Network(), host.Rdma(), host.Disks()
+    notes.means["network"] = network.means
+    notes.means.update({name: counted.means for name, counted in (("rdma", rdma), ("disk", disks)) if counted})
+    return [
+        (host.Rate(), network.read),
+        (host.Rate(), rdma.read if rdma else None),
+        (host.Rate(), disks.read if disks else None),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _loss(file: series.Lines) -> str:
+    return f"{file.lost} lines of {os.path.basename(file.path)} were lost: {file.why}" if file.lost else ""  # noqa: PTH119
+
+
+class LoadSampler:
+    """Who has the cores: counters that only grow, so that they show each part of the round by itself."""
+
+    def __init__(self, orders: Orders, notes: Notes) -> None:
+        self._notes = notes
+        self._load = load.Load(orders.folder, os.getppid(), orders.container)
+        self._series = series.Lines(orders.folder + "/load.series.csv", ",".join(load.COLUMNS))
+        notes.means["load"] = load.MEANS
+
+    def run(self, stop: Stop) -> None:
+        """In a thread of its own: among thousands of processes a look at all of them takes its time."""
+        file = Task("load file", _FLUSH_S, lambda _: self._series.flush())
+        schedule.run([Task("load", load.EVERY_S, lambda _: self.sample()), file], stop)
+
+    def sample(self, everything: bool = False) -> None:
+        cells = ["" if value is None else f"{value:.3f}" for value in self._load.read(everything)]
+        self._series.add(",".join([f"{time.time():.4f}", *cells]))
+
+    def finish(self) -> None:
+        self.sample(everything=True)
+        self._series.flush()
+        if self._load.missing:
+            self._notes.missing(self._load.missing)
+
+    def others(self) -> list[dict[str, Any]]:
+        """The processes beside the round that used most while a rank waited for a core."""
+        return self._load.busiest()
+
+    def losses(self) -> list[str]:
+        return [loss] if (loss := _loss(self._series)) else []
+
+
+class DeviceSampler:
+    """The devices, in a thread of their own: a driver or a tool that hangs does not hold up the host's samples."""
+
+    def __init__(self, orders: Orders, notes: Notes) -> None:
+        self._orders = orders
+        self._notes = notes
+        self._files = DeviceFiles(orders.folder, orders.vendor)
+        self._source: Source | None = None
+        self._strangers = Strangers(orders.folder, os.getppid(), orders.container)
+        self._told: set[tuple[int, int]] = set()
+        self._unclear = False
+        self._asked = ""
+        self.tasks: list[Task] = []
+
+    def run(self, stop: Stop) -> None:
+        try:
+            self._source = self._open()
+            if self._source is None:
+                return
+            self._notes.means["devices"] = self._source.means
+            self._sample(self._source, stop)
+        except Exception as error:
+            self._notes.event(f"the sampling of the devices ended: {type(error).__name__}: {error}")
+
+    def _open(self) -> Source | None:
+        """NVML, or else the vendor's tool; why not is noted."""
+        for source in self._sources():
+            self._asked = source.means
+            why_not = source.open(self._orders.devices)
+            if why_not is None:
+                self._asked = source.means
+                return source
+            self._notes.missing(f"devices: {why_not}")
+        return None
+
+    def _sources(self) -> Iterator[Source]:
+        every_s = self._orders.device_every_s
+        if self._orders.nvml:
+            from flagperf_driver.node.sampling.nvml import Nvml
+
+            yield Nvml(every_s, self._files, self._notes)
+        if self._orders.probe is not None:
+            from flagperf_driver.node.sampling.probe import Probe
+
+            yield Probe(self._orders.probe, every_s, self._files, self._notes)
+
+    def _look_after(self, source: Source, tick: int) -> None:
+        source.look_after(tick)
+        if not self._notes.devices:
+            self._describe(source)
+
+    def _describe(self, source: Source) -> None:
+        """As they were at first; of a tool it is known when it has answered."""
+        self._notes.driver = source.driver
+        self._notes.devices = source.facts()
+        lines = [_said_of(one) for one in source.facts()]
+        with open(self._orders.folder + "/sys_info.log", "a") as out:  # noqa: PTH123
+            out.write("".join([f"accelerators: {source.means}\n", *lines] if lines else []))
+
+    def say_that_it_hangs(self) -> None:
+        """It is waited for no longer. Where nothing was ever read, that is why."""
+        self._files.flush()
+        if not self._files.series.written:
+            self._notes.missing(f"devices: {self._asked} does not answer")
+        self._notes.event(f"{self._asked} did not answer to the end: the figures of the devices end before")
+
+    def _sample(self, source: Source, stop: Stop) -> None:
+        self.tasks = [
+            Task("devices", source.every_s, source.sample),
+            Task("device log", LOG_EVERY_S, lambda tick: self._files.write_log() if tick else None),
+            Task("device health", _LOOK_S, lambda tick: self._look_after(source, tick)),
+            Task("strangers", _STRANGERS_S, lambda _: self._look_for_strangers(source)),
+            Task("device files", _FLUSH_S, self._files.flush),
+        ]
+        schedule.run(self.tasks, stop)
+        source.sample(0, everything=True)
+        self._look_after(source, 1)
+        self._look_for_strangers(source)
+        self._say_what_is_unclear()
+        if self._files.log is not None and not self._files.log.written:
+            self._files.write_log()
+        self._files.flush()
+        source.close()
+
+    def _look_for_strangers(self, source: Source) -> None:
+        """Whoever computes on the round's devices beside it is told once for each."""
+        found = source.processes()
+        strangers = {one.pid: one for one in self._strangers.among({pid for _, pid in found})}
+        self._unclear |= bool(found) and not self._strangers.numbers_are_ours
+        for device, pid in found:
+            if pid in strangers and (device, pid) not in self._told:
+                self._told.add((device, pid))
+                one = strangers[pid]
+                sentence = f"device {device} was in use by {one.name} of {one.user} (pid {pid}) too"
+                self._notes.event(sentence, device, FOREIGN)
+
+    def _say_what_is_unclear(self) -> None:
+        if self._unclear and not self._strangers.numbers_are_ours:
+            self._notes.missing("who else computes on the devices: the driver's process numbers mean nothing in here")
+
+    def losses(self) -> list[str]:
+        files = [self._files.series, *([self._files.log] if self._files.log else [])]
+        return [loss for file in files if (loss := _loss(file))]
+
+
+def _said_of(device: Mapping[str, Any]) -> str:
+    memory = device["memory_total"]
+    known = [device["name"], memory and f"{memory:.0f} MiB", device["uuid"]]
+    return f"accelerator {device['index']}: " + ", ".join(filter(None, known)) + "\n"
+
+
+class Sampling:
+    """All of it, from the orders to the last report."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._notes = Notes()
+        self._notes.host = host.facts()
+        self._started = time.time()
+        self._stop = Stop()
+        self._power = power.NodePower(self._notes, processors_first=orders.processors_first)
+        self._host = HostSampler(orders, self._notes, self._power)
+        self._load = LoadSampler(orders, self._notes)
+        wanted = (orders.nvml or orders.probe) and orders.devices != []
+        self._devices = DeviceSampler(orders, self._notes) if wanted else None
+        self._tasks = [*self._host.tasks(), Task("report", _REPORT_S, self._report)]
+
+    def run(self, stdin: int) -> None:
+        signal.signal(signal.SIGTERM, self._stop.tell)
+        with open(self._orders.folder + "/sys_info.log", "w") as out:  # noqa: PTH123
+            out.write(host.system_info(self._notes.host))
+        threads = [threading.Thread(target=call, args=(self._stop,), daemon=True) for call in self._beside()]
+        for thread in [*threads, threading.Thread(target=self._listen, args=(stdin,), daemon=True)]:
+            thread.start()
+        schedule.run(self._tasks, self._stop)
+        command.end_all()
+        end = time.monotonic() + _PATIENCE_S
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        if self._devices is not None and threads[0].is_alive():
+            self._devices.say_that_it_hangs()
+        self._host.finish()
+        self._load.finish()
+        self._report(ended=time.time())
+
+    def _listen(self, stdin: int) -> None:
+        """Nothing more is said; the end of it is the end."""
+        while os.read(stdin, 4096):
+            pass
+        self._stop.tell()
+
+    def _beside(self) -> list[Callable[[Stop], None]]:
+        """The devices first."""
+        devices = [self._devices.run] if self._devices is not None else []
+        return [*devices, self._load.run, *([self._power.run] if self._power.asks else [])]
+
+    def _report(self, _: int = 0, ended: float | None = None) -> None:
+        devices = self._devices.tasks if self._devices is not None else []
+        losses = (
+            self._host.losses() + self._load.losses() + (self._devices.losses() if self._devices is not None else [])
+        )
+        content = {
+            "started": round(self._started, 3),
+            "ended": None if ended is None else round(ended, 3),
+            "vendor": self._orders.vendor or None,
+            **self._notes.report(),
+            "others": self._load.others(),
+            "lost_lines": losses,
+            "cpu_seconds": round(time.process_time(), 3),
+            "schedule": {task.name: task.report() for task in [*self._tasks, *devices] if task.name in _TOLD},
+        }
+        with contextlib.suppress(OSError):  # a full disk: the next one may fit
+            series.replace(self._orders.folder + "/monitors.json", content)
+
+
+_TOLD = ("host", "devices")
+
+
+def main() -> int:
+    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+        signal.signal(ignored, signal.SIG_IGN)  # the agent says when to end
+    line = sys.stdin.buffer.readline()
+    try:
+        sampling = Sampling(Orders.parse(line))
+        # Nothing here makes cycles: what is imported by now need not be looked through again and again.
+        gc.freeze()
+        sampling.run(sys.stdin.fileno())
+    except (OrderError, OSError) as error:
+        print(f"sampler: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    # Without waiting for a thread that a driver keeps in the kernel.
+    os._exit(main())

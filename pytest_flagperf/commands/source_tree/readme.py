@@ -1,0 +1,147 @@
+"""Write the generated sections of the READMEs: what models, chips, configs and published results there are.
+
+A missing README of a suite or of a vendor's case is laid out first; text outside the marked sections is never changed.
+Each value that a vendor's config changes needs its reason in the README, a line "- `key`: REASON".
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_flagperf.catalog import Catalog, Suite
+from pytest_flagperf.commands.source_tree import marked, sections, skeletons, tree
+from pytest_flagperf.commands.source_tree.sections import Tree, VendorCase
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.results import jsons
+
+_T = TypeVar("_T")
+_REASON = re.compile(r"^- (`\w+`(?:, `\w+`)*):", re.MULTILINE)
+_Sections = Mapping[str, Callable[[], str]]
+_OF_SUITE: Mapping[str, Callable[[Tree, Path, Suite], str]] = {
+    "case": sections.case,
+    "results": sections.suite_results,
+}
+_OF_VENDOR_CASE: Mapping[str, Callable[[Tree, Path, VendorCase], str]] = {
+    "environment": sections.environment,
+    "run": sections.run,
+    "config": sections.config,
+    "results": sections.vendor_results,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "root", metavar="ROOT", type=Path, nargs="?", help="where suites/ and vendors/ are (default: the tree here)"
+    )
+    tree.add_roots(parser)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a section is out of date")
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A README, what its generated sections hold, and the keys of a config whose reasons it must and must not give."""
+
+    file: Path
+    sections: _Sections
+    """The text of each section by name, made when it is read: it links to READMEs that are laid out first."""
+    skeleton: str = ""
+    changed: Sequence[str] = ()
+    unchanged: Sequence[str] = ()
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        return {name: make() for name, make in self.sections.items()}
+
+    def lay_out(self) -> None:
+        """Write the skeleton if the README is missing."""
+        if not self.file.is_file():
+            jsons.write_text(self.file, self.skeleton)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    root: Path = arguments.root or tree.root()
+    if not root.is_dir():
+        raise Problems([f"{root}: no such directory"])
+    root = root.resolve()
+    others = [Path(folder) for folder in arguments.roots or ()]
+    documents = list(_documents(Tree(root, Catalog.scan([root, *others]))))
+    if not documents:
+        raise Problems([f"{root}: no suites and no vendors' cases: expected suites/ or vendors/ in it"])
+    handle = _checked if arguments.check else _written
+    if not arguments.check:
+        for one in documents:
+            one.lay_out()
+    problems = [f"{one.file.relative_to(root)}: {each}" for one in documents for each in handle(one)]
+    for problem in problems:
+        print(problem)
+    if not problems:
+        print(f"{len(documents)} READMEs are up to date")
+    return 1 if problems else 0
+
+
+def _documents(held: Tree) -> Iterator[_Document]:
+    yield from _roots_own(held)
+    for model in dict.fromkeys(suite.model for suite in held.suites):
+        suites = [suite for suite in held.suites if suite.model == model]
+        file = suites[0].path.parent / "README.md"
+        yield _Document(file, {"chips": partial(sections.chips, held, file, suites)}, skeletons.of_model(model))
+    for suite in held.suites:
+        file = suite.path / "README.md"
+        yield _Document(file, _bound(_OF_SUITE, held, file, suite), skeletons.of_suite(suite.name))
+    for one in held.vendor_cases():
+        file = one.folder / "README.md"
+        skeleton = skeletons.of_vendor_case(one.suite.name, one.vendor.title)
+        texts = _bound(_OF_VENDOR_CASE, held, file, one)
+        yield _Document(file, texts, skeleton, sections.changed_keys(one), sections.unchanged_keys(one))
+
+
+def _bound(makers: Mapping[str, Callable[[Tree, Path, _T], str]], held: Tree, file: Path, about: _T) -> _Sections:
+    return {name: partial(make, held, file, about) for name, make in makers.items()}
+
+
+def _roots_own(held: Tree) -> Iterator[_Document]:
+    """The tree's own READMEs, of those that have a generated section."""
+    for file in sorted(held.root.glob("README*.md")):
+        if marked.has_sections(marked.read(file)):
+            language = "zh" if file.name.endswith(".zh.md") else "en"
+            yield _Document(file, {"support": partial(sections.support, held, file, language)})
+
+
+def _checked(one: _Document) -> list[str]:
+    if not one.file.is_file():
+        return ["no such file; run: flagperf readme"]
+    text = marked.read(one.file)
+    wrong = marked.problems(text, one.sections)
+    stale = [] if wrong else marked.stale(text, one.texts)
+    outdated = [f"section {name} is out of date; run: flagperf readme" for name in stale]
+    return [*wrong, *outdated, *_wrong_reasons(one, text)]
+
+
+def _written(one: _Document) -> list[str]:
+    text = marked.read(one.file)
+    if wrong := marked.problems(text, one.sections):
+        return wrong
+    filled = marked.filled(text, one.texts)
+    if filled != text:
+        jsons.write_text(one.file, filled)
+    return _wrong_reasons(one, filled)
+
+
+def _wrong_reasons(one: _Document, text: str) -> list[str]:
+    """A sentence for each value that the config changes without a reason, and for each reason without such a value."""
+    own = marked.hand_written(text)
+    given = {key for keys in _REASON.findall(own) for key in keys.strip("`").split("`, `")}
+    missing = [
+        f'no reason why the config sets {key}: add the line "- `{key}`: REASON" outside the generated sections'
+        for key in one.changed
+        if key not in given
+    ]
+    return missing + [
+        f"a reason for {key}, which no config here sets: remove it" for key in one.unchanged if key in given
+    ]

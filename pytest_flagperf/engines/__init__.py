@@ -1,0 +1,1 @@
+"""Engines: how a plan becomes the directory of a round."""

@@ -1,0 +1,1 @@
+"""The engine for this machine and SSH hosts: one agent on each host."""

@@ -1,0 +1,355 @@
+"""The agents of a round, one on each host: what they are asked, and what they say as one stream."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flagperf_driver.node.agent.archive import Limits
+from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message
+from pytest_flagperf.hosts.deploy import Code, attach
+
+from .unpack import DEFAULT_LIMITS, TooMuch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+GRACE_S = 3.0  # from a polite word to SIGKILL
+MARGIN_S = 15.0  # what an agent may need beyond it: a container's end, a slow host
+ANSWER_S = 60.0
+# An agent that watches ranks says something every second; one that is silent for so long is stuck.
+SILENCE_S = 60.0
+_ACK_S = 1.0
+_AGAIN_S = 1.0  # between two tries to reach a host that was lost
+_PATIENCE_WITH_THE_LOST_S = 5.0
+
+_ANSWERS = frozenset(["hello", "pong", "leased", "busy", "released", "chunk", "attached", "end", "error"])
+
+# More answers than that, without a question: a host that sends them fills our memory.
+_MOST_ANSWERS = 16
+
+Note = Callable[[str], None]
+
+
+class Refused(HostError):
+    """An agent refused an order."""
+
+
+def refusal(host: str, answer: Message) -> HostError:
+    """The error for an agent's answer of the type ``error``."""
+    if answer.get("limit"):
+        return TooMuch(answer["sentence"])
+    return Refused(f"{host}: its agent refuses: {answer['sentence']}")
+
+
+@dataclass
+class Agent:
+    """One host's agent, and what it has said so far that the round's end is made of."""
+
+    host: Host
+    noderank: int
+    directory: Path  # the round's, here
+    channel: Channel
+    lease_s: float
+    code: Code | None = None  # what it runs, where we brought it there
+    docker: str | None = None  # the socket of the engine that has the round's container
+    log_dir: str = ""
+    code_root: str = ""
+    cpus: tuple[int, ...] = ()
+    port: int = 0
+    clock_offset_s: float = 0.0  # the host's clock minus ours
+    devices: tuple[int, ...] = ()
+    started: bool = False
+    by_launcher: bool = False  # one process that stands for several ranks
+    exits: dict[int, Message] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    failed: dict[int, Message] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    slow: dict[str, float] = field(default_factory=dict)  # ranks that fell behind the host's others, and how far
+    over: bool = False  # its ranks have ended, its devices are free
+    gone: str | None = None  # why nothing more will come
+    heard_out: bool = False  # and all that came, that word too, is among the crew's messages
+    parted: bool = False  # it was not wanted after all; what it says does not matter
+    lost: str | None = None  # why it cannot be reached at the moment
+    losses: int = 0  # how often that was so: what was asked before is not answered after
+    seq: int = 0
+    answers: queue.SimpleQueue[Message] = field(default_factory=queue.SimpleQueue)
+
+    @property
+    def name(self) -> str:
+        return self.host.name
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.over or self.heard_out or not self.started
+
+    @property
+    def folder(self) -> Path:
+        """Where its logs are in the end, here."""
+        return self.directory / f"{self.host.name}_noderank{self.noderank}"
+
+    def send(self, message: Message) -> None:
+        self.channel.send(message)
+
+    def ask(self, message: Message, *answers: str, timeout_s: float = ANSWER_S) -> Message:
+        """Send, and wait for the answer of one of these types."""
+        self.send(message)
+        return self.expect(*answers, timeout_s=timeout_s)
+
+    def expect(self, *answers: str, timeout_s: float = ANSWER_S) -> Message:
+        """The next answer of one of these types."""
+        deadline, losses = time.monotonic() + timeout_s, self.losses
+        while not (self.gone and self.answers.empty()):
+            with suppress(queue.Empty):
+                answer = self.answers.get(timeout=min(0.2, max(0.0, deadline - time.monotonic())))
+                if answer["type"] in answers:
+                    return answer
+                if answer["type"] == "error":
+                    raise refusal(self.name, answer)
+                if time.monotonic() < deadline:
+                    continue
+            if self.losses > losses and not self.gone:
+                raise HostLost(f"{self.name}: {self.lost or 'the connection was lost meanwhile'}")
+            if time.monotonic() >= deadline:
+                raise HostError(f"{self.name}: no {' or '.join(answers)} in {timeout_s:g} s")
+        named = str(self.gone).startswith(f"{self.name} ")
+        raise HostLost(str(self.gone) if named else f"{self.name}: {self.gone}")
+
+
+class Crew:
+    """All agents of a round, from the first word to the last."""
+
+    def __init__(self, note: Note = lambda _: None, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.agents: list[Agent] = []
+        self.limits = limits
+        self._note = note
+        self._said: queue.SimpleQueue[tuple[Agent, Message]] = queue.SimpleQueue()
+        self._pumps: list[threading.Thread] = []
+        self._stopped_at: float | None = None
+        self._stop_reason: str | None = None
+        self._closing = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._closing:
+            self.dismiss()
+
+    def join(self, agent: Agent) -> None:
+        """Listen to it from now on."""
+        self.agents.append(agent)
+        pump = threading.Thread(target=self._pump, args=(agent,), name=f"agent of {agent.name}", daemon=True)
+        self._pumps.append(pump)
+        pump.start()
+
+    def part_with(self, agent: Agent) -> None:
+        """Let one go that is not wanted after all; it leaves nothing."""
+        self.agents.remove(agent)
+        agent.parted = True
+        _leave(agent, remove=True)
+        if agent.heard_out:
+            agent.channel.close(GRACE_S)
+
+    def start(self, orders: Sequence[Message]) -> None:
+        for agent, order in zip(self.agents, orders, strict=True):
+            agent.by_launcher = len(order["follow"]) > len(order["ranks"])
+            agent.started = True
+            agent.docker = order["container"]["socket"] if order.get("container") else None
+            agent.send(order)
+
+    def messages(self) -> Iterator[tuple[Agent, Message]]:
+        """What they say, until each is over or gone; TimeoutError where one does not stop though it was told to."""
+        # In this order: who is done has said it all, and only then an empty queue stays so.
+        while not all(agent.done for agent in self.agents) or not self._said.empty():
+            with suppress(queue.Empty):
+                agent, message = self._said.get(timeout=0.5)
+                if not agent.parted:
+                    yield agent, message
+            if self._stopped_at is not None and time.monotonic() > self._stopped_at + GRACE_S + MARGIN_S:
+                late = ", ".join(agent.name for agent in self.agents if not (agent.over or agent.gone))
+                if late:
+                    raise TimeoutError(f"no word of the end from {late}")
+
+    def stop(self, reason: str) -> None:
+        """Ask all to end their ranks; one that cannot be asked ends them when its lease is over."""
+        if self._stopped_at is not None:
+            return
+        self._stopped_at, self._stop_reason = time.monotonic(), reason
+        for agent in self.agents:
+            if agent.started and not (agent.over or agent.gone):
+                with suppress(HostError):
+                    agent.send({"op": "stop", "reason": reason})
+
+    def dismiss(self, keep: Collection[str] = ()) -> None:
+        """No agent outlives this where it can be reached; those on ``keep`` leave their logs where they are."""
+        self._closing = True
+        for agent in self.agents:
+            _leave(agent, remove=not agent.host.here and agent.name not in keep)
+        with ThreadPoolExecutor(max(1, len(self.agents))) as pool:
+            list(pool.map(lambda agent: agent.channel.close(GRACE_S), self.agents))
+        for pump in self._pumps:
+            pump.join(GRACE_S)
+
+    # -- listening -----------------------------------------------------------------------------------------
+
+    def _pump(self, agent: Agent) -> None:
+        try:
+            while self._listen(agent):
+                pass
+        except InvalidReply as error:
+            agent.gone = str(error)
+            self._said.put((agent, {"type": "fault", "kind": "agent", "rank": None, "sentence": agent.gone}))
+        except (HostError, OSError, ValueError) as error:
+            agent.gone = agent.gone or str(error)
+        agent.gone = agent.gone or "it ended"
+        self._said.put((agent, {"type": "gone", "why": agent.gone}))
+        agent.heard_out = True
+        if agent.parted:
+            agent.channel.close(GRACE_S)
+
+    def _listen(self, agent: Agent) -> bool:
+        """Take what it says until the connection ends; whether there is another one to listen to."""
+        heard = acked = time.monotonic()
+        try:
+            while True:
+                try:
+                    message = agent.channel.receive(_ACK_S)
+                except TimeoutError:
+                    message = {}
+                now = time.monotonic()
+                if message is None:
+                    agent.gone = self._last_word(agent)
+                    return False
+                if message:
+                    heard = now
+                    self._take(agent, message)
+                elif agent.started and not agent.over and now - heard > SILENCE_S:
+                    raise HostError(f"its agent has said nothing for {SILENCE_S:g} s")
+                if now - acked >= _ACK_S:
+                    acked = now
+                    _confirm(agent)
+        except HostLost as error:
+            return self._take_up_again(agent, str(error))
+
+    def _last_word(self, agent: Agent) -> str:
+        return agent.channel.complaint().strip() or "it said nothing of why"
+
+    def _take(self, agent: Agent, message: Message) -> None:
+        if message["type"] in _ANSWERS:
+            if agent.answers.qsize() >= _MOST_ANSWERS:
+                raise InvalidReply(agent.name, f"{message['type']}, unasked; expected answers to orders only")
+            agent.answers.put(message)
+            return
+        seq = int(message.get("seq", 0))
+        if seq and seq <= agent.seq:
+            return  # sent again, and here already
+        agent.seq = max(agent.seq, seq)
+        self._said.put((agent, message))
+        if message["type"] == "over":
+            agent.over = True
+
+    def _take_up_again(self, agent: Agent, why: str) -> bool:
+        """Reach a lost host's agent again, until its lease must be over."""
+        if self._closing or not agent.log_dir:
+            agent.gone = why
+            return False
+        agent.lost = why
+        agent.losses += 1
+        self._say(agent, "lost", f"{agent.name} is lost ({why}); its ranks go on for {agent.lease_s:g} s")
+        deadline = time.monotonic() + agent.lease_s
+        while not self._closing and time.monotonic() < self._patience(deadline):
+            try:
+                agent.host.reconnect()
+            except HostError as error:
+                why = str(error)
+                time.sleep(_AGAIN_S)
+                continue
+            try:
+                agent.channel = _attached(agent.host, agent.log_dir, agent.seq)
+            except HostLost as error:
+                why = str(error)
+            except HostError as error:
+                agent.gone, agent.lost = f"{agent.lost}; when the host was back, {error}", None
+                return False
+            else:
+                agent.lost = None
+                self._say(agent, "back", f"{agent.name} is back")
+                self._tell_what_it_missed(agent)
+                return True
+        agent.gone = why
+        return False
+
+    def _tell_what_it_missed(self, agent: Agent) -> None:
+        """What all were told went nowhere where a link was cut."""
+        if self._closing or agent.parted:
+            _leave(agent, remove=agent.parted)
+        elif self._stop_reason is not None:
+            with suppress(HostError):
+                agent.send({"op": "stop", "reason": self._stop_reason})
+
+    def _patience(self, deadline: float) -> float:
+        """With a fault at hand nobody waits for a lost host as long as its lease."""
+        return deadline if self._stopped_at is None else min(deadline, self._stopped_at + _PATIENCE_WITH_THE_LOST_S)
+
+    def _say(self, agent: Agent, kind: str, sentence: str) -> None:
+        agent.warnings.append(sentence)
+        self._note(sentence)
+        self._said.put((agent, {"type": kind, "sentence": sentence}))
+
+
+def _attached(host: Host, log_dir: str, after: int) -> Channel:
+    """A new connection to an agent that runs already; it says again what came after that number."""
+    channel = attach(host, log_dir)
+    try:
+        channel.send({"op": "attach", "after": after})
+        first = channel.receive(ANSWER_S)
+        if first is None or first["type"] != "attached":
+            said = channel.complaint().strip() or f"it answered {first}"
+            raise HostError(f"no agent was there: the host was restarted, or the agent killed: {said}")
+    except TimeoutError as error:
+        channel.close(0.0)
+        raise HostLost(f"{host.name}: its agent does not answer") from error
+    except HostError:
+        channel.close(0.0)
+        raise
+    return channel
+
+
+def take_up(host: Host, noderank: int, directory: Path, placed: Mapping[str, Any], lease_s: float) -> Agent:
+    """The agent of a round that another controller started, as its plan.json says."""
+    return Agent(
+        host,
+        noderank,
+        directory,
+        _attached(host, str(placed["log_dir"]), 0),
+        lease_s,
+        log_dir=str(placed["log_dir"]),
+        code_root=str(placed["code_root"]),
+        clock_offset_s=float(placed.get("clock_offset_s", 0.0)),
+        devices=tuple(placed["devices"]),
+        started=True,
+    )
+
+
+def _confirm(agent: Agent) -> None:
+    """What it said need not be kept there. One that has ended cannot hear it; what it said before is still to come."""
+    try:
+        agent.send({"op": "ack", "seq": agent.seq})
+    except HostLost:
+        raise
+    except HostError:
+        return
+
+
+def _leave(agent: Agent, *, remove: bool) -> None:
+    with suppress(HostError):
+        agent.send({"op": "leave", "remove": remove})

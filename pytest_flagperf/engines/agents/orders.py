@@ -1,0 +1,270 @@
+"""What each host of a round is told to do, and what of it is written down before it starts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from flagperf_driver.launch import RankProcess, Site, World, launchers, threads_per_rank
+from flagperf_driver.node.sampling import topology
+from flagperf_driver.node.staged import module_argv
+from pytest_flagperf import stored
+from pytest_flagperf.runtime import Interpreter, Mount
+
+from .acquire import MODULE
+from .agents import GRACE_S, Agent
+
+# Not for the ranks: what a harness or a launcher above us set for itself.
+_NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+Show = Callable[[int, str], None]
+
+
+class Plan(Protocol):
+    """What a round asks of a plan."""
+
+    @property
+    def launcher(self) -> str: ...
+
+    @property
+    def visible_devices(self) -> str | None: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+    def case_json(self, round_number: int, seed: int, code_root: str, /) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user may want of a round beside the plan."""
+
+    monitors: Mapping[str, Any] | None = None  # the sampler's orders, but for the devices
+    clear_caches: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)  # on what is started for it
+    show: Show | None = None  # gets every line of the ranks' logs
+    told: Mapping[str, Any] = field(default_factory=dict)  # what else plan.json is to tell
+    bind: bool = True  # ranks to cores, where it is known to which
+    near: Mapping[str, Mapping[int, Sequence[int]]] = field(default_factory=dict)  # by host and device: its cores
+
+
+NO_WISHES = Wishes()
+
+
+def make_orders(
+    plan: Plan,
+    described: Mapping[str, Any],
+    round_number: int,
+    agents: Sequence[Agent],
+    interpreters: Mapping[str, Interpreter],
+    wishes: Wishes,
+) -> list[dict[str, Any]]:
+    """What each host's agent is told to do."""
+    # At once: where ranks live in containers, each host makes its own.
+    with ThreadPoolExecutor(max(1, len(agents))) as pool:
+        made = pool.map(lambda agent: _container(agent, interpreters[agent.name], described, wishes), agents)
+        containers = {agent.name: container for agent, container in zip(agents, made, strict=True)}
+    world = _world(plan, described, agents, containers, wishes)
+
+    def order(agent: Agent) -> dict[str, Any]:
+        interpreter = interpreters[agent.name]
+        site = Site(
+            python=interpreter.python,
+            program=f"{agent.code_root}/suites/{described['model']}/{described['framework']}/run_pretraining.py",
+            case_file=f"{agent.log_dir}/case.json",
+            log_dir=agent.log_dir,
+            code_root=agent.code_root,
+            cpus=_cores(described, agent, wishes),
+        )
+        processes = launchers()[plan.launcher](world, agent.noderank, site)
+        case = _case(plan, described, round_number, agent)
+        return {
+            "op": "start",
+            "log": f"start_{described['framework']}_task.log",
+            "files": {"case.json": json.dumps(case, indent=1) + "\n"},
+            "not_inherited": list(_NOT_INHERITED),
+            "ranks": [_entry(each, {**interpreter.env, **each.env}, site) for each in processes],
+            "follow": [rank for each in processes for rank in each.reports],
+            "container": containers[agent.name],
+            "monitors": _monitors(described, wishes, agent, containers[agent.name]),
+            "clear_caches": wishes.clear_caches,
+            "show": wishes.show is not None,
+            **_deadlines(described["config"]),
+        }
+
+    return [order(agent) for agent in agents]
+
+
+def _case(plan: Plan, described: Mapping[str, Any], round_number: int, agent: Agent) -> dict[str, Any]:
+    """The case.json of a host's ranks."""
+    case = plan.case_json(round_number, _seed(described, round_number), agent.code_root)
+    return {**case, "token": described["token"]}
+
+
+def _container(
+    agent: Agent, interpreter: Interpreter, described: Mapping[str, Any], wishes: Wishes
+) -> Mapping[str, Any] | None:
+    """The container of this round's ranks, made and not yet started; its main process is an agent of its own."""
+    if interpreter.container is None:
+        return None
+    mounts = [Mount(agent.code_root, agent.code_root), Mount(agent.log_dir, agent.log_dir, read_only=False)]
+    if described["data_dir"]:
+        mounts.append(Mount(described["data_dir"], described["data_dir"]))
+    argv = [*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir]
+    labels = {**wishes.labels, "flagperf.log_dir": agent.log_dir}
+    return interpreter.container.create(
+        agent.host, _container_name(agent.log_dir), argv=argv, mounts=mounts, devices=agent.devices, labels=labels
+    )
+
+
+def _container_name(log_dir: str) -> str:
+    """Docker takes few signs; a folder may have any."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", f"flagperf{log_dir}")[-120:].lstrip("-_.")
+
+
+def _world(
+    plan: Plan,
+    described: Mapping[str, Any],
+    agents: Sequence[Agent],
+    containers: Mapping[str, Mapping[str, Any] | None],
+    wishes: Wishes = NO_WISHES,
+) -> World:
+    nproc = described["nproc"]
+    threads = min(threads_per_rank(len(agent.cpus), nproc, _cores(described, agent, wishes)) for agent in agents)
+    return World(
+        addresses=tuple(agent.host.address for agent in agents),
+        nproc=nproc,
+        master_addr=agents[0].host.address,
+        master_port=agents[0].port,
+        devices=tuple(agent.devices for agent in agents),
+        visible_devices_env=_visible_devices(plan, containers.values()),
+        threads_per_rank=1 if _card_is_core(described) else threads,
+    )
+
+
+def _visible_devices(plan: Plan, containers: Collection[Mapping[str, Any] | None]) -> str | None:
+    """By which variable ranks are told their devices; where they see no others they are not.
+
+    In such a container the devices may have other numbers than outside, and who makes them decides which.
+    """
+    only_leased = all(container and container["only_leased"] for container in containers)
+    return None if only_leased else plan.visible_devices
+
+
+def _card_is_core(described: Mapping[str, Any]) -> bool:
+    return bool(described["device"] == "cpu")
+
+
+def _monitors(
+    described: Mapping[str, Any], wishes: Wishes, agent: Agent, container: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """The sampler's orders; a core that no tool knows is no device to it."""
+    if wishes.monitors is None:
+        return None
+    probe = wishes.monitors.get("probe")
+    devices = list(agent.devices) if probe or wishes.monitors.get("nvml") else []
+    own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
+    own |= {"processors_first": True} if _card_is_core(described) else {}
+    inside = {"container": container["id"]} if container else {}
+    return {**wishes.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
+
+
+def _cores(described: Mapping[str, Any], agent: Agent, wishes: Wishes) -> tuple[tuple[int, ...], ...]:
+    """The cores that each rank is bound to: where a card is a core that one, else those near the rank's device."""
+    if not wishes.bind:
+        return ()
+    if _card_is_core(described):
+        enough = all(device < len(agent.cpus) for device in agent.devices)
+        return tuple((agent.cpus[device],) for device in agent.devices) if enough else ()
+    near, usable = wishes.near.get(agent.name, {}), set(agent.cpus)
+    found = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in agent.devices)
+    return found if any(found) else ()
+
+
+def _entry(process: RankProcess, env: Mapping[str, str], site: Site) -> dict[str, Any]:
+    return {
+        "rank": process.rank,
+        "local_rank": process.local_rank,
+        "argv": list(process.argv),
+        "env": dict(env),
+        "cwd": site.log_dir,
+        "cpus": list(process.cpus),
+        # A launcher of several ranks is none of them: they have their logs, it has its own.
+        "log": f"rank{process.rank}.out.log" if process.reports == (process.rank,) else "launcher.log",
+    }
+
+
+def _deadlines(config: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("init_timeout_s", "hang_timeout_s", "round_timeout_s")
+    return {**{name: config.get(name) for name in names}, "grace_s": GRACE_S}
+
+
+def _seed(described: Mapping[str, Any], round_number: int) -> int:
+    return int(described["config"].get("seed", 0)) + round_number - 1
+
+
+def write_inputs(
+    plan: Plan,
+    described: Mapping[str, Any],
+    round_number: int,
+    directory: Path,
+    agents: Sequence[Agent],
+    orders: Sequence[Mapping[str, Any]],
+    interpreters: Mapping[str, Interpreter],
+    wishes: Wishes = NO_WISHES,
+) -> None:
+    """What reports read, and what another controller needs to go on with it. No environment: it may be secret."""
+    first = interpreters[agents[0].name]
+    facts = {
+        "round": round_number,
+        "seed": _seed(described, round_number),
+        "hosts": [_placed(agent, interpreters[agent.name], order) for agent, order in zip(agents, orders, strict=True)],
+        "python": first.python,
+        "interpreter": {"label": first.label, **first.details},
+        "code_root": agents[0].code_root,
+        # What was to be sampled; a host without it lacks something.
+        "monitors": dict(wishes.monitors) if wishes.monitors else None,
+        "bind": wishes.bind,
+        **wishes.told,
+        "argv": {
+            agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
+        },
+    }
+    stored.write(directory / "case.json", _case(plan, described, round_number, agents[0]))
+    stored.write(directory / "plan.json", {**described, **facts})
+
+
+def read_plan(directory: Path) -> dict[str, Any]:
+    """Return a round's plan.json, with everything that is needed to go on with the round; FormatError without it."""
+    path = directory / "plan.json"
+    plan = stored.read(path)
+    kinds = {"case": str, "round": int, "launcher": str, "nproc": int, "sample_unit": str}
+    stored.need(plan, {**kinds, "metric": dict, "config": dict}, str(path))
+    stored.need(plan["metric"], {"name": str, "target": (int, float, type(None))}, f"{path}: metric")
+    for host in read_places(directory):
+        stored.need(host, {"code_root": str, "devices": list, "clock_offset_s": (int, float)}, f"{path}: hosts")
+    return plan
+
+
+def read_places(directory: Path) -> list[dict[str, Any]]:
+    """Return where each host of a round has its logs, as plan.json lists them; FormatError if it cannot be read."""
+    path = directory / "plan.json"
+    return stored.listed(stored.read(path), "hosts", {"name": str, "noderank": int, "log_dir": str}, str(path))
+
+
+def _placed(agent: Agent, interpreter: Interpreter, order: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": agent.name,
+        "address": agent.host.address,
+        "noderank": agent.noderank,
+        "devices": list(agent.devices),
+        "cores": [topology.as_list(rank["cpus"]) for rank in order["ranks"]],  # an empty text: bound to none
+        "log_dir": agent.log_dir,
+        "code_root": agent.code_root,
+        "clock_offset_s": round(agent.clock_offset_s, 6),
+        "python": interpreter.python,
+    }

@@ -1,0 +1,164 @@
+"""What a host's devices mean for those who want to run there: their number, their chip, strangers on them, health."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from flagperf_driver.node.sampling.devices import POWER_CAP
+from flagperf_driver.node.sampling.topology import as_list
+
+from .findings import FAIL, OK, WARN, Finding, Wants
+
+
+def judge(host: str, survey: Mapping[str, Any], cores: int, wants: Wants) -> Iterator[Finding]:
+    """Count, model, strangers and health: an unfit device matters as much as its lack is felt."""
+    devices = survey["devices"]
+    if survey["error"]:
+        yield Finding(
+            host,
+            "devices",
+            FAIL,
+            survey["error"],
+            "see that the vendor's driver and tool work on that host, and that its probe.py knows what the tool prints",
+        )
+        return
+    if survey.get("instead"):
+        sentence = f"the vendor's tool is asked, a process for each sample and less told: {survey['instead']}"
+        yield Finding(host, "devices", WARN, sentence, "see that the driver's library is found there, and answers")
+    unfit: set[int] = set()
+    for kind, sentence, remedy, indexes in _unfitting(devices, wants):
+        unfit.update(indexes)
+        enough = len(devices) - len(unfit) >= wants.nproc and kind != "model"
+        yield Finding(host, kind, WARN if enough else FAIL, sentence, remedy, tuple(indexes))
+    for sentence, remedy in _degraded(devices):
+        yield Finding(host, "health", WARN, sentence, remedy)
+    yield _counted(host, survey, cores, wants)
+    near = {device["index"]: tuple(device["near"]) for device in devices if device.get("near")}
+    if near:
+        yield Finding(host, "numa", OK, _places(near), near=tuple(near.items()))
+
+
+def _counted(host: str, survey: Mapping[str, Any], cores: int, wants: Wants) -> Finding:
+    """Whether there are as many as there should be; a round must not be given what is not there."""
+    devices = survey["devices"]
+    if len(devices) < wants.nproc:
+        sentence = f"{len(devices)} for {wants.nproc} processes"
+        return Finding(host, "devices", FAIL, sentence, "ask for fewer with --nodes=NxP, or for other hosts")
+    most = wants.devices_per_host or max(wants.nproc, cores)  # as rounds ask for them
+    missing = tuple(sorted(set(range(most)) - {device["index"] for device in devices}))
+    if wants.devices_per_host and len(devices) < wants.devices_per_host:
+        sentence = f"{len(devices)} of the {wants.devices_per_host} that a host with {wants.hardware} has"
+        sentence += f": {_who(missing)} {_are(missing)} missing"
+        return Finding(host, "devices", WARN, sentence, "they may have failed: see the host's kernel log", missing)
+    names = ", ".join(sorted({device["name"] for device in devices if device["name"]})) or "of no name"
+    driver = f", driver {survey['driver']}" if survey["driver"] else ""
+    return Finding(host, "devices", OK, f"{len(devices)} {names}{driver}", devices=missing)
+
+
+def _places(near: Mapping[int, Sequence[int]]) -> str:
+    """The devices of each node by their cores."""
+    nodes: dict[str, list[int]] = {}
+    for device, cpus in near.items():
+        nodes.setdefault(as_list(cpus), []).append(device)
+    return "; ".join(
+        f"device{'s' if len(its) > 1 else ''} {as_list(its)} near cores {cpus}" for cpus, its in nodes.items()
+    )
+
+
+_Unfit = tuple[str, str, str, list[int]]
+
+
+def _unfitting(devices: Sequence[Mapping[str, Any]], wants: Wants) -> Iterator[_Unfit]:
+    """Devices that no rank should get."""
+    for device in devices:
+        index, who = [device["index"]], f"device {device['index']}"
+        if device.get("error"):
+            yield "health", f"{who} cannot be read: {device['error']}", "reset it, or restart the host", index
+            continue
+        strangers = [process for process in device["processes"] if not process["ours"]]
+        if strangers:
+            names = "; ".join(map(_stranger, strangers[:3])) + ("; ..." if len(strangers) > 3 else "")
+            yield "strangers", f"{who} is in use by {names}", "wait for their end, or ask their owner", index
+        if device["row_remap_failed"]:
+            yield "health", f"{who} could not replace failing memory rows", "have it replaced", index
+        if device["partitioned"]:
+            part = f"{who} is partitioned (MIG): no part of it is the chip"
+            yield "health", part, "switch its partitioning off", index
+    wrong: dict[str, list[int]] = {}
+    for device in devices:
+        if device["name"] and not is_named(device["name"], wants.hardware, wants.chips.get(wants.hardware, ())):
+            wrong.setdefault(device["name"], []).append(device["index"])
+    for name, indexes in wrong.items():
+        are = f"{_are(indexes)} a" if len(indexes) == 1 else _are(indexes)
+        yield "model", f"{_who(indexes)} {are} {name}, not {wants.hardware}", _right_name(name, wants), indexes
+
+
+def _stranger(process: Mapping[str, Any]) -> str:
+    owner = f" of {process['user']}" if process.get("user") else ""
+    memory = f", {process['memory']:.0f} MiB" if process.get("memory") else ""
+    return f"{process.get('name') or 'a process'} (pid {process['pid']}{owner}{memory})"
+
+
+def _who(indexes: Sequence[int]) -> str:
+    return f"device{'s' if len(indexes) > 1 else ''} {', '.join(map(str, indexes))}"
+
+
+def _are(indexes: Sequence[int]) -> str:
+    return "is" if len(indexes) == 1 else "are"
+
+
+def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
+    """Whether what the vendor's tool calls a device is that chip: by its patterns, else by the chip's own name."""
+    if patterns:
+        return any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(chip)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
+
+
+def _right_name(name: str, wants: Wants) -> str:
+    fitting = [chip for chip, patterns in wants.chips.items() if is_named(name, chip, patterns)]
+    if fitting:
+        return f"say --hw={fitting[0]}"
+    return f"say which chip it is with --hw, or add the name to chips.{wants.hardware}.names in vendor.toml"
+
+
+def _degraded(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Of devices that have the same, one sentence."""
+    linked = any(device["links"] for device in devices)
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for device in devices:
+        for said in _weaknesses(device, linked=linked):
+            alike.setdefault(said, []).append(device["index"])
+    for (beginning, end, remedy), indexes in alike.items():
+        one = len(indexes) == 1
+        verbs = {"are": _are(indexes), "have": "has" if one else "have", "wait": "waits" if one else "wait"}
+        yield beginning.format(who=_who(indexes), **verbs) + end, remedy
+
+
+def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[str, str, str]]:
+    """How a sentence begins and ends, and a remedy. Such a device computes, but perhaps not as its like."""
+    if device["trouble"]:
+        yield "the vendor's tool says of {who}: ", device["trouble"], "see the vendor's manual for it"
+    if device["ecc_uncorrected"]:
+        yield "{who} had ", f"{device['ecc_uncorrected']:g} uncorrected memory errors", "reset it; watch its count"
+    if device["row_remap_pending"]:
+        yield "{who} {wait} to replace failing memory rows", "", "reset it, or restart the host"
+    # That a power limit holds is no fault of the cooling; one below the usual is told of by itself.
+    if held := [reason for reason in device["throttle"] if reason != POWER_CAP]:
+        yield "{who} {are} slowed down: ", ", ".join(held), "see its cooling and its power supply"
+    if _is_below(device["power_limit"], device["usual_power_limit"]):
+        limits = f"{device['power_limit']:g} W where {device['usual_power_limit']:g} W are usual"
+        yield "{who} {are} limited to ", limits, "set the limit back: its figures are of a slower device"
+    if _is_below(device["pcie_width"], device["best_pcie_width"]):
+        lanes = f"{device['pcie_width']:g} of its {device['best_pcie_width']:g} PCIe lanes"
+        yield "{who} {have} ", lanes, "put it in anew: a contact may be dirty, or a riser bent"
+    if device["links_down"] and linked:
+        # Never refused: where a bridge was never put in, its links look like those of a broken one.
+        up = device["links"] or 0
+        links = f"{up:g} of {up + device['links_down']:g} links to its like up"
+        yield "{who} {have} ", links, "see its bridges and cables, and the host's kernel log"
+
+
+def _is_below(now: float | None, usual: float | None) -> bool:
+    return now is not None and usual is not None and now < usual

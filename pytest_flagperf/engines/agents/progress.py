@@ -1,0 +1,116 @@
+"""How far a round is, from the events of its first rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flagperf_driver import events
+from flagperf_driver.perflog import number
+from pytest_flagperf.limits import LARGEST_COUNT
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What can be said of a running round; None where it is not known yet."""
+
+    case: str
+    round: int
+    phase: str = "starting"
+    step: int = 0
+    samples: int = 0
+    loss: float | None = None
+    metric_name: str = ""
+    metric: float | None = None
+    target: float | None = None
+    throughput: float | None = None
+    sample_unit: str = "samples"
+    elapsed_s: float = 0.0
+    time_left_s: float | None = None
+    event: str = ""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where the training ends at the latest."""
+
+    max_steps: float | None = None
+    max_samples: float | None = None
+    max_time_s: float | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Bounds:
+        return cls(*(_bound(config.get(name)) for name in ("max_steps", "max_samples", "max_time_s")))
+
+
+def _bound(value: object) -> float | None:
+    found = number(value)
+    return found if math.isfinite(found) else None
+
+
+def time_left(bounds: Bounds, now: Progress, trained_s: float) -> float | None:
+    """Seconds to the nearest bound at the mean pace so far; None where there is no bound or no pace."""
+    left = []
+    if trained_s > 0:
+        for bound, done in ((bounds.max_steps, now.step), (bounds.max_samples, now.samples)):
+            if bound is not None and done:
+                left.append(max(0.0, (bound - done) * trained_s / done))
+    if bounds.max_time_s is not None:
+        left.append(max(0.0, bounds.max_time_s - now.elapsed_s))
+    return min(left, default=None)
+
+
+class Tracker:
+    """Folds events into the latest progress."""
+
+    def __init__(self, start: Progress, bounds: Bounds, started_ms: int) -> None:
+        self.now = start
+        self._bounds = bounds
+        self._started_ms = started_ms
+        self._trains_since_ms: int | None = None
+
+    def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> Progress:
+        if event == events.TRAIN_START:
+            self._trains_since_ms = time_ms
+        now = replace(
+            self.now,
+            event=event,
+            elapsed_s=max(0.0, (time_ms - self._started_ms) / 1000),
+            phase=_PHASES.get(event, self.now.phase),
+            step=_int(value.get("step"), self.now.step),
+            samples=_int(value.get("samples"), self.now.samples) if event == events.STEP_END else self.now.samples,
+            loss=_float(value.get("loss"), self.now.loss),
+            throughput=_float(value.get("throughput"), self.now.throughput),
+            metric=_float(_metrics(event, value).get(self.now.metric_name), self.now.metric),
+        )
+        trained_s = (time_ms - self._trains_since_ms) / 1000 if self._trains_since_ms is not None else 0.0
+        self.now = replace(now, time_left_s=time_left(self._bounds, now, trained_s))
+        return self.now
+
+
+_PHASES = {
+    events.INIT_START: "init",
+    events.TRAIN_START: "training",
+    events.EVALUATE: "training",
+    events.TRAIN_END: "ending",
+    events.FINISHED: "finished",
+    events.FAILED: "failed",
+}
+
+
+def _metrics(event: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    if event in (events.EVALUATE, events.INIT_EVALUATION):
+        return value
+    final = value.get("final_metrics") if event == events.FINISHED else None
+    return final if isinstance(final, Mapping) else {}
+
+
+def _float(value: object, otherwise: float | None) -> float | None:
+    return otherwise if value is None else number(value)
+
+
+def _int(value: object, otherwise: int) -> int:
+    """Return a count; ignore values that no training can reach."""
+    return value if type(value) is int and 0 <= value <= LARGEST_COUNT else otherwise

@@ -1,0 +1,284 @@
+"""Unpack a host's archive: regular files and folders only, created below an opened folder, within limits.
+
+``tarfile`` reads a header here and nothing else. Its extraction resolves paths by name, so that links in an archive can
+lead out of the folder (CVE-2025-4517), and it reads extended headers of any size into memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from flagperf_driver.node.agent.archive import Limits
+from pytest_flagperf.hosts import HostError
+
+_AT_ONCE = 1 << 20
+_LONGEST_HEADER = 1 << 16  # of an extended header, in bytes
+_LONGEST_NAME = 1024  # of a whole path, in bytes; one name may have 255
+_DEEPEST = 32
+_NAMED = 3
+_PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
+_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
+_DROPPED = {
+    tarfile.SYMTYPE: "symbolic link",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+    tarfile.FIFOTYPE: "named pipe",
+}
+DEFAULT_LIMITS = Limits()
+# Another entry of the archive stands there already, or stands where a folder should be.
+_CLASHES = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
+
+
+class TooMuch(HostError):
+    """A host has more to send than the limits allow."""
+
+
+def check_limits(limits: Limits, size: int, entries: int = 0) -> None:
+    """Raise TooMuch where so many bytes, or so many files and folders, are more than the limits."""
+    if refused := limits.refusal(size, entries):
+        raise TooMuch(refused)
+
+
+class Damaged(HostError):
+    """The archive is cut, damaged, or has entries that no agent writes."""
+
+
+@dataclass
+class LeftOut:
+    """The entries that were not unpacked, by the reason."""
+
+    count: Counter[str] = field(default_factory=Counter)
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, name: str) -> None:
+        self.count[reason] += 1
+        names = self.names.setdefault(reason, [])
+        if len(names) < _NAMED:
+            names.append(ascii(name[:_LONGEST_NAME]) if len(name) <= 80 else ascii(name[:80]) + "...")
+
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence for each reason, with the number of entries and the first names."""
+        return tuple(
+            f"{count} {'entry' if count == 1 else 'entries'} of the logs left out ({reason}): "
+            + ", ".join(self.names[reason])
+            + (", ..." if count > len(self.names[reason]) else "")
+            for reason, count in self.count.items()
+        )
+
+
+def unpack(archive: IO[bytes], folder: Path, limits: Limits) -> tuple[str, ...]:
+    """Unpack whole or not at all, in place of what ``folder`` held; sentences on what was left out."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".logs-", dir=folder.parent))
+    try:
+        made = work / "new"
+        made.mkdir()
+        with _opened(made) as root:
+            left_out = _extract(_Source(archive, limits), _Target(root), limits)
+        with suppress(FileNotFoundError):
+            folder.rename(work / "old")  # a link too is moved, not followed
+        made.rename(folder)
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
+        raise Damaged(f"the logs cannot be unpacked: {error}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return left_out.sentences()
+
+
+def _extract(source: _Source, target: _Target, limits: Limits) -> LeftOut:
+    left_out = LeftOut()
+    for number, entry in enumerate(_entries(source), 1):
+        check_limits(limits, 0, max(number, target.folders))
+        reason = _DROPPED.get(entry.kind) or _wrong_name(entry.name) or target.add(entry, source)
+        if reason:
+            left_out.add(reason, entry.name)
+    return left_out
+
+
+def _wrong_name(name: str) -> str | None:
+    """Why no file may have this name."""
+    parts = _parts(name)
+    if any(part in ("", ".", "..") for part in parts):
+        return "absolute path or '..'"
+    if not name.isprintable():
+        return "control characters or not UTF-8"
+    too_long = any(len(os.fsencode(part)) > 255 for part in parts) or len(os.fsencode(name)) > _LONGEST_NAME
+    return "name too long" if too_long or len(parts) > _DEEPEST else None
+
+
+def _parts(name: str) -> list[str]:
+    return name.removesuffix("/").split("/")
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of the archive; its content comes next."""
+
+    name: str
+    kind: bytes
+    size: int
+
+
+class _Source:
+    """The uncompressed archive, read once and never further than the limit."""
+
+    def __init__(self, archive: IO[bytes], limits: Limits) -> None:
+        self._stream = gzip.GzipFile(fileobj=archive, mode="rb")
+        self._limits = limits
+        self.at = 0
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise Damaged("the logs cannot be unpacked: the archive is cut off")
+        self.at += size
+        return data
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        check_limits(self._limits, self.at + size)
+        while size:
+            data = self._read(min(size, _AT_ONCE))
+            size -= len(data)
+            yield data
+
+    def skip_to(self, end: int) -> None:
+        for _ in self.pieces(end - self.at):
+            pass
+
+
+def _entries(source: _Source) -> Iterator[Entry]:
+    """Every file, folder, link and device, with the name and size of its extended headers."""
+    name, size = None, None
+    while True:
+        try:
+            block = b"".join(source.pieces(tarfile.BLOCKSIZE))
+            header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            return
+        if header.size < 0:
+            raise Damaged(f"the logs cannot be unpacked: an entry of {header.size} bytes")
+        if header.type in (*_PAX, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
+            content = _small(source, header.size)
+            if header.type in _PAX:
+                name, size = _pax(content)
+            elif header.type == tarfile.GNUTYPE_LONGNAME:
+                name = content.rstrip(b"\0").decode("utf-8", "surrogateescape")
+            continue
+        entry = Entry(name if name is not None else header.name, header.type, header.size if size is None else size)
+        name, size = None, None
+        yield from _with_content(source, entry)
+
+
+def _with_content(source: _Source, entry: Entry) -> Iterator[Entry]:
+    """Yield the entry, whose content the caller may read; skip the rest of the content."""
+    if entry.kind not in (*_FILES, tarfile.DIRTYPE, *_DROPPED):
+        raise Damaged(f"the logs cannot be unpacked: an entry of type {entry.kind!r}; expected a file or a folder")
+    end = source.at + (_blocks(entry.size) if entry.kind in _FILES else 0)
+    yield entry
+    source.skip_to(end)
+
+
+def _small(source: _Source, size: int) -> bytes:
+    """The content of an extended header."""
+    if size > _LONGEST_HEADER:
+        raise Damaged(f"the logs cannot be unpacked: a header of {size} bytes; expected at most {_LONGEST_HEADER}")
+    return b"".join(source.pieces(_blocks(size)))[:size]
+
+
+def _pax(content: bytes) -> tuple[str | None, int | None]:
+    """Name and size of the next entry, where an extended header has them: records ``LENGTH KEY=VALUE``."""
+    found: dict[bytes, bytes] = {}
+    while content:
+        digits, space, _ = content[:10].partition(b" ")
+        length = int(digits) if space and digits.isdigit() else 0
+        record = content[len(digits) + 1 : length]
+        key, equals, value = record.partition(b"=")
+        if not equals or length > len(content) or not value.endswith(b"\n"):
+            raise Damaged("the logs cannot be unpacked: a damaged extended header")
+        found[key] = value[:-1]
+        content = content[length:]
+    name, size = found.get(b"path"), found.get(b"size")
+    if size is not None and (not size.isdigit() or len(size) > 20):
+        raise Damaged("the logs cannot be unpacked: a damaged extended header")
+    return name.decode("utf-8", "surrogateescape") if name is not None else None, int(size) if size else None
+
+
+def _blocks(size: int) -> int:
+    """The size in whole blocks."""
+    return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+
+# -- writing ----------------------------------------------------------------------------------------------
+
+
+class _Target:
+    """The opened folder that entries are created below: no path is ever resolved by name, no link followed."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self.folders = 0
+
+    def add(self, entry: Entry, source: _Source) -> str | None:
+        """Create the file or the folder; the reason where another entry stands in the way."""
+        *above, name = _parts(entry.name)
+        try:
+            with self._folder(above) as folder:
+                if entry.kind not in _FILES:
+                    os.close(self._below(name, folder))
+                    return None
+                handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o644, dir_fd=folder)
+                with os.fdopen(handle, "wb") as file:
+                    for piece in source.pieces(entry.size):
+                        file.write(piece)
+        except OSError as error:
+            if error.errno in _CLASHES:
+                return "another entry has that name"
+            raise
+        return None
+
+    @contextmanager
+    def _folder(self, names: Sequence[str]) -> Iterator[int]:
+        handle = os.dup(self._root)
+        try:
+            for name in names:
+                below = self._below(name, handle)
+                os.close(handle)
+                handle = below
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _below(self, name: str, folder: int) -> int:
+        """A folder in a folder, made where it is missing, and opened."""
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=folder)
+            self.folders += 1
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=folder)
+
+
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _SAFE)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

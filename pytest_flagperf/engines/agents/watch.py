@@ -1,0 +1,133 @@
+"""A round while it runs: what its agents say becomes progress, and the first cause of what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flagperf_driver import events
+from pytest_flagperf.hosts import Message
+
+from .agents import Agent, Crew
+from .orders import Show
+from .progress import Bounds, Progress, Tracker
+
+Listener = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Who is told while a round runs."""
+
+    progress: Listener
+    show: Show | None = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first thing that went wrong; all later ones follow from it."""
+
+    kind: str
+    host: str
+    rank: int | None
+    sentence: str
+    last_lines: tuple[str, ...] = ()
+
+
+def start_tracker(described: Mapping[str, Any], round_number: int, started_ms: int) -> Tracker:
+    metric = described["metric"]
+    start = Progress(
+        case=described["case"],
+        round=round_number,
+        metric_name=metric["name"],
+        target=metric["target"],
+        sample_unit=described["sample_unit"],
+    )
+    return Tracker(start, Bounds.of(described["config"]), started_ms)
+
+
+def watch(crew: Crew, tracker: Tracker, audience: Audience) -> Fault | None:
+    """Listen until all agents are done; the first fault of any of them stops all."""
+    faults: list[tuple[Agent, Fault]] = []
+    audience.progress(tracker.now)
+    for agent, message in crew.messages():
+        new = _take(agent, message, tracker, audience)
+        if new is not None:
+            faults.append((agent, new))
+            crew.stop(new.sentence)
+    return _worded(*min(faults, key=_blame)) if faults else None
+
+
+def _blame(told: tuple[Agent, Fault]) -> int:
+    """Which of several faults the others follow from: a host's or a container's end, a killed rank, then the first."""
+    agent, fault = told
+    if fault.kind in ("lost", "agent", "container"):
+        return 0
+    killed = fault.rank is not None and agent.exits.get(fault.rank, {}).get("signal")
+    return 1 if killed and fault.kind == "crash" else 2
+
+
+def _take(agent: Agent, message: Message, tracker: Tracker, audience: Audience) -> Fault | None:
+    kind = message["type"]
+    if kind == "perflog":
+        _take_event(agent, message, tracker, audience.progress)
+    elif kind == "lines" and audience.show is not None:
+        for line in message["lines"]:
+            audience.show(message["rank"], line)
+    elif kind == "exit":
+        agent.exits[message["rank"]] = message
+    elif kind == "beat":
+        for slow, ratio in message["slow"].items():
+            agent.slow[slow] = max(ratio, agent.slow.get(slow, 0.0))
+    elif kind == "warning":
+        agent.warnings.append(f"{agent.name}: {message['sentence']}")
+    elif kind == "fault":
+        return Fault(message["kind"], agent.name, message.get("rank"), message["sentence"])
+    elif kind == "gone" and not agent.over:
+        if agent.lost:
+            return Fault("lost", agent.name, None, f"{agent.name} is lost and did not come back: {agent.gone}")
+        return Fault("agent", agent.name, None, f"the agent on {agent.name} is gone: {agent.gone}")
+    return None
+
+
+def _take_event(agent: Agent, message: Message, tracker: Tracker, listener: Listener) -> None:
+    rank, event, value = message["rank"], message["event"], message.get("value") or {}
+    if event == events.FINISHED:
+        agent.finished.add(rank)
+    elif event == events.FAILED:
+        agent.failed.setdefault(rank, message)
+    if rank == 0:
+        listener(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
+
+
+def _worded(agent: Agent, fault: Fault) -> Fault:
+    """The fault with the last words of the rank that it began with, which may have come after it."""
+    if fault.rank is None:
+        return fault
+    lines = tuple(agent.exits.get(fault.rank, {}).get("last_lines") or ())
+    rank, sentence = fault.rank, fault.sentence
+    if fault.kind == "crash" and agent.by_launcher and agent.failed:
+        # The launcher died of the rank that failed first.
+        rank = min(agent.failed, key=lambda each: int(agent.failed[each]["time_ms"]))
+        sentence = f"rank {rank} failed ({sentence})"
+    said = "{type}: {error}".format(**{"type": "", "error": "", **agent.failed.get(rank, {}).get("value", {})})
+    if said != ": " and said not in sentence:
+        sentence = f"{sentence}: {said}"
+    return replace(fault, rank=rank, sentence=sentence, last_lines=lines)
+
+
+def ranks(agent: Agent, described: Mapping[str, Any]) -> range:
+    first = agent.noderank * int(described["nproc"])
+    return range(first, first + int(described["nproc"]))
+
+
+def unfinished(agents: Sequence[Agent], described: Mapping[str, Any]) -> Fault | None:
+    """A rank that owes a FINISHED and did not write one failed, whatever its exit code."""
+    for agent in agents:
+        for rank in ranks(agent, described):
+            if rank not in agent.finished:
+                lines = tuple(agent.exits.get(rank, {}).get("last_lines") or ())
+                sentence = f"rank {rank} ended without a {events.FINISHED} line"
+                return Fault("unfinished", agent.name, rank, sentence, lines)
+    return None

@@ -1,0 +1,171 @@
+"""Which hosts a run may use and how they are reached: the table [cluster] of the settings."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf import redaction
+from pytest_flagperf.problems import Problems, kind, near, shown, unusable_path
+
+# Of a user, a host's name and an interpreter: they come to stand in ssh's and a shell's command lines.
+_USER = re.compile(r"[\w.][\w.@-]*")
+_HOST = re.compile(r"[\w.:][\w.%:-]*")
+_PYTHON = re.compile(r"[\w./+-]+")
+_PORTS = range(1, 65536)
+_SYNTAX = "host, user@host, host:port, [IPv6 address]:port, each with name= before it where it shall have another"
+_LONGEST = 200  # of a host's name: folders on disk are called by it
+_LONGEST_LABEL = 63
+_MAY_HOLD_A_PASSWORD = ("hosts", "gateway", "user")
+
+
+class ClusterError(Problems):
+    """A description of a cluster that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host as it was asked for; what is None is left to the cluster's settings and to the SSH configuration."""
+
+    name: str
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterConf:
+    """Hosts in the order in which cases take them; ``source`` is the file that says so."""
+
+    hosts: tuple[str, ...] = ()
+    user: str | None = None
+    port: int | None = None
+    key: str | None = None
+    known_hosts: str | None = None
+    gateway: str | None = None
+    python: str = "python3"
+    source: str = "--cluster"
+    without_effect: tuple[str, ...] = ()  # what the file says besides, a sentence each
+    max_log_gib: float = 4.0  # of one round's logs, from one host
+    max_log_entries: int = 100_000  # files and folders among them
+
+    def addresses(self) -> tuple[Address, ...]:
+        """Every host; raises one error with everything that is wrong with them."""
+        problems: list[str] = []
+        found = tuple(_addresses(self.hosts, f"{self.source}: hosts", problems))
+        if problems:
+            raise ClusterError(problems)
+        return found
+
+
+def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConf:
+    """The table of a settings file; paths are relative to its folder."""
+    problems: list[str] = []
+    known = [field.name for field in fields(ClusterConf) if field.name not in ("source", "without_effect")]
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        public = f"is {kind(value)}" if name in _MAY_HOLD_A_PASSWORD else f"= {shown(value)}"
+        where = f"{file}: cluster.{name} {public}"
+        if name not in known:
+            problems.append(
+                f"{file}: unknown setting cluster.{name}{near(name, known)}; allowed are {', '.join(known)}"
+            )
+        elif wrong := _wrong(name, value):
+            problems.append(f"{where}: {wrong}")
+        else:
+            values[name] = tuple(value) if name == "hosts" else value
+    for name in ("key", "known_hosts"):
+        if name in values:
+            values[name] = str(file.absolute().parent / Path(values[name]).expanduser())
+    for name in {"key", "known_hosts"} & values.keys():
+        if wrong := unusable_path(values[name]):
+            problems.append(f"{file}: cluster.{name}: {shown(values.pop(name))}: {wrong}")
+    if "key" in values and not Path(values["key"]).is_file():
+        problems.append(f"{file}: cluster.key: {values['key']}: there is no such file")
+    list(_addresses(values.get("hosts", ()), f"{file}: cluster.hosts", problems))
+    if "gateway" in values:
+        list(_addresses([values["gateway"]], f"{file}: cluster.gateway", problems))
+    if problems:
+        raise ClusterError(problems)
+    return ClusterConf(**values, source=str(file))
+
+
+def split_hosts(text: str) -> tuple[str, ...]:
+    """The hosts of --cluster=a,b."""
+    return tuple(host.strip() for host in text.split(",") if host.strip())
+
+
+def parse_host(text: str) -> Address | None:
+    """One entry, ``[name=][user@]host[:port]``; None if it is no such thing."""
+    name, named, rest = text.rpartition("=")
+    user, at, place = rest.rpartition("@")
+    bracketed = re.fullmatch(r"\[(.*)\](?::(\d+))?", place)
+    if bracketed:
+        host, port = bracketed.groups()
+    elif place.count(":") == 1:
+        host, _, port = place.partition(":")
+    else:
+        host, port = place, None
+    if len(host) > _LONGEST or len(name) > _LONGEST or max(map(len, host.split("."))) > _LONGEST_LABEL:
+        return None
+    if not _HOST.fullmatch(host) or (at and not _USER.fullmatch(user)) or (named and not _is_name(name)):
+        return None
+    if port is not None and (not port.isdecimal() or int(port) not in _PORTS):
+        return None
+    # A folder is called by the name, and artifact stores refuse colons.
+    plain = re.sub(r"^-", "0-", re.sub(r"[:%]+", "-", host))
+    return Address(name or plain, host, user or None, int(port) if port else None)
+
+
+def _is_name(text: str) -> bool:
+    return bool(re.fullmatch(r"\w[\w.-]*", text))
+
+
+def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterator[Address]:
+    seen: dict[str, str] = {}
+    # A password may hold a comma, so that it is in two entries.
+    with_user = any("@" in text for text in hosts)
+    for number, text in enumerate(hosts, 1):
+        address = parse_host(text)
+        if address is None:
+            public = redaction.hosts(text) if "@" in text or not with_user else f"entry {number}"
+            problems.append(
+                f"{where}: {shown(public)}: wanted is {_SYNTAX}; ports are 1 to 65535, names have at"
+                f" most {_LONGEST} characters, and a password is not accepted"
+            )
+        elif address.name in seen:
+            other = seen[address.name]
+            problems.append(
+                f"{where}: {text!r}: {'stands there twice' if other == text else f'has the same name as {other!r}'}; "
+                "two hosts of one name cannot be told apart: leave one out, or give it a name, name=host"
+            )
+        else:
+            seen[address.name] = text
+            yield address
+
+
+def _wrong(name: str, value: object) -> str | None:
+    """What is not right about a value; None when it will do."""
+    if name == "hosts":
+        fine = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
+        return None if fine else "a list of hosts is wanted, at least one, each a string"
+    if name == "port":
+        fine = isinstance(value, int) and not isinstance(value, bool) and value in _PORTS
+        return None if fine else "a whole number from 1 to 65535 is wanted"
+    if name == "max_log_gib":
+        fine = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+        return None if fine else "expected a number of GiB larger than 0"
+    if name == "max_log_entries":
+        fine = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        return None if fine else "expected a whole number larger than 0"
+    if not isinstance(value, str) or not value:
+        return "a string is wanted, and not an empty one"
+    if name == "user" and not _USER.fullmatch(value):
+        return "a user's name is wanted: letters, digits, . _ - and @"
+    if name == "python" and not _PYTHON.fullmatch(value):
+        return "a program's name or path on the hosts is wanted: letters, digits, / . _ + and -"
+    return None

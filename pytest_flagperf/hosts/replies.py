@@ -1,0 +1,281 @@
+"""What hosts may reply: one table of all messages, and the check of each message where it arrives."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flagperf_driver.node.sampling import health
+from pytest_flagperf.limits import LARGEST_INT
+
+from . import Channel, InvalidReply, Message
+
+LONGEST_LINE = 1 << 25  # bytes; 4 MiB of a rank's output may take six times as many in JSON
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of value, with its name for messages."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """A value that may be null."""
+
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Each:
+    """An object with any keys, whose values all have one shape."""
+
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Either:
+    """A value that has at least one of these shapes."""
+
+    shapes: tuple[Shape, ...]
+
+
+# A list stands for a list of that shape, a dict for an object with these keys; a key with "?" may be missing.
+Shape = Kind | Maybe | Each | Either | list["Shape"] | Mapping[str, "Shape"]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_INT
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+ANYTHING = Kind("any value", lambda _: True)
+TEXT = Kind("a string", lambda value: isinstance(value, str))
+PATH = Kind("an absolute path", lambda value: isinstance(value, str) and value.startswith("/") and "\0" not in value)
+VERSION = Kind("a version", lambda value: isinstance(value, str) and re.match(r"\d{1,4}\.\d{1,4}", value) is not None)
+TRUTH = Kind("true or false", lambda value: isinstance(value, bool))
+NULL = Kind("null", lambda value: value is None)
+WHOLE = Kind("a whole number of at most 64 bits", _is_whole)
+COUNT = Kind("a whole number from 0 to 2^63", lambda value: _is_whole(value) and value >= 0)
+NUMBER = Kind("a finite number", _is_number)
+
+
+def _one_of(*texts: str) -> Kind:
+    return Kind(f"one of {', '.join(texts)}", lambda value: isinstance(value, str) and value in texts)
+
+
+_DISK: Mapping[str, Shape] = {"what": _one_of("cache", "scratch", "results", "docker"), "path": TEXT}
+_PROCESS: Mapping[str, Shape] = {
+    "pid": WHOLE,
+    "ours": TRUTH,
+    "name?": Maybe(TEXT),
+    "user?": Maybe(TEXT),
+    "memory?": Maybe(NUMBER),
+}
+_DEVICE: Mapping[str, Shape] = {
+    "index": COUNT,
+    "error": Maybe(TEXT),
+    "near": [COUNT],
+    "throttle": [TEXT],
+    "processes": [_PROCESS],
+    **dict.fromkeys(health.TEXTS, Maybe(TEXT)),
+    **dict.fromkeys(health.NUMBERS, Maybe(NUMBER)),
+    **dict.fromkeys(health.TRUTHS, Maybe(TRUTH)),
+}
+
+REPLIES: Mapping[str, Mapping[str, Shape]] = {
+    # The start of our code on a host: bootstrap.py.
+    "need": {},
+    "ready": {"path": PATH},
+    # A module that answers one request: flagperf_driver/node/call.py. Who asks knows the shape of the answer.
+    "progress": {"line": TEXT},
+    "answer": {},
+    "error": {"sentence": TEXT, "limit?": TRUTH},
+    # The agent.
+    "hello": {"log_dir": PATH, "code_root": PATH, "cpus": [COUNT], "port": COUNT},
+    "pong": {"clock_ms": NUMBER},
+    "leased": {"devices": [COUNT]},
+    "busy": {"holders": [TEXT]},
+    "released": {},
+    "attached": {},
+    "end": {},
+    "chunk": {"offset": COUNT, "data": TEXT, "size": COUNT, "sha256": TEXT, "files": COUNT},
+    "started": {"rank": COUNT},
+    "perflog": {"rank": COUNT, "event": TEXT, "value": Each(ANYTHING), "time_ms": WHOLE},
+    "lines": {"rank": COUNT, "lines": [TEXT]},
+    "exit": {
+        "rank": COUNT,
+        "code": Maybe(WHOLE),
+        "signal": Maybe(TEXT),
+        "cause": Maybe(TEXT),
+        "last_lines": [TEXT],
+    },
+    "beat": {"slow": Each(NUMBER)},
+    "warning": {"sentence": TEXT},
+    "fault": {"kind": TEXT, "rank": Maybe(COUNT), "sentence": TEXT},
+    "over": {},
+    # The checkup before a run.
+    "listening": {"port": COUNT, "token": TEXT},
+    "connected": {"failed": Each(TEXT)},
+    "facts": {
+        "python": VERSION,
+        "executable": TEXT,
+        "cores": COUNT,
+        "memory": {"total": COUNT, "free": COUNT},
+        "load": {
+            "cores": COUNT,
+            "others": NUMBER,
+            "stolen": NUMBER,
+            "load1": TEXT,
+            "busiest": [{"name": TEXT, "pid": COUNT, "cores": NUMBER}],
+        },
+        "disks": [Either(({**_DISK, "error": TEXT}, {**_DISK, "error": NULL, "free": COUNT, "device": COUNT}))],
+        "docker": Maybe(
+            Either(({"error": TEXT}, {"error": NULL, "version": TEXT, "root": Maybe(TEXT), "image": Maybe(TRUTH)}))
+        ),
+        "devices": Maybe({"driver": Maybe(TEXT), "devices": [_DEVICE], "error": Maybe(TEXT), "instead?": Maybe(TEXT)}),
+        "data": [{"data_dir": TEXT, "problems": [TEXT]}],
+        "caches": Maybe(TRUTH),
+        "port": Maybe(COUNT),
+        "leftovers": [TEXT],
+    },
+}
+
+
+class Checked:
+    """A conversation with our own code on a host: each message that arrives is checked against the table."""
+
+    def __init__(self, host: str, channel: Channel) -> None:
+        self._host = host
+        self._channel = channel
+
+    def send(self, message: Message) -> None:
+        self._channel.send(message)
+
+    def receive(self, timeout_s: float) -> Message | None:
+        message = self._channel.receive(timeout_s)
+        if message is not None:
+            check_reply(self._host, message)
+        return message
+
+    def close(self, timeout_s: float = 5.0) -> int | None:
+        return self._channel.close(timeout_s)
+
+    def complaint(self) -> str:
+        return self._channel.complaint()
+
+
+def check_reply(host: str, message: Message) -> None:
+    """Raise InvalidReply unless the message is one of the table."""
+    kind = message.get("type")
+    if not isinstance(kind, str) or kind not in REPLIES:
+        raise InvalidReply(host, f"type is {_short(kind)}; expected one of {', '.join(REPLIES)}")
+    check(host, message, {**REPLIES[kind], "seq?": COUNT}, kind)
+
+
+def check(host: str, value: object, shape: Shape, name: str) -> None:
+    """Raise InvalidReply unless the value, which the message calls ``name``, has the shape."""
+    if isinstance(shape, Kind):
+        if not shape.fits(value):
+            raise InvalidReply(host, f"{name} is {_short(value)}; expected {shape.words}")
+    elif isinstance(shape, Maybe):
+        if value is not None:
+            check(host, value, shape.shape, name)
+    elif isinstance(shape, Either):
+        _check_either(host, value, shape.shapes, name)
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise InvalidReply(host, f"{name} is {_short(value)}; expected a list")
+        for number, item in enumerate(value):
+            check(host, item, shape[0], f"{name}[{number}]")
+    else:
+        _check_object(host, value, shape, name)
+
+
+def _check_either(host: str, value: object, shapes: tuple[Shape, ...], name: str) -> None:
+    wrong = None
+    for shape in shapes:
+        try:
+            return check(host, value, shape, name)
+        except InvalidReply as error:
+            wrong = error
+    assert wrong is not None
+    raise wrong
+
+
+def _check_object(host: str, value: object, shape: Each | Mapping[str, Shape], name: str) -> None:
+    if not isinstance(value, dict):
+        raise InvalidReply(host, f"{name} is {_short(value)}; expected an object")
+    if isinstance(shape, Each):
+        for key, item in value.items():
+            check(host, item, shape.shape, f"{name}.{_short(key)}")
+        return
+    for key, inner in shape.items():
+        if key.rstrip("?") in value:
+            check(host, value[key.rstrip("?")], inner, f"{name}.{key.rstrip('?')}")
+        elif not key.endswith("?"):
+            raise InvalidReply(host, f"{name} has no {key!r}; expected {_keys(shape)}")
+
+
+def _keys(shape: Mapping[str, Shape]) -> str:
+    return ", ".join(key for key in shape if not key.endswith("?"))
+
+
+def parse_object(host: str, text: str | bytes, shape: Mapping[str, Shape], name: str) -> dict[str, Any]:
+    """The JSON object that a program on the host printed; InvalidReply unless it has the shape."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidReply(host, f"{name} is {_short(text)}; expected a JSON object") from None
+    check(host, value, shape, name)
+    found: dict[str, Any] = value
+    return found
+
+
+def parse_line(host: str, line: bytes) -> Message | None:
+    """The message of one line; None for a line that some library printed between the messages."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        if line.lstrip().startswith(b"{"):
+            raise InvalidReply(host, f"the line {_short(line)}; expected a whole JSON object") from None
+        return None
+    if not isinstance(message, dict):
+        raise InvalidReply(host, f"the line {_short(line)}; expected a JSON object")
+    return message
+
+
+def check_length(host: str, size: int) -> None:
+    """Raise InvalidReply where a line is longer than any message."""
+    if size > LONGEST_LINE:
+        raise InvalidReply(host, f"a line of more than {LONGEST_LINE >> 20} MiB; expected a shorter message")
+
+
+def _short(value: object) -> str:
+    """The beginning of a value, without control characters."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INT:
+        return f"a whole number of {value.bit_length()} bits"
+    if isinstance(value, bytes):
+        value = value[: _SHOWN + 1].decode("utf-8", "replace")
+    text = ascii(value[: _SHOWN + 1] if isinstance(value, str) else _outline(value))
+    text = text if isinstance(value, str) else text.strip("'")
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _outline(value: object) -> str:
+    """Describe any value but a string in few words: a list or an object may be large, or deep."""
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return f"an object of {len(value)} keys"
+    return json.dumps(value)

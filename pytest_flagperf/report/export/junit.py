@@ -1,0 +1,90 @@
+"""What JUnit's readers show of a case: properties for its figures, and its logs by their paths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pytest_flagperf.printable import printable
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.vendor_code import phrase
+from pytest_flagperf.results.units import quantity
+from pytest_flagperf.results.verdicts.speedup import SPEEDUP
+from pytest_flagperf.results.verdicts.verdict import Verdict
+
+LOGS = 8
+"""Of how many ranks at most, those that failed first: of a thousand nobody opens more."""
+
+
+def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """Name and value, each name once: what holds for the case, then each round's own; a name carries its unit."""
+    found: dict[str, str] = {}
+    for outcome in outcomes:
+        for name, value in _of_case(outcome):
+            found.setdefault(name, value)
+        found.update((f"round{outcome.round}.{name}", value) for name, value in _of_round(outcome))
+    return [(name, printable(value)) for name, value in found.items()]
+
+
+def judged(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str]]:
+    """The speed-up as people read it, and each warning: what was judged is otherwise seen only where it failed."""
+    for verdict in verdicts:
+        if verdict.name == SPEEDUP:
+            yield SPEEDUP, printable(verdict.got)
+        if verdict.warning:
+            yield f"warning.{verdict.name}", printable(verdict.sentence)
+
+
+def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    yield "case", outcome.case
+    yield "scale", outcome.scale
+    yield "synthetic", str(outcome.synthetic).lower()
+    if outcome.vendor_code:
+        yield "vendor_code", phrase(outcome.vendor, outcome.vendor_code)
+    if outcome.target.value is not None:
+        yield f"target.{outcome.target.name}", quantity(outcome.target.value, outcome.target.unit)
+    yield from ((f"environment.{name}", value) for name, value in outcome.environment.items())
+
+
+def _of_round(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    yield "state", outcome.state if outcome.ok or outcome.state != "finished" else "failed"
+    yield "seed", str(outcome.seed)
+    for metric in outcome.metrics:
+        yield f"{metric.name}[{metric.unit}]" if metric.unit else metric.name, _number(metric.value)
+    yield from _numbered("mark", (mark.sentence for mark in outcome.marks))
+    yield from _numbered("warning", outcome.warnings)
+
+
+def _number(value: float) -> str:
+    """For programs: in the unit itself, no thousands apart, no more digits than a clock has."""
+    if not math.isfinite(value) or abs(value) >= 1e6:
+        return f"{value:.0f}"
+    return f"{value:.6g}"
+
+
+def _numbered(name: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """A reader that keeps properties by their names keeps all of them."""
+    yield from ((f"{name}{number}", value) for number, value in enumerate(values, 1))
+
+
+def logs(run_dir: Path, outcomes: Iterable[Outcome]) -> list[Path]:
+    """The ranks' logs of the rounds, those of rounds and ranks that failed first."""
+    found = []
+    for outcome in sorted(outcomes, key=lambda one: one.ok):
+        failed = {f"rank{failure.rank}.out.log" for failure in outcome.failures}
+        names = sorted(outcome.logs, key=lambda name: Path(name).name not in failed)
+        found += [run_dir / outcome.directory / name for name in names]
+    return found[:LOGS]
+
+
+def attachments(paths: Iterable[Path], environ: Mapping[str, str]) -> str:
+    """A line for each file, as Jenkins and GitLab look for them in a test's output.
+
+    Jenkins takes any path on its machine; GitLab those below the project's folder, relative to it.
+    """
+    project = environ.get("CI_PROJECT_DIR") if environ.get("GITLAB_CI") else None
+    if project:
+        root = Path(project).resolve()
+        paths = [path.resolve().relative_to(root) for path in paths if path.resolve().is_relative_to(root)]
+    return "".join(f"[[ATTACHMENT|{path}]]\n" for path in paths)

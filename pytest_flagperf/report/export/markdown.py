@@ -1,0 +1,201 @@
+"""The performance tables of the original's model READMEs: one row per shape, the same columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from typing import Any
+
+from pytest_flagperf.results import jsons
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.units import plain, quantity
+
+LANGUAGES = ("en", "zh")
+PUBLISHED = ((1, 1), (1, 8), (2, 8))
+"""The shapes that the original publishes."""
+NONE = "/"
+"""The original's sign for a figure that was not measured or is not told."""
+_FIGURES = ("precision", "e2e_time", "p_whole", "p_train", "p_core", "acc", "mem", "MFU")
+"""The figures of a case; the suite's metric has its own name in the place of ``acc``."""
+_GIB = 2**30
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    "en": {
+        "configuration": "configuration",
+        "unit": "Throughputs in {unit} over all cards, e2e_time in s, mem in GiB.",
+        "rounds": "Of several rounds the median counts: {rounds}.",
+        "round": "{shape} {number}",
+        "target": "Target: {name} {sign} {target}.",
+        "missing": "Not measured: {shapes}.",
+        "small": "At the {scale} scale: these are not the figures of the real model.",
+        "synthetic": "With synthetic data.",
+        "own": "{shape} with {code}.",
+        "and": ", ",
+    },
+    "zh": {
+        "configuration": "配置",
+        "unit": "吞吐量为所有卡之和，单位 {unit}；e2e_time 单位为秒；mem 单位为 GiB。",
+        "rounds": "多轮取中位数：{rounds}。",
+        "round": "{shape} 共 {number} 轮",
+        "target": "目标：{name} {sign} {target}。",
+        "missing": "未测：{shapes}。",
+        "small": "{scale} 规模：并非真实模型的数据。",
+        "synthetic": "使用合成数据。",
+        "own": "{shape} 使用厂商代码：{code}。",
+        "and": "，",
+    },
+}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    run: Run
+    case: CaseResult
+
+    @property
+    def first(self) -> Outcome:
+        return self.case.outcomes[0]
+
+    @property
+    def about(self) -> tuple[str, str, str, str, str, bool]:
+        one = self.first
+        return one.model, one.framework, one.vendor, one.hardware, one.scale, one.synthetic
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.first.nnodes, self.first.nproc
+
+    @property
+    def ended(self) -> list[Outcome]:
+        return [outcome for outcome in self.case.outcomes if outcome.ok]
+
+
+def performance_tables(runs: Sequence[Run], language: str = "en") -> list[str]:
+    """Per model, framework and chip a heading, the table, and what must be known of its figures."""
+    words = _WORDS[language]
+    entries = sorted(
+        (_Entry(run, case) for run in runs for case in run.cases), key=lambda entry: (*entry.about, entry.shape)
+    )
+    lines: list[str] = []
+    for _, group in groupby(entries, key=lambda entry: entry.about):
+        lines += [*([""] if lines else []), *_section(list(group), words)]
+    return lines
+
+
+def _section(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]:
+    first = entries[0].first
+    heading = f"{first.model}-{first.framework}, {first.vendor} {first.hardware}"
+    has_mfu = any(entry.case.median("mfu") is not None for entry in entries)
+    precision, *others = figure_names(first.target.name)
+    head = [words["configuration"], precision, "fix_hp", *(others if has_mfu else others[:-1])]
+    yield f"### {heading}"
+    yield ""
+    yield row(head)
+    yield row(["---"] * len(head))
+    for entry in entries:
+        cells = _cells(entry, words is _WORDS["zh"])
+        yield row(cells if has_mfu else cells[:-1])
+    yield ""
+    yield " ".join(_notes(entries, words))
+
+
+def _cells(entry: _Entry, chinese: bool) -> list[str]:
+    precision, *others = figures(entry.case)
+    return [_configuration(entry.first, chinese), precision, _deviations(_plan(entry)), *others]
+
+
+def figure_names(metric: str) -> list[str]:
+    """The names of ``figures``, with the suite's metric among them."""
+    return [metric or name if name == "acc" else name for name in _FIGURES]
+
+
+def figures(case: CaseResult) -> list[str]:
+    """The cells of a case in the order of ``figure_names``: the median over the rounds that ended well."""
+    first = case.outcomes[0]
+    ended = [outcome for outcome in case.outcomes if outcome.ok]
+    return [
+        (ended or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
+        NONE if first.throughput_only else _number(case.median("e2e_time"), 4),
+        *(_number(case.median(name), 4) for name in ("p_whole", "p_train", "p_core")),
+        NONE if case.quality is None else quantity(case.quality, first.target.unit).replace(" ", ""),
+        _memory(case),
+        _mfu(case),
+    ]
+
+
+def _configuration(one: Outcome, chinese: bool) -> str:
+    shape = f"{one.nnodes}x{one.nproc}"
+    if chinese:
+        hosts = {1: "单机", 2: "两机"}.get(one.nnodes, f"{one.nnodes}机")
+        return f"{one.hardware}{hosts}{'单卡' if one.nproc == 1 else f'{one.nproc}卡'}（{shape}）"
+    hosts = "1 host" if one.nnodes == 1 else f"{one.nnodes} hosts"
+    return f"{one.hardware} {hosts} x {one.nproc} ({shape})"
+
+
+def _plan(entry: _Entry) -> Mapping[str, Any]:
+    try:
+        return jsons.read(entry.run.directory / entry.first.directory / "plan.json")
+    except jsons.FormatError:
+        return {}
+
+
+def _deviations(plan: Mapping[str, Any]) -> str:
+    """Which values are not the suite's own; where it is not known, that is no "none"."""
+    found = jsons.objects(plan.get("deviations"))
+    texts = [f"{item.get('key')}={item.get('value')}" for item in found if item.get("key") != "data_dir"]
+    names = [str(item.get("name")) for item in jsons.objects(plan.get("brought"))]
+    texts += [f"own {name.partition(' ')[2]}" for name in names if name.startswith("step ")]
+    return " ".join(texts) or NONE
+
+
+def _memory(case: CaseResult) -> str:
+    """What a device had in use at most, of how much; where no device was sampled, what tensors held."""
+    most, size = case.median("device_memory"), case.median("device_memory_total")
+    most = case.median("peak_memory") if most is None else most
+    if most is None:
+        return NONE
+    return f"{most / _GIB:.1f}" + (f"/{size / _GIB:.1f}" if size else "")
+
+
+def _mfu(case: CaseResult) -> str:
+    value = case.median("mfu")
+    return NONE if value is None else quantity(value, "share").replace(" ", "")
+
+
+def _number(value: float | None, digits: int) -> str:
+    """Without thousands apart, as in the original's tables."""
+    return NONE if value is None else plain(value, digits).replace(",", "")
+
+
+def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]:
+    first = entries[0].first
+    yield words["unit"].format(unit=first.rate_unit)
+    if first.target.value is not None:
+        target = quantity(first.target.value, first.target.unit)
+        yield words["target"].format(name=first.target.name, sign=first.target.sign, target=target)
+    if any(len(entry.ended) > 1 for entry in entries):
+        rounds = [words["round"].format(shape=_shape(entry.shape), number=len(entry.ended)) for entry in entries]
+        yield words["rounds"].format(rounds=words["and"].join(rounds))
+    measured = {entry.shape for entry in entries if entry.ended}
+    missing = [_shape(shape) for shape in PUBLISHED if shape not in measured]
+    if missing:
+        yield words["missing"].format(shapes=words["and"].join(missing))
+    if first.scale != "reference":
+        yield words["small"].format(scale=first.scale)
+    if first.synthetic:
+        yield words["synthetic"]
+    for entry in entries:
+        if entry.case.vendor_code:
+            yield words["own"].format(shape=_shape(entry.shape), code=escape(entry.case.vendor_code, quote=False))
+
+
+def _shape(shape: tuple[int, int]) -> str:
+    return f"{shape[0]}x{shape[1]}"
+
+
+def row(cells: Sequence[str]) -> str:
+    """A row of a table: a cell's text begins neither another cell nor another line, and holds no HTML."""
+    flat = (escape(" ".join(cell.split()), quote=False).replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(flat)} |"

@@ -1,0 +1,1 @@
+"""The HTML pages of a run and of a comparison."""

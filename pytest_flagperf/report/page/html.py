@@ -1,0 +1,146 @@
+"""Small pieces of HTML: tables, parts that open, the style and the script of a page, and the cells of a test's row.
+
+All of it is text made from what is stored; everything that a log or a config says is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from pytest_flagperf.report.terminal.table import metric
+from pytest_flagperf.results.comparing.statistics import summarize
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.units import quantity
+from pytest_flagperf.results.verdicts import Verdict
+
+COLUMNS = ("case", "metric", "p_core", "speedup")
+_TITLES = {"case": "Case", "metric": "Metric", "p_core": "p_core", "speedup": "Speed-up"}
+_NOTHING = ""
+_STYLES = ("vendored/uPlot.min.css", "page.css")
+_SCRIPTS = ("vendored/uPlot.iife.min.js", "page.js")
+
+
+class Number(str):
+    """A cell that is aligned to the right."""
+
+
+class Name(str):
+    """A cell whose text stays on one line."""
+
+
+class Markup(str):
+    """A cell that is HTML already."""
+
+
+def style() -> str:
+    """Once per page."""
+    return f"<style>{''.join(map(_asset, _STYLES))}</style>"
+
+
+def script() -> str:
+    """Once per page, after the charts or before them."""
+    return "".join(f"<script>{_asset(name)}</script>" for name in _SCRIPTS)
+
+
+@cache
+def _asset(name: str) -> str:
+    return Path(__file__).parent.joinpath(name).read_text(encoding="utf-8")
+
+
+def document(title: str, body: str) -> str:
+    """A page that stands alone: opens from disk, asks nothing of a network."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title>{style()}</head>\n<body><h1>{escape(title)}</h1>\n"
+        f"{body}\n{script()}</body></html>\n"
+    )
+
+
+# -- the table of tests --------------------------------------------------------------------------------------
+
+
+def header_cells() -> list[str]:
+    return [f'<th class="sortable col-{name}" data-column-type="{name}">{_TITLES[name]}</th>' for name in COLUMNS]
+
+
+def row_cells(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict] = ()) -> list[str]:
+    """A test's main figures over its rounds, its case a link to the case's section; empty where it has no case."""
+    if not outcomes:
+        return [f'<td class="col-{name}"></td>' for name in COLUMNS]
+    p_core = summarize(outcome.value("p_core") for outcome in outcomes if outcome.ok).median
+    case = outcomes[0].case
+    values = {
+        "case": f'<a href="#{anchor(case)}">{escape(case)}</a>',
+        "metric": escape(metric(outcomes)),
+        "p_core": _NOTHING if p_core is None else escape(quantity(p_core, outcomes[0].rate_unit)),
+        "speedup": escape(next((verdict.got for verdict in verdicts if verdict.name == "speedup"), _NOTHING)),
+    }
+    return [f'<td class="col-{name}">{values[name]}</td>' for name in COLUMNS]
+
+
+def anchor(case: str) -> str:
+    """Where a case's section is in the page."""
+    return f"case-{re.sub(r'[^A-Za-z0-9_.]+', '-', case)}"
+
+
+# -- pieces --------------------------------------------------------------------------------------------------
+
+
+def figures(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of numbers beside their names."""
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    table = f'<table class="figures"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{table}</div>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], marked: Sequence[bool] = ()) -> str:
+    """Scrolls in a box of its own; ``marked`` rows stand out."""
+    rows = list(rows)
+    numbers = [isinstance(cell, Number) for cell in rows[0]] if rows else []
+    top = "".join(
+        f"<th{' class=number' if right else ''}>{escape(name)}</th>"
+        for name, right in zip(head, numbers or [False] * len(head), strict=bool(head))
+    )
+    body = "".join(
+        f"<tr{' class=deviates' if mark else ''}>{''.join(map(_cell, row))}</tr>"
+        for row, mark in zip(rows, marked or [False] * len(rows), strict=True)
+    )
+    head_row = f"<thead><tr>{top}</tr></thead>" if head else ""
+    return f'<div class="wide"><table>{head_row}<tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    if isinstance(text, Markup):
+        return f"<td>{text}</td>"
+    kind = "number" if isinstance(text, Number) else "name" if isinstance(text, Name) else ""
+    kind = kind or ("text" if len(text) > 60 else "")
+    return f"<td{f' class={kind}' if kind else ''}>{escape(text)}</td>"
+
+
+def folded(title: str, content: str, *, open_: bool = False) -> str:
+    """A part that opens by a click; nothing where it would be empty."""
+    if not content:
+        return ""
+    opened = " open" if open_ else ""
+    return f'<details class="part"{opened}><summary>{escape(title)}</summary>{content}</details>'
+
+
+def items(sentences: Iterable[str], kind: str = "") -> str:
+    """A list of sentences; nothing where there are none."""
+    found = "".join(f"<li>{escape(sentence)}</li>" for sentence in dict.fromkeys(sentences))
+    return f"<ul{f' class={kind}' if kind else ''}>{found}</ul>" if found else ""
+
+
+def css_class(state: str) -> str:
+    return escape(state.replace(" ", "-"))
+
+
+def state(name: str, said: str | None = None) -> str:
+    """A state as a small label, which says the word itself or another."""
+    return f'<span class="state {css_class(name)}">{escape(said or name)}</span>'

@@ -1,0 +1,1 @@
+"""Reads what ranks, samplers and hosts wrote in a round."""

@@ -1,0 +1,102 @@
+"""Whether a rank's log belongs to its round and to no other: what it repeats, when it was written, where it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from flagperf_driver import events
+from flagperf_driver.perflog import number
+from pytest_flagperf.results import jsons
+from pytest_flagperf.results.logs.faults import Failure, Place
+from pytest_flagperf.results.logs.ranklog import RankLog
+from pytest_flagperf.results.logs.seen import Seen
+from pytest_flagperf.results.units import quantity
+
+LOG = "log"
+"""The kind of these failures."""
+_REPEATED = ("case", "round", "seed", "token")
+_ONCE = (events.INIT_END, events.TRAIN_START, events.TRAIN_END, events.FINISHED)
+OUTSIDE_S, DRIFT = 2.0, 2e-4
+"""So far may a record's time lie outside its round: offsets are measured once, and quartz drifts."""
+
+
+def find(
+    plan: Mapping[str, Any],
+    end: Mapping[str, Any] | None,
+    places: Sequence[Place],
+    logs: Mapping[int, RankLog],
+    seen: Mapping[int, Seen],
+    clock_set_s: Mapping[int, float],
+) -> Iterator[Failure]:
+    """At most one failure of each rank: the first thing that shows it."""
+    for place in places:
+        log = logs[place.rank]
+        ahead_s = offset_s(plan, place)
+        why = (
+            _repeated(plan, log)
+            or _written_once(log, place)
+            or _outside(end, log, ahead_s, clock_set_s.get(place.rank, 0.0))
+            or _unseen(plan, log, seen.get(place.rank))
+        )
+        if why:
+            sentence = f"round {plan.get('round')}: {place}: its log is not this round's alone: {why}"
+            yield Failure(LOG, place.host, place.rank, sentence)
+
+
+def _repeated(plan: Mapping[str, Any], log: RankLog) -> str | None:
+    """Rounds of before had no token, and repeated nothing."""
+    if "token" not in plan:
+        return None
+    if not log.given and log.finished is not None:
+        return f"it has no {events.INIT_END}, which repeats the round's token"
+    for given in log.given:
+        for name in _REPEATED:
+            if given.get(name) != plan.get(name):
+                return f"{events.INIT_END} repeats {name} {given.get(name)!r}, expected {plan.get(name)!r} (plan.json)"
+    return None
+
+
+def _written_once(log: RankLog, place: Place) -> str | None:
+    often = next((event for event in _ONCE if log.counts.get(event, 0) > 1), None)
+    if often is not None:
+        return f"{often} is in it {log.counts[often]} times, expected once"
+    if log.after_finished not in (None, events.FAILED):
+        return f"{log.after_finished} comes after {events.FINISHED}, expected nothing after it"
+    if log.other_rank is not None:
+        return f"a record is of rank {log.other_rank}, expected rank {place.rank}"
+    return None
+
+
+def _outside(end: Mapping[str, Any] | None, log: RankLog, ahead_s: float, clock_set_s: float) -> str | None:
+    """By the records' times, and those of round.json."""
+    begin, over = (number((end or {}).get(name)) / 1000 for name in ("started_ms", "ended_ms"))
+    if not begin <= over or log.finished is None:
+        return None
+    allowed = OUTSIDE_S + DRIFT * (over - begin) + clock_set_s
+    for event, time_ms in log.milestones_ms.items():
+        at = time_ms / 1000 - ahead_s
+        early, late = begin - at, at - over
+        if max(early, late) > allowed:
+            where = (
+                f"{quantity(early, 's')} before its start" if early > late else f"{quantity(late, 's')} after its end"
+            )
+            return f"{event} was written {where} (round.json), expected within the round"
+    return None
+
+
+def _unseen(plan: Mapping[str, Any], log: RankLog, seen: Seen | None) -> str | None:
+    if "token" not in plan or log.finished is None:
+        return None
+    lacking = next((event for event in log.counts if seen is None or event not in seen.milestones), None)
+    return None if lacking is None else f"the host's agent saw no {lacking} in it while the round ran (seen.json)"
+
+
+def offset_s(plan: Mapping[str, Any], place: Place) -> float:
+    """How far the host's clock was ahead of the harness's."""
+    for host in jsons.objects(plan.get("hosts")):
+        if host.get("noderank") == place.noderank:
+            offset = number(host.get("clock_offset_s"))
+            return offset if math.isfinite(offset) else 0.0
+    return 0.0

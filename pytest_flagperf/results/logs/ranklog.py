@@ -1,0 +1,325 @@
+"""What one rank's log says, read once from start to end in memory that does not grow with the log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from flagperf_driver import events, perflog
+from flagperf_driver.node.agent.seen import MILESTONES
+from flagperf_driver.original_names import Names, Translator
+from flagperf_driver.perflog import number
+from pytest_flagperf.limits import LARGEST_COUNT
+from pytest_flagperf.results.logs.logged import Logged
+from pytest_flagperf.results.logs.ranges import Impossible, Limits
+
+CURVE_POINTS = 2000
+TAIL_LINES = 20
+_TAIL_BYTES = 16 * 1024
+_NOT_METRICS = frozenset({"step", "samples", "time", "epoch"})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A logged step; ``time`` is in seconds since TRAIN_START."""
+
+    step: int
+    samples: int
+    time: float
+    loss: float
+    throughput: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A logged evaluation; its end, ``time``, is in seconds since TRAIN_START, ``seconds`` is how long it took."""
+
+    step: int
+    samples: int
+    time: float
+    metrics: Mapping[str, float]
+    seconds: float = math.nan
+
+
+class Curve(Generic[T]):
+    """At most ``CURVE_POINTS`` of any number of points, evenly apart, and the last one.
+
+    A point is given by what makes it: of a long log most are never made.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[T] = []
+        self._last: Callable[[], T] | None = None
+        self._stride = 1
+        self.seen = 0
+
+    def add(self, make: Callable[[], T]) -> None:
+        if self.seen % self._stride == 0:
+            self._keep(make())
+        else:
+            self._last = make
+        self.seen += 1
+
+    def _keep(self, point: T) -> None:
+        self._kept.append(point)
+        self._last = None
+        if len(self._kept) == CURVE_POINTS:
+            # Every other point goes, this one too: it is the last one until the next.
+            self._last = lambda: point
+            self._kept = self._kept[::2]
+            self._stride *= 2
+
+    def points(self) -> tuple[T, ...]:
+        return (*self._kept, *([] if self._last is None else [self._last()]))
+
+
+@dataclass
+class RankLog:
+    """``present`` is False where the rank left no log at all."""
+
+    rank: int
+    path: Path
+    present: bool = True
+    init_end: Mapping[str, Any] = field(default_factory=dict)
+    finished: Mapping[str, Any] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    """How often each milestone of the rank is in it; a rank writes each once."""
+    given: list[Mapping[str, Any]] = field(default_factory=list)
+    """What each INIT_END repeats of what the harness gave the rank."""
+    after_finished: str | None = None
+    """The first event after FINISHED."""
+    other_rank: int | None = None
+    """Of the first record that another rank wrote."""
+    logged: Logged = field(default_factory=Logged)
+    milestones_ms: dict[str, int] = field(default_factory=dict)
+    failed: Mapping[str, Any] | None = None
+    init_start_ms: int | None = None
+    train_start_ms: int | None = None
+    warm_ms: float | None = None
+    """When the last step of the warm-up ended; from the steps logged around it."""
+    train_end_ms: int | None = None
+    last_ms: int | None = None
+    steps: tuple[Step, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    untrained: Evaluation | None = None
+    reached: Evaluation | None = None
+    last_evaluation: Evaluation | None = None
+    best: float = math.nan
+    logged_steps: int = 0
+    num_evaluations: int = 0
+    bad_losses: int = 0
+    first_bad_step: int | None = None
+    first_bad_loss: float | None = None
+    bad_metrics: int = 0
+    impossible: tuple[Impossible, ...] = ()
+    """The figures that no training can have."""
+    broken_lines: int = 0
+    other_lines: int = 0
+    bytes: int = 0
+    names: Translator = field(default_factory=lambda: Translator(Names()))
+    """What the log's names say: whether it is a log of the original, and which figures have two values."""
+
+    def tail(self) -> tuple[str, ...]:
+        return tail(self.path)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the plan's suite wants: never taken from a log."""
+
+    name: str
+    direction: str
+    unit: str
+    value: float | None
+
+    @property
+    def sign(self) -> str:
+        return "<=" if self.direction == "lower" else ">="
+
+    def reached_by(self, value: float | None) -> bool:
+        if value is None or self.value is None or not (math.isfinite(value) and math.isfinite(self.value)):
+            return False
+        if self.direction == "higher":
+            return value >= self.value
+        return self.direction == "lower" and value <= self.value
+
+    def better(self, value: float, than: float) -> bool:
+        if math.isnan(than) or not math.isfinite(value):
+            return math.isfinite(value)
+        return value < than if self.direction == "lower" else value > than
+
+
+def read_rank(
+    path: Path,
+    rank: int,
+    target: Target,
+    warmup: int = 0,
+    metric: Mapping[str, Any] | None = None,
+    sample_unit: str = "",
+) -> RankLog:
+    """The rank's log, of so many steps of warm-up, in our names; a missing file is a log without lines.
+
+    ``metric`` is the plan's, with the ranges that the suite declares and the original's name.
+    """
+    names = Translator(Names(target.name, str((metric or {}).get("original_name") or ""), sample_unit))
+    log = RankLog(rank, path, names=names)
+    dropped = perflog.Dropped()
+    limits = Limits(rank, metric)
+    reader = _Reader(log, target, warmup)
+    try:
+        with path.open("rb") as stream:
+            for record in perflog.read(stream, dropped, loads=orjson.loads):
+                value = names.translated(record.event, record.value)
+                limits.check(record.event, value)
+                reader.take(record if value is record.value else record._replace(value=value))
+            log.bytes = stream.tell()
+    except OSError:
+        log.present = False
+    log.broken_lines, log.other_lines = dropped.broken, dropped.other
+    log.steps, log.evaluations = reader.steps.points(), reader.evaluations.points()
+    log.impossible = limits.impossible()
+    log.logged_steps, log.num_evaluations = reader.steps.seen, reader.evaluations.seen
+    return log
+
+
+class _Reader:
+    """Takes a log's records one after the other."""
+
+    def __init__(self, log: RankLog, target: Target, warmup: int) -> None:
+        self.log, self.target, self._warmup = log, target, warmup
+        self._first_step: int | None = None
+        self.steps: Curve[Step] = Curve()
+        self.evaluations: Curve[Evaluation] = Curve()
+
+    def take(self, record: perflog.Record) -> None:
+        self._take(record)
+        self.log.logged.at(record.time_ms)
+
+    def _take(self, record: perflog.Record) -> None:
+        log = self.log
+        log.last_ms = record.time_ms
+        if record.rank != log.rank and log.other_rank is None:
+            log.other_rank = record.rank
+        if log.finished is not None and log.after_finished is None:
+            log.after_finished = record.event
+        if record.event in MILESTONES:
+            log.counts[record.event] = log.counts.get(record.event, 0) + 1
+            log.milestones_ms.setdefault(record.event, record.time_ms)
+        if record.event == events.STEP_END:
+            self._step(record)
+        elif record.event == events.STEP_BEGIN:
+            if self._first_step is None:
+                self._first_step = whole(record.value.get("step"))
+                log.logged.begin(self._first_step)
+        elif record.event == events.EVALUATE:
+            self._evaluation(record)
+        elif record.event == events.INIT_EVALUATION:
+            # Logged before or after TRAIN_START, it is where the training's time begins.
+            log.untrained = replace(self._evaluated(record), time=0.0)
+        elif record.event == events.INIT_END:
+            log.init_end = record.value
+            given = record.value.get("given")
+            log.given.append(given if isinstance(given, dict) else {})
+        elif record.event == events.INIT_START:
+            log.init_start_ms = record.time_ms
+        elif record.event == events.TRAIN_START:
+            log.train_start_ms, log.train_end_ms = record.time_ms, None
+            log.warm_ms, self._first_step = None if self._warmup else record.time_ms, None
+        elif record.event == events.TRAIN_END:
+            log.train_end_ms = record.time_ms
+        elif record.event == events.FAILED:
+            log.failed = record.value
+        elif record.event == events.FINISHED:
+            log.finished = record.value
+
+    def _step(self, record: perflog.Record) -> None:
+        value = record.value
+        loss = number(value.get("loss"))
+        if not math.isfinite(loss):
+            self._bad_loss(value, loss)
+        if self.log.warm_ms is None:
+            self._warm(record)
+        self.log.logged.end_step(value, self._warmup)
+        self.steps.add(partial(self._made, record, loss))
+
+    def _warm(self, record: perflog.Record) -> None:
+        """Steps are logged now and then: the warm-up's end lies as many mean steps before this one's as it is past."""
+        past = whole(record.value.get("step")) - (self._first_step or 1) + 1 - self._warmup
+        if past >= 0:
+            seconds = number(record.value.get("step_time"))
+            self.log.warm_ms = record.time_ms - (past * seconds * 1000 if math.isfinite(seconds) else 0)
+
+    def _made(self, record: perflog.Record, loss: float) -> Step:
+        value = record.value
+        return Step(
+            step=whole(value.get("step")),
+            samples=whole(value.get("samples")),
+            time=self._since_start(record),
+            loss=loss,
+            throughput=number(value.get("throughput")),
+            learning_rate=number(value.get("learning_rate")),
+        )
+
+    def _bad_loss(self, value: Mapping[str, Any], loss: float) -> None:
+        log = self.log
+        log.bad_losses += 1
+        if log.first_bad_step is None:
+            log.first_bad_step, log.first_bad_loss = whole(value.get("step")), loss
+
+    def _evaluation(self, record: perflog.Record) -> None:
+        log, target = self.log, self.target
+        evaluation = self._evaluated(record)
+        log.logged.evaluate(record.value, record.time_ms)
+        got = evaluation.metrics.get(target.name, math.nan)
+        if not math.isfinite(got):
+            log.bad_metrics += 1
+        if target.better(got, log.best):
+            log.best = got
+        if log.reached is None and target.reached_by(got):
+            log.reached = evaluation
+        log.last_evaluation = evaluation
+        self.evaluations.add(lambda: evaluation)
+
+    def _evaluated(self, record: perflog.Record) -> Evaluation:
+        value = record.value
+        return Evaluation(
+            step=whole(value.get("step")),
+            samples=whole(value.get("samples")),
+            time=self._since_start(record),
+            metrics={str(name): number(value[name]) for name in value if name not in _NOT_METRICS},
+            seconds=number(value.get("time")),
+        )
+
+    def _since_start(self, record: perflog.Record) -> float:
+        start = self.log.train_start_ms
+        return math.nan if start is None else (record.time_ms - start) / 1000
+
+
+def tail(path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
+    """The file's last lines that are not empty; of a huge line its end."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            start = max(stream.tell() - _TAIL_BYTES, 0)
+            stream.seek(start)
+            text = stream.read(_TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    found = [line.rstrip() for line in text.splitlines() if line.strip()]
+    # The window's first line may have lost its head.
+    return tuple(found[1:][-lines:] if start and len(found) > 1 else found[-lines:])
+
+
+def whole(value: object) -> int:
+    """Return a count from a log; 0 for other values, and for counts that no column of a table can hold."""
+    got = number(value)
+    return int(got) if abs(got) <= LARGEST_COUNT else 0

@@ -1,0 +1,552 @@
+"""Figures that are measured in two ways, and how far the two may be apart: ``PAIRS`` is the table of docs/measuring.md.
+
+A pair is compared where both of its figures are there. Beyond its tolerance the round has failed, since one of the two
+figures is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flagperf_driver import events
+from flagperf_driver.perflog import number
+from pytest_flagperf.results.logs.faults import Failure, Place
+from pytest_flagperf.results.logs.ranklog import RankLog, whole
+from pytest_flagperf.results.logs.seen import Seen
+from pytest_flagperf.results.measured.sampled import Counted
+from pytest_flagperf.results.units import compared, quantity
+
+CONTRADICTION = "contradiction"
+"""The kind of these failures."""
+INF = math.inf
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What is compared of one rank, and of what its host sampled."""
+
+    plan: Mapping[str, Any]
+    log: RankLog
+    seen: Seen | None = None
+    first: Mapping[str, Any] = field(default_factory=dict)
+    """FINISHED of the round's first rank."""
+    first_start_ms: float = math.nan
+    """Its TRAIN_START by this rank's clock."""
+    round_s: float | None = None
+    clock_set_s: float = 0.0
+    counted: tuple[Counted, ...] = ()
+    """Of the first rank: the devices of all hosts."""
+
+    def get(self, name: str) -> float:
+        """A figure of FINISHED; NaN where it is not there."""
+        return number((self.log.finished or {}).get(name))
+
+    def here(self, name: str, earlier: str) -> float:
+        """The same without what the training did before it went on from a checkpoint."""
+        return self.get(name) - self.earlier(earlier)
+
+    def earlier(self, name: str) -> float:
+        resumed = (self.log.finished or {}).get("resumed")
+        if not isinstance(resumed, dict) or not resumed or not self._config.get("checkpoint_dir"):
+            return 0.0
+        return number(resumed.get(name))
+
+    @property
+    def train_s(self) -> float:
+        return self.here("raw_train_time", "train_time")
+
+    @property
+    def no_eval_s(self) -> float:
+        return self.here("train_no_eval_time", "train_time") + self.earlier("eval_time")
+
+    @property
+    def compute_s(self) -> float:
+        return self.here("pure_training_computing_time", "compute_time")
+
+    @property
+    def windows_s(self) -> float:
+        """Steps and their waiting."""
+        return self.compute_s + self.here("input_wait_time", "input_wait_time")
+
+    def step_time(self, name: str) -> float:
+        times = (self.log.finished or {}).get("step_time")
+        return number(times.get(name)) if isinstance(times, dict) else math.nan
+
+    @property
+    def _config(self) -> Mapping[str, Any]:
+        config = self.plan.get("config")
+        return config if isinstance(config, dict) else {}
+
+    def knows(self, name: str) -> bool:
+        """Whether the plan has this value of the config."""
+        return name in self._config
+
+    def configured(self, name: str) -> int:
+        return max(whole(self._config.get(name)), 0)
+
+    @property
+    def per_step(self) -> int:
+        """Items of a step of all cards; 0 where the config does not say so."""
+        cards = max(whole(self.plan.get("nnodes")), 1) * max(whole(self.plan.get("nproc")), 1)
+        return self.configured("train_batch_size") * cards * max(self.configured("gradient_accumulation_steps"), 1)
+
+    def items(self, steps: float, passes: float) -> tuple[float, float]:
+        """Samples in so many steps: a pass may end with a smaller one; an item may stand for several samples."""
+        short = min(math.ceil(passes) + 1, steps)
+        most = steps * self.per_step
+        return most - short * (self.per_step - 1), most * max(self.configured("samples_per_item"), 1)
+
+    def between(self, begin: str, end: str) -> float:
+        """Seconds between two records."""
+        times = self.log.milestones_ms
+        return (times[end] - times[begin]) / 1000 if begin in times and end in times else math.nan
+
+    @property
+    def lost_share(self) -> float:
+        """Of all steps, at most so many are in no STEP_END that can be read."""
+        steps, logged = self.get("steps"), self.log.logged
+        unlogged = max(1 - logged.step / steps, 0.0) if steps > 0 else 0.0
+        return min(self.log.broken_lines / max(logged.windows, 1) + unlogged, 1.0)
+
+    @property
+    def lost_evaluations_s(self) -> float:
+        """At most so long were evaluations whose line cannot be read."""
+        logged = self.log.logged
+        return min(self.log.broken_lines * logged.longest_evaluation_s, logged.evaluated_s)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a figure is, and between which bounds the other one says that it lies; ``more`` is allowed beside."""
+
+    got: float
+    least: float
+    most: float
+    more: float = 0.0
+    which: str = ""
+    """What the figure is of, where the worst of several is taken."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a figure may lie outside of what the other way says: by ``allowed`` and by a share of it."""
+
+    allowed: float = 0.0
+    share: float = 0.0
+    unit: str = "s"
+    also: str = ""
+    """What a pair allows beside, in words."""
+
+    def __str__(self) -> str:
+        parts = [quantity(self.allowed, self.unit)] if self.allowed else []
+        parts += [quantity(self.share, "share")] if self.share else []
+        return " + ".join([*parts, *([self.also] if self.also else [])]) or "none"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two ways to the same figure."""
+
+    name: str
+    figure: str
+    against: str
+    compare: Callable[[Rank], Compared | None]
+    tolerance: Tolerance
+
+    def of(self, rank: Rank) -> Compared | None:
+        """Both figures; None where one of them is missing."""
+        found = self.compare(rank)
+        if found is None or any(map(math.isnan, (found.got, found.least, found.most, found.more))):
+            return None
+        return found
+
+    def contradiction(self, found: Compared) -> str | None:
+        """Why the two are not the same figure; None where they are."""
+        finite = [abs(bound) for bound in (found.least, found.most) if math.isfinite(bound)]
+        slack = self.tolerance.allowed + found.more + self.tolerance.share * max(finite, default=0.0)
+        # Floats are rounded.
+        edge = slack + 1e-9 * max(finite, default=0.0)
+        if found.least - edge <= found.got <= found.most + edge:
+            return None
+        return self._sentence(found, slack)
+
+    def _sentence(self, found: Compared, slack: float) -> str:
+        unit = self.tolerance.unit
+        bound = found.least if found.got < found.least else found.most
+        got, least = compared(found.got, bound, unit)
+        if found.least == found.most:
+            wanted = least
+        elif math.isinf(found.most) or math.isinf(found.least):
+            wanted = f"at {'least' if math.isinf(found.most) else 'most'} {least}"
+        else:
+            wanted = " to ".join(quantity(one, unit) for one in (found.least, found.most))
+        within = f" (tolerance {quantity(slack, unit)})" if slack else ""
+        which = f" ({found.which})" if found.which else ""
+        return f"{self.figure}{which} is {got}, expected {wanted}{within} by {self.against}"
+
+
+def check(ranks: Sequence[tuple[Place, Rank]], number_: int) -> tuple[int, tuple[Failure, ...]]:
+    """How many pairs were compared, and a failure for each that is apart; of ranks with FINISHED."""
+    compared_, failures = 0, list[Failure]()
+    for place, rank in ranks:
+        if rank.log.finished is None:
+            continue
+        for pair in PAIRS:
+            found = pair.of(rank)
+            if found is None:
+                continue
+            compared_ += 1
+            sentence = pair.contradiction(found)
+            if sentence is not None:
+                text = f"round {number_}: {place}: {sentence} (pair {pair.name})"
+                failures.append(Failure(CONTRADICTION, place.host, place.rank, text))
+    return compared_, tuple(failures)
+
+
+def table() -> Iterator[str]:
+    """The lines of the table in docs/measuring.md."""
+    yield "| pair | figure | against | tolerance |"
+    yield "|---|---|---|---|"
+    for pair in PAIRS:
+        yield f"| `{pair.name}` | {pair.figure} | {pair.against} | {pair.tolerance} |"
+
+
+# -- names ---------------------------------------------------------------------------------------------------
+
+
+def _two_names(rank: Rank) -> Compared | None:
+    names = rank.log.names
+    return Compared(names.differences, 0.0, 0.0, which=str(names.difference or "")) if names.has_both else None
+
+
+# -- times ---------------------------------------------------------------------------------------------------
+
+
+def _train_time(rank: Rank) -> Compared:
+    seconds = rank.between(events.TRAIN_START, events.TRAIN_END)
+    return Compared(rank.train_s, seconds, seconds, rank.clock_set_s)
+
+
+def _finish(rank: Rank) -> Compared:
+    seconds = rank.get("init_time") + rank.between(events.TRAIN_START, events.FINISHED)
+    return Compared(rank.get("e2e_time"), seconds, seconds, rank.clock_set_s)
+
+
+def _init(rank: Rank) -> Compared:
+    least = rank.between(events.INIT_START, events.TRAIN_START)
+    return Compared(rank.get("init_time"), least, INF, rank.clock_set_s)
+
+
+def _seen_train(rank: Rank) -> Compared | None:
+    between = rank.seen.seconds(events.TRAIN_START, events.TRAIN_END) if rank.seen else None
+    return None if between is None else Compared(rank.train_s, *between)
+
+
+def _seen_from_the_start(name: str, milestone: str) -> Callable[[Rank], Compared | None]:
+    """Since the process's start at most, and since its first record at least: a launcher starts ranks late."""
+
+    def compare(rank: Rank) -> Compared | None:
+        if rank.seen is None:
+            return None
+        most, least = rank.seen.seconds(None, milestone), rank.seen.seconds(events.INIT_START, milestone)
+        return None if most is None or least is None else Compared(rank.get(name), least[0], most[1])
+
+    return compare
+
+
+def _seen_records(rank: Rank) -> Compared | None:
+    """By how much the worst record's time is outside of when it was seen."""
+    if rank.seen is None:
+        return None
+    outside = [
+        (max(after.ms - at, at - by.ms, 0) / 1000, event)
+        for event, (after, by) in rank.seen.milestones.items()
+        if (at := rank.log.milestones_ms.get(event)) is not None
+    ]
+    if not outside:
+        return None
+    most, event = max(outside)
+    return Compared(most, 0.0, 0.0, rank.clock_set_s, event)
+
+
+def _within_the_round(rank: Rank) -> Compared | None:
+    return None if rank.round_s is None else Compared(rank.get("e2e_time"), -INF, rank.round_s)
+
+
+def _to_target(rank: Rank) -> Compared | None:
+    reached = rank.log.reached
+    if reached is None:
+        return None
+    ends = (rank.log.finished or {}).get("stop_reason") == "target" and reached is rank.log.last_evaluation
+    return Compared(reached.time, rank.train_s if ends else -INF, rank.train_s, rank.clock_set_s)
+
+
+def _no_eval(rank: Rank) -> Compared:
+    seconds = rank.log.logged.evaluated_s
+    return Compared(rank.train_s - rank.no_eval_s, seconds, seconds, rank.lost_evaluations_s)
+
+
+def _eval_time(rank: Rank) -> Compared:
+    seconds = rank.log.logged.evaluated_s
+    return Compared(rank.here("eval_time", "eval_time"), seconds, seconds, rank.lost_evaluations_s)
+
+
+def _evaluations(rank: Rank) -> Compared | None:
+    logged = rank.log.logged
+    if not logged.evaluations:
+        return None
+    more = rank.clock_set_s + 0.01 * logged.evaluations
+    return Compared(logged.evaluated_s, -INF, logged.evaluated_between_s, more)
+
+
+# -- steps ---------------------------------------------------------------------------------------------------
+
+
+def _host_clock(rank: Rank) -> Compared:
+    by_host = rank.get("windows_time")
+    more = 0.002 * rank.log.logged.windows
+    if rank.configured("gradient_accumulation_steps") > 1:
+        # Batches that came to no whole step at the end of a pass are in no window of the device.
+        more += rank.step_time("mean") * (rank.get("epochs") + 1)
+    return Compared(rank.windows_s, by_host, by_host, more)
+
+
+def _windows(rank: Rank) -> Compared:
+    return Compared(rank.windows_s, -INF, rank.no_eval_s)
+
+
+def _logged_windows(rank: Rank) -> Compared | None:
+    seconds = rank.log.logged.windows_s
+    return Compared(seconds, rank.windows_s, rank.windows_s, rank.lost_share * seconds) if seconds else None
+
+
+def _logged_wait(rank: Rank) -> Compared | None:
+    if not rank.log.logged.windows:
+        return None
+    waited = rank.here("input_wait_time", "input_wait_time")
+    return Compared(rank.log.logged.waited_s, waited, waited, rank.lost_share * waited)
+
+
+def _step_time(rank: Rank) -> Compared | None:
+    logged = rank.log.logged
+    if not logged.windows_s or not rank.knows("timing_warmup_steps"):
+        return None
+    seconds = rank.step_time("mean") * rank.get("measured_steps")
+    return Compared(seconds, logged.measured_s, logged.measured_s + logged.straddling_s, rank.lost_share * seconds)
+
+
+def _percentiles(rank: Rank) -> Compared | None:
+    """Of n times in order, those at and beyond a percentile are as long as it at least, those before it at most."""
+    count = whole(rank.get("measured_steps"))
+    p50, p90, p99 = (rank.step_time(name) for name in ("p50", "p90", "p99"))
+    if count < 1:
+        return None
+    at50, at90, at99 = (min(count - 1, int(share * count)) for share in (0.5, 0.9, 0.99))
+    least = (at90 - at50) * p50 + (at99 - at90) * p90 + (count - at99) * p99
+    most = (at50 + 1) * p50 + (at90 - at50) * p90 + (at99 - at90) * p99 if at99 == count - 1 else INF
+    return Compared(rank.step_time("mean"), least / count, most / count)
+
+
+def _forward(rank: Rank) -> Compared:
+    return Compared(rank.get("forward_time"), -INF, rank.step_time("mean"))
+
+
+# -- throughputs ---------------------------------------------------------------------------------------------
+
+
+def _rate(name: str, seconds: str) -> Callable[[Rank], Compared | None]:
+    def compare(rank: Rank) -> Compared | None:
+        took = rank.get(seconds)
+        rate = rank.get("samples") / took if took > 0 else math.nan
+        return Compared(rank.get(name), rate, rate)
+
+    return compare
+
+
+def _p_core(rank: Rank) -> Compared | None:
+    """Its seconds are part of all steps' compute time, and all of the measured steps but their waiting."""
+    samples, compute = rank.get("measured_samples"), rank.compute_s
+    logged = rank.log.logged
+    waited = logged.measured_wait_s if logged.windows else rank.here("input_wait_time", "input_wait_time")
+    waited += rank.lost_share * rank.here("input_wait_time", "input_wait_time")
+    seconds = rank.step_time("mean") * rank.get("measured_steps") - waited
+    if not samples > 0 or not compute > 0 or not seconds > 0:
+        return None
+    return Compared(rank.get("p_core"), samples / compute, samples / seconds)
+
+
+def _throughputs(rank: Rank) -> Compared | None:
+    logged = rank.log.logged
+    if not logged.rated_samples:
+        return None
+    samples = logged.samples - rank.earlier("samples")
+    return Compared(logged.rated_samples, samples, samples, rank.lost_share * samples)
+
+
+# -- samples and steps ---------------------------------------------------------------------------------------
+
+
+def _samples(rank: Rank) -> Compared | None:
+    steps = rank.get("steps")
+    if not rank.per_step or math.isnan(steps):
+        return None
+    return Compared(rank.get("samples"), *rank.items(steps, _passes(rank)))
+
+
+def _measured_samples(rank: Rank) -> Compared | None:
+    steps = rank.get("measured_steps")
+    if not rank.per_step or math.isnan(steps):
+        return None
+    return Compared(rank.get("measured_samples"), *rank.items(steps, _passes(rank)))
+
+
+def _passes(rank: Rank) -> float:
+    epochs = rank.get("epochs")
+    return max(epochs, 0.0) if math.isfinite(epochs) else 0.0
+
+
+def _measured_steps(rank: Rank) -> Compared:
+    steps = max(rank.here("steps", "step") - rank.get("warmup_steps"), 0.0)
+    return Compared(rank.get("measured_steps"), steps, steps)
+
+
+def _warmup(rank: Rank) -> Compared | None:
+    steps = rank.configured("timing_warmup_steps")
+    return Compared(rank.get("warmup_steps"), steps, steps) if steps else None
+
+
+def _logged_samples(rank: Rank) -> Compared | None:
+    """The last step that was logged may lie a few before the end."""
+    logged = rank.log.logged
+    if not logged.windows or not rank.per_step:
+        return None
+    left = rank.get("steps") - logged.step
+    return Compared(rank.get("samples"), logged.samples, logged.samples + rank.items(max(left, 0.0), 0.0)[1])
+
+
+def _logged_steps(rank: Rank) -> Compared | None:
+    logged = rank.log.logged
+    if not logged.windows:
+        return None
+    every = max(rank.configured("log_freq"), 1)
+    return Compared(rank.get("steps"), logged.step, logged.step + (every - 1) + every * rank.log.broken_lines)
+
+
+# -- ranks and devices ---------------------------------------------------------------------------------------
+
+
+def _as_first(name: str) -> Callable[[Rank], Compared | None]:
+    def compare(rank: Rank) -> Compared | None:
+        first = number(rank.first.get(name))
+        return Compared(rank.get(name), first, first)
+
+    return compare
+
+
+def _train_time_of_ranks(rank: Rank) -> Compared:
+    """All ranks end together; a rank that began later trained for less."""
+    first = number(rank.first.get("raw_train_time"))
+    later = (rank.log.train_start_ms or math.nan) - rank.first_start_ms
+    return Compared(rank.get("raw_train_time"), first, first, abs(later) / 1000 + rank.clock_set_s)
+
+
+def _energy(rank: Rank) -> Compared | None:
+    """The device that is furthest off."""
+    worst = max(rank.counted, key=lambda one: abs(one.counted - one.integral) - one.noise, default=None)
+    if worst is None:
+        return None
+    return Compared(worst.counted, worst.integral, worst.integral, worst.noise, worst.device)
+
+
+_SET = "what the clock was set by"
+_LOST = "steps of lines that cannot be read"
+_TIMES = Tolerance(0.2, 0.002)
+_RECORDS = Tolerance(0.2, 0.002, also=_SET)
+_WRITTEN = Tolerance(0.2, also=_SET)
+_SUMS = Tolerance(0.01, 0.002, also=_LOST)
+_SHARE = Tolerance(share=0.001)
+_RATE = Tolerance(share=0.001, unit="samples/s")
+_SAMPLES = Tolerance(unit="samples")
+_PASSES = Tolerance(unit="samples", also="short steps at the end of a pass")
+_LATER_SAMPLES, _LATER_STEPS = (
+    Tolerance(unit=unit, also="less than `log_freq` steps after it") for unit in ("samples", "steps")
+)
+_STEPS = Tolerance(unit="steps")
+_WINDOWS = "`pure_training_computing_time` + `input_wait_time`"
+_EVALUATED = "the seconds in all EVALUATE records"
+_CARDS = "steps x batch per card x accumulation x cards"
+
+PAIRS: tuple[Pair, ...] = (
+    Pair(
+        "original_names", "the number of figures with two values", "the original's name of each and ours", _two_names,
+        Tolerance(),
+    ),
+    Pair("train_time", "`raw_train_time`", "the records TRAIN_START to TRAIN_END", _train_time, _RECORDS),
+    Pair("train_time_seen", "`raw_train_time`", "when the agent saw TRAIN_START and TRAIN_END", _seen_train, _TIMES),
+    Pair("init_time", "`init_time`", "the records INIT_START to TRAIN_START, at least", _init, _RECORDS),
+    Pair(
+        "init_time_seen", "`init_time`", "when the agent started the process, and saw INIT_START and TRAIN_START",
+        _seen_from_the_start("init_time", events.TRAIN_START), _TIMES,
+    ),
+    Pair("e2e_time", "`e2e_time`", "`init_time` + the records TRAIN_START to FINISHED", _finish, _RECORDS),
+    Pair(
+        "e2e_time_seen", "`e2e_time`", "when the agent started the process, and saw INIT_START and FINISHED",
+        _seen_from_the_start("e2e_time", events.FINISHED), _TIMES,
+    ),
+    Pair("e2e_time_round", "`e2e_time`", "the harness's own time of the round, at most", _within_the_round, _TIMES),
+    Pair("record_times", "how far a record's time is off", "when the agent saw it", _seen_records, _WRITTEN),
+    Pair(
+        "time_to_target", "`time_to_target`", "`raw_train_time`: the same if the target ended it, else at most",
+        _to_target, _RECORDS,
+    ),
+    Pair("train_no_eval_time", "`raw_train_time` - `train_no_eval_time`", _EVALUATED, _no_eval, _SUMS),
+    Pair("eval_time", "`eval_time`", _EVALUATED, _eval_time, _SUMS),
+    Pair(
+        "evaluations", _EVALUATED, "the time since the record before each, at most", _evaluations,
+        Tolerance(0.1, 0.005, also=f"10 ms for each + {_SET}"),
+    ),
+    Pair(
+        "device_clock", f"{_WINDOWS}, by the clock of the steps", "`windows_time`: the same by the host's clock",
+        _host_clock, Tolerance(0.1, 0.02, also="2 ms for each STEP_END + with accumulation a step for each pass"),
+    ),
+    Pair("computing_time", _WINDOWS, "`train_no_eval_time`, at most", _windows, Tolerance(0.1, 0.005)),
+    Pair("step_times", "`step_time` x steps of all STEP_END records", _WINDOWS, _logged_windows, _SUMS),
+    Pair("input_wait", "`input_wait` of all STEP_END records", "`input_wait_time`", _logged_wait, _SUMS),
+    Pair(
+        "step_time_mean", "`step_time_mean` x measured steps", "`step_time` x steps of STEP_END after the warm-up",
+        _step_time, _SUMS,
+    ),
+    Pair("step_time_percentiles", "`step_time_mean`", "what p50, p90 and p99 allow", _percentiles, _SHARE),
+    Pair("forward_time", "the mean forward pass", "`step_time_mean`, at most", _forward, _SHARE),
+    Pair("p_whole", "`p_whole`", "samples / `raw_train_time`", _rate("p_whole", "raw_train_time"), _RATE),
+    Pair("p_train", "`p_train`", "samples / `train_no_eval_time`", _rate("p_train", "train_no_eval_time"), _RATE),
+    Pair(
+        "p_core", "`p_core`",
+        "measured samples / `pure_training_computing_time` at least,"
+        " / (`step_time_mean` x measured steps - their waiting) at most",
+        _p_core, Tolerance(share=0.005, unit="samples/s"),
+    ),
+    Pair(
+        "throughputs", "`throughput` x seconds of all STEP_END records", "the samples that they count", _throughputs,
+        Tolerance(share=0.002, unit="samples", also=_LOST),
+    ),
+    Pair("samples", "samples of FINISHED", _CARDS, _samples, _PASSES),
+    Pair("measured_samples", "measured samples", f"measured {_CARDS}", _measured_samples, _PASSES),
+    Pair("logged_samples", "samples of FINISHED", "the last STEP_END", _logged_samples, _LATER_SAMPLES),
+    Pair("logged_steps", "steps of FINISHED", "the last STEP_END", _logged_steps, _LATER_STEPS),
+    Pair("measured_steps", "measured steps", "steps - warm-up", _measured_steps, _STEPS),
+    Pair("warmup_steps", "steps of warm-up in FINISHED", "`timing_warmup_steps` of the config", _warmup, _STEPS),
+    Pair("ranks_steps", "each rank's steps", "those of the first rank", _as_first("steps"), _STEPS),
+    Pair("ranks_samples", "each rank's count of samples", "that of the first rank", _as_first("samples"), _SAMPLES),
+    Pair(
+        "ranks_time", "each rank's `raw_train_time`", "that of the first rank", _train_time_of_ranks,
+        Tolerance(0.5, 0.01, also=f"the difference of their TRAIN_START + {_SET}"),
+    ),
+    Pair(
+        "energy", "a device's energy counter", "the integral of its power", _energy,
+        Tolerance(share=0.3, unit="J", also="a second's lag of the power + three times its scatter"),
+    ),
+)  # fmt: skip

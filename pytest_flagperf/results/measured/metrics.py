@@ -1,0 +1,154 @@
+"""The figures of one round: each a record that says its unit, which way is better, and how it was timed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flagperf_driver.perflog import number
+from pytest_flagperf.results.logs.ranklog import RankLog, Target, whole
+
+TIMES = {
+    "e2e_time": "from the start of the process to FINISHED",
+    "init_time": "from the start of the process to TRAIN_START, the untrained model's evaluation included",
+    "raw_train_time": "from TRAIN_START to TRAIN_END, evaluations included",
+    "train_no_eval_time": "raw_train_time without evaluations",
+    "pure_training_computing_time": "train_no_eval_time without waiting for input",
+    "eval_time": "all evaluations",
+    "compile_time": "compiling the model",
+}
+OF_STEPS = ("pure_training_computing_time", "compile_time")
+"""Summed up of steps, and timed as these are."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``direction`` is "higher" or "lower" where one is better; ``value`` may be NaN, never absent."""
+
+    name: str
+    value: float
+    unit: str
+    direction: str | None
+    how: str
+    samples: int | None = None
+    """How many measurements the value is made of, where it is made of several."""
+    warmup: int | None = None
+    """How many steps of warm-up were left out, where it is about steps."""
+
+
+def of_round(plan: Mapping[str, Any], logs: Iterable[RankLog], target: Target) -> tuple[Metric, ...]:
+    """What the ranks said of themselves and what follows from it; a figure nobody gave is not there."""
+    logs = list(logs)
+    first = next((log for log in logs if log.finished is not None), None)
+    found: list[Metric] = []
+    if first is not None and first.finished is not None:
+        end = first.finished
+        found = [
+            *_times(end, first.rank),
+            *_throughputs(plan, end, first.rank),
+            *_step_times(end, first.rank),
+        ]
+        found += [*_shares(plan, end), *_memory(logs), *_final(end, first.rank)]
+    return (*_to_target(logs), *found, *_quality(logs, target))
+
+
+def _times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    for name, how in TIMES.items():
+        clock = _timing(end) if name in OF_STEPS else "host clock"
+        yield from _metric(name, end.get(name), "s", "lower", f"{clock} of rank {rank}, {how}")
+
+
+def _throughputs(plan: Mapping[str, Any], end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    unit = f"{plan.get('sample_unit') or 'samples'}/s"
+    clock = f"host clock of rank {rank}"
+    samples, steps = f"{whole(end.get('samples')):,} samples of all cards", _count(end.get("steps"))
+    yield from _metric("p_whole", end.get("p_whole"), unit, "higher", f"{samples} over raw_train_time, {clock}", steps)
+    how = f"{samples} over train_no_eval_time, {clock}"
+    yield from _metric("p_train", end.get("p_train"), unit, "higher", how, steps)
+    how = f"{_window(end)}, evaluation and input waiting left out"
+    yield from _metric("p_core", end.get("p_core"), unit, "higher", how, *_measured(end))
+
+
+def _window(end: Mapping[str, Any]) -> str:
+    measured, warmup = whole(end.get("measured_steps")), whole(end.get("warmup_steps"))
+    return f"{_timing(end)} over {measured:,} steps after {warmup:,} of warm-up"
+
+
+def _timing(end: Mapping[str, Any]) -> str:
+    """The clock of the steps."""
+    return str(end.get("timing") or "unknown clock")
+
+
+def _measured(end: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """How many steps were measured, and after how many."""
+    return _count(end.get("measured_steps")), _count(end.get("warmup_steps"))
+
+
+def _step_times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    times = end.get("step_time")
+    for name in ("mean", "p50", "p90", "p99"):
+        value = times.get(name) if isinstance(times, dict) else None
+        yield from _metric(f"step_time_{name}", value, "s", "lower", f"{_window(end)}, rank {rank}", *_measured(end))
+
+
+def _shares(plan: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Metric]:
+    waited, training = number(end.get("input_wait_time")), number(end.get("train_no_eval_time"))
+    if end.get("input_wait_time") is not None and training > 0:
+        how = f"{_timing(end)}, time that steps waited for input over train_no_eval_time"
+        yield Metric("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
+    flops, peak = number(plan.get("flops_per_sample")), number(plan.get("peak_tflops"))
+    if end.get("p_core") is not None and flops > 0 and peak > 0:
+        how = f"{flops:.4g} FLOPs per sample x p_core over {cards(plan)} x {peak:g} TFLOPS of dense peak"
+        value = flops * number(end.get("p_core")) / (cards(plan) * peak * 1e12)
+        yield Metric("mfu", value, "share", "higher", how, *_measured(end))
+
+
+def _memory(logs: Iterable[RankLog]) -> Iterator[Metric]:
+    peaks = [number((log.finished or {}).get("peak_memory_bytes")) for log in logs]
+    peaks = [peak for peak in peaks if math.isfinite(peak)]
+    if peaks:
+        how = f"the most that tensors held at once, the largest of {len(peaks):,} ranks"
+        yield Metric("peak_memory", max(peaks), "bytes", "lower", how, len(peaks))
+
+
+def _final(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    yield from _metric("final_loss", end.get("final_loss"), "", "lower", f"the last step's training loss, rank {rank}")
+
+
+def _to_target(logs: list[RankLog]) -> Iterator[Metric]:
+    reached = logs[0].reached if logs else None
+    if reached is not None:
+        how = f"host clock of rank {logs[0].rank}, from TRAIN_START to the first EVALUATE at the target"
+        yield Metric("time_to_target", reached.time, "s", "lower", how)
+        how = f"samples of all cards up to step {reached.step:,}, the first EVALUATE at the target"
+        yield Metric("samples_to_target", float(reached.samples), "samples", "lower", how)
+
+
+def _quality(logs: list[RankLog], target: Target) -> Iterator[Metric]:
+    last = logs[0].last_evaluation if logs else None
+    if last is not None and target.name:
+        value = last.metrics.get(target.name, math.nan)
+        yield Metric(target.name, value, target.unit, target.direction, f"EVALUATE at step {last.step:,}, the last one")
+
+
+def _metric(
+    name: str,
+    value: object,
+    unit: str,
+    direction: str,
+    how: str,
+    samples: int | None = None,
+    warmup: int | None = None,
+) -> Iterator[Metric]:
+    if value is not None:
+        yield Metric(name, number(value), unit, direction, how, samples, warmup)
+
+
+def _count(value: object) -> int | None:
+    return whole(value) if math.isfinite(number(value)) else None
+
+
+def cards(plan: Mapping[str, Any]) -> int:
+    return max(whole(plan.get("nnodes")), 1) * max(whole(plan.get("nproc")), 1)

@@ -1,0 +1,84 @@
+"""The code and settings that a vendor brings into a round: which the plan lists, and which the ranks reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pytest_flagperf.results.logs.ranklog import RankLog
+from pytest_flagperf.results.measured.validity import Mark
+
+VENDOR_CODE = "vendor_code"
+"""The kind of a mark: ranks ran other vendor code than the plan lists."""
+KINDS = ("step", "hook", "module", "extension", "package", "variable", "script")
+"""The first word of a deviation that is vendor code, as in "step backward"; a deviation of the config has one word."""
+_REPORTED = {"step": "replaced", "hook": "replaced_hooks"}
+"""Kinds that a rank reports, by the field of INIT_END."""
+_NAMES_AT_MOST = 4
+
+
+def names(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
+    """The vendor code that a fingerprint lists, by kind: ("step backward", "hook events", "module torch_x")."""
+    deviations = fingerprint.get("deviations")
+    listed = [str(name).partition(" ") for name in deviations] if isinstance(deviations, Mapping) else []
+    return tuple(f"{kind} {name}" for kind in KINDS for first, _, name in listed if first == kind and name)
+
+
+def phrase(vendor: str, listed: Iterable[str]) -> str:
+    """The vendor code in a few words, to stand beside a verdict: "acme's own steps backward and create_optimizer"."""
+    by_kind: dict[str, list[str]] = {}
+    for kind, _, name in (one.partition(" ") for one in listed):
+        by_kind.setdefault(kind, []).append(name)
+    groups = [f"{kind}{'s' if len(each) > 1 else ''} {_some(each)}" for kind, each in by_kind.items()]
+    return f"{vendor}'s own {', '.join(groups)}" if groups else ""
+
+
+def reported(init_end: Mapping[str, Any], kind: str) -> list[str]:
+    """The names of the steps or hooks that a rank reported as replaced."""
+    value = init_end.get(_REPORTED[kind])
+    return list(map(str, value)) if isinstance(value, list) else []
+
+
+def marks(plan: Mapping[str, Any], logs: Iterable[RankLog]) -> tuple[Mark, ...]:
+    """A mark for each step or hook that the plan lists and ranks did not report, or the other way round."""
+    fingerprint = plan.get("fingerprint")
+    planned = {name for name in names(fingerprint if isinstance(fingerprint, dict) else {}) if _is_reported(name)}
+    begun = {log.rank: set(_of_rank(log)) for log in logs if log.init_end}
+    return tuple(_differences(planned, begun, str(plan.get("vendor"))))
+
+
+def _is_reported(name: str) -> bool:
+    return name.partition(" ")[0] in _REPORTED
+
+
+def _of_rank(log: RankLog) -> Iterator[str]:
+    for kind in _REPORTED:
+        yield from (f"{kind} {name}" for name in reported(log.init_end, kind))
+
+
+def _differences(planned: set[str], begun: Mapping[int, set[str]], vendor: str) -> Iterator[Mark]:
+    for name in sorted(planned.union(*begun.values())):
+        listed = name in planned
+        others = [rank for rank, found in begun.items() if (name in found) != listed]
+        if others and listed:
+            yield Mark(
+                VENDOR_CODE, f"the plan lists {vendor}'s own {name}, and {_who(others, len(begun))} did not report it"
+            )
+        elif others:
+            yield Mark(
+                VENDOR_CODE, f"{_who(others, len(begun))} reported {vendor}'s own {name}, which the plan does not list"
+            )
+
+
+def _who(ranks: Sequence[int], of: int) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"all {of} ranks" if len(ranks) == of else f"{len(ranks)} of {of} ranks, the first is rank {ranks[0]},"
+
+
+def _some(words: Sequence[str]) -> str:
+    """The first words, and the number of the others."""
+    shown, more = words[:_NAMES_AT_MOST], len(words) - _NAMES_AT_MOST
+    if more > 0:
+        return f"{', '.join(shown)} and {more} more"
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))

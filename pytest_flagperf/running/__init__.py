@@ -1,0 +1,1 @@
+"""A run: it plans the selected cases, runs each round once, and writes the results."""

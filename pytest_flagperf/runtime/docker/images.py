@@ -1,0 +1,153 @@
+"""What an image is built from, and its name: the same content has the same name on every host."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from flagperf_driver import addresses
+from pytest_flagperf.runtime import Image, RuntimeSetupError, Wanted
+from pytest_flagperf.runtime.requirements import union
+
+# Where the case's folder lies in the image, for as long as it is installed from.
+_CASE = "/opt/flagperf/case"
+_ENVIRONMENT = "config/environment_variables.sh"
+_REQUIREMENTS = "config/requirements.txt"
+_BUILT_BY = ("setup.py", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that ``docker build`` is given: files, by their name in the build, and arguments."""
+
+    title: str
+    files: Mapping[str, tuple[int, bytes]]  # mode and content
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    base: str = ""  # the content that the first line's name stands for, where that is not ours
+    source: str = ""  # where people find it
+
+    @cached_property
+    def name(self) -> str:
+        """The image's: a title for people, and the hash of everything that makes a difference."""
+        digest = hashlib.sha256()
+        for part in (self.base, *(f"{name}={value}" for name, value in sorted(self.arguments.items()))):
+            digest.update(f"{len(part)} {part}".encode())
+        for name, (mode, content) in sorted(self.files.items()):
+            digest.update(f"{len(name)} {name} {mode} {len(content)} ".encode() + content)
+        return f"{self.title}:{digest.hexdigest()[:16]}"
+
+    def archive(self) -> io.BytesIO:
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w") as tar:
+            for name, (mode, content) in sorted(self.files.items()):
+                entry = tarfile.TarInfo(name)
+                entry.mode, entry.size = mode, len(content)
+                tar.addfile(entry, io.BytesIO(content))
+        stream.seek(0)
+        return stream
+
+
+def image_name(wanted: Wanted) -> str:
+    """The image that a case's own layer, if it has one, goes on: the given one, else the vendor's by its content."""
+    image = _image(wanted)
+    return image.image or vendor_recipe(wanted).name
+
+
+def vendor_recipe(wanted: Wanted) -> Recipe:
+    """``vendors/<vendor>/images/<framework>/``, with what the suites need as its requirements.txt."""
+    folder = _image(wanted).folder
+    if folder is None or not (folder / "Dockerfile").is_file():
+        where = f"{folder}/Dockerfile is not there" if folder else "the vendor has no Dockerfile"
+        raise RuntimeSetupError(f"no image for {wanted.framework}: {where}; write one, or name an image with --image")
+    files = dict(_files(folder))
+    if "requirements.txt" in files:
+        raise RuntimeSetupError(f"{folder}/requirements.txt: the suites' requirements take this name; use another one")
+    lines = sorted(line.text for line in union(_suites_own(wanted)))
+    files["requirements.txt"] = (0o644, "".join(f"{line}\n" for line in lines).encode())
+    return Recipe(
+        _title(folder.parent.parent.name, folder.name), files, _arguments(wanted), source=str(folder / "Dockerfile")
+    )
+
+
+def case_recipe(wanted: Wanted, base: str, base_id: str) -> Recipe | None:
+    """A layer on ``base`` with what the case's folder adds; None where it adds nothing."""
+    extras = _image(wanted).extras
+    if extras is None:
+        return None
+    names = {name for name in (_REQUIREMENTS, _ENVIRONMENT) if (extras / name).is_file()}
+    files = {name: _file(extras / name) for name in names}
+    if is_buildable(extras / "csrc"):
+        files |= {f"csrc/{name}": file for name, file in _files(extras / "csrc")}
+    if files.keys() <= {_ENVIRONMENT}:
+        return None
+    files["Dockerfile"] = (0o644, _case_dockerfile(base, wanted.python or "python3", files).encode())
+    return Recipe(_title(extras.parent.name, extras.name), files, _arguments(wanted), base_id, str(extras))
+
+
+def is_buildable(extension: Path) -> bool:
+    """Whether pip would make something of a case's ``csrc/``."""
+    return any((extension / name).is_file() for name in _BUILT_BY)
+
+
+def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str:
+    install = f"{python} -m pip install --no-cache-dir"
+    steps = []
+    if _REQUIREMENTS in files:
+        steps.append(f"{install} -r {_REQUIREMENTS}")
+    if any(f"csrc/{name}" in files for name in _BUILT_BY):
+        # What it is built against, the framework above all, is in the image already.
+        steps.append(f"EXTENSION_SOURCE_DIR={_CASE}/csrc {install} --no-build-isolation ./csrc")
+    # As the original: sourced before each, by bash, and no failure whatever its last command says.
+    sourced = f"set -a; . ./{_ENVIRONMENT}; set +a; " if _ENVIRONMENT in files else ""
+    shell = 'SHELL ["bash", "-c"]\n' if sourced else ""
+    runs = "".join(f"RUN cd {_CASE} && {{ {sourced}{step}; }}\n" for step in steps)
+    return f"FROM {base}\n{shell}ARG PIP_INDEX_URL\nCOPY . {_CASE}/\n{runs}"
+
+
+def _arguments(wanted: Wanted) -> dict[str, str]:
+    """Build arguments are environment variables to RUN, so that pip finds its own; they stay readable in the image."""
+    if not wanted.pip_source:
+        return {}
+    public = addresses.shown(wanted.pip_source)
+    if public != wanted.pip_source:
+        raise RuntimeSetupError(
+            f"the package index {public} is given with a user name, a password or a token, which an image would "
+            "keep; give an index that asks for none, or build the image yourself and name it with --image"
+        )
+    return {"PIP_INDEX_URL": wanted.pip_source}
+
+
+def _suites_own(wanted: Wanted) -> Iterator[Path]:
+    """Without what is the case's own, which has a layer of its own."""
+    extras = _image(wanted).extras
+    yield from (file for file in wanted.requirements if extras is None or extras not in file.parents)
+
+
+def _image(wanted: Wanted) -> Image:
+    return wanted.image or Image()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, tuple[int, bytes]]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path.relative_to(folder).as_posix(), _file(path)
+
+
+def _file(path: Path) -> tuple[int, bytes]:
+    try:
+        return (0o755 if os.access(path, os.X_OK) else 0o644), path.read_bytes()
+    except OSError as error:
+        raise RuntimeSetupError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _title(*words: str) -> str:
+    """A repository's name has small letters, digits and single separators."""
+    folded = re.sub(r"[^a-z0-9._-]+", "-", "-".join(("flagperf", *words)).lower())
+    return re.sub(r"[._-]*-[._-]*|[.]{2,}|_{3,}", "-", folded).strip("._-")

@@ -1,0 +1,299 @@
+"""Words of the docker command line, as vendors publish them, turned into arguments of docker-py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_flagperf import docker_words
+from pytest_flagperf.problems import Problems, near
+
+SHM_SIZE = "32g"
+"""As in the original. Docker's own 64 MB do not hold the batches of a few loader workers, and nothing is reserved."""
+
+_SIZE = re.compile(r"(\d+)([bkmgt]?)b?", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MODES = {"": False, "rw": False, "ro": True}
+_CDI = re.compile(r"[\w.-]+/[\w.-]+=[\w.:{}-]+")  # as in maker.example/gpu=0
+_DEVICE = "{device}"
+_FILLED_IN = re.compile(r"\{\w*\}|\{device|device\}")
+
+
+class OptionsError(Problems):
+    """Options that a container cannot be given."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the words mean."""
+
+    arguments: Mapping[str, Any]  # of docker-py's containers.create
+    gpus: bool = False  # the leased devices are asked of Docker
+    by_device: bool = False  # each leased device is given by its file
+    notes: tuple[str, ...] = ()  # what was left out, for people
+
+    @property
+    def privileged(self) -> bool:
+        return bool(self.arguments.get("privileged"))
+
+    @property
+    def only_leased(self) -> bool:
+        """Whether the container sees its own devices and no others; a privileged one sees whatever the host has."""
+        return (self.gpus or self.by_device) and not self.privileged
+
+    @property
+    def host_namespaces(self) -> tuple[str, ...]:
+        """What the container shares with the host besides the network, which it always does."""
+        modes = {"ipc": "ipc_mode", "pid": "pid_mode", "uts": "uts_mode"}
+        return tuple(name for name, key in modes.items() if self.arguments.get(key) == "host")
+
+
+def parse(words: Sequence[str], source: str, devices: Sequence[int] = ()) -> Options:
+    """The options, or an OptionsError with everything that is wrong; ``source`` says where they were given.
+
+    One with ``{device}`` is given once for each of the ``devices``, and understood even where there are none.
+    """
+    reading = _Reading({})
+    problems: list[str] = []
+    for name, value in _pairs(words, problems):
+        try:
+            for each in _filled_in(name, value, devices):
+                _TABLE[name](reading, each)
+        except ValueError as error:
+            problems.append(f"{name} {docker_words.value_shown(name, value)}: {error}")
+        reading.by_device |= name == "--device" and _DEVICE in value
+    if problems:
+        raise OptionsError([f"{source}: {problem}" for problem in problems])
+    notes = tuple(f"{source}: {note}" for note in reading.notes)
+    return Options(reading.arguments, reading.gpus, reading.by_device, notes)
+
+
+def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
+    """What the option is given with, one after the other."""
+    others = sorted(set(_FILLED_IN.findall(value)) - {_DEVICE})
+    if others:
+        public = " and ".join(others) if docker_words.value_shown(name, value) == value else "another word in braces"
+        raise ValueError(f"{public} is not filled in; allowed is {_DEVICE}, the number of a leased device")
+    if _DEVICE not in value:
+        return [value]
+    tried = _Reading({})
+    for number in range(2):
+        _TABLE[name](tried, value.replace(_DEVICE, str(number)))
+    if sum(len(got) for got in tried.arguments.values() if isinstance(got, (list, dict))) < 2:
+        raise ValueError(f"it is the same one for all devices; {_DEVICE} is for what a container has one of for each")
+    return [value.replace(_DEVICE, str(device)) for device in devices]
+
+
+def size(text: str) -> int:
+    """``32g`` as bytes."""
+    match = _SIZE.fullmatch(text)
+    if not match:
+        raise ValueError("a size is wanted, as in 512m or 32g")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+class _Reading:
+    """What has been understood so far."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.arguments = arguments
+        self.gpus = False
+        self.by_device = False
+        self.notes: list[str] = []
+
+
+_Take = Callable[[_Reading, str], None]
+
+
+def _pairs(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
+    """Each known option, by its long name, with its value; flags have the value ``true``."""
+    for name, value in docker_words.options(words):
+        if name not in _TABLE:
+            problems.append(_unknown(name))
+        elif value is None:
+            problems.append(f"{name}: its value is missing")
+        else:
+            yield name, value
+
+
+def _unknown(name: str) -> str:
+    """A problem without the word itself, which may be a part of a password with a space in it."""
+    if not name:
+        return "found a word without an option; expected options only, and quotes around a value with a space"
+    allowed = f"; allowed are {', '.join(_TABLE)}"
+    return f"option {docker_words.name_shown(name)} of docker is not taken{near(name, _TABLE) or allowed}"
+
+
+def _text(key: str) -> _Take:
+    def take(reading: _Reading, value: str) -> None:
+        if not value:
+            raise ValueError("its value is empty")
+        reading.arguments[key] = value
+
+    return take
+
+
+def _flag(key: str) -> _Take:
+    def take(reading: _Reading, value: str) -> None:
+        if value not in ("true", "false"):
+            raise ValueError("true or false is wanted")
+        reading.arguments[key] = value == "true"
+
+    return take
+
+
+def _number(key: str, convert: Callable[[str], int]) -> _Take:
+    def take(reading: _Reading, value: str) -> None:
+        reading.arguments[key] = convert(value)
+
+    return take
+
+
+def _each(key: str, convert: Callable[[str], Any] = str) -> _Take:
+    def take(reading: _Reading, value: str) -> None:
+        reading.arguments.setdefault(key, []).append(convert(value))
+
+    return take
+
+
+def _named(key: str, separator: str, wanted: str) -> _Take:
+    def take(reading: _Reading, value: str) -> None:
+        name, found, rest = value.partition(separator)
+        if not name or not found:
+            raise ValueError(f"{wanted} is wanted")
+        reading.arguments.setdefault(key, {})[name] = rest
+
+    return take
+
+
+def _gpus(reading: _Reading, value: str) -> None:
+    if value != "all":
+        part = "; a part of a device (MIG) cannot be leased" if "mig" in value.lower() else ""
+        raise ValueError(f"all is wanted, and means the devices that a case has leased; others are not set here{part}")
+    reading.gpus = True
+
+
+def _workdir(reading: _Reading, value: str) -> None:
+    reading.notes.append(f"--workdir {value} has no effect: ranks run in their log folder")
+
+
+def _entrypoint(reading: _Reading, value: str) -> None:
+    reading.arguments["entrypoint"] = [value]  # one that is empty takes the image's away
+
+
+def _tmpfs(reading: _Reading, value: str) -> None:
+    path, _, options = value.partition(":")
+    reading.arguments.setdefault("tmpfs", {})[_absolute(path)] = options
+
+
+# -- values -----------------------------------------------------------------------------------------------
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError(f"{path!r}: an absolute path is wanted")
+    return path
+
+
+def _device(value: str) -> str:
+    if _CDI.fullmatch(value):
+        raise ValueError(
+            "a name of CDI fixes the devices, and a case has those that it leased; --gpus all asks for them, or "
+            "--device with the path of their files, in which {device} is the number of each"
+        )
+    return _absolute(value)
+
+
+def _volume(value: str) -> dict[str, Any]:
+    """SOURCE:TARGET[:ro|rw]. A mount, not a bind: Docker would make the folder of a bind that is not there."""
+    source, _, rest = value.partition(":")
+    target, _, mode = rest.partition(":")
+    if not source or not target:
+        raise ValueError("SOURCE:TARGET[:ro] is wanted")
+    if mode not in _MODES:
+        raise ValueError(f"mode {mode!r}; allowed are ro and rw")
+    return _mount(source, target, read_only=_MODES[mode])
+
+
+def _mount(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
+    kind = "bind" if source.startswith("/") else "volume"
+    return {"Type": kind, "Source": source, "Target": _absolute(target), "ReadOnly": read_only}
+
+
+_MOUNT_KEYS = {"src": "source", "dst": "target", "destination": "target", "ro": "readonly"}
+
+
+def _long_mount(value: str) -> dict[str, Any]:
+    """As in type=bind,source=/a,target=/b,readonly."""
+    pairs = [part.partition("=") for part in value.split(",")]
+    told = {_MOUNT_KEYS.get(key, key): text or "true" for key, _, text in pairs}
+    unknown = sorted(told.keys() - {"type", "source", "target", "readonly"})
+    if unknown or told.get("type", "volume") not in ("bind", "volume") or not {"source", "target"} <= told.keys():
+        raise ValueError("type=bind|volume,source=...,target=...[,readonly] is wanted")
+    return _mount(told["source"], told["target"], read_only=told.get("readonly") in ("true", "1"))
+
+
+def _ulimit(value: str) -> dict[str, Any]:
+    match = re.fullmatch(r"([a-z]+)=(-?\d+)(?::(-?\d+))?", value)
+    if not match:
+        raise ValueError("NAME=SOFT[:HARD] is wanted, as in memlock=-1")
+    return {"Name": match[1], "Soft": int(match[2]), "Hard": int(match[3] or match[2])}
+
+
+def _security(value: str) -> str:
+    if value.startswith("seccomp=") and value not in ("seccomp=unconfined", "seccomp=builtin"):
+        raise ValueError("a profile's file is not read; allowed are seccomp=unconfined and seccomp=builtin")
+    return value
+
+
+def _swap(value: str) -> int:
+    return -1 if value == "-1" else size(value)
+
+
+def _nano_cpus(value: str) -> int:
+    if not re.fullmatch(r"\d+(\.\d+)?", value) or not float(value):
+        raise ValueError("a number of cores is wanted, as in 1.5")
+    return round(float(value) * 1e9)
+
+
+def _whole(value: str) -> int:
+    if not re.fullmatch(r"-?\d+", value):
+        raise ValueError("a whole number is wanted")
+    return int(value)
+
+
+_TABLE: Mapping[str, _Take] = {
+    "--gpus": _gpus,
+    "--device": _each("devices", _device),
+    "--volume": _each("mounts", _volume),
+    "--mount": _each("mounts", _long_mount),
+    "--tmpfs": _tmpfs,
+    "--env": _named("environment", "=", "NAME=VALUE"),
+    "--privileged": _flag("privileged"),
+    "--cap-add": _each("cap_add"),
+    "--cap-drop": _each("cap_drop"),
+    "--group-add": _each("group_add"),
+    "--security-opt": _each("security_opt", _security),
+    "--ulimit": _each("ulimits", _ulimit),
+    "--ipc": _text("ipc_mode"),
+    "--pid": _text("pid_mode"),
+    "--uts": _text("uts_mode"),
+    "--network": _text("network_mode"),
+    "--add-host": _named("extra_hosts", ":", "NAME:ADDRESS"),
+    "--hostname": _text("hostname"),
+    "--shm-size": _number("shm_size", size),
+    "--memory": _number("mem_limit", size),
+    "--memory-swap": _number("memswap_limit", _swap),
+    "--cpus": _number("nano_cpus", _nano_cpus),
+    "--pids-limit": _number("pids_limit", _whole),
+    "--runtime": _text("runtime"),
+    "--user": _text("user"),
+    "--init": _flag("init"),
+    "--entrypoint": _entrypoint,
+    "--workdir": _workdir,
+}

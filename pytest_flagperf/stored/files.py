@@ -1,0 +1,183 @@
+"""Files that a run leaves: written whole or not at all, and read with one kind of error."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import math
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from flagperf_driver import perflog
+from pytest_flagperf.printable import printable
+
+_CANNOT_BE_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+
+
+class FormatError(ValueError):
+    """A stored file that this version cannot read; the text says which and why."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
+
+class WriteError(OSError):
+    """A file or folder that cannot be written; the text is one sentence with the folder, the disk and the reason."""
+
+    def __str__(self) -> str:
+        return f"cannot write {self.filename}: {self.strerror}"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn every OSError of the body, which writes the file or folder ``path``, into a WriteError."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        _refuse(path, error)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def write_text(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a text file; half a surrogate pair, which a log may hold, is written as its escape.
+
+    The content gets its name when the disk has all of it. A failed write, a killed process or a power failure leaves
+    the old file or the new one, never a part of a file.
+    """
+    make_folder(path.parent)
+    with writing(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(text.encode("utf-8", "backslashreplace"))
+                stream.flush()
+                os.fchmod(handle, mode)
+                os.fsync(handle)
+            Path(name).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+        _sync_folder(path.parent)
+
+
+def write(path: Path, value: Any) -> None:
+    """Write a value as JSON."""
+    write_text(path, json.dumps(sayable(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        body = json.loads(text)
+        too_deep = perflog.is_too_deep(body)
+        body = perflog.without_halves(body) if perflog.may_have_halves(text) and not too_deep else body
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    except RecursionError:
+        too_deep = True
+    except ValueError as error:
+        raise FormatError(f"{path}: is not JSON: {error}") from error
+    if too_deep:
+        raise FormatError(f"{path}: lists and objects are nested too deeply; at most {perflog.DEEPEST} levels are read")
+    if not isinstance(body, dict):
+        raise FormatError(f"{path}: holds a {type(body).__name__}, wanted an object")
+    return body
+
+
+def need(body: Mapping[str, Any], kinds: Mapping[str, type | tuple[type, ...]], where: str) -> None:
+    """Raise FormatError if a key is missing or has a value of another type."""
+    for key, kind in kinds.items():
+        value = body.get(key)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+            raise FormatError(f"{where}: {key} is {value!r:.40}; expected {names}")
+
+
+def listed(
+    body: Mapping[str, Any], key: str, kinds: Mapping[str, type | tuple[type, ...]], where: str
+) -> list[dict[str, Any]]:
+    """Return the list of objects under a key; FormatError if one of them lacks something."""
+    found = body.get(key)
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise FormatError(f"{where}: {key} is {found!r:.40}; expected a list of objects")
+    for item in found:
+        need(item, kinds, f"{where}: {key}")
+    return found
+
+
+def sayable(value: Any) -> Any:
+    """Return the value in JSON's types; NaN and the infinities become strings, as in PerfLog."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: sayable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): sayable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [sayable(item) for item in value]
+    return value
+
+
+def _refuse(path: Path, error: OSError) -> NoReturn:
+    raise WriteError(error.errno, _reason(path, error), str(path)) from error
+
+
+def _reason(path: Path, error: OSError) -> str:
+    """Why the disk refused, with the folder where it is mounted and what a user can do."""
+    disk = _mount_point(path)
+    if error.errno == errno.ENOSPC:
+        if _has_no_inodes(disk):
+            return f"no inodes left on the disk mounted at {disk}; remove files there"
+        return f"no space left on the disk mounted at {disk}; free some space there"
+    if error.errno == errno.EDQUOT:
+        return f"the disk quota of user {_user()} on the disk mounted at {disk} is used up; remove files there"
+    if error.errno == errno.EROFS:
+        return f"the disk mounted at {disk} is read-only; mount it writable"
+    return error.strerror or str(error)
+
+
+def _mount_point(path: Path) -> Path:
+    path = path.absolute()
+    return next((folder for folder in (path, *path.parents) if folder.is_mount()), path)
+
+
+def _has_no_inodes(disk: Path) -> bool:
+    try:
+        found = os.statvfs(disk)
+    except OSError:
+        return False
+    return found.f_files > 0 and found.f_favail == 0
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the disk keep a new name in a folder; some file systems do not sync folders."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_BE_SYNCED:
+            raise
+    finally:
+        os.close(handle)
