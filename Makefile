@@ -33,7 +33,7 @@ test: setup ## all tests, the trainings among them
 check: lint unit ## the quick inner loop: lint, types, unit tests
 
 unit: setup
-	$(BIN)/python -m pytest tests -m 'not slow' -q -n auto
+	$(BIN)/python -m pytest tests -m 'not slow and not integration' -q -n auto
 
 lint: setup types ## ruff and mypy
 	$(BIN)/ruff check

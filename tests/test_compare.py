@@ -252,6 +252,7 @@ def test_a_page_of_runs_of_which_nothing_ended_well_is_made_all_the_same(tmp_pat
     assert "none of 1 round ended well" in (tmp_path / "compared.html").read_text()
 
 
+@pytest.mark.integration
 def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path: Path, capsys: Capture) -> None:
     for name in ("old", "new"):
         many_cases.make(tmp_path / name, 12)

@@ -26,6 +26,7 @@ def untrained(outcome: Outcome, value: float | None) -> Outcome:
 
 
 @pytest.mark.parametrize("points", SIZES)
+@pytest.mark.integration
 def test_a_loss_that_only_wanders_seldom_seems_to_fall(points: int) -> None:
     dice = random.Random(points)
     trials = 1000

@@ -117,6 +117,7 @@ def test_a_suites_ruleset_is_the_newest_that_knows_its_benchmark(model: str) -> 
     assert benchmark.ruleset == max(known)
 
 
+@pytest.mark.integration
 def test_the_package_checker_finds_no_errors_in_an_export_and_some_in_a_tampered_one(tmp_path: Path) -> None:
     run_of(tmp_path / "run", ["converged_1x1"] * 10, "bert")
     run_of(tmp_path / "run", ["converged_1x1"] * 5, "resnet50")

@@ -77,6 +77,7 @@ def test_a_slowdown_of_15_percent_is_flagged_by_the_noise_of_like_runs(kind: str
 
 @pytest.mark.parametrize("like", [noise.FEWEST, 10, 30])
 @pytest.mark.parametrize("kind", NOISE)
+@pytest.mark.integration
 def test_honest_reruns_are_seldom_called_worse(kind: str, like: int) -> None:
     rng = random.Random(7)
     alarms = [called_worse(throughputs(rng, like + 1, *NOISE[kind])) for _ in range(300)]

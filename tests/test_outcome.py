@@ -257,6 +257,7 @@ def _long_log(path: Path, steps: int) -> Path:
     return path
 
 
+@pytest.mark.integration
 def test_memory_does_not_grow_with_the_log_and_no_bad_step_is_thinned_away(tmp_path: Path) -> None:
     peaks = []
     for steps in (5_000, 20_000):

@@ -14,6 +14,8 @@ import pytest
 
 from pytest_flagperf.hosts.deploy import cache_root
 
+pytestmark = pytest.mark.integration
+
 REPO = Path(__file__).resolve().parents[1]
 CONFTEST = """
 from tests import own_places

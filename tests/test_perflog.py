@@ -137,6 +137,7 @@ def test_a_record_behind_megabytes_without_a_newline(monkeypatch: pytest.MonkeyP
     assert dropped.broken == 0
 
 
+@pytest.mark.integration
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     def peak(blocks: int) -> int:
         path = tmp_path / "log"

@@ -379,6 +379,7 @@ READING = st.fixed_dictionaries({}, optional=VALUES)
 
 @settings(max_examples=200, deadline=None, database=None)
 @given(st.lists(READING, max_size=4))
+@pytest.mark.integration
 def test_whatever_tools_tell_is_judged_and_only_two_things_of_health_refuse_a_device(readings: list[Any]) -> None:
     told = [described(index, reading, processes=[], throttle=[], error=None) for index, reading in enumerate(readings)]
     findings = judged(*told, chips={"X9": (".*",)}, nproc=1)

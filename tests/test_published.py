@@ -39,12 +39,14 @@ def config_of(catalog: Catalog, vendor: str, one: Case) -> Resolved:
 # -- all of them --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 def test_every_published_config_file_is_planned(catalog: Catalog) -> None:
     cases = published.cases(catalog)
     assert len(cases) == PUBLISHED
     assert [str(planned(catalog, *one).case) for one in cases] == [str(one) for _, one in cases]
 
 
+@pytest.mark.integration
 def test_every_key_of_every_file_is_accounted_for(catalog: Catalog) -> None:
     """Each assigned name is in the list once, with one of three outcomes and a reason, and --plan shows it."""
     found = set()
@@ -309,6 +311,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.integration
 def test_what_is_imported_resolves_to_the_same_values(
     catalog: Catalog, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,7 @@ def test_loss_curves_of_unlike_lengths_are_refused_before_they_are_judged_by() -
 
 
 @pytest.mark.parametrize("direction", ["higher", "lower"])
+@pytest.mark.integration
 def test_honest_rounds_are_not_called_too_early(direction: str) -> None:
     """300 judged by references of ten others each."""
     alarms = 0
@@ -219,6 +220,7 @@ def stopped(outcome: Outcome, samples: int, factor: float = 1.0, bend: float = 0
     )
 
 
+@pytest.mark.integration
 def test_honest_curves_are_on_the_reference_s() -> None:
     """300 judged by references of ten others each, over three lengths."""
     alarms = 0

@@ -28,6 +28,8 @@ from pytest_flagperf.results.measured.outcome import measure
 from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, TinyPlan, processes_of, run_tiny
 
+pytestmark = pytest.mark.integration
+
 QUICK = {"step_s": 0.001, "max_steps": 2}
 
 

@@ -32,6 +32,8 @@ from pytest_flagperf.runtime.requirements import union
 from pytest_flagperf.runtime.venv import _uv
 from tests.package_index import PackageIndex, package_index
 
+pytestmark = pytest.mark.integration
+
 if TYPE_CHECKING:
     from tests.lab.lab import Lab
 

@@ -18,6 +18,8 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 from tests import published
 from tests.trees import write, write_suite, write_vendor
 
+pytestmark = pytest.mark.integration
+
 REPO = Path(__file__).resolve().parent.parent
 BUNDLED = "pytest_flagperf/bundled"
 CACHES = (

@@ -12,6 +12,8 @@ import pytest
 
 from tests.driver.lab import Lab
 
+pytestmark = pytest.mark.integration
+
 FOREVER = "train(1, 10**6)"
 
 

@@ -21,6 +21,8 @@ from flagperf_driver import perflog
 from flagperf_driver.node.folder import is_orphaned
 from tests.driver.lab import Caller, Lab, Message
 
+pytestmark = pytest.mark.integration
+
 FOREVER = "train(1, 10**6)"
 STEPS = """
     for step in range(1000):

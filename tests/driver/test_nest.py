@@ -16,6 +16,8 @@ import pytest
 from tests.driver.docker_engine import NAME, DockerEngine
 from tests.driver.lab import Lab, Message
 
+pytestmark = pytest.mark.integration
+
 FOREVER = "train(1, 10**6)"
 
 

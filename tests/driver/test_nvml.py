@@ -19,7 +19,10 @@ from flagperf_driver.node import checkup
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED
 from tests.sampling import Running, code_root, gpus
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with"),
+]
 
 OPENS = """
 static int device;

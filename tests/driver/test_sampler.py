@@ -29,6 +29,8 @@ from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
 from tests.processes import running as living
 from tests.sampling import Running, code_root, gpus
 
+pytestmark = pytest.mark.integration
+
 STAMP = r"\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d"
 Start = Callable[..., Running]
 with_gpus = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with")

@@ -18,6 +18,8 @@ from tests.plugin.conftest import Toy, toy
 from . import bad_inputs
 from .bad_inputs import SURFACES, Inputs, finding
 
+pytestmark = pytest.mark.integration
+
 __all__ = ["toy"]
 
 

@@ -14,6 +14,8 @@ from pytest_flagperf.config.assignments import MAX_BYTES, parse, read
 from tests.conftest import REPO
 from tests.processes import running
 
+pytestmark = pytest.mark.integration
+
 SHORT_S = 1.0
 LOOPS = {
     "a = 1\nwhile True:\n    pass\n": "[23]",

@@ -276,6 +276,7 @@ def test_a_stored_file_with_any_value_changed_is_reported(
     "text", ["", "{", "[1]", "\0" * 400, "[" * 100_000, '{"schema": 1}', '{"schema": ' + "9" * 5000]
 )
 @pytest.mark.parametrize("name", ["outcome.json", "plan.json", "round.json"])
+@pytest.mark.integration
 def test_a_case_whose_record_cannot_be_read_has_failed_and_the_others_stand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:

@@ -32,6 +32,8 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, Checked, check_reply
 from tests.rounds import TinyPlan, processes_of, run_tiny
 
+pytestmark = pytest.mark.integration
+
 MIB = 1 << 20
 # Passes words on in both directions, and changes those of one type as a rule says.
 BETWEEN = """#!{python}

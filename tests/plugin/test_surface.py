@@ -11,6 +11,8 @@ from tests.trees import set_options
 
 from .conftest import Toy
 
+pytestmark = pytest.mark.integration
+
 
 def names(result: pytest.RunResult) -> list[str]:
     return [line.rsplit("::", 1)[1] for line in result.outlines if "::" in line]

@@ -112,6 +112,7 @@ def test_the_small_scale_needs_no_config(vendor: str, suite: str) -> None:
 
 
 @pytest.mark.parametrize("vendor", sorted(CATALOG.vendors.keys() - {"cpu"}))
+@pytest.mark.integration
 def test_the_command_plans_all_cards_of_a_host(vendor: str) -> None:
     chip = CATALOG.vendors[vendor].hardware
     cards = min(CATALOG.vendors[vendor].chips[chip].devices_per_host or 8, 8)

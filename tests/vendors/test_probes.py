@@ -201,6 +201,7 @@ def check_any_text(module: Any, probe_file: Path, how: settings) -> None:
 
 
 @each_probe
+@pytest.mark.integration
 def test_no_text_makes_a_parser_raise_anything_but_its_own_error(probe_file: Path) -> None:
     check_any_text(load(probe_file), probe_file, thoroughly)
 
@@ -227,6 +228,7 @@ PLANTED: dict[str, Callable[..., object]] = {
         if hasattr(load(path), name)
     ],
 )
+@pytest.mark.integration
 def test_a_planted_bug_is_found_in_every_parser(probe_file: Path, name: str) -> None:
     """The control of the one above."""
     module = load(probe_file)
