@@ -68,6 +68,20 @@ def test_collecting_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "| 299 items |" in section.text
 
 
+@pytest.mark.slow
+@pytest.mark.alone
+def test_collecting_many_cases_costs_little_more_than_plain_pytest() -> None:
+    goal, _ = collect.beside_plain(100, 3)
+    assert not goal.missed, goal.row
+
+
+@pytest.mark.slow
+def test_a_collection_that_costs_too_much_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "TEST", f"sum(range({10**8}))\n{collect.TEST}")
+    goal, _ = collect.beside_plain(1, 1)
+    assert goal.missed
+
+
 AUDITED = """
 import atexit, json, sys
 started = []
