@@ -146,9 +146,9 @@ def _surveyed(wants: Mapping[str, Any]) -> dict[str, Any]:
     """By NVML, or else by the vendor's tool, as in a round; ``instead`` says why by the tool."""
     why_not = None
     if wants.get("nvml"):
-        from flagperf_driver.node.sampling import nvml
+        from flagperf_driver.node.sampling.nvml import facts
 
-        survey = _in_time(nvml.survey)
+        survey = _in_time(facts.survey)
         if not survey["error"] or not wants.get("probe"):
             return {**survey, "instead": None}
         why_not = survey["error"]

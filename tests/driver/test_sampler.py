@@ -20,9 +20,11 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node import command
-from flagperf_driver.node.sampling import host, nvml, power, probe, sampler, schedule, series
+from flagperf_driver.node.sampling import host, power, probe, sampler, schedule, series
 from flagperf_driver.node.sampling.devices import COLUMNS, QUANTITIES, DeviceFiles
 from flagperf_driver.node.sampling.notes import AT_MOST, Notes
+from flagperf_driver.node.sampling.nvml.quantities import throttle_names
+from flagperf_driver.node.sampling.orders import Orders
 from pytest_flagperf.results.logs import monitors
 from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
@@ -95,7 +97,7 @@ def test_times_are_true_and_what_changes_slowly_is_read_slowly(start: Start) -> 
 
 def test_a_clock_that_is_set_meanwhile_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes()
-    orders = sampler.Orders({"folder": str(tmp_path)})
+    orders = Orders({"folder": str(tmp_path)})
     one = sampler.HostSampler(orders, notes, power.NodePower(notes, str(tmp_path)))
     one.sample(0)
     real = time.time
@@ -479,7 +481,7 @@ def test_reasons_for_low_clocks_are_named_and_their_share_is_known(
     assert throttle[0]["hw_thermal"] == throttle[0]["sw_power_cap"] > 0.5
     assert throttle[1] == {}
     assert throttle[2] == {"idle": 1.0}
-    assert nvml.throttle_names(0x800 | 0x8) == "hw_slowdown+0x800"
+    assert throttle_names(0x800 | 0x8) == "hw_slowdown+0x800"
 
 
 @with_gpus
@@ -592,8 +594,9 @@ def test_a_driver_that_does_not_work_is_said(start: Start, devices: tuple[Nvml, 
 
 def surveyed(root: Path, env: dict[str, str]) -> dict[str, Any]:
     code = (
-        "import json, sys; sys.path.insert(0, sys.argv[1]); from flagperf_driver.node.sampling import nvml; "
-        "print(json.dumps(nvml.survey()))"
+        "import json, sys; sys.path.insert(0, sys.argv[1]); "
+        "from flagperf_driver.node.sampling.nvml.facts import survey; "
+        "print(json.dumps(survey()))"
     )
     words = [sys.executable, "-I", "-S", "-c", code, str(root)]
     done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30)

@@ -12,6 +12,8 @@ CUT = b"#"
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
 STAMP = "%Y-%m-%d-%H:%M:%S"
 """Local time without a zone, as the readers of these logs expect."""
+FLUSH_S = 1.0
+"""How often lines are written."""
 
 
 class Lines:
@@ -31,6 +33,11 @@ class Lines:
         self._form = form
         self._torn = False
         self._file = -1  # until there is something to write: no file is left empty
+
+    @property
+    def loss(self) -> str:
+        """A sentence on the lines that were lost; empty where none was."""
+        return f"{self.lost} lines of {os.path.basename(self.path)} were lost: {self.why}" if self.lost else ""  # noqa: PTH119
 
     def add(self, line: object) -> None:
         self._kept.append(line)
