@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.report.page import charts
+from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, Level, Line
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.excerpts import RankWords
-from pytest_flagperf.results.logs.monitors import Samples, Series
+from pytest_flagperf.results.logs.samples import Samples, Series
 from pytest_flagperf.results.measured.outcome import Outcome, Step
 from pytest_flagperf.results.measured.phases import Phase
 from tests.results_help import recorded
@@ -92,12 +92,12 @@ def test_what_is_not_a_number_is_a_gap_and_no_line_at_all_no_chart() -> None:
 
 
 def test_a_few_devices_have_a_line_each(tmp_path: Path) -> None:
-    (power,) = there(charts.devices(busy(tmp_path, 2, 2, 20)))
+    (power,) = there(sampled_charts.devices(busy(tmp_path, 2, 2, 20)))
     assert lines_of(power) == [f"h{rank} device {card}" for rank in (0, 1) for card in (0, 1)]
 
 
 def test_many_devices_are_the_lowest_the_middle_and_the_highest(tmp_path: Path) -> None:
-    (power,) = there(charts.devices(busy(tmp_path, 4, 8, 60)))
+    (power,) = there(sampled_charts.devices(busy(tmp_path, 4, 8, 60)))
     assert lines_of(power) == ["lowest", "middle", "highest"]
     assert "32" in power.note
     lowest, middle, highest = (line.y for line in power.lines)
@@ -105,19 +105,19 @@ def test_many_devices_are_the_lowest_the_middle_and_the_highest(tmp_path: Path) 
 
 
 def test_hosts_charts_have_their_units_and_what_was_not_sampled_is_not_there(tmp_path: Path) -> None:
-    made = there(charts.hosts(busy(tmp_path, 2, 1, 30)))
+    made = there(sampled_charts.hosts(busy(tmp_path, 2, 1, 30)))
     assert [(chart.title, chart.y) for chart in made] == [
         ("Host CPU", "%"), ("Host memory", "%"), ("Host network, in and out", "MB/s"),
     ]  # fmt: skip
     assert made[2].lines[0].y[0] == pytest.approx(2.0), "in and out together"
-    assert there(charts.devices({})) == []
-    assert there(charts.hosts({"h_noderank0": Samples({})})) == []
+    assert there(sampled_charts.devices({})) == []
+    assert there(sampled_charts.hosts({"h_noderank0": Samples({})})) == []
 
 
 def test_phases_are_bands_on_the_samples_own_axis(tmp_path: Path) -> None:
     found = busy(tmp_path, 1, 1, 30)
     phases = (Phase("init", START - 2, START + 5), Phase("train", START + 5, START + 29))
-    for chart in there([*charts.devices(found, phases), *charts.hosts(found, phases)]):
+    for chart in there([*sampled_charts.devices(found, phases), *sampled_charts.hosts(found, phases)]):
         assert chart.bands == (Band("init", 0.0, 7.0), Band("train", 7.0, 31.0))
         assert chart.lines[0].x[0] == 2.0, "the first sample is two seconds after the first phase began"
 
@@ -125,12 +125,14 @@ def test_phases_are_bands_on_the_samples_own_axis(tmp_path: Path) -> None:
 def test_samples_are_thinned_to_means_and_a_hole_stays_one() -> None:
     times = [float(when) for when in [*range(500), *range(600, 1100)]]
     series = Series("power", "W", times, [100.0 + when % 2 for when in times])
-    (made,) = there(charts.devices({"h_noderank0": Samples({}, {0: {"power": series}})}, points=100))
+    (made,) = there(sampled_charts.devices({"h_noderank0": Samples({}, {0: {"power": series}})}, points=100))
     values = made.lines[0].y
     assert len(values) <= 102
     assert sum(map(math.isnan, values)) == 1
     assert {round(value, 1) for value in values if math.isfinite(value)} == {100.5}
-    (skimmed,) = there(charts.devices({"h_noderank0": Samples({}, {0: {"power": series}}, skimmed=True)}, points=100))
+    (skimmed,) = there(
+        sampled_charts.devices({"h_noderank0": Samples({}, {0: {"power": series}}, skimmed=True)}, points=100)
+    )
     assert not any(map(math.isnan, skimmed.lines[0].y)), "of a long file parts were read: between them is no hole"
 
 
@@ -204,4 +206,4 @@ def test_a_long_training_on_many_devices_stays_small(tmp_path: Path) -> None:
     rounds = [replace(long(recorded("converged_1x1")), round=number) for number in (1, 2, 3)]
     assert len(charts.html([charts.loss(rounds), charts.throughput(rounds)])) < 20_000
     found = busy(tmp_path, 1, 8, 1200)
-    assert len(charts.html([*charts.devices(found, points=100), *charts.hosts(found)])) < 20_000
+    assert len(charts.html([*sampled_charts.devices(found, points=100), *sampled_charts.hosts(found)])) < 20_000

@@ -14,7 +14,8 @@ import pytest
 from flagperf_driver import events
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.results.measured import crosscheck
-from pytest_flagperf.results.measured.crosscheck import CONTRADICTION, PAIRS, Rank
+from pytest_flagperf.results.measured.crosscheck import CONTRADICTION, PAIRS
+from pytest_flagperf.results.measured.figure_pair import Rank
 from pytest_flagperf.results.measured.outcome import Outcome, measure
 from pytest_flagperf.results.measured.sampled import Counted
 from pytest_flagperf.results.verdicts import converges, failed, speedup, throughput

@@ -9,7 +9,7 @@ import pytest
 
 from flagperf_driver.node.sampling import devices, host
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.monitors import Samples
+from pytest_flagperf.results.logs.samples import Energy, Samples
 
 START = 1_700_000_000.0
 
@@ -143,7 +143,7 @@ def test_what_the_sampler_said_is_told(tmp_path: Path) -> None:
 def test_energy_is_the_counters_growth(tmp_path: Path) -> None:
     device_rows(folder(tmp_path), *((when, 2, 100, "", 5000 + 90 * when) for when in range(11)))
     found = read(tmp_path).energy(2)
-    assert found == monitors.Energy(900.0, "the device's own counter", 1.0)
+    assert found == Energy(900.0, "the device's own counter", 1.0)
 
 
 @pytest.mark.parametrize("energies", [[""] * 5, [500, "", "", "", ""], [500, 600, 10, 20, 30]])

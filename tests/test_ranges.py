@@ -15,8 +15,8 @@ import pytest
 from flagperf_driver import events
 from flagperf_driver.node.sampling import devices, host
 from pytest_flagperf.results.logs import monitors, ranges
-from pytest_flagperf.results.logs.monitors import Samples
 from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOAD, LOGGED, Limits, Range
+from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Outcome, measure
 from pytest_flagperf.results.verdicts import converges, failed, throughput
 from tests.results_help import REPLAYS, edit_json, recorded

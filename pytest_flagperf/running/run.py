@@ -31,6 +31,7 @@ from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import statistics
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.published import Published
 from pytest_flagperf.results.units import count
@@ -468,7 +469,7 @@ class Run:
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def samples(self, outcome: Outcome) -> Mapping[str, monitors.Samples]:
+    def samples(self, outcome: Outcome) -> Mapping[str, Samples]:
         return monitors.read(self.round_directory(outcome))
 
     def record(self, case: str, test: str, verdicts: Sequence[Verdict]) -> None:

@@ -25,7 +25,7 @@ from flagperf_driver.node.sampling.devices import COLUMNS, QUANTITIES, DeviceFil
 from flagperf_driver.node.sampling.notes import AT_MOST, Notes
 from flagperf_driver.node.sampling.nvml.quantities import throttle_names
 from flagperf_driver.node.sampling.orders import Orders
-from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.logs import monitors, samples
 from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
 from tests.processes import running as living
@@ -415,8 +415,8 @@ def test_the_integral_of_power_is_within_a_percent_of_the_counter(
     read = monitors.read(tmp_path)["h1_noderank0"]
     for index in (0, 1):
         counted, integral = (
-            monitors._counted(read.devices[index]["energy"]),
-            monitors._integral(read.devices[index]["power"]),
+            samples._counted(read.devices[index]["energy"]),
+            samples._integral(read.devices[index]["power"]),
         )
         assert counted is not None
         assert integral is not None

@@ -16,14 +16,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from pytest_flagperf.results.logs.excerpts import RankWords
-from pytest_flagperf.results.logs.monitors import Samples, Series
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.units import quantity
 
 MAX_POINTS = 300
@@ -32,23 +29,6 @@ LINES_AT_MOST = 8
 """Of devices, hosts and ranks: more lines than this are drawn as their lowest, middle and highest."""
 _NAME_AT_MOST = 40
 _DIGITS = 4
-_HOLE = 2.5
-"""So many intervals between two samples are a gap."""
-_SCALES = {"1": (100.0, "%"), "B/s": (1e-6, "MB/s"), "MiB": (1 / 1024, "GiB")}
-"""Units as they are drawn: what a value is multiplied by, and the unit then."""
-_HOST_CHARTS = {
-    "Host CPU": ("cpu",),
-    "Host memory": ("memory",),
-    "Host network, in and out": ("net_rx", "net_tx", "rdma_rx", "rdma_tx"),
-    "Host power": ("power",),
-}
-_DEVICE_CHARTS = {
-    "Device utilization": "utilization",
-    "Device memory": "memory_used",
-    "Device power": "power",
-    "Device temperature": "temperature",
-    "Device clock": "sm_clock",
-}
 
 
 @dataclass(frozen=True)
@@ -110,7 +90,7 @@ class Chart:
 def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
     """The training loss over steps, a line a round."""
     lines = [_line(_round(one), [(step.step, step.loss) for step in one.steps], points) for one in outcomes]
-    return _chart("Training loss", "step", "loss", lines)
+    return make_chart("Training loss", "step", "loss", lines)
 
 
 def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
@@ -122,7 +102,7 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | Non
     levels: tuple[Level, ...] = ()
     if target.value is not None and math.isfinite(target.value):
         levels = (Level(f"target {quantity(target.value, target.unit)}", target.value),)
-    made = _chart(f"{target.name} against its target", "step", target.name, lines)
+    made = make_chart(f"{target.name} against its target", "step", target.name, lines)
     return made and replace(made, levels=levels, dots=True)
 
 
@@ -131,7 +111,7 @@ def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart |
     if not outcomes:
         return None
     lines = [_line(_round(one), [(step.time, step.throughput) for step in one.steps], points) for one in outcomes]
-    made = _chart("Throughput, all cards", "time since the training began", outcomes[0].rate_unit, lines)
+    made = make_chart("Throughput, all cards", "time since the training began", outcomes[0].rate_unit, lines)
     return made and replace(made, kind="time", floor=0.0)
 
 
@@ -145,91 +125,7 @@ def _round(outcome: Outcome) -> str:
     return f"round {outcome.round}"
 
 
-# -- of hosts and devices ------------------------------------------------------------------------------------
-
-
-def devices(
-    monitored: Mapping[str, Samples], phases: Sequence[Phase] = (), points: int = MAX_POINTS
-) -> list[Chart | None]:
-    """What the devices did, a line a device; the training's phases are bands."""
-    many = len(monitored) > 1
-    found = {
-        (f"{_short(host)} device {index}" if many else f"device {index}"): series
-        for host, samples in monitored.items()
-        for index, series in sorted(samples.devices.items())
-    }
-    return [
-        _sampled(
-            title, {who: [series[name]] for who, series in found.items() if name in series}, monitored, phases, points
-        )
-        for title, name in _DEVICE_CHARTS.items()
-    ]
-
-
-def hosts(
-    monitored: Mapping[str, Samples], phases: Sequence[Phase] = (), points: int = MAX_POINTS
-) -> list[Chart | None]:
-    """What the hosts did, a line a host."""
-    charts = []
-    for title, names in _HOST_CHARTS.items():
-        found = {
-            _short(host): [samples.host[name] for name in names if name in samples.host]
-            for host, samples in monitored.items()
-        }
-        there = {who: series for who, series in found.items() if series}
-        charts.append(_sampled(title, there, monitored, phases, points))
-    return charts
-
-
-def _sampled(
-    title: str,
-    found: Mapping[str, Sequence[Series]],
-    monitored: Mapping[str, Samples],
-    phases: Sequence[Phase],
-    points: int,
-) -> Chart | None:
-    """Each line the sum of its series, as percent, GiB or what they are read in."""
-    start, skimmed = _start(monitored, phases), any(samples.skimmed for samples in monitored.values())
-    unit = next((each.unit for series in found.values() for each in series), "")
-    factor, shown = _SCALES.get(unit, (1.0, unit))
-    lines = [_summed(name, series, start, factor, points, skimmed) for name, series in found.items()]
-    note = ""
-    if len(lines) > LINES_AT_MOST:
-        note = f"of {len(lines)} lines: the lowest, the middle and the highest at each time"
-        lines = _envelope(lines)
-    made = _chart(title, "time since the round began", shown, lines)
-    bands = tuple(Band(phase.name, phase.start - start, phase.end - start) for phase in phases)
-    return made and replace(made, kind="time", bands=bands, note=note, floor=0.0 if shown != "C" else None)
-
-
-def _summed(name: str, series: Sequence[Series], start: float, factor: float, points: int, skimmed: bool) -> Line:
-    first = series[0]
-    same = [one.values for one in series if len(one.times) == len(first.times)]
-    values = first.values if len(same) == 1 else [sum(each) for each in zip(*same, strict=True)]
-    times, means = _thinned(first.times, values, points, holes=not skimmed)
-    return Line(name, [when - start for when in times], [mean * factor for mean in means])
-
-
-def _thinned(
-    times: Sequence[float], values: Sequence[float], points: int, holes: bool
-) -> tuple[list[float], list[float]]:
-    """As many neighbours together as it takes, each by their mean; a hole in the sampling stays one."""
-    steps = [later - earlier for earlier, later in pairwise(times)]
-    hole = _HOLE * median(steps) if holes and len(steps) > 2 else math.inf
-    stride = max(1, math.ceil(len(times) / points))
-    found_times: list[float] = []
-    found: list[float] = []
-    for place in range(0, len(times), stride):
-        if place and times[place] - times[place - 1] > max(hole, 0.0):
-            found_times.append((times[place] + times[place - 1]) / 2)
-            found.append(math.nan)
-        together = values[place : place + stride]
-        found_times.append(sum(times[place : place + stride]) / len(together))
-        found.append(sum(together) / len(together))
-    return found_times, found
-
-
-def _envelope(lines: Sequence[Line]) -> list[Line]:
+def envelope(lines: Sequence[Line]) -> list[Line]:
     """At the times of the line with most points, over what each line was last."""
     longest = max(lines, key=lambda line: len(line.x))
     columns = [_at(line, longest.x) for line in lines]
@@ -249,17 +145,6 @@ def _at(line: Line, wanted: Sequence[float]) -> list[float]:
     return found
 
 
-def _start(monitored: Mapping[str, Samples], phases: Sequence[Phase]) -> float:
-    """The first sample of all, or the first phase's begin."""
-    series = [one for samples in monitored.values() for one in samples.host.values()]
-    series += [one for samples in monitored.values() for device in samples.devices.values() for one in device.values()]
-    return min([one.times[0] for one in series] + [phase.start for phase in phases], default=0.0)
-
-
-def _short(folder: str) -> str:
-    return folder.rpartition("_noderank")[0] or folder
-
-
 # -- of ranks ------------------------------------------------------------------------------------------------
 
 
@@ -273,8 +158,8 @@ def rank_steps(words: Sequence[RankWords], points: int = MAX_POINTS) -> Chart | 
     lines, note = [line for line in lines if line.drawable], ""
     if len(lines) > LINES_AT_MOST:
         note = f"of {len(lines)} ranks: the lowest, the middle and the highest at each step"
-        lines = _envelope(lines)
-    made = _chart("Step time of each rank", "step", "ms", lines)
+        lines = envelope(lines)
+    made = make_chart("Step time of each rank", "step", "ms", lines)
     return made and replace(made, note=note, floor=0.0)
 
 
@@ -287,7 +172,7 @@ def rank_spread(words: Sequence[RankWords]) -> Chart | None:
         Line(name, [each.rank for each in words], [each.percentiles.get(name, math.nan) * 1e3 for each in words])
         for name in names
     ]
-    made = _chart("Step time over the ranks", "rank", "ms", lines)
+    made = make_chart("Step time over the ranks", "rank", "ms", lines)
     return made and replace(made, floor=0.0, dots=True)
 
 
@@ -303,7 +188,7 @@ def scaling(title: str, unit: str, found: Mapping[str, Sequence[tuple[int, float
         if len(set(cards)) > 1:
             ideal = [values[0] / cards[0] * number for number in cards]
             lines.append(Line(f"{name}, ideal", cards, ideal, dashed=True))
-    made = _chart(title, "cards", unit, lines)
+    made = make_chart(title, "cards", unit, lines)
     return made and replace(made, floor=0.0, dots=True)
 
 
@@ -418,7 +303,7 @@ def dumped(value: object) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _chart(title: str, x: str, y: str, lines: Iterable[Line]) -> Chart | None:
+def make_chart(title: str, x: str, y: str, lines: Iterable[Line]) -> Chart | None:
     drawable = tuple(line for line in lines if line.drawable)
     return Chart(title, x, y, drawable) if drawable else None
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from pytest_flagperf.report.page import charts
+from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import Bar, Chart, Line
 from pytest_flagperf.report.page.html import Markup, Name, Number, document, items, state, table
 from pytest_flagperf.report.page.section import SERIES_AT_MOST
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.monitors import Samples
+from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import count, quantity, signed
@@ -234,7 +234,9 @@ def _sampled(page: Page, shown: Iterable[tuple[str, Outcome]], room: float) -> l
         return None
     by_title: dict[str, list[tuple[str, Chart | None]]] = {}
     for name, samples in found.items():
-        for chart in filter(None, (*charts.devices(samples, (), points), *charts.hosts(samples, (), points))):
+        for chart in filter(
+            None, (*sampled_charts.devices(samples, (), points), *sampled_charts.hosts(samples, (), points))
+        ):
             by_title.setdefault(chart.title, []).append((name, chart))
     return [_beside(each) for each in by_title.values()]
 

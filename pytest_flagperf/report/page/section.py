@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pytest_flagperf.report.page import charts
+from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.html import Name, Number, anchor, css_class, figures, folded, items, state, table
 from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED, Told
 from pytest_flagperf.report.terminal.table import metric
@@ -18,7 +18,7 @@ from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
 from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.logs import excerpts, monitors
-from pytest_flagperf.results.logs.monitors import Samples
+from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Failure, Metric, Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
@@ -247,8 +247,8 @@ def _round(round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, *,
     devices = sum(len(samples.devices) for samples in found.values())
     per_device, per_host = detail.per_line(devices), detail.per_line(len(found) * 2)
     drawn = [
-        *charts.devices(found, outcome.phases, per_device),
-        *charts.hosts(found, outcome.phases, per_host),
+        *sampled_charts.devices(found, outcome.phases, per_device),
+        *sampled_charts.hosts(found, outcome.phases, per_host),
     ]
     words = excerpts.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _LEAST_OF_A_LOG))
     ranks = [charts.rank_steps(words, detail.per_line(len(words))), charts.rank_spread(words)]

@@ -8,7 +8,8 @@ from typing import Any
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.results import jsons
-from pytest_flagperf.results.logs.monitors import Samples, host_of
+from pytest_flagperf.results.logs.monitors import host_of
+from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.units import plain, quantity
 
 from .metrics import Metric

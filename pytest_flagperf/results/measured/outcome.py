@@ -18,9 +18,11 @@ from pytest_flagperf.results.logs import faults, monitors, ownlog, seen, typed
 from pytest_flagperf.results.logs.faults import Exit, Failure, Place, RankEnd, RoundEnd
 from pytest_flagperf.results.logs.ranges import Impossible, impossible_from_json
 from pytest_flagperf.results.logs.ranklog import Evaluation, RankLog, Step, Target, read_rank, whole
+from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import (
     busy,
     crosscheck,
+    figure_pair,
     machine,
     metrics,
     sampled,
@@ -252,7 +254,7 @@ def _seen(round_dir: Path, places: Iterable[Place]) -> dict[int, seen.Seen]:
     return {rank: its for folder in folders for rank, its in seen.read(round_dir / folder).items()}
 
 
-def _clock_set(samples: Mapping[str, monitors.Samples], eyes: Mapping[int, seen.Seen], place: Place) -> float:
+def _clock_set(samples: Mapping[str, Samples], eyes: Mapping[int, seen.Seen], place: Place) -> float:
     """By how much a rank's host's clock was set while it ran, at most: as its agent saw it, and as was sampled."""
     found = samples.get(place.folder)
     sampled_s = sum(abs(event.seconds) for event in found.events) if found else 0.0
@@ -267,7 +269,7 @@ def _compared_ranks(
     eyes: Mapping[int, seen.Seen],
     clocks: Mapping[int, float],
     counted: tuple[sampled.Counted, ...],
-) -> list[tuple[Place, crosscheck.Rank]]:
+) -> list[tuple[Place, figure_pair.Rank]]:
     places = list(places)
     first = logs[places[0].rank]
     started_ms = math.nan if first.train_start_ms is None else first.train_start_ms
@@ -276,7 +278,7 @@ def _compared_ranks(
     return [
         (
             place,
-            crosscheck.Rank(
+            figure_pair.Rank(
                 plan,
                 logs[place.rank],
                 eyes.get(place.rank),

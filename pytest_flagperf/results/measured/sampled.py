@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from flagperf_driver.node.sampling.devices import NO_THROTTLING
-from pytest_flagperf.results.logs.monitors import Energy, Reasons, Samples, Series, host_of
+from pytest_flagperf.results.logs.monitors import host_of
+from pytest_flagperf.results.logs.samples import Energy, Reasons, Samples, Series
 from pytest_flagperf.results.measured.metrics import Metric
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.units import signed

@@ -12,7 +12,7 @@ from flagperf_driver.node.sampling.devices import NO_THROTTLING, POWER_CAP
 from flagperf_driver.node.sampling.notes import CLOCK_SET, KINDS
 from pytest_flagperf.results import jsons
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.monitors import Reasons, Samples
+from pytest_flagperf.results.logs.samples import Gap, Reasons, Samples
 from pytest_flagperf.results.units import quantity
 
 from . import busy
@@ -142,7 +142,7 @@ def _whose(samples: Samples) -> str:
     return ": its devices were" if len(found) == len(samples.devices) else f": devices {_list(found)} were"
 
 
-def _set_forward(samples: Samples, gap: monitors.Gap) -> float:
+def _set_forward(samples: Samples, gap: Gap) -> float:
     end = gap.start + gap.seconds
     steps = [event for event in samples.events if event.kind == CLOCK_SET and gap.start <= event.time <= end + 1.0]
     return min(gap.seconds, sum(max(0.0, event.seconds) for event in steps))

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flagperf.results.logs.faults import Place
 from pytest_flagperf.results.logs.ranklog import Target, read_rank
-from pytest_flagperf.results.measured import crosscheck
+from pytest_flagperf.results.measured import crosscheck, figure_pair
 from tests.driver.pytorch.conftest import Found
 
 TARGET = Target("accuracy", "higher", "fraction", 0.5)
@@ -29,7 +29,7 @@ def contradictions(folder: Path, rank: int, trained: dict[str, Any]) -> list[str
     path = folder / f"rank{rank}.out.log"
     path.write_text(trained["log"])
     log = read_rank(path, rank, TARGET, trained["case"]["config"]["timing_warmup_steps"])
-    compared, failures = crosscheck.check([(Place(rank, "localhost", 0), crosscheck.Rank(trained["case"], log))], 1)
+    compared, failures = crosscheck.check([(Place(rank, "localhost", 0), figure_pair.Rank(trained["case"], log))], 1)
     assert compared >= 12, trained["case"]
     return [failure.sentence for failure in failures]
 
