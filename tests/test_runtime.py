@@ -428,7 +428,7 @@ def test_what_nobody_waits_for_any_more_is_not_built_on(wanted: Wanted, tmp_path
     uv.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     uv.chmod(0o755)
     request = {"op": "build", "framework": "frame", "requirements": ["frame"], "uv": str(uv), "timeout_s": 60}
-    channel = open_module(HOST, CODE, "flagperf_driver.node.environment")
+    channel = open_module(HOST, CODE, "flagperf_driver.node.environment_build")
     channel.send(request)
     assert "building" in str(channel.receive(20))
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():

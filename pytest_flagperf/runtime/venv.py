@@ -23,7 +23,7 @@ from .pip_settings import index_settings
 from .requirements import union
 from .sourced import with_file
 
-_MODULE = "flagperf_driver.node.environment"
+_MODULE = "flagperf_driver.node.environment_build"
 _LOOK_S = 60.0
 _ANSWER: Mapping[str, Shape] = {
     "ready": TRUTH,

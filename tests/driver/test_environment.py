@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.environment import BuildError, _Earlier
+from flagperf_driver.node.environment import BuildError
+from flagperf_driver.node.environment_build import _Earlier
 
 
 def test_a_failure_is_raised_again_in_its_run_only(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Callable
 from flagperf_driver import events
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent.messages import News
-from flagperf_driver.node.agent.ranks import Orders
+from flagperf_driver.node.agent.rank_orders import Orders
 from flagperf_driver.node.agent.timer import Agenda
 from flagperf_driver.node.agent.wire import Connection, Door, Message, Wire
 from flagperf_driver.node.folder import INNER_SOCKET

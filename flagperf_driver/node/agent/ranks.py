@@ -7,19 +7,19 @@ agent of its own, with the same code: see container.py.
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from flagperf_driver import events, perflog
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent import oom, watch
 from flagperf_driver.node.agent.messages import News, now_ms
+from flagperf_driver.node.agent.rank_orders import Orders, RankOrder
 from flagperf_driver.node.agent.seen import FILE, MILESTONES, SCHEMA, Milestones, Moment
 from flagperf_driver.node.agent.timer import Agenda
 from flagperf_driver.node.sampling import topology
@@ -31,77 +31,6 @@ _TRACES_S = 0.7  # what a rank gets to write its stacks after SIGUSR1
 _KILLED_S = 15.0  # after SIGKILL a process can only be stuck in the kernel
 _ROOM_BYTES = 1 << 16  # a disk with less is full
 _LAST_WORDS = (events.FAILED, events.FINISHED)
-
-
-class StartError(ValueError):
-    """A start message that cannot be followed."""
-
-
-@dataclass(frozen=True)
-class RankOrder:
-    """One process to start."""
-
-    rank: int
-    local_rank: int
-    argv: Sequence[str]
-    env: Mapping[str, str]  # beside what this process has in its own
-    cwd: str
-    log: str  # its output's file in the log directory
-    cpus: Sequence[int] = ()  # the cores it is bound to; empty: any
-
-
-@dataclass(frozen=True)
-class Orders:
-    """The start message, as far as it is about ranks."""
-
-    ranks: Sequence[RankOrder]
-    follow: Sequence[int]  # the ranks whose logs and heartbeats are read: a launcher's, too
-    limits: watch.Limits
-    round_s: float
-    grace_s: float
-    not_inherited: Sequence[str]  # how names begin that are kept from the ranks
-    show: bool  # every line of the ranks' logs, to somebody who wants to see them
-
-
-def read_orders(body: Mapping[str, Any], log_dir: Path) -> Orders:
-    """The start message, checked; StartError names everything that is wrong."""
-    if not body.get("ranks"):
-        raise StartError("'ranks' is {}".format("empty" if "ranks" in body else "missing"))
-    try:
-        return _orders(body, log_dir)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StartError(f"{type(error).__name__}: {error}") from error
-
-
-def _orders(body: Mapping[str, Any], log_dir: Path) -> Orders:
-    ranks = [_rank_order(entry, log_dir) for entry in body["ranks"]]
-    return Orders(
-        ranks=ranks,
-        follow=sorted(int(rank) for rank in body.get("follow") or [order.rank for order in ranks]),
-        limits=watch.Limits(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
-        round_s=_limit(body.get("round_timeout_s")),
-        grace_s=float(body.get("grace_s", 3)),
-        not_inherited=[str(name) for name in body.get("not_inherited") or ()],
-        show=bool(body.get("show")),
-    )
-
-
-def _limit(seconds: object) -> float:
-    """A limit that is not given is none."""
-    return math.inf if seconds is None else float(str(seconds))
-
-
-def _rank_order(entry: Mapping[str, Any], log_dir: Path) -> RankOrder:
-    rank = int(entry["rank"])
-    return RankOrder(
-        rank=rank,
-        local_rank=int(entry.get("local_rank", rank)),
-        argv=[str(word) for word in entry["argv"]],
-        env={str(name): str(value) for name, value in entry["env"].items()},
-        cwd=str(entry.get("cwd") or log_dir),
-        log=str(entry.get("log") or f"rank{rank}.out.log"),
-        cpus=[int(cpu) for cpu in entry.get("cpus") or ()],
-    )
 
 
 @dataclass

@@ -10,7 +10,8 @@ from flagperf_driver.node import lease, processes
 from flagperf_driver.node.agent.archive import Archive, Limits
 from flagperf_driver.node.agent.container import Nest
 from flagperf_driver.node.agent.messages import News, now_ms
-from flagperf_driver.node.agent.ranks import Ranks, StartError, read_orders
+from flagperf_driver.node.agent.rank_orders import StartError, read_orders
+from flagperf_driver.node.agent.ranks import Ranks
 from flagperf_driver.node.agent.sampler_process import Companion
 from flagperf_driver.node.agent.timer import Agenda
 from flagperf_driver.node.agent.wire import Message, Wire

@@ -1,0 +1,285 @@
+"""A framework's environment on this host: found again by what it is made of, else built with uv.
+
+A module to be called (see ``call``): ``{"op": "look" | "build", "framework", "requirements": [line, ...], "python":
+path or null, "settings": {uv's variables}, "advice"}``; to build, ``"uv"`` and ``"timeout_s"`` as well. Both answer
+with what ``Environment.answer`` says; a build says ``progress`` lines meanwhile.
+
+A build that failed is not repeated for the same ``"run"``: its error is raised again. With ``"optional"`` a
+build whose packages cannot be found raises nothing: the answer's ``"unavailable"`` gives the reason.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Callable, Iterator, Mapping, Sequence
+
+from flagperf_driver import addresses
+from flagperf_driver.node import processes
+from flagperf_driver.node.call import Answer, Request, hung_up, say, serve
+from flagperf_driver.node.environment import BuildError, Environment, describe
+
+_LAST_LINES = 15
+_LOCK_POLL_S = 0.2
+_SOURCES = (
+    "To fetch packages from another index, set pip-source in flagperf.toml; behind a proxy, set HTTPS_PROXY and"
+    " NO_PROXY where the environment is built. uv keeps what it fetched in its cache (UV_CACHE_DIR); environments are"
+    " kept in {cache} (FLAGPERF_CACHE)."
+)
+# For the question whether an index can be reached, not for what is fetched from it.
+_QUICKLY = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}
+_LONGEST_REASON = 300
+_WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
+
+
+class UvFailed(BuildError):
+    """uv failed, or took too long; ``lines`` are its last ones."""
+
+    def __init__(self, text: str, lines: Sequence[str]) -> None:
+        super().__init__(text)
+        self.lines = lines
+
+
+def build(environment: Environment, request: Request) -> str | None:
+    """Build it, or return why an optional one was not built; of several who want it, one builds, the others wait."""
+    deadline = time.monotonic() + float(request["timeout_s"])
+    with _lock(environment.beside(".lock"), deadline):
+        if environment.ready:
+            return None
+        earlier = _Earlier(environment.beside(".failed"), str(request.get("run") or ""))
+        if unavailable := earlier.unavailable():
+            return unavailable
+        try:
+            unavailable = _Build(environment, request, deadline).run()
+        except UvFailed as error:
+            earlier.record(error=str(error))
+            raise
+        earlier.record(unavailable=unavailable)
+        return unavailable
+
+
+class _Earlier:
+    """How the last build of an environment failed, and in which run: a run does not repeat it."""
+
+    def __init__(self, file: Path, run: str) -> None:
+        self._file, self._run = file, run
+
+    def unavailable(self) -> str | None:
+        """Why packages were not available earlier in this run; raises the error of a build that failed in it."""
+        try:
+            before = json.loads(self._file.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(before, dict) or not self._run or before.get("run") != self._run:
+            return None
+        if before.get("error"):
+            raise BuildError(str(before["error"]))
+        return str(before["unavailable"]) if before.get("unavailable") else None
+
+    def record(self, error: str | None = None, unavailable: str | None = None) -> None:
+        with suppress(FileNotFoundError):
+            self._file.unlink()
+        if error or unavailable:
+            content = {"run": self._run, "error": error, "unavailable": unavailable}
+            self._file.write_text(json.dumps(content), "utf-8")
+
+
+class _Build:
+    """One environment's making: uv's two steps, and what came of them."""
+
+    def __init__(self, environment: Environment, request: Request, deadline: float) -> None:
+        self._environment = environment
+        self._uv = str(request["uv"])
+        self._advice = str(request.get("advice") or "")
+        self._optional = bool(request.get("optional"))
+        self._deadline = deadline
+        self._log = environment.beside(".log")
+        given = " ".join([*environment.requirements, *environment.settings.values()])
+        # The longest first: a password may be a part of what is before an @.
+        self._secrets = sorted(addresses.secrets_in(given), key=len, reverse=True)
+
+    def run(self) -> str | None:
+        """Build it; why not, if it is optional and its packages cannot be found."""
+        environment = self._environment
+        shutil.rmtree(str(environment.folder), ignore_errors=True)
+        if not os.access(self._uv, os.X_OK):  # brought here without its mode
+            Path(self._uv).chmod(0o755)
+        requirements = environment.beside(".txt")
+        requirements.touch(0o600)  # an index's address may have a password
+        requirements.write_text("\n".join(environment.requirements) + "\n", "utf-8")
+        self._log.write_bytes(b"")
+        self._progress(f"building the {environment.framework} environment in {environment.folder}")
+        install = ["pip", "install", "--python", environment.executable, "-r", str(requirements)]
+        try:
+            self._call("venv", "--no-project", "--python", environment.python, str(environment.folder))
+            unavailable = self._unavailable(install) if self._optional else None
+            if unavailable is None:
+                self._call(*install)
+                self._finish(self._call("pip", "freeze", "--python", environment.executable))
+        except BaseException:
+            shutil.rmtree(str(environment.folder), ignore_errors=True)
+            raise
+        if unavailable is not None:
+            shutil.rmtree(str(environment.folder), ignore_errors=True)
+        return unavailable
+
+    def _unavailable(self, install: Sequence[str]) -> str | None:
+        """Why the packages cannot be found, or their index not be reached; nothing of them is fetched to know."""
+        try:
+            self._call(*install, "--dry-run", **_QUICKLY)
+        except UvFailed as error:
+            causes = [line.strip() for line in error.lines if line.strip()]
+            return "; ".join(causes)[-_LONGEST_REASON:]
+        return None
+
+    def _finish(self, frozen: Sequence[str]) -> None:
+        """The marker comes last and whole: an environment without one is built anew."""
+        details: dict[str, str] = {"python": self._environment.version}
+        for line in frozen:
+            name, pinned, version = line.partition("==")
+            if pinned:
+                details[name] = version
+        partial = self._environment.marker.with_suffix(".partial")
+        partial.write_text(json.dumps(details, indent=1), "utf-8")
+        partial.replace(self._environment.marker)
+
+    def _progress(self, line: str) -> None:
+        say("progress", line=line)
+
+    def _call(self, *words: str, **settings: str) -> list[str]:
+        """Run uv to its end; its lines go to the log and to whoever waits."""
+        lines: deque[str] = deque(maxlen=10000)
+        given = {**settings, **os.environ, **self._environment.settings, "NO_COLOR": "1"}
+        process = _start([self._uv, *words], given)
+        try:
+            with self._log.open("a", encoding="utf-8") as log:
+                for line in _lines(process, self._deadline):
+                    shown = self._without_secrets(line)
+                    log.write(shown + "\n")
+                    lines.append(shown)
+                    if words[1] != "freeze":
+                        self._progress(shown.strip())
+            code = process.wait(max(1.0, self._deadline - time.monotonic()))
+        except (TimeoutError, subprocess.TimeoutExpired):
+            raise UvFailed(self._failure(words, "did not end in time", lines), list(lines)) from None
+        finally:
+            _kill(process)
+        if code != 0:
+            raise UvFailed(self._failure(words, f"failed with exit code {code}", lines), list(lines))
+        return list(lines)
+
+    def _without_secrets(self, line: str) -> str:
+        for secret in self._secrets:
+            line = line.replace(secret, addresses.HIDDEN)
+        return line
+
+    def _failure(self, words: Sequence[str], why: str, lines: deque[str]) -> str:
+        last = "\n".join(f"  {line}" for line in list(lines)[-_LAST_LINES:])
+        environment = self._environment
+        text = (
+            f"the environment {environment.folder.name} could not be built: uv {words[0]} {why}. Its last lines "
+            f"(all of them: {self._log}):\n{last}"
+        )
+        if self._advice and _WRONG_PYTHON.search(" ".join(" ".join(lines).split())):
+            text += f"\nIt is built with Python {environment.version} ({environment.python}): {self._advice}"
+        return f"{text}\n{_SOURCES.format(cache=environment.folder.parent.parent)}"
+
+
+def _start(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    return subprocess.Popen(
+        list(argv),
+        cwd="/",  # not in a project, whose settings uv would take for ours
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: processes.die_with(parent),  # safe: this process has one thread
+    )
+
+
+def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[str]:
+    """What it says until its end; TimeoutError at the deadline, BuildError when nobody waits for it any more."""
+    assert process.stdout is not None
+    out, rest = process.stdout.fileno(), b""
+    while True:
+        for fd in _readable([out, sys.stdin.fileno()], deadline):
+            if fd != out:
+                _still_wanted()
+                continue
+            chunk = os.read(out, 1 << 16)
+            if not chunk:
+                if rest:
+                    yield rest.decode("utf-8", "replace")
+                return
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from (line.decode("utf-8", "replace").rstrip() for line in whole)
+
+
+def _readable(fds: list[int], deadline: float) -> list[int]:
+    found = select.select(fds, [], [], max(0.0, deadline - time.monotonic()))[0]
+    if not found:
+        raise TimeoutError
+    return found
+
+
+def _still_wanted() -> None:
+    if hung_up():
+        raise BuildError("whoever wanted this environment is gone")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextmanager
+def _lock(path: Path, deadline: float) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = False
+    with path.open("a") as file:
+        while not _locked(file.fileno()):
+            if time.monotonic() >= deadline:
+                raise BuildError(f"{path}: another process is still building")
+            if not told:
+                say("progress", line="another process builds this environment; waiting for it")
+                told = True
+            if select.select([sys.stdin.fileno()], [], [], _LOCK_POLL_S)[0]:
+                _still_wanted()
+        yield
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def handle(request: Request) -> Answer:
+    environment = describe(request)
+    tasks: dict[str, Callable[[], str | None]] = {"look": lambda: None, "build": lambda: build(environment, request)}
+    unavailable = tasks[request["op"]]()
+    return {**environment.answer(), "unavailable": unavailable}
+
+
+if __name__ == "__main__":
+    serve(handle)
