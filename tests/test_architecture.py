@@ -128,7 +128,7 @@ def test_the_harness_names_no_framework_and_pytest_only_on_top(path: Path) -> No
 @pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
 def test_only_the_ssh_host_knows_fabric(path: Path) -> None:
     names = {name.split(".")[0] for name in imports(path)}
-    if path.name not in ("ssh.py", "link.py"):
+    if path.name not in ("ssh.py", "session.py", "link.py"):
         assert not names & {"fabric", "invoke", "paramiko"}
 
 

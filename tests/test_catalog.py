@@ -282,6 +282,6 @@ def test_what_a_chip_is_called_is_checked_and_a_probe_is_found(tmp_path: Path) -
     write_vendor(tmp_path, toml=VENDOR_TOML + 'names = ["Fast ?1"]\n')
     vendor = Catalog.scan([tmp_path]).vendor("acme")
     assert list(vendor.chips.values())[-1].names == ("Fast ?1",)
-    assert (vendor.nvml, vendor.probe) == (False, None)
+    assert (vendor.toml.nvml, vendor.probe) == (False, None)
     (vendor.path / "probe.py").touch()
     assert vendor.probe == vendor.path / "probe.py"

@@ -18,7 +18,8 @@ import pytest
 from flagperf_driver.node.sampling import probe
 from flagperf_driver.node.sampling.printed import NotUnderstood
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog, entries
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, VendorToml
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import make_plan
 
@@ -189,10 +190,10 @@ def test_what_it_writes_is_read_and_every_key_is_shown(tmp_path: Path, options: 
     assert (vendor.hardware, vendor.scale, vendor.peak_tflops("M1", "bf16")) == ("M1", "small", None)
     text = uncommented(file.read_text())
     shown = tomllib.loads(text)
-    known = {field.name for field in fields(entries._VendorTable)}
+    known = {field.name for field in fields(VendorToml)}
     assert shown.keys() | {"visible_devices"} == known
-    assert shown["container"].keys() == {field.name for field in fields(entries.Container)}
-    assert shown["chips"]["M1"].keys() == {field.name for field in fields(entries.Chip)}
+    assert shown["container"].keys() == {field.name for field in fields(ContainerDefaults)}
+    assert shown["chips"]["M1"].keys() == {field.name for field in fields(Chip)}
     file.write_text(text)
     assert Catalog.scan([tmp_path]).vendors["made"].peak_tflops("M1", "bf16") == 80
 

@@ -348,7 +348,7 @@ def test_the_description_says_what_is_wanted_of_a_host(tmp_path: Path, asked: st
     write_vendor(tmp_path, toml=toml)
     catalog = Catalog.scan([tmp_path])
     vendor = catalog.vendor("acme")
-    text = describe(planned(catalog), vendor, vendor.lease)
+    text = describe(planned(catalog), vendor, vendor.toml.lease)
     assert re.search(rf"^  each host Python >= 3.8, {re.escape(host)}$", text, re.MULTILINE)
     assert re.search(rf"^  monitors  {monitors}$", text, re.MULTILINE)
 

@@ -1,24 +1,10 @@
 """Which suites and vendors exist, and what their files say."""
 
-from .entries import (
-    BEST_EFFICIENCY,
-    DIRECTIONS,
-    REFERENCE,
-    RUNTIMES,
-    SCALES,
-    VENDOR_NAME,
-    VENDOR_NAME_WANTED,
-    Chip,
-    Container,
-    DataItem,
-    Metric,
-    Scale,
-    Suite,
-    Vendor,
-)
 from .roots import bundled, bundled_argument, bundled_name, scan
 from .scan import Catalog, list_configs
+from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Metric, Scale, Suite
 from .tables import CatalogError
+from .vendor import BEST_EFFICIENCY, RUNTIMES, VENDOR_NAME, VENDOR_NAME_WANTED, Chip, ContainerDefaults, Vendor
 
 __all__ = [
     "BEST_EFFICIENCY",
@@ -31,7 +17,7 @@ __all__ = [
     "Catalog",
     "CatalogError",
     "Chip",
-    "Container",
+    "ContainerDefaults",
     "DataItem",
     "Metric",
     "Scale",

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ..case import Case, Shape
 from ..problems import near
-from .entries import REFERENCE, Suite, Vendor
+from .suite import REFERENCE, Suite
 from .tables import CatalogError
+from .vendor import Vendor
 
 # The chip's name may itself hold an x and digits: the last two numbers are the shape.
 _CONFIG = re.compile(r"config_(.+)x([1-9][0-9]*)x([1-9][0-9]*)\.py")

@@ -66,6 +66,19 @@ def where(file: Path, *at: str) -> str:
     return f"{file}:{_line(_lines(_text(file)), at)}"
 
 
+def choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:
+    """A problem where the value is not among those allowed."""
+    if value in allowed:
+        return []
+    at = where(file, *key.split("."))
+    return [f"{at}: {key} is {value!r}; allowed: {', '.join(allowed)}{near(value, list(allowed))}"]
+
+
+def raise_if_any(problems: list[str]) -> None:
+    if problems:
+        raise CatalogError(problems)
+
+
 def _line(lines: Mapping[Way, int], at: Way) -> int:
     return next((lines[at[:end]] for end in range(len(at), 0, -1) if at[:end] in lines), 1)
 

@@ -72,7 +72,7 @@ def _replaced(kind: str, whose: str, lines: Mapping[str, int], vendor: Vendor, f
 
 def _modules(vendor: Vendor, maker: str, hooks: Mapping[str, int]) -> Iterator[Brought]:
     """What each rank imports; of a ``device.py`` with hooks these are listed instead."""
-    for name in vendor.modules:
+    for name in vendor.toml.modules:
         yield Brought(f"module {name}", _IMPORTED, NONE, f"{maker}/vendor.toml")
     if vendor.device_module and not hooks:
         yield Brought(f"module {vendor.device_module.name}", _IMPORTED, NONE, f"{maker}/device.py")

@@ -61,7 +61,7 @@ def _facts(plan: Plan, image: Image | None, convergence: str) -> Iterator[str]:
 
 def _wanted(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
     """What must be there before the start, and who looks at the devices until the end."""
-    asked = [*(["NVML"] if vendor.nvml else []), *([f"vendors/{vendor.name}/probe.py"] if vendor.probe else [])]
+    asked = [*(["NVML"] if vendor.toml.nvml else []), *([f"vendors/{vendor.name}/probe.py"] if vendor.probe else [])]
     chip = vendor.chips.get(plan.case.hardware)
     names = f" ({' or '.join(chip.names)})" if chip and chip.names else ""
     called = f" called {plan.case.hardware}{names}" if asked else ""

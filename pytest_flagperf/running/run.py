@@ -345,7 +345,7 @@ class Run:
     def describe(self, one: Selected) -> str:
         plan = self.plan(one)
         image = self.venue.image(plan, one.vendor) if plan.runtime == "docker" else None
-        lease = self.settings.lease or one.vendor.lease
+        lease = self.settings.lease or one.vendor.toml.lease
         known = convergence(plan, self._stored_runs, self._published)
         return describe(plan, one.vendor, lease, image, known, duration(plan, self._stored_runs))
 

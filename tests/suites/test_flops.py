@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.catalog.entries import Scale
+from pytest_flagperf.catalog import Catalog, Scale
 
 HERE = Path(__file__).parent
 SUITES = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]

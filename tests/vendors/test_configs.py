@@ -108,7 +108,7 @@ def test_a_configs_learning_rate_ends_where_the_training_does_or_later(
 def test_the_small_scale_needs_no_config(vendor: str, suite: str) -> None:
     chip = CATALOG.vendors[vendor].hardware
     plan = make_plan(CATALOG, Case.parse(f"{suite}:{chip}:1:2:1"), vendor=vendor, scale="small", hosts=HOSTS)
-    assert plan.device == CATALOG.vendors[vendor].device
+    assert plan.device == CATALOG.vendors[vendor].toml.device
 
 
 @pytest.mark.parametrize("vendor", sorted(CATALOG.vendors.keys() - {"cpu"}))
@@ -131,6 +131,6 @@ def test_the_command_plans_all_cards_of_a_host(vendor: str) -> None:
     for suite in suites:
         assert f"{suite}:{chip}:1:{cards}:1" in done.stdout
     assert f"vendor {vendor}, hardware {chip}" in " ".join(done.stdout.split())
-    assert (CATALOG.vendors[vendor].visible_devices or "") in done.stdout
+    assert (CATALOG.vendors[vendor].toml.visible_devices or "") in done.stdout
     assert done.stdout.count("  duration  ") == len(suites)
     assert ("about 55 min 9 s a round" in done.stdout) == (vendor == "nvidia")

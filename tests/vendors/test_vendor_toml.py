@@ -70,17 +70,17 @@ def test_what_is_wrong_is_told_with_what_was_meant(tmp_path: Path, old: str, new
 def test_a_vendor_of_this_repository_says_what_a_run_needs(name: str) -> None:
     vendor = VENDORS[name]
     assert vendor.title
-    assert vendor.backend
+    assert vendor.toml.backend
     assert vendor.shapes
     assert vendor.hardware in vendor.chips
     if name == "cpu":
         return
-    assert vendor.visible_devices, "visible_devices is not said"
+    assert vendor.toml.visible_devices, "visible_devices is not said"
     assert vendor.probe is not None, "there is no probe.py"
     assert all(chip.devices_per_host for chip in vendor.chips.values()), "devices_per_host is not said of every chip"
-    assert vendor.container.options, "container.options are not said"
-    if vendor.device != "cuda":
-        assert vendor.modules
+    assert vendor.toml.container.options, "container.options are not said"
+    if vendor.toml.device != "cuda":
+        assert vendor.toml.modules
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.commands.source_tree import marked, sections, skeletons, tree
-from pytest_flagperf.commands.source_tree.sections import Tree, VendorCase
+from pytest_flagperf.commands.source_tree import marked, sections, skeletons, tree, vendor_sections
+from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import jsons
 
@@ -28,9 +28,9 @@ _OF_SUITE: Mapping[str, Callable[[Tree, Path, Suite], str]] = {
     "results": sections.suite_results,
 }
 _OF_VENDOR_CASE: Mapping[str, Callable[[Tree, Path, VendorCase], str]] = {
-    "environment": sections.environment,
-    "run": sections.run,
-    "config": sections.config,
+    "environment": vendor_sections.environment,
+    "run": vendor_sections.run,
+    "config": vendor_sections.config,
     "results": sections.vendor_results,
 }
 
@@ -98,7 +98,7 @@ def _documents(held: Tree) -> Iterator[_Document]:
         file = one.folder / "README.md"
         skeleton = skeletons.of_vendor_case(one.suite.name, one.vendor.title)
         texts = _bound(_OF_VENDOR_CASE, held, file, one)
-        yield _Document(file, texts, skeleton, sections.changed_keys(one), sections.unchanged_keys(one))
+        yield _Document(file, texts, skeleton, vendor_sections.changed_keys(one), vendor_sections.unchanged_keys(one))
 
 
 def _bound(makers: Mapping[str, Callable[[Tree, Path, _T], str]], held: Tree, file: Path, about: _T) -> _Sections:

@@ -183,7 +183,7 @@ class Venue:
             tuple(file for file in files if file.is_file()),
             python=settings.python if plan.runtime == "host" else None,
             pip_source=settings.pip_source,
-            uv_settings=tuple(vendor.uv_settings.items()),
+            uv_settings=tuple(vendor.toml.uv.items()),
             run=self._builds,
             environment=tuple(vendor.environment.items()),
             environment_file=environment if environment.is_file() else None,
@@ -192,7 +192,7 @@ class Venue:
 
     def image(self, plan: Plan, vendor: Vendor) -> Image:
         """What the case's container is made of: what was asked for, else what the vendor says."""
-        said, theirs = vendor.container, vendor.image(plan.case.framework)
+        said, theirs = vendor.toml.container, vendor.image(plan.case.framework)
         own = self._catalog.case_folder(self._catalog.suite(plan.case.model, plan.case.framework), vendor)
         given = self._settings.image
         return Image(
@@ -216,7 +216,9 @@ class Venue:
     def _told_options(self, vendor: Vendor) -> str:
         """Who gave the container's options, for messages."""
         given = [self._settings.told("container_opt")] if self._settings.container_opt else []
-        return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.container.options else [])])
+        return " and ".join(
+            [*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])]
+        )
 
     def check_container(self, plan: Plan, vendor: Vendor) -> None:
         """Problems where the options of the case's container cannot be followed."""
@@ -488,7 +490,7 @@ class Venue:
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
             devices_per_host=self._choice_of_devices(plan, vendor),
-            whole_host=(self._settings.lease or vendor.lease) == "host",
+            whole_host=(self._settings.lease or vendor.toml.lease) == "host",
             unfit=self._unfit,
             owner=lease.owner(run=run, case=str(plan.case)),
             name=f"{run}-{self._mark}-{plan.case.folder}-{directory.name}",
@@ -549,7 +551,7 @@ def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tup
 def _looked_at(vendor: Vendor) -> dict[str, Any]:
     """How the vendor's devices are looked at; a probe by its place in the code that the hosts get."""
     probe = f"vendors/{vendor.name}/{vendor.probe.name}" if vendor.probe else None
-    return {"nvml": vendor.nvml, "probe": probe}
+    return {"nvml": vendor.toml.nvml, "probe": probe}
 
 
 def _is_read(plan: Plan) -> bool:

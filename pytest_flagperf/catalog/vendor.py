@@ -1,14 +1,12 @@
-"""What suite.toml and vendor.toml say."""
+"""One vendor: what its vendor.toml says."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from flagperf_driver.node.environment import RESULT_SETTINGS
 
@@ -19,12 +17,11 @@ from ..problems import near
 from ..runtime.docker import options as docker_options
 from . import images
 from .images import VendorImage
-from .tables import CatalogError, read, where
+from .suite import REFERENCE, SCALES
+from .tables import choice, raise_if_any, read, where
 
 LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker")
-DIRECTIONS = ("higher", "lower")
-KINDS = ("file", "folder")
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 BEST_EFFICIENCY = 1.5
 """The greatest speed-up per card that anybody may ask for."""
@@ -32,47 +29,6 @@ VENDOR_NAME = re.compile(r"[a-z][a-z0-9_]*")
 """Of its folder: in there may be modules that a rank imports, and its name is part of other files' names."""
 VENDOR_NAME_WANTED = "lowercase letters, digits and _ are allowed, beginning with a letter"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-REFERENCE = "reference"
-"""The scale of the real model, the only one that a vendor tunes."""
-SCALES = (REFERENCE, "small")
-
-
-@dataclass(frozen=True)
-class Metric:
-    name: str
-    direction: str
-    unit: str
-    range: tuple[float, ...]
-    """The lowest and the highest value that the metric can have."""
-    loss_range: tuple[float, ...] | None = None
-    """The same of the training loss; None: 0 and more."""
-    original_name: str = ""
-    """What the original's logs call the metric, if not the same."""
-
-    def to_json(self) -> dict[str, object]:
-        """The fields, with lists for tuples as JSON has them."""
-        return {name: [*value] if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-
-@dataclass(frozen=True)
-class DataItem:
-    """One line of a manifest: what the data directory must hold."""
-
-    path: str
-    kind: str = "file"
-    files: int | None = None
-    folders: int | None = None
-    size: int | None = None
-    sha256: str | None = None
-    md5: str | None = None
-
-
-@dataclass(frozen=True)
-class Scale:
-    name: str
-    target: float
-    flops_per_sample: float | None
-    data: tuple[DataItem, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +41,7 @@ class Chip:
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerDefaults:
     """How the vendor's containers are started."""
 
     options: tuple[str, ...] = ()  # words of the docker command line
@@ -93,26 +49,15 @@ class Container:
 
 
 @dataclass(frozen=True)
-class _ScaleTable:
-    target: float
-    flops_per_sample: float | None = None
-    data: tuple[DataItem, ...] = ()
+class VendorToml:
+    """The contents of a vendor.toml."""
 
-
-@dataclass(frozen=True)
-class _SuiteTable:
-    sample_unit: str
-    metric: Metric
-    scales: Mapping[str, _ScaleTable]
-
-
-@dataclass(frozen=True)
-class _VendorTable:
     name: str
     device: str
     backend: str
     chips: Mapping[str, Chip]
     modules: tuple[str, ...] = ()
+    """What a rank imports, in this order, before it touches its device."""
     visible_devices: str | None = None
     runtime: str = "venv"
     scale: str = REFERENCE
@@ -120,74 +65,13 @@ class _VendorTable:
     lease: str = "device"
     min_efficiency: float = 0.8
     nvml: bool = False
-    container: Container = Container()
+    """Whether its devices are asked through NVML."""
+    container: ContainerDefaults = ContainerDefaults()
     images: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     uv: Mapping[str, str] = field(default_factory=dict)
+    """Settings of uv for the environments of --runtime=venv, where the packages are found with them."""
     expected: tuple[Expected, ...] = ()
-
-
-@dataclass(frozen=True)
-class Suite:
-    """One model in one framework: a folder with a suite.toml, which is read when first asked for."""
-
-    model: str
-    framework: str
-    path: Path
-    root: Path
-
-    @property
-    def name(self) -> str:
-        return f"{self.model}:{self.framework}"
-
-    @property
-    def folder(self) -> str:
-        """The name of its folder below a vendor's."""
-        return f"{self.model}-{self.framework}"
-
-    @property
-    def metric(self) -> Metric:
-        return self._table.metric
-
-    @property
-    def sample_unit(self) -> str:
-        return self._table.sample_unit
-
-    def reference_file(self, scale: str) -> Path:
-        """Where the reference curves of a scale lie, if there are any."""
-        return self.path / "reference" / f"{scale}.json"
-
-    def reference(self, scale: str) -> dict[str, Any] | None:
-        """The reference curves as they lie there: whoever judges by them reads them."""
-        file = self.reference_file(scale)
-        if not file.is_file():
-            return None
-        try:
-            body = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CatalogError([f"{file}: is not readable JSON: {error}; flagperf reference writes it"]) from None
-        if not isinstance(body, dict):
-            raise CatalogError([f"{file}: holds no object; flagperf reference writes it"])
-        return body
-
-    @cached_property
-    def scales(self) -> Mapping[str, Scale]:
-        return {
-            name: Scale(name, scale.target, scale.flops_per_sample, scale.data)
-            for name, scale in self._table.scales.items()
-        }
-
-    @cached_property
-    def _table(self) -> _SuiteTable:
-        file = self.path / "suite.toml"
-        table = read(_SuiteTable, file)
-        problems = _choice(file, "metric.direction", table.metric.direction, DIRECTIONS)
-        problems += [*_ranges(file, table)]
-        for name, scale in table.scales.items():
-            for item in scale.data:
-                problems += _choice(file, f"scales.{name}.data: kind of {item.path}", item.kind, KINDS)
-        _raise(problems)
-        return table
 
 
 @dataclass(frozen=True)
@@ -200,45 +84,15 @@ class Vendor:
 
     @property
     def title(self) -> str:
-        return self._table.name
-
-    @property
-    def device(self) -> str:
-        return self._table.device
-
-    @property
-    def backend(self) -> str:
-        return self._table.backend
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """What a rank imports, in this order, before it touches its device."""
-        return self._table.modules
-
-    @property
-    def visible_devices(self) -> str | None:
-        return self._table.visible_devices
+        return self.toml.name
 
     @property
     def runtime(self) -> str:
-        return self._table.runtime
+        return self.toml.runtime
 
     @property
     def scale(self) -> str:
-        return self._table.scale
-
-    @property
-    def lease(self) -> str:
-        return self._table.lease
-
-    @property
-    def min_efficiency(self) -> float:
-        return self._table.min_efficiency
-
-    @property
-    def nvml(self) -> bool:
-        """Whether its devices are asked through NVML."""
-        return self._table.nvml
+        return self.toml.scale
 
     @property
     def device_module(self) -> Path | None:
@@ -254,38 +108,29 @@ class Vendor:
 
     @property
     def chips(self) -> Mapping[str, Chip]:
-        return self._table.chips
-
-    @property
-    def container(self) -> Container:
-        return self._table.container
+        return self.toml.chips
 
     def image(self, framework: str) -> VendorImage | None:
         """What its containers of a framework, or of one version of it, are made of."""
-        return images.find(self._table.images, self.path / "vendor.toml", framework)
+        return images.find(self.toml.images, self.path / "vendor.toml", framework)
 
     def unused_images(self, framework: str, frameworks: Collection[str]) -> list[str]:
         """Sentences on those without effect; ``frameworks`` are those that suites are written in."""
-        return images.unused(self._table.images, self.path / "vendor.toml", framework, frameworks)
+        return images.unused(self.toml.images, self.path / "vendor.toml", framework, frameworks)
 
     @property
     def environment(self) -> Mapping[str, str]:
         """What every rank has in its environment; a case's own file is sourced on top of it."""
-        return self._table.environment
-
-    @property
-    def uv_settings(self) -> Mapping[str, str]:
-        """Settings of uv for the environments of --runtime=venv, where the packages are found with them."""
-        return self._table.uv
+        return self.toml.environment
 
     @property
     def expected(self) -> tuple[Expected, ...]:
         """Failures of its cases that are known beforehand."""
-        return self._table.expected
+        return self.toml.expected
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
-        return tuple(map(Shape.parse, self._table.shapes))
+        return tuple(map(Shape.parse, self.toml.shapes))
 
     @property
     def hardware(self) -> str:
@@ -297,20 +142,21 @@ class Vendor:
         return chip.peak_tflops.get(precision) if chip else None
 
     @cached_property
-    def _table(self) -> _VendorTable:
+    def toml(self) -> VendorToml:
+        """The checked contents of the file."""
         file = self.path / "vendor.toml"
-        table = read(_VendorTable, file)
-        _raise(list(_wrong(file, table)))
+        table = read(VendorToml, file)
+        raise_if_any(list(_wrong(file, table)))
         return table
 
 
-def _wrong(file: Path, table: _VendorTable) -> Iterator[str]:
+def _wrong(file: Path, table: VendorToml) -> Iterator[str]:
     if not VENDOR_NAME.fullmatch(file.parent.name):
         yield f"{file.parent}: the folder is called {file.parent.name!r}; {VENDOR_NAME_WANTED}"
     if not table.chips:
         yield f"{file}: chips: a vendor has at least one, as in [chips.NAME]"
     for key, allowed in (("runtime", RUNTIMES), ("scale", SCALES), ("lease", LEASES)):
-        yield from _choice(file, key, getattr(table, key), allowed)
+        yield from choice(file, key, getattr(table, key), allowed)
     for key in ("name", "device", "backend"):
         if not getattr(table, key).strip():
             yield f"{where(file, key)}: {key} is empty"
@@ -374,7 +220,7 @@ def _chip(file: Path, name: str, chip: Chip) -> list[str]:
     return [f"{where(file, 'chips', name, key)}: chips.{name}.{key}{problem}" for key, problem in found]
 
 
-def _container(file: Path, container: Container) -> list[str]:
+def _container(file: Path, container: ContainerDefaults) -> list[str]:
     problems = []
     try:
         docker_options.parse(container.options, "container.options")
@@ -388,27 +234,6 @@ def _container(file: Path, container: Container) -> list[str]:
     return problems
 
 
-def _ranges(file: Path, table: _SuiteTable) -> Iterator[str]:
-    metric = table.metric
-    for key, pair in (("range", metric.range), ("loss_range", metric.loss_range)):
-        if pair is not None and (len(pair) != 2 or not pair[0] < pair[1]):
-            expected = "expected the lowest and the highest possible value, as in [0, 1]"
-            yield f"{where(file, 'metric', key)}: metric.{key} is {[*pair]}; {expected}"
-            return
-    low, high = metric.range
-    for name, scale in table.scales.items():
-        if not low <= scale.target <= high:
-            got = f"scales.{name}.target is {scale.target:g}"
-            yield f"{where(file, 'scales', name, 'target')}: {got}; expected {low:g} to {high:g}, the metric's range"
-
-
-def _choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:
-    if value in allowed:
-        return []
-    at = where(file, *key.split("."))
-    return [f"{at}: {key} is {value!r}; allowed: {', '.join(allowed)}{near(value, list(allowed))}"]
-
-
 def _patterns(patterns: tuple[str, ...]) -> Iterator[str]:
     for pattern in patterns:
         try:
@@ -416,8 +241,3 @@ def _patterns(patterns: tuple[str, ...]) -> Iterator[str]:
                 yield f": {pattern!r} is found in any name; wanted is what the tool calls this chip"
         except re.error as error:
             yield f": {pattern!r} is no regular expression: {error}"
-
-
-def _raise(problems: list[str]) -> None:
-    if problems:
-        raise CatalogError(problems)

@@ -1,0 +1,82 @@
+"""What READMEs are generated from: the suites, vendors, configs and published results of a tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pytest_flagperf.case import Case, Shape
+from pytest_flagperf.catalog import REFERENCE, Catalog, Suite, Vendor
+from pytest_flagperf.plan import Plan, make_plan
+from pytest_flagperf.results import published
+from pytest_flagperf.results.published import Published
+
+
+@dataclass(frozen=True)
+class VendorCase:
+    """One suite on one vendor's chips: the folder ``vendors/<vendor>/<model>-<framework>``."""
+
+    suite: Suite
+    vendor: Vendor
+    folder: Path
+    plans: Mapping[tuple[str, Shape], Plan]
+    """The plan of each config by chip and shape, chips in the order of vendor.toml."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The suites, vendors and published results below one folder."""
+
+    root: Path
+    catalog: Catalog
+
+    @cached_property
+    def suites(self) -> list[Suite]:
+        return sorted((one for one in self.catalog.suites.values() if one.root == self.root), key=lambda one: one.name)
+
+    @cached_property
+    def vendors(self) -> list[Vendor]:
+        return sorted(self.catalog.vendors.values(), key=lambda vendor: vendor.name)
+
+    @cached_property
+    def results(self) -> tuple[Published, ...]:
+        return published.load(self.root / "reports" / "published")
+
+    def vendor_cases(self) -> Iterator[VendorCase]:
+        """Every folder of configs below the root; raises Problems where a config is wrong."""
+        for suite in sorted(self.catalog.suites.values(), key=lambda one: one.name):
+            for vendor in self.vendors:
+                folder = self.catalog.case_folder(suite, vendor)
+                if folder.is_relative_to(self.root) and self.catalog.configs(suite, vendor):
+                    yield VendorCase(suite, vendor, folder, self._plans(suite, vendor))
+
+    def results_of(self, suite: Suite, vendor: Vendor) -> list[Published]:
+        name = (suite.model, suite.framework, vendor.name)
+        return [one for one in self.results if (one.first.model, _framework(one), one.first.vendor) == name]
+
+    def _plans(self, suite: Suite, vendor: Vendor) -> dict[tuple[str, Shape], Plan]:
+        keys = sorted(self.catalog.configs(suite, vendor), key=lambda key: (chip_place(vendor, key[0]), key[1]))
+        return {key: self.plan(suite, vendor, *key) for key in keys}
+
+    def plan(self, suite: Suite, vendor: Vendor, hardware: str, shape: Shape) -> Plan:
+        case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, 1)
+        return make_plan(self.catalog, case, vendor=vendor.name, scale=REFERENCE, check_data=False)
+
+    def link(self, document: Path, target: Path, text: str) -> str:
+        """A link from a document to another file of the tree; the bare text for itself and for a file elsewhere."""
+        if target == document or not target.is_relative_to(self.root) or not target.exists():
+            return text
+        path = Path(os.path.relpath(target, document.parent)).as_posix()
+        return f"[{text}]({path})"
+
+
+def _framework(result: Published) -> str:
+    return result.first.framework.partition("_")[0]
+
+
+def chip_place(vendor: Vendor, hardware: str) -> tuple[int, str]:
+    chips = list(vendor.chips)
+    return (chips.index(hardware) if hardware in chips else len(chips)), hardware
