@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .case import FIELDS, Case, CaseError, Shape
 from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor
-from .catalog.literals import flag
-from .config import Value, parse_settings
+from .config import ConfigError, Value, load, parse_settings
 from .plan import is_throughput_shape
 from .problems import Problems, near
 from .settings import QUESTIONS, Settings, split_case
@@ -162,6 +162,13 @@ class _Asked:
     catalog: Catalog
     set: Mapping[str, Value]
     hosts: int
+    _flags: dict[Path, bool | None] = field(default_factory=dict)
+
+    def flag(self, config: Path) -> bool | None:
+        """``throughput_only`` of a config file, None where the file does not set it."""
+        if config not in self._flags:
+            self._flags[config] = _throughput_flag(config)
+        return self._flags[config]
 
     @property
     def vendor(self) -> Vendor:
@@ -337,9 +344,17 @@ def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, asked
         return asked.settings.throughput_only
     if (said := asked.set.get("throughput_only")) is not None:
         return bool(said.value)
-    if scale != REFERENCE:
-        return False
-    file = asked.catalog.configs(suite, vendor)[case.hardware, case.shape]
-    own = flag(file, "throughput_only")
-    own = flag(suite.path / "config" / "_base.py", "throughput_only") if own is None else own
-    return is_throughput_shape(case.shape, scale) if own is None else own
+    folder = suite.path / "config"
+    own = folder / f"_{scale}.py"
+    if scale == REFERENCE:
+        own = asked.catalog.configs(suite, vendor)[case.hardware, case.shape]
+    given = (asked.flag(file) for file in (own, folder / "_base.py"))
+    return next((flag for flag in given if flag is not None), is_throughput_shape(case.shape, scale))
+
+
+def _throughput_flag(config: Path) -> bool | None:
+    try:
+        given = load(config, frameworks=True).names.get("throughput_only")
+    except ConfigError:
+        return None  # the plan of the case reports what is wrong
+    return given.value if given is not None and isinstance(given.value, bool) else None

@@ -281,11 +281,6 @@ class Run:
                 # On other machines the data are looked for there, by the look at every host.
                 check_data=not self.settings.plan and not self.venue.is_cluster,
             )
-            if plan.throughput_only != one.throughput_only:
-                where = plan.values["throughput_only"].where
-                raise Problems(
-                    [f"case {one.case}: {where}: write throughput_only as True or False: it is read before it is run"]
-                )
             self._plans[one] = replace(plan, visible_devices=self.visible_devices or plan.visible_devices)
         return self._plans[one]
 
