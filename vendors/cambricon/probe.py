@@ -11,14 +11,11 @@ import re
 from flagperf_driver.node.sampling.printed import (
     computing,
     figure,
-    first,
     index,
     joined,
     known,
-    limit,
-    pci,
+    two_line_readings,
     two_lines,
-    used_of_total,
 )
 
 COMMAND = ["cnmon"]
@@ -41,19 +38,13 @@ def _opens(row: list[str]) -> bool:
 
 def _device(what: list[str], load: list[str], driver: str | None) -> dict[str, object]:
     number, name, firmware = _FIRST.fullmatch(what[0]).groups()  # type: ignore[union-attr]
-    used, total = used_of_total(load[1], "MiB")
     return known(
         device=int(number),
         name=name,
-        pci=pci(what[1]),
         firmware=firmware,
         driver=driver or _driver_of(what[1]),
         trouble=_trouble(what[2]),
-        temperature=first(load[0], "C"),
-        power=first(load[0], "W"),
-        power_limit=limit(load[0], "W"),
-        memory_used=used,
-        memory_total=total,
+        **two_line_readings(what, load),
         utilization=figure(what[2], "%"),
     )
 

@@ -12,13 +12,10 @@ from flagperf_driver.node.sampling.printed import (
     after,
     computing,
     figure,
-    first,
     joined,
     known,
-    limit,
-    pci,
+    two_line_readings,
     two_lines,
-    used_of_total,
 )
 
 COMMAND = ["ixsmi"]
@@ -40,17 +37,11 @@ def _opens(row: list[str]) -> bool:
 def _device(what: list[str], load: list[str], driver: str | None) -> dict[str, object]:
     number, name = _FIRST.fullmatch(what[0]).groups()  # type: ignore[union-attr]
     clocks = _MEGAHERTZ.findall(what[2])
-    used, total = used_of_total(load[1], "MiB")
     return known(
         device=int(number),
         name=name,
-        pci=pci(what[1]),
         driver=driver,
-        temperature=first(load[0], "C"),
-        power=first(load[0], "W"),
-        power_limit=limit(load[0], "W"),
-        memory_used=used,
-        memory_total=total,
+        **two_line_readings(what, load),
         utilization=figure(load[2], "%"),
         sm_clock=float(clocks[0]) if len(clocks) == 2 else None,
         memory_clock=float(clocks[1]) if len(clocks) == 2 else None,

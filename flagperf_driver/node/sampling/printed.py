@@ -95,6 +95,22 @@ def two_lines(
     return found
 
 
+def two_line_readings(what: list[str], load: list[str]) -> dict[str, object]:
+    """The readings at the places that several tools' tables share.
+
+    ``| 0  NAME | 00000000:98:00.0 | ... |`` stands above ``| 30C  40W / 250W | 257MiB / 32768MiB | ... |``.
+    """
+    used, total = used_of_total(load[1], "MiB")
+    return known(
+        pci=pci(what[1]),
+        temperature=first(load[0], "C"),
+        power=first(load[0], "W"),
+        power_limit=limit(load[0], "W"),
+        memory_used=used,
+        memory_total=total,
+    )
+
+
 def computing(text: str, row: Pattern[str] = _PROCESS) -> dict[str, list[dict[str, object]]]:
     """By ``device``, who computes on it: from the lines of the table of processes, of which ``row`` names the parts.
 
