@@ -81,16 +81,16 @@ class Bench:
         run = Run.open(self.root, self.root, {"repeat": ROUNDS + 1}, directory)
         assert run is not None
         (one,) = run.selection.cases
-        run.prepare([one])
+        run.plans.prepare([one])
         found, own = [], []
         for number in range(1, ROUNDS + 2):
             began, own_before = time.perf_counter(), time.process_time()
-            outcome = run.outcome(one, number)
+            outcome = run.rounds.outcome(one, number)
             wall = time.perf_counter() - began
             assert outcome.ok, outcome.failures
             own.append(time.process_time() - own_before)
-            found.append(wall - trained_s(run.round_directory(outcome)))
-        run.venue.close()
+            found.append(wall - trained_s(run.rounds.folder(one, number)))
+        run.engine.close()
         return found[1:], own[1:]
 
     def _whole(self) -> float:

@@ -12,7 +12,8 @@ from pytest_flagperf.results import verdicts
 if TYPE_CHECKING:
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.running.judging import Gates, Scaling
+    from pytest_flagperf.running.gates import Gates
+    from pytest_flagperf.running.scaling import Scaling
 
 Judge = Callable[["Iterable[Verdict]"], None]
 

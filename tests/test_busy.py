@@ -20,7 +20,7 @@ from pytest_flagperf.results.measured.outcome import Outcome, measure
 from pytest_flagperf.results.measured.validity import BUSY, Mark
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
-from pytest_flagperf.running.judging import Scaling
+from pytest_flagperf.running.scaling import Scaling
 from tests.recording import START_MS, Sampling, Training, write
 from tests.results_help import edit_json, recorded, with_metric
 

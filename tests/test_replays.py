@@ -15,7 +15,8 @@ from pytest_flagperf.expected import Source
 from pytest_flagperf.results import jsons, store
 from pytest_flagperf.results.measured.outcome import Outcome, measure
 from pytest_flagperf.results.verdicts import converges, failed, throughput
-from pytest_flagperf.running.judging import Gates, with_expected
+from pytest_flagperf.running.gates import Gates
+from pytest_flagperf.running.judging import with_expected
 from pytest_flagperf.settings import read_settings
 from tests.results_help import NAMES, REPLAYS, expected, recorded
 from tests.trees import set_options

@@ -25,7 +25,7 @@ def stand_alone(item: pytest.Item, report: pytest.TestReport, case: str) -> None
 
     run = item.config.stash[RUN]
     outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
-    found = logs(run.directory, outcomes)
+    found = logs(run.directory.path, outcomes)
     _begin_with(report, case)
     if not found:
         return
@@ -34,7 +34,7 @@ def stand_alone(item: pytest.Item, report: pytest.TestReport, case: str) -> None
         text.addsection("logs", "\n".join(map(_short, found)))
     if not item.config.pluginmanager.has_plugin("junitxml"):
         return
-    lines = attachments([*found, run.directory / "report.html"], os.environ)
+    lines = attachments([*found, run.directory.path / "report.html"], os.environ)
     written = _WRITTEN.get(item.config.getini("junit_logging"))
     if written is not None:
         # A second output beside pytest's own is more than GitLab can read.

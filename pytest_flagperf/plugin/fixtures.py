@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pytest_flagperf.hosts import Host
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.results.measured.outcome import Outcome
-    from pytest_flagperf.running.judging import Scaling
     from pytest_flagperf.running.run import Run
+    from pytest_flagperf.running.scaling import Scaling
     from pytest_flagperf.runtime import Interpreter
     from pytest_flagperf.selection import Selected
 
@@ -57,25 +57,25 @@ def case(selected: Selected) -> Case:
 @pytest.fixture
 def plan(selected: Selected, flagperf_run: Run) -> Plan:
     """What exactly runs where for this case."""
-    return _or_fail(lambda: flagperf_run.plan(selected))
+    return _or_fail(lambda: flagperf_run.plans.plan(selected))
 
 
 @pytest.fixture
 def cluster(selected: Selected, flagperf_run: Run) -> Sequence[Host]:
     """The hosts of this case."""
-    return flagperf_run.hosts[: selected.case.nnodes]
+    return flagperf_run.engine.hosts[: selected.case.nnodes]
 
 
 @pytest.fixture
 def container(selected: Selected, flagperf_run: Run) -> Interpreter:
     """Where the ranks' Python lives: the interpreter and its environment."""
-    return _or_fail(lambda: flagperf_run.interpreter(selected))
+    return _or_fail(lambda: flagperf_run.rounds.interpreter(selected))
 
 
 @pytest.fixture
 def training(request: pytest.FixtureRequest, selected: Selected, round_number: int, flagperf_run: Run) -> Outcome:
     """The outcome of one round; it runs once, whoever asks first."""
-    outcome = _or_fail(lambda: flagperf_run.outcome(selected, round_number))
+    outcome = _or_fail(lambda: flagperf_run.rounds.outcome(selected, round_number))
     _remember(request.node, [outcome])
     return outcome
 
@@ -83,7 +83,7 @@ def training(request: pytest.FixtureRequest, selected: Selected, round_number: i
 @pytest.fixture
 def trainings(request: pytest.FixtureRequest, selected: Selected, flagperf_run: Run) -> list[Outcome]:
     """The outcomes of all rounds of the case."""
-    outcomes = _or_fail(lambda: [flagperf_run.outcome(selected, number) for number in selected.rounds])
+    outcomes = _or_fail(lambda: [flagperf_run.rounds.outcome(selected, number) for number in selected.rounds])
     _remember(request.node, outcomes)
     return outcomes
 
@@ -91,13 +91,13 @@ def trainings(request: pytest.FixtureRequest, selected: Selected, flagperf_run: 
 @pytest.fixture
 def scaling(selected: Selected, trainings: list[Outcome], flagperf_run: Run) -> Scaling:
     """The rounds of a case of many cards, and what one card does."""
-    return _or_fail(lambda: flagperf_run.scaling(selected, trainings))
+    return _or_fail(lambda: flagperf_run.scaling.scaling(selected, trainings))
 
 
 @pytest.fixture
-def monitors(training: Outcome, flagperf_run: Run) -> Mapping[str, Any]:
+def monitors(training: Outcome, selected: Selected, flagperf_run: Run) -> Mapping[str, Any]:
     """What was sampled on each host while the round ran."""
-    return flagperf_run.samples(training)
+    return flagperf_run.rounds.samples(selected, training.round)
 
 
 def _remember(item: pytest.Item, outcomes: list[Outcome]) -> None:

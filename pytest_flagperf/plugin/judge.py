@@ -12,14 +12,16 @@ from .keys import RUN, VERDICTS
 
 if TYPE_CHECKING:
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.running.judging import Gates
+    from pytest_flagperf.running.gates import Gates
     from pytest_flagperf.running.run import Run
 
 
 @pytest.fixture
 def gates(request: pytest.FixtureRequest, flagperf_run: Run) -> Gates:
     """What rounds must get past: nothing bent them, and the accepted baseline."""
-    return flagperf_run.gates(strict=_is_strict(request.config))
+    from pytest_flagperf.running.gates import Gates
+
+    return Gates(flagperf_run.settings, strict=_is_strict(request.config))
 
 
 @pytest.fixture
@@ -37,12 +39,12 @@ def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]
 
 
 def _with_expected(item: pytest.Item, found: list[Verdict]) -> list[Verdict]:
-    from pytest_flagperf.running.judging import with_expected
+    from pytest_flagperf.running.judging import expected_of, with_expected
 
     run, one = item.config.stash.get(RUN, None), selected_of(item)
     if run is None or one is None:
         return found
-    return with_expected(found, run.expected(one), strict=_is_strict(item.config))
+    return with_expected(found, expected_of(run.settings, one.vendor, str(one.case)), strict=_is_strict(item.config))
 
 
 def _end(config: pytest.Config, found: list[Verdict]) -> None:

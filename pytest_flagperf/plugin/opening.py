@@ -124,7 +124,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         return
     from pytest_flagperf.stored import WriteError
 
-    run.venue.close()
+    run.engine.close()
     if not is_worker(config):
         try:
             run.close(expanded(config.getoption("xmlpath", None)))
@@ -155,22 +155,22 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
     config = session.config
     run = config.stash[RUN]
     try:
-        run.check(chosen)
+        run.plans.check(chosen)
         if not chosen or run.settings.plan or run.settings.preflight:
             return
-        told = run.prepare(chosen)
-        run.reserve()
+        told = run.plans.prepare(chosen)
+        run.directory.reserve()
         write = line_writer(config)
-        for line in [*told, *run.remember(chosen)]:
+        for line in [*told, *run.begin(chosen)]:
             write(f"flagperf: {line}")
     except (Problems, WriteError) as problems:
         raise pytest.UsageError(str(problems)) from problems
     option = config.option
     if not config.getoption("htmlpath", None) and config.pluginmanager.has_plugin("metadata"):
-        option.htmlpath, option.self_contained_html = str(run.directory / "report.html"), True
+        option.htmlpath, option.self_contained_html = str(run.directory.path / "report.html"), True
         _configure_again(session, "html")
     if not config.getoption("xmlpath", None):
-        option.xmlpath = str(run.directory / "junit.xml")
+        option.xmlpath = str(run.directory.path / "junit.xml")
         _configure_again(session, "junitxml")
     guard(session, run)
 

@@ -28,18 +28,18 @@ class Page:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_report_title(self, report: Any) -> None:
         """Name the page after what it shows; a file's name says little in a browser's tab."""
-        report.title = f"flagperf {self._run.directory.name}"
+        report.title = f"flagperf {self._run.directory.path.name}"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_summary(self, postfix: list[str], session: pytest.Session) -> None:
         """Add what the run's directory tells; by now the results are written, those of all workers."""
         from pytest_flagperf.report.page import page
 
-        if self._run.results is None:
+        if self._run.records.results is None:
             return
         place = expanded(session.config.getoption("htmlpath"))
         assert place is not None
-        postfix.append(page.extension(self._run.directory, place))
+        postfix.append(page.extension(self._run.directory.path, place))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
@@ -71,17 +71,17 @@ def _hide_passwords(metadata: dict[str, object]) -> None:
 
 def leave_in_run(run: Run, config: pytest.Config) -> None:
     """Make the page of the run's directory where pytest-html makes none there: it is off, or writes elsewhere."""
-    own = run.directory / "report.html"
+    own = run.directory.path / "report.html"
     made = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
-    if run.results is None or (made is not None and made.resolve() == own.resolve()):
+    if run.records.results is None or (made is not None and made.resolve() == own.resolve()):
         return
     from pytest_flagperf import stored
     from pytest_flagperf.report.page import page
 
     try:
-        stored.write_text(own, page.alone(run.directory, own))
+        stored.write_text(own, page.alone(run.directory.path, own))
     except stored.WriteError as error:
-        run.refused.append(error)
+        run.records.refused.append(error)
 
 
 def expanded(path: str | None) -> Path | None:

@@ -17,8 +17,8 @@ def pytest_configure_node(node: Any) -> None:
     """Tell a worker where the run is."""
     run = node.config.stash.get(RUN, None)
     if run is not None:
-        run.reserve()
-        node.workerinput["flagperf_directory"] = str(run.directory)
+        run.directory.reserve()
+        node.workerinput["flagperf_directory"] = str(run.directory.path)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -27,12 +27,12 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     run = node.config.stash.get(RUN, None)
     if run is None or BEGUN in node.config.stash:
         return
-    chosen = run.chosen(ids)
-    absent = run.absent_in(ids)
+    chosen = run.asked.chosen(ids)
+    absent = run.asked.absent_in(ids)
     node.config.stash[BEGUN] = bool(chosen or absent)
     if node.config.get_verbosity() >= 0:
         write = line_writer(node.config)
-        for line in run.selected(chosen, absent):
+        for line in run.asked.header(chosen, absent):
             write(line)
     try:
         begin(node.config.stash[SESSION], [one for one in chosen if not one.unsupported])
@@ -48,13 +48,13 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
 
     run = sched.config.stash.get(RUN, None)
     test = crashitem.rpartition("::")[2]
-    for one in () if run is None else run.chosen([crashitem]):
+    for one in () if run is None else run.asked.chosen([crashitem]):
         verdict = Verdict("worker", False, "died", "one that lives", str(report.longrepr))
         name = f"{test}, on the worker that died"
         try:
-            run.record(str(one.case), name, [verdict])
+            run.records.record(one.case, name, [verdict])
         except WriteError:
-            run.keep(str(one.case), name, [verdict])
+            run.records.keep(one.case, name, [verdict])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -65,10 +65,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    lane = run.lane
+    from pytest_flagperf.selection import lane
+
+    known = frozenset(str(one.case) for one in run.selection.cases)
 
     class Lanes(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return lane(nodeid)
+            return lane(nodeid, known)
 
     return Lanes(config, log)

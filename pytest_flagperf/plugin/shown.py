@@ -34,8 +34,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
     run = config.stash.get(RUN, None)
     if run is None or is_worker(config) or config.get_verbosity() < 0:
         return []
-    absent = run.absent_in(item.nodeid for item in items)
-    return list(map(printable, run.selected(all_cases(items), absent)))
+    absent = run.asked.absent_in(item.nodeid for item in items)
+    return list(map(printable, run.asked.header(all_cases(items), absent)))
 
 
 @pytest.hookimpl(trylast=True)
@@ -65,7 +65,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             terminal.flush()
 
     verbosity = config.get_verbosity()
-    run.watch = Live(
+    run.rounds.watch = Live(
         write,
         width=reporter._tw.fullwidth if reporter is not None else 80,
         live=terminal.isatty(),
@@ -114,7 +114,7 @@ def _judge_by_outcome(item: pytest.Item, report: pytest.TestReport, one: Selecte
         last = (report.longreprtext.strip().splitlines() or ["it passed"])[-1]
         verdicts.append(Verdict(item.name, not report.failed, report.outcome, "passed", f"{item.name}: {last}"))
     if OUTCOMES in item.stash or report.failed:
-        writers.record(item, report, str(one.case), verdicts)
+        writers.record(item, report, one.case, verdicts)
 
 
 def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
@@ -132,9 +132,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run = session.config.stash.get(RUN, None)
     if run is None or is_worker(session.config):
         return
+    from pytest_flagperf.running.finish import finish
+
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")
-    run.finish(public(session.config.invocation_params.args), int(exitstatus), had_workers)
+    finish(run, public(session.config.invocation_params.args), int(exitstatus), had_workers)
     leave_in_run(run, session.config)
     took_cases = session.config.stash.get(BEGUN, False)
     if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):
@@ -155,8 +157,10 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         _show_hints(run, terminalreporter, config)
     if run is None or not config.stash.get(BEGUN, False) or run.settings.plan or run.settings.preflight:
         return
+    from pytest_flagperf.running.finish import closing_summary
+
     nodeids = [report.nodeid for found in terminalreporter.stats.values() for report in found if _is_report(report)]
-    end = run.closing(nodeids)
+    end = closing_summary(run, nodeids)
     terminalreporter.write_sep("=", "flagperf")
     github.add_summary(end, terminalreporter.write_line, os.environ)
     # Where a program reads, a line may be long.
@@ -169,12 +173,15 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
 
 def _show_hints(run: Run, terminalreporter: Any, config: pytest.Config) -> None:
     """After a -k that selected nothing: near names, or the words that select cases."""
+    from pytest_flagperf.selection import hints, keywords
+
     write = line_writer(config)
-    hints = run.hints(config.option.keyword)
-    for line in hints:
+    lines = hints(config.option.keyword, run.selection.cases, run.catalog)
+    for line in lines:
         write(f"flagperf: {line}")
-    if not hints and any(map(takes_case, terminalreporter.stats.get("deselected", ()))):
-        write(f"flagperf: -k: no test matches {config.option.keyword!r}; its words can be {', '.join(run.keywords)}")
+    if not lines and any(map(takes_case, terminalreporter.stats.get("deselected", ()))):
+        words = ", ".join(keywords(run.selection.cases))
+        write(f"flagperf: -k: no test matches {config.option.keyword!r}; its words can be {words}")
 
 
 def _is_report(found: object) -> bool:

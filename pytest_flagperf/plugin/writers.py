@@ -14,6 +14,7 @@ from .keys import RUN
 from .page import expanded
 
 if TYPE_CHECKING:
+    from pytest_flagperf.case import Case
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.running.run import Run
 
@@ -27,19 +28,19 @@ _OPTIONS = {
 }
 
 
-def record(item: pytest.Item, report: pytest.TestReport, case: str, verdicts: list[Verdict]) -> None:
+def record(item: pytest.Item, report: pytest.TestReport, case: Case, verdicts: list[Verdict]) -> None:
     """Store what a test judged; a test whose verdicts cannot be stored fails, and its report carries them."""
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.stored import WriteError
 
     try:
-        item.config.stash[RUN].record(case, item.name, verdicts)
+        item.config.stash[RUN].records.record(case, item.name, verdicts)
     except WriteError as error:
         if not report.failed:
             report.outcome, report.longrepr = "failed", str(error)
         if all(verdict.ok for verdict in verdicts):
             verdicts.append(Verdict("record", False, "not written", "written", str(error)))
-        plain = {"case": case, "test": item.name, "verdicts": [asdict(verdict) for verdict in verdicts]}
+        plain = {"case": str(case), "test": item.name, "verdicts": [asdict(verdict) for verdict in verdicts]}
         setattr(report, _UNRECORDED, plain)
 
 
@@ -51,17 +52,20 @@ class Writers:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the verdicts of a test that could not be stored."""
+        from pytest_flagperf.case import Case
         from pytest_flagperf.results.verdicts import Verdict
 
         found: Mapping[str, Any] | None = getattr(report, _UNRECORDED, None)
         if found is not None:
-            self._run.keep(found["case"], found["test"], [Verdict(**verdict) for verdict in found["verdicts"]])
+            verdicts = [Verdict(**verdict) for verdict in found["verdicts"]]
+            self._run.records.keep(Case.parse(found["case"]), found["test"], verdicts)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
         """Fail a session of which something could not be written, or not be read at its end."""
         yield
-        if self._run.is_incomplete and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if self._run.records.is_incomplete and session.exitstatus in green:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -84,8 +88,8 @@ def _guarded(write: Callable[..., object], path: Path, run: Run) -> Callable[...
             with writing(path):
                 write(*arguments)
         except WriteError as error:
-            run.refused.append(error)
-            if path.parent == run.directory.absolute():
+            run.records.refused.append(error)
+            if path.parent == run.directory.path.absolute():
                 path.unlink(missing_ok=True)  # a part of a report is no report
 
     return guarded

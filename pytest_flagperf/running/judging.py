@@ -1,13 +1,12 @@
-"""What a case is judged by beside its own rounds: one card, what was accepted, and what was expected."""
+"""What a case is judged by beside its own rounds: what was accepted, and what was expected."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from pytest_flagperf.catalog import Vendor
 from pytest_flagperf.expected import Source
@@ -17,111 +16,9 @@ from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.measured import machine
-from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import count, quantity
-from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup, valid
-from pytest_flagperf.results.verdicts.speedup import EFFICIENCY
+from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.settings import Settings
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """What the speed-up of a case is judged by."""
-
-    outcomes: Sequence[Outcome]
-    one_card: OneCard
-    cards: int
-    min_efficiency: float
-    kind: str
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was measured and missed: more rounds could show something else."""
-        found = {one.name: one.ok for one in self.verdicts()}
-        return EFFICIENCY in found and not all(found.values())
-
-    def verdicts(self, *, strict: bool = False) -> list[Verdict]:
-        """Whether many cards are faster than one, by what was promised."""
-        return speedup(self.outcomes, self.one_card, self.cards, self.min_efficiency, self.kind, strict=strict)
-
-
-class OneCards:
-    """What one card does, by the key of its fingerprint: of this run, else of a stored one, else measured now."""
-
-    def __init__(self, reports: Path) -> None:
-        self._reports = reports
-        self._known: dict[str, OneCard] = {}
-
-    def of(
-        self, key: str, ran_on: Mapping[str, Any], rounds: Iterable[Outcome], measure: Callable[[], Outcome]
-    ) -> OneCard:
-        """On a machine like the one that the many cards ran on."""
-        if key not in self._known:
-            mine = [one for one in rounds if one.ok and one.fingerprint.get("key") == key]
-            mine = [one for one in mine if not machine.differences(one.machine, ran_on)]
-            stored = (
-                _of_this_run([one for one in mine if not one.busy])
-                or store.find_one_card(self._reports, key, ran_on)
-                or _of_this_run(mine)
-            )
-            self._known[key] = stored or _measured(measure())
-        return self._known[key]
-
-
-def _of_this_run(rounds: Sequence[Outcome]) -> OneCard | None:
-    values = [value for one in rounds if (value := one.value("p_core")) is not None]
-    return OneCard.of(values, "this run", rounds[0].rate_unit, rounds[0].busy) if values else None
-
-
-def _measured(outcome: Outcome) -> OneCard:
-    check_short_round(outcome)
-    return OneCard(outcome.value("p_core"), "a short round of this run", outcome.rate_unit, busy=outcome.busy)
-
-
-def check_short_round(outcome: Outcome) -> None:
-    """Problems where a round that a speed-up needs did not end well."""
-    if outcome.failures:
-        raise Problems(
-            f"the short round of {count(outcome.cards, 'card')} for the speed-up: {failure.sentence}"
-            for failure in outcome.failures
-        )
-
-
-class Gates:
-    """What rounds must get past; ``strict``: what is otherwise a warning fails."""
-
-    def __init__(self, settings: Settings, *, strict: bool) -> None:
-        self._settings = settings
-        self._strict = strict
-
-    def valid(self, outcome: Outcome) -> list[Verdict]:
-        """Nothing bent the figures of a round."""
-        return [valid(outcome, strict=self._strict)]
-
-    def speedup(self, scaling: Scaling) -> list[Verdict]:
-        """Many cards are faster than one by what was promised, where the machine was there for them alone."""
-        return scaling.verdicts(strict=self._strict)
-
-    def throughput(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        """The rounds are valid, and as good as what was accepted."""
-        found = [verdict for outcome in outcomes for verdict in self.valid(outcome)]
-        if any(outcome.ok for outcome in outcomes):
-            found += self._baseline(outcomes)
-        return found
-
-    def _baseline(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        try:
-            baseline = _stored(Path(self._settings.baselines), outcomes[0].case)
-        except FormatError as error:
-            return [baselines.unreadable(error)]
-        if baseline is None:
-            return []
-        found = baselines.judge(outcomes, baseline, allow_unlike=self._settings.unlike)
-        if self._settings.accept_baseline:
-            # The old baseline fails no run that is accepted as the new one.
-            return [one if one.ok else replace(one, ok=True, warning=True) for one in found]
-        return found
 
 
 def check_baseline(settings: Settings, case: str) -> None:
@@ -132,7 +29,7 @@ def check_baseline(settings: Settings, case: str) -> None:
     if settings.given("baselines") and not settings.accept_baseline and not folder.is_dir():
         raise Problems([f"{settings.told('baselines')}: there is no such folder; --accept-baseline makes it"])
     try:
-        _stored(folder, case)
+        stored_baseline(folder, case)
     except FormatError as error:
         raise Problems(f"{line}; mend it, or remove it" for line in str(error).splitlines()) from error
 
@@ -144,7 +41,8 @@ def those_with_baselines(settings: Settings, cases: Sequence[str]) -> list[str]:
     return [f"  baselines: {len(found)} of {count(len(cases), 'case')}: {folder}"] if found else []
 
 
-def _stored(folder: Path, case: str) -> Baseline | None:
+def stored_baseline(folder: Path, case: str) -> Baseline | None:
+    """The accepted baseline of a case, if it has one."""
     path = baselines.path_of(folder, case)
     found = baselines.read(path) if path.exists() else None
     wanted = case.rpartition(":")[0]
@@ -176,7 +74,7 @@ def accept(
     for case in run.cases:
         path = baselines.path_of(folder, case.case)
         try:
-            old, why_not = _stored(folder, case.case), _why_not(case, run.cases)
+            old, why_not = stored_baseline(folder, case.case), _why_not(case, run.cases)
         except FormatError as error:
             old, why_not = None, f"the old one cannot be read: {error}; mend it, or remove it"
         made = None

@@ -69,15 +69,15 @@ def ask(root: Path, options: Mapping[str, Any], *, begin: bool = False) -> str:
             return "no suites"
         try:
             chosen = [one for one in run.selection.cases if not one.unsupported]
-            lines = run.selected(run.selection.cases)
-            run.check(chosen)
-            lines += [run.describe(one) for one in chosen]
+            lines = run.asked.header(run.selection.cases)
+            run.plans.check(chosen)
+            lines += [run.plans.describe(one) for one in chosen]
             if begin:
-                run.reserve()
-                run.remember(chosen)
+                run.directory.reserve()
+                run.begin(chosen)
             return "\n".join(lines)
         finally:
-            run.venue.close()
+            run.engine.close()
     except Problems as problems:
         return str(problems)
 

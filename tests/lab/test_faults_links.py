@@ -319,7 +319,7 @@ def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_
 
 @pytest.mark.slow
 def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(cluster: ClusterToy) -> None:
-    _, two = prepare(cluster, more=WAITING.format(module="running.run", owner="Run", name="_fetch_missing"))
+    _, two = prepare(cluster, more=WAITING.format(module="running.rounds", owner="Rounds", name="fetch_late_logs"))
     cluster.toy.suite("beta")
     cluster.set(lease_time=2)
     going = start(cluster, "--set=step_s=0.3")
