@@ -6,6 +6,8 @@ from .fixtures import (
     cluster,
     container,
     flagperf_run,
+    gates,
+    judge,
     monitors,
     plan,
     round_number,
@@ -16,28 +18,27 @@ from .fixtures import (
 )
 from .items import (
     pytest_collection,
-    pytest_collection_finish,
     pytest_collection_modifyitems,
     pytest_generate_tests,
     pytest_pycollect_makeitem,
     pytest_pycollect_makemodule,
     pytest_runtestloop,
 )
-from .judge import gates, judge
-from .opening import pytest_addoption, pytest_configure, pytest_load_initial_conftests, pytest_unconfigure
+from .options import pytest_addoption, pytest_load_initial_conftests
 from .parallel import (
     pytest_configure_node,
     pytest_handlecrashitem,
     pytest_xdist_make_scheduler,
     pytest_xdist_node_collection_finished,
 )
-from .shown import (
-    pytest_report_collectionfinish,
-    pytest_runtest_makereport,
+from .reports import pytest_runtest_makereport
+from .session import (
+    pytest_collection_finish,
+    pytest_configure,
     pytest_sessionfinish,
-    pytest_sessionstart,
-    pytest_terminal_summary,
+    pytest_unconfigure,
 )
+from .terminal import pytest_report_collectionfinish, pytest_sessionstart, pytest_terminal_summary
 
 __all__ = [
     "case",

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .keys import BEGUN, RUN, SESSION
-from .opening import begin, is_worker
-from .screen import line_writer
+from .shared import RUN, SESSION, line_writer
 
 if TYPE_CHECKING:
     from pytest_flagperf.running.run import Run
@@ -139,13 +137,6 @@ def takes_case(item: pytest.Item | pytest.Collector) -> bool:
 def selected_of(item: pytest.Item | pytest.Collector) -> Selected | None:
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("selected") if callspec is not None else None
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Resolve every selected case before the first one starts, so that all problems are told at once."""
-    if RUN in session.config.stash and not session.config.option.collectonly and not is_worker(session.config):
-        session.config.stash[BEGUN] = any(map(takes_case, session.items))
-        begin(session, distinct_cases(session.items))
 
 
 @pytest.hookimpl(tryfirst=True)

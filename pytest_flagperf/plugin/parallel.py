@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from .keys import BEGUN, RUN, SESSION
-from .opening import begin
-from .screen import line_writer
+from .session import begin
+from .shared import BEGUN, RUN, SESSION, line_writer
 
 
 @pytest.hookimpl(optionalhook=True)

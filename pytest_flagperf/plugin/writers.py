@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .keys import RUN
 from .page import expanded
+from .shared import RUN
 
 if TYPE_CHECKING:
     from pytest_flagperf.case import Case

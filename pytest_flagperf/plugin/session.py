@@ -1,53 +1,25 @@
-"""The options, and the run that they open, begin and close."""
+"""The run of a session: it is opened, begun, finished and closed."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .failures import Attachments
+from .command import public
 from .interrupts import Interrupts
-from .keys import RUN
-from .page import Page, clean_metadata, expanded
-from .screen import line_writer
+from .items import distinct_cases, takes_case
+from .options import command_line
+from .page import Page, clean_metadata, expanded, leave_in_run
+from .reports import Attachments
+from .shared import BEGUN, RUN, is_worker, line_writer
 from .writers import Writers, guard
 
 if TYPE_CHECKING:
     from pytest_flagperf.selection import Selected
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of the command line in their groups; their table is in settings.py."""
-    from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, GROUPS
-
-    groups = {title: parser.getgroup(title) for title in GROUPS}
-    for option in COMMAND_LINE_OPTIONS:
-        keywords: dict[str, Any] = {"dest": f"flagperf_{option.key}", "help": option.help}
-        if option.flag:
-            keywords |= {"action": argparse.BooleanOptionalAction, "default": None}
-        else:
-            keywords |= {"action": "append" if option.many else "store", "metavar": option.metavar, "default": None}
-            keywords |= {"type": type(option.default)} if isinstance(option.default, (int, float)) else {}
-            keywords |= {"choices": option.choices, "metavar": None} if option.choices else {}
-        groups[option.group].addoption(f"--{option.name}", **keywords)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Say what to use instead of an unknown option of ours; trylast, so that the options of conftest.py are known."""
-    from pytest_flagperf.problems import Problems
-    from pytest_flagperf.settings import check_unknown
-
-    _, unknown = parser.parse_known_and_unknown_args(args)
-    try:
-        check_unknown(unknown, args, early_config.rootpath)
-    except Problems as problems:
-        raise pytest.UsageError(str(problems)) from problems
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     bundled = _use_bundled_suites(config)
     try:
-        root = tree_root(config.rootpath, _command_line(config)) or (config.rootpath if bundled else None)
+        root = tree_root(config.rootpath, command_line(config)) or (config.rootpath if bundled else None)
         if root is None:
             return
         from pytest_flagperf.running.run import Run
@@ -69,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         run = Run.open(
             root,
             config.invocation_params.dir,
-            _command_line(config),
+            command_line(config),
             _given_directory(config),
             bundled_suites=bundled,
         )
@@ -117,6 +89,28 @@ def _use_bundled_suites(config: pytest.Config) -> bool:
     return found
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Write the run's results when the last worker is gone; a run that ran nothing is not green."""
+    run = session.config.stash.get(RUN, None)
+    if run is None or is_worker(session.config):
+        return
+    from pytest_flagperf.running.finish import finish
+
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    had_workers = session.config.pluginmanager.has_plugin("dsession")
+    finish(run, public(session.config.invocation_params.args), int(exitstatus), had_workers)
+    leave_in_run(run, session.config)
+    took_cases = session.config.stash.get(BEGUN, False)
+    if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def _only_skipped(stats: Mapping[str, Any]) -> bool:
+    ran = any(stats.get(word) for word in ("passed", "failed", "error", "xfailed", "xpassed"))
+    return bool(stats.get("skipped")) and not ran
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave JUnit's file in the run directory, and no directory of a run that never was."""
     run = config.stash.get(RUN, None)
@@ -132,19 +126,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             sys.stderr.write(f"flagperf: {error}\n")
 
 
-def _command_line(config: pytest.Config) -> dict[str, Any]:
-    prefix = "flagperf_"
-    return {name.removeprefix(prefix): value for name, value in vars(config.option).items() if name.startswith(prefix)}
-
-
 def _given_directory(config: pytest.Config) -> Path | None:
     """The run directory that the controller of a parallel run made."""
     given = getattr(config, "workerinput", {}).get("flagperf_directory")
     return Path(given) if given else None
 
 
-def is_worker(config: pytest.Config) -> bool:
-    return hasattr(config, "workerinput")
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Resolve every selected case before the first one starts, so that all problems are told at once."""
+    if RUN in session.config.stash and not session.config.option.collectonly and not is_worker(session.config):
+        session.config.stash[BEGUN] = any(map(takes_case, session.items))
+        begin(session, distinct_cases(session.items))
 
 
 def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
