@@ -1,0 +1,38 @@
+"""What a user may ask for: one table of options, and where each value came from."""
+
+from __future__ import annotations
+
+from .checks import check_unknown, wrong_value
+from .options import (
+    COMMAND_LINE,
+    COMMAND_LINE_OPTIONS,
+    GROUPS,
+    OPTIONS,
+    QUESTIONS,
+    SITE,
+    Settings,
+    SettingsError,
+)
+from .paths import LACKS, holds_some, located, split_case
+from .read import read_settings
+from .tree import find_root, tree_root
+
+__all__ = [
+    "COMMAND_LINE",
+    "COMMAND_LINE_OPTIONS",
+    "GROUPS",
+    "LACKS",
+    "OPTIONS",
+    "QUESTIONS",
+    "SITE",
+    "Settings",
+    "SettingsError",
+    "check_unknown",
+    "find_root",
+    "holds_some",
+    "located",
+    "read_settings",
+    "split_case",
+    "tree_root",
+    "wrong_value",
+]

@@ -1,0 +1,78 @@
+"""The settings of a run: the command line over the settings file over the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import expected as expectations
+from .. import redaction
+from ..expected import Expected
+from ..problems import kind, shown
+from .checks import check_numbers, checked
+from .options import COMMAND_LINE, DEFAULT, OPTIONS, ClusterTable, Settings, SettingsError
+from .paths import located, located_in, no_root, roots_of, unusable_paths
+from .tree import given_options, settings_file
+
+
+def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None = None) -> Settings:
+    """The command line over the settings file over the defaults; paths come out absolute."""
+    root = root.absolute()
+    values: dict[str, Any] = {option.key: option.default for option in OPTIONS}
+    values |= {key: located(values[key], root) for key in ("reports", "baselines")}
+    sources = dict.fromkeys(values, DEFAULT)
+    problems: list[str] = []
+    found = settings_file(root)
+    roots: tuple[str, ...] = (str(root),)
+    cluster_table = None
+    expected: tuple[Expected, ...] = ()
+    if found is not None:
+        path, table = found
+        table = dict(table)
+        if "expected" in table:
+            expected = expectations.of_tables(table.pop("expected"), str(path), problems)
+        if "cluster" in table and not isinstance(table["cluster"], str):
+            cluster_table = _cluster(table, path, problems)
+        if "roots" in table:
+            roots = roots_of(table.pop("roots"), path, problems)
+            sources["roots"] = str(path)
+        in_file = checked(table, path, problems)
+        problems += [f"{path}: {problem}" for problem in unusable_paths(in_file, path.parent)]
+        _take(values, sources, located_in(in_file, path.parent), str(path))
+    given = given_options(command_line)
+    problems += [f"--{problem}" for problem in unusable_paths(given, cwd or Path.cwd())]
+    _take(values, sources, located_in(given, cwd or Path.cwd()), COMMAND_LINE)
+    # A run that goes on with another is given that one's roots, the tree among them.
+    if not problems:
+        others = (each for each in values["roots"] if Path(each) != root)
+        problems += [f"--roots={each}: {wrong}" for each in others if (wrong := no_root(each))]
+    values["roots"] = dict.fromkeys((*roots, *values["roots"]))
+    check_numbers(values, sources, problems)
+    if values["image"] is not None and not redaction.is_image(values["image"]):
+        image = shown(redaction.image(values["image"]))
+        problems.append(f"image = {image} ({sources['image']}): expected the name of an image, as docker pull takes it")
+    if problems:
+        raise SettingsError(problems)
+    for option in OPTIONS:
+        if option.many:
+            values[option.key] = tuple(values[option.key])
+    file = str(found[0]) if found is not None else ""
+    return Settings(**values, cluster_table=cluster_table, expected=expected, expected_in=file, sources=sources)
+
+
+def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> ClusterTable | None:
+    """The table [cluster], taken out; who starts the ranks may stand in it, and is the option all the same."""
+    given = table.pop("cluster")
+    if isinstance(given, dict):
+        table |= {"launcher": given["launcher"]} if "launcher" in given else {}
+        return ClusterTable({name: value for name, value in given.items() if name != "launcher"}, path)
+    expected = "expected a table, [cluster], or a string, as in cluster = 'gpu1,gpu2'"
+    problems.append(f"{path}: cluster: {expected}; got {kind(given)}")
+    return None
+
+
+def _take(values: dict[str, Any], sources: dict[str, str], given: Mapping[str, Any], source: str) -> None:
+    for key, value in given.items():
+        values[key] = value
+        sources[key] = source
