@@ -36,13 +36,13 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Give the run a way to show life, past pytest's capture."""
-    from pytest_flagperf.report.terminal.live import Live
-
     config = session.config
     config.stash[SESSION] = session
     run, reporter = config.stash.get(RUN, None), config.pluginmanager.get_plugin("terminalreporter")
     if run is None or reporter is None:
         return
+    from pytest_flagperf.report.terminal.live import Live
+
     if is_worker(config):
         # It writes to nobody.
         reporter = None
@@ -72,13 +72,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Close with the table, what failed and why, the paths of the reports, and the verdict in one line."""
-    from pytest_flagperf.report.terminal.summary import EVERYTHING
-
     run = config.stash.get(RUN, None)
     if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.option.keyword:
         _show_hints(run, terminalreporter, config)
     if run is None or not config.stash.get(BEGUN, False) or run.settings.plan or run.settings.preflight:
         return
+    from pytest_flagperf.report.terminal.summary import EVERYTHING
     from pytest_flagperf.running.finish import closing_summary
 
     nodeids = [report.nodeid for found in terminalreporter.stats.values() for report in found if _is_report(report)]
