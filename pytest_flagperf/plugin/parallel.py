@@ -30,8 +30,10 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     absent = run.asked.absent_in(ids)
     node.config.stash[BEGUN] = bool(chosen or absent)
     if node.config.get_verbosity() >= 0:
+        from pytest_flagperf.running.header import header
+
         write = line_writer(node.config)
-        for line in run.asked.header(chosen, absent):
+        for line in header(run, chosen, absent):
             write(line)
     try:
         begin(node.config.stash[SESSION], [one for one in chosen if not one.unsupported])

@@ -29,8 +29,10 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
     run = config.stash.get(RUN, None)
     if run is None or is_worker(config) or config.get_verbosity() < 0:
         return []
+    from pytest_flagperf.running.header import header
+
     absent = run.asked.absent_in(item.nodeid for item in items)
-    return list(map(printable, run.asked.header(all_cases(items), absent)))
+    return list(map(printable, header(run, all_cases(items), absent)))
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,4 +1,4 @@
-"""What was asked for: the cases of a folder and of node ids, and the lines of the header about them."""
+"""What was asked for: the cases of a folder, and those that node ids name."""
 
 from __future__ import annotations
 
@@ -7,27 +7,16 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.engines.agents.engine import Venue
-from pytest_flagperf.results.units import count
 from pytest_flagperf.selection import Absent, Selected, Selection, case_in
-from pytest_flagperf.settings import Settings, holds_some
-
-from . import judging
-from .directory import RunDirectory, relative
-from .plans import runtime_of
+from pytest_flagperf.settings import holds_some
 
 
 class Asked:
-    """The cases of a run as tests, node ids and the header name them."""
+    """The cases of a run by the tests that are about them."""
 
-    def __init__(
-        self, settings: Settings, catalog: Catalog, selection: Selection, engine: Venue, directory: RunDirectory
-    ) -> None:
-        self._settings = settings
+    def __init__(self, catalog: Catalog, selection: Selection) -> None:
         self._catalog = catalog
         self._selection = selection
-        self._engine = engine
-        self._directory = directory
         self._by_folder: dict[Path, Sequence[Selected]] = {}
 
     # -- cases of a folder -----------------------------------------------------------------------------------
@@ -87,57 +76,3 @@ class Asked:
             return []
         found = dict.fromkeys(case for nodeid in nodeids if (case := case_in(nodeid, absent)) is not None)
         return [absent[case] for case in found]
-
-    # -- the header ------------------------------------------------------------------------------------------
-
-    def header(self, cases: Sequence[Selected], absent: Sequence[Absent] = ()) -> list[str]:
-        """Which cases were selected, and which of them cannot run and why."""
-        if not cases and not absent:
-            return []
-        hosts = len(self._engine.hosts)
-        ready = [one for one in cases if not one.unsupported]
-        elsewhere = [one for one in ready if one.case.nnodes > hosts]
-        title = _title(cases, len(ready) - len(elsewhere), len(absent))
-        lines = [f"flagperf: {title}; reports: {relative(self._directory.path)}"]
-        lines += self._throughput_only(ready)
-        unsupported: list[Selected | Absent] = [*(one for one in cases if one.unsupported), *absent]
-        lines += [f"  cannot run: {one.case}: {one.unsupported}" for one in unsupported]
-        lines += [
-            f"  cannot run here: {one.case}: needs {one.case.nnodes} hosts, {hosts} available" for one in elsewhere
-        ]
-        lines += self._notes(ready)
-        lines += judging.those_with_baselines(self._settings, [str(one.case) for one in ready])
-        if self._settings.resume:
-            lines.append(f"  going on with {relative(self._directory.path)}")
-        lines += self._engine.header()
-        return lines + [f"  note: {note}" for note in self._selection.notes]
-
-    def _throughput_only(self, ready: Sequence[Selected]) -> list[str]:
-        if self._settings.synthetic or self._settings.throughput_only:
-            why = "synthetic data" if self._settings.synthetic else "--throughput-only"
-            return [f"  throughput only: every case ({why}); no convergence is shown"]
-        return [
-            f"  throughput only: {one.case} (--no-throughput-only trains it to its target)"
-            for one in ready
-            if one.throughput_only
-        ]
-
-    def _notes(self, ready: Sequence[Selected]) -> list[str]:
-        lines = [
-            f"  note: {one.case}: the version picks a container's image; without containers (--runtime=docker) what the"
-            " environment holds is run, and recorded"
-            for one in ready
-            if one.case.framework_version and runtime_of(self._settings, one) != "docker"
-        ]
-        notes = [
-            note for one in ready for note in self._engine.notes(one.case, one.vendor, runtime_of(self._settings, one))
-        ]
-        return lines + [f"  note: {note}" for note in dict.fromkeys(notes)]
-
-
-def _title(cases: Sequence[Selected], able: int, absent: int) -> str:
-    kinds = {f"{one.vendor.name} {one.case.hardware} at {one.scale} scale" for one in cases}
-    number = len(cases) + absent
-    can_run = "" if able == number else f", {able} can run"
-    of_what = f": {', '.join(sorted(kinds))}" if kinds else ""
-    return f"{count(number, 'case')} selected{can_run}{of_what}"

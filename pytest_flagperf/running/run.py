@@ -51,7 +51,7 @@ class Run:
         self.engine = engine
         self.log_level = log_level
         """What the original's file has: debug, info, warning or error."""
-        self.asked = Asked(settings, catalog, selection, engine, directory)
+        self.asked = Asked(catalog, selection)
         self.plans = Plans(settings, catalog, engine, directory, visible_devices)
         self.records = Records(directory)
         self.rounds = Rounds(self.plans, engine, directory, self.records)

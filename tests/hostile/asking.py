@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.running.header import header
 from pytest_flagperf.running.run import Run
 
 CASE = "alpha:plain:CPU:1:1:1"
@@ -69,7 +70,7 @@ def ask(root: Path, options: Mapping[str, Any], *, begin: bool = False) -> str:
             return "no suites"
         try:
             chosen = [one for one in run.selection.cases if not one.unsupported]
-            lines = run.asked.header(run.selection.cases)
+            lines = header(run, run.selection.cases)
             run.plans.check(chosen)
             lines += [run.plans.describe(one) for one in chosen]
             if begin:
