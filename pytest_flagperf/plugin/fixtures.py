@@ -94,7 +94,7 @@ def trainings(request: pytest.FixtureRequest, selected: Selected, flagperf_run: 
 @pytest.fixture
 def scaling(selected: Selected, trainings: list[Outcome], flagperf_run: Run) -> Scaling:
     """The rounds of a case of many cards, and what one card does."""
-    return _or_fail(lambda: flagperf_run.scaling.scaling(selected, trainings))
+    return _or_fail(lambda: flagperf_run.scaling.measure(selected, trainings))
 
 
 @pytest.fixture

@@ -56,8 +56,8 @@ class ScalingRounds:
         self._directory = directory
         self._one_cards = OneCards(directory.path.parent)
 
-    def scaling(self, one: Selected, outcomes: Sequence[Outcome]) -> Scaling:
-        """The rounds of a case, and what one card does."""
+    def measure(self, one: Selected, outcomes: Sequence[Outcome]) -> Scaling:
+        """Return the rounds of a case and what one card does, which is measured where no run knows it."""
         plan, folder = self._plans.plan(one), self._folder(one)
         alone = one_card_plan(plan)
         key = str(alone.fingerprint["key"])
