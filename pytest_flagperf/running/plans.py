@@ -121,7 +121,7 @@ class Plans:
         """The plan of a case as text."""
         plan = self.plan(one)
         image = self._engine.image(plan, one.vendor) if plan.runtime == "docker" else None
-        lease = self._settings.lease or one.vendor.lease
+        lease = self._settings.lease or one.vendor.toml.lease
         known = convergence(plan, self._stored_runs, self._published)
         return describe(plan, one.vendor, lease, image, known, duration(plan, self._stored_runs))
 

@@ -15,6 +15,7 @@ from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results import store
 from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.selection import Selected
@@ -64,7 +65,7 @@ class Rounds:
         """The directory of a round of a case."""
         return self._directory.path / one.case.folder / f"round{number}"
 
-    def samples(self, one: Selected, number: int) -> Mapping[str, monitors.Samples]:
+    def samples(self, one: Selected, number: int) -> Mapping[str, Samples]:
         """What was sampled on each host while a round ran."""
         return monitors.read(self.folder(one, number))
 
