@@ -59,7 +59,7 @@ def torch_python(repo: Path) -> str:
         return given
     from flagperf_driver.node import environment
     from pytest_flagperf.catalog import Catalog
-    from pytest_flagperf.engines.agents.engine import requirements
+    from pytest_flagperf.engines.agents.runtime_request import requirements
     from pytest_flagperf.hosts.deploy import pack
     from pytest_flagperf.hosts.local import LocalHost
     from pytest_flagperf.runtime import Wanted, runtimes, venv

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.engines.agents.engine import Venue
+from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.orders import Wishes, _cores, _world
 from pytest_flagperf.engines.agents.preflight import OK, Finding
 from pytest_flagperf.hosts.fleet import Fleet
@@ -59,13 +59,13 @@ def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: in
 
 
 def test_what_preflight_saw_is_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def place() -> Venue:
-        made = Venue.__new__(Venue)
-        made.__dict__.update(fleet=Fleet((LocalHost("h1"),)), _builds="run1")
+    def place() -> AgentsEngine:
+        made = AgentsEngine.__new__(AgentsEngine)
+        made.__dict__.update(_fleet=Fleet((LocalHost("h1"),)), _environments=SimpleNamespace(builds="run1"))
         return made
 
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
-    monkeypatch.setattr(Venue, "inspect", lambda *_: [seen])
+    monkeypatch.setattr(AgentsEngine, "inspect", lambda *_: [seen])
     first, second = place(), place()
     first.prepare([])
     second.leave_out(json.loads(json.dumps(first.left_out)))

@@ -17,7 +17,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError, scan
 from pytest_flagperf.catalog.roots import installed
 from pytest_flagperf.commands import main
-from pytest_flagperf.engines.agents.engine import Venue
+from pytest_flagperf.engines.agents.environments import Environments
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import read_settings
 
@@ -189,7 +189,7 @@ def test_hosts_get_all_of_a_vendor_that_is_elsewhere(tmp_path: Path, how: str, m
     case = Case.parse("toy:pytorch:X9:1:8:1")
     assert catalog.find(case, "acme", "reference") is not None
     plan = cast("Any", SimpleNamespace(case=case))
-    code = Venue(settings, catalog, None).code(plan, catalog.vendors["acme"])
+    code = Environments(settings, catalog).code(plan, catalog.vendors["acme"])
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(code.archive))) as archive:
         names = {name for name in archive.getnames() if name.startswith("vendors/")}
     below = "vendors/acme/toy-pytorch"
@@ -206,7 +206,7 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     link = tmp_path / "vendors" / "acme" / "samples"
     link.symlink_to("nowhere")
-    venue = Venue(read_settings({}, tmp_path), catalog, None)
+    environments = Environments(read_settings({}, tmp_path), catalog)
     plan = cast("Any", SimpleNamespace(case=Case.parse("toy:pytorch:X9:1:8:1")))
     with pytest.raises(Problems, match=f"^{link}: No such file or directory; all of that folder goes to the hosts$"):
-        venue.code(plan, catalog.vendors["acme"])
+        environments.code(plan, catalog.vendors["acme"])

@@ -35,6 +35,10 @@ class Fleet:
         """Those that were not lost."""
         return tuple(host for host in self.hosts if host.name not in self._lost)
 
+    def host(self, name: str) -> Host | None:
+        """The host of this name; None if the run has no such host."""
+        return next((host for host in self.hosts if host.name == name), None)
+
     @property
     def lost_hosts(self) -> Mapping[str, str]:
         """By name, why each is not used any more."""

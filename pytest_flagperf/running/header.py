@@ -54,11 +54,5 @@ def _throughput_only(settings: Settings, ready: Sequence[Selected]) -> list[str]
 
 
 def _notes(run: Run, ready: Sequence[Selected]) -> list[str]:
-    lines = [
-        f"  note: {one.case}: the version picks a container's image; without containers (--runtime=docker) what the"
-        " environment holds is run, and recorded"
-        for one in ready
-        if one.case.framework_version and runtime_of(run.settings, one) != "docker"
-    ]
     notes = [note for one in ready for note in run.engine.notes(one.case, one.vendor, runtime_of(run.settings, one))]
-    return lines + [f"  note: {note}" for note in dict.fromkeys(notes)]
+    return [f"  note: {note}" for note in dict.fromkeys(notes)]

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from pytest_flagperf.catalog import REFERENCE, Catalog
 from pytest_flagperf.config import Value
-from pytest_flagperf.engines.agents.engine import Venue
+from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.preflight import Finding
-from pytest_flagperf.plan import Plan, describe, make_plan
+from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.published import Published
@@ -30,7 +30,7 @@ class Plans:
         self,
         settings: Settings,
         catalog: Catalog,
-        engine: Venue,
+        engine: Engine,
         directory: RunDirectory,
         visible_devices: str | None = None,
     ) -> None:
@@ -74,9 +74,7 @@ class Plans:
                 self._check_data(one, self.plan(one))
                 judging.check_baseline(self._settings, str(one.case))
                 self._check_place(one)
-                self._engine.check_extension(self.plan(one), one.vendor)
-                if runtime_of(self._settings, one) == "docker":
-                    self._engine.check_container(self.plan(one), one.vendor)
+                self._engine.check(self.plan(one), one.vendor)
             except Problems as error:
                 for problem in error.problems:
                     problems.setdefault(problem.removeprefix(f"case {one.case}: "), []).append(str(one.case))
@@ -120,10 +118,8 @@ class Plans:
     def describe(self, one: Selected) -> str:
         """The plan of a case as text."""
         plan = self.plan(one)
-        image = self._engine.image(plan, one.vendor) if plan.runtime == "docker" else None
-        lease = self._settings.lease or one.vendor.toml.lease
         known = convergence(plan, self._stored_runs, self._published)
-        return describe(plan, one.vendor, lease, image, known, duration(plan, self._stored_runs))
+        return self._engine.describe(plan, one.vendor, known, duration(plan, self._stored_runs))
 
     @cached_property
     def _stored_runs(self) -> StoredRuns:

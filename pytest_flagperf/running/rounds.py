@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import Vendor
-from pytest_flagperf.engines.agents.engine import Venue, is_owed
+from pytest_flagperf.engines import Engine
+from pytest_flagperf.engines.agents.late_logs import is_owed
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results import store
@@ -30,7 +31,7 @@ from .resume import move_aside
 class Rounds:
     """``watch`` shows how the rounds go on; ``measured`` are the outcomes of this process."""
 
-    def __init__(self, plans: Plans, engine: Venue, directory: RunDirectory, records: Records) -> None:
+    def __init__(self, plans: Plans, engine: Engine, directory: RunDirectory, records: Records) -> None:
         self.watch = silent()
         self.measured: dict[tuple[Selected, int], Outcome] = {}
         self.not_recorded: dict[tuple[Selected, int], WriteError] = {}
@@ -71,9 +72,7 @@ class Rounds:
 
     def interpreter(self, one: Selected) -> Interpreter:
         """The Python of the case's framework, ready on the first hosts that it may run on."""
-        plan = self._plans.plan(one)
-        hosts = self._engine.fleet.usable[: plan.case.nnodes]
-        return self._engine.interpreters(plan, one.vendor, hosts, self.watch)[hosts[0].name]
+        return self._engine.interpreter(self._plans.plan(one), one.vendor, self.watch)
 
     def run(self, plan: Plan, vendor: Vendor, number: int, folder: Path) -> Outcome:
         """Run a plan once in a folder, or take up what still runs there; its outcome is stored."""
@@ -99,9 +98,8 @@ class Rounds:
         """Whether the round was running already, left by a controller that died, and could be taken to its end."""
         if not (folder / "plan.json").is_file():
             return False
-        if _is_readable(folder / "round.json") or self._engine.go_on(folder, self.watch):
+        if _is_readable(folder / "round.json") or self._engine.resume(folder, self.watch):
             return True
-        self._engine.salvage(folder, self.watch)
         move_aside(folder)
         return False
 
@@ -113,15 +111,14 @@ class Rounds:
             if folder.name.startswith("failed") or (folder / "round.json").is_file():
                 continue
             with self._records.noting_refusals():
-                if not self._engine.go_on(folder, self.watch, "the worker of pytest-xdist that ran this round died"):
-                    self._engine.salvage(folder, self.watch)
+                self._engine.resume(folder, self.watch, "the worker of pytest-xdist that ran this round died")
             self._measure_again(folder)
 
     def fetch_late_logs(self) -> list[str]:
         """Logs that a host could not hand out at its round's end may be had now; a sentence for each."""
         rounds = sorted(self._directory.path.glob("*/*/round.json"))
         lacking = [path.parent for path in rounds if is_owed(path.parent)]
-        sentences = self._engine.fetch_missing(lacking) if lacking else []
+        sentences = self._engine.fetch_late_logs(lacking) if lacking else []
         for folder in lacking:
             self._measure_again(folder)
         return sentences

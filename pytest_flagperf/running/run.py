@@ -11,7 +11,8 @@ from typing import Any
 
 from pytest_flagperf import original, stored
 from pytest_flagperf.catalog import Catalog, scan
-from pytest_flagperf.engines.agents.engine import Venue
+from pytest_flagperf.engines import Engine
+from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.hosts.conf import ClusterConf, read_cluster, split_hosts
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.problems import Problems
@@ -38,7 +39,7 @@ class Run:
         catalog: Catalog,
         selection: Selection,
         directory: RunDirectory,
-        engine: Venue,
+        engine: Engine,
         *,
         visible_devices: str | None = None,
         log_level: str = "",
@@ -91,7 +92,7 @@ class Run:
             catalog,
             select(settings, catalog, conf, len(cluster.addresses()) if cluster else 1),
             _directory(settings, root, directory),
-            Venue(settings, catalog, cluster),
+            AgentsEngine(settings, catalog, cluster),
             visible_devices=_text(conf, "ACCE_VISIBLE_DEVICE_ENV_NAME") or None,
             log_level=_text(conf, "FLAGPERF_LOG_LEVEL"),
         )

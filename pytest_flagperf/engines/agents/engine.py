@@ -1,10 +1,9 @@
-"""The hosts of a run, and what is done there for a case: code, environments, rounds, and the logs' way back."""
+"""The engine whose rounds run under agents: one on each host, which are this machine or reached over SSH."""
 
 from __future__ import annotations
 
 import secrets
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,12 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.conf import ClusterConf
-from pytest_flagperf.hosts.deploy import Code, pack
-from pytest_flagperf.hosts.fleet import Fleet, cluster_fleet, each, local_fleet
-from pytest_flagperf.plan import Plan
+from pytest_flagperf.hosts.fleet import Fleet, cluster_fleet, local_fleet
+from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.runtime import (
-    BuildFailed,
-    Image,
-    Interpreter,
-    RuntimeSetupError,
-    Wanted,
-    runtimes,
-)
+from pytest_flagperf.runtime import Image, Interpreter, RuntimeSetupError
 from pytest_flagperf.runtime.docker import images as docker_images
 from pytest_flagperf.runtime.docker import options as docker_options
 from pytest_flagperf.settings import Settings
@@ -38,39 +29,32 @@ from pytest_flagperf.stored import FormatError, WriteError
 from . import preflight
 from .acquire import Needs, muster
 from .agents import Crew, take_up
-from .collect import Gone, fetch
-from .orders import Wishes, read_places, read_plan
+from .environments import Environments
+from .late_logs import LateLogs, is_owed
+from .orders import Wishes, read_plan
 from .preflight import Data, Finding, Wants
-from .round import follow_round, missing_logs, run_round, write_missing
-from .unpack import TooMuch
+from .round import follow_round, run_round
+from .runtime_request import image
 
 _SHOWN = 8
-_LASTING = ("building", "another", "pulling", "warning:")
 
 
-class _NotReady(HostError):
-    """A host that answers has no Python for the ranks."""
-
-
-class Venue:
-    """Connects to a host when it is first needed."""
+class AgentsEngine:
+    """Runs rounds on this machine or on SSH hosts, with an agent on each host; connects when it must, not before."""
 
     def __init__(self, settings: Settings, catalog: Catalog, cluster: ClusterConf | None) -> None:
         self._settings = settings
         self._catalog = catalog
         self._cluster = cluster
-        self._codes: dict[tuple[str, str], Code] = {}
-        self._ready: dict[tuple[str, str, Wanted], Interpreter] = {}  # by host and runtime; looked at once a run
-        self._failed: dict[tuple[str, str, Wanted], BuildFailed] = {}  # builds that failed, likewise
+        self._environments = Environments(settings, catalog)
         self._owed: list[Path] = []  # rounds whose logs are not all here
         self._unfit: dict[str, set[int]] = {}
         self._near: dict[str, dict[int, Sequence[int]]] = {}
         # Of two runs that begin in the same second on two machines, each has its own folders on the hosts.
         self._mark = secrets.token_hex(4)
-        self._builds = secrets.token_hex(8)  # the same for all workers of a run
 
     @cached_property
-    def fleet(self) -> Fleet:
+    def _fleet(self) -> Fleet:
         return local_fleet() if self._cluster is None else cluster_fleet(self._cluster)
 
     @property
@@ -91,7 +75,7 @@ class Venue:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        return self.fleet.hosts
+        return self._fleet.hosts
 
     @property
     def _limits(self) -> Limits:
@@ -99,130 +83,35 @@ class Venue:
         conf = self._cluster or ClusterConf()
         return Limits(conf.max_log_gib * archive.GIB, conf.max_log_entries)
 
-    @property
-    def _by_name(self) -> dict[str, Host]:
-        return {host.name: host for host in self.hosts}
-
     def close(self) -> None:
-        if "fleet" in self.__dict__:
-            self.fleet.close()
+        if "_fleet" in self.__dict__:
+            self._fleet.close()
 
-    # -- what a host is given --------------------------------------------------------------------------------
+    # -- what will run ---------------------------------------------------------------------------------------
 
-    def code(self, plan: Plan, vendor: Vendor) -> Code:
-        """What of the suites and the vendors goes to the hosts, by the name it has there."""
-        suite = self._catalog.suite(plan.case.model, plan.case.framework)
-        key = suite.name, vendor.name
-        if key not in self._codes:
-            trees = {f"suites/{plan.case.model}": suite.path.parent, f"vendors/{vendor.name}": vendor.path}
-            own = self._catalog.case_folder(suite, vendor)
-            if own.is_dir():
-                trees[f"vendors/{vendor.name}/{suite.folder}"] = own
-            shared = suite.root / "suites" / "common"
-            try:
-                self._codes[key] = pack(trees | ({"suites/common": shared} if shared.is_dir() else {}))
-            except OSError as error:
-                raise Problems([f"{error.filename}: {error.strerror}; all of that folder goes to the hosts"]) from error
-        return self._codes[key]
+    def check(self, plan: Plan, vendor: Vendor) -> None:
+        """Problems where the case cannot run as its vendor and the options say."""
+        self._check_extension(plan, vendor)
+        if plan.runtime == "docker":
+            self._check_container(plan, vendor)
 
-    def interpreters(self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
-        """The Python of the case's framework on each host; Problems where it cannot be made ready."""
-        made = self._make_ready(plan, vendor, hosts, watch)
-        wrong = [str(answer) for answer in made.values() if isinstance(answer, HostError)]
-        if wrong:
-            raise Problems(dict.fromkeys(wrong))
-        return {host.name: answer for host, answer in made.items() if isinstance(answer, Interpreter)}
+    def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
+        """Return what ``--plan`` prints of a case."""
+        lease = self._settings.lease or vendor.lease
+        made_of = self._image(plan, vendor) if plan.runtime == "docker" else None
+        return describe(plan, vendor, lease, made_of, convergence, duration)
 
-    def build_ahead(self, plan: Plan, vendor: Vendor, watch: Live) -> None:
-        """Make the Python of the case's framework ready wherever the case may run, before it waits for devices.
+    def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
+        """The Python of the case's framework, ready on the first hosts that it may run on."""
+        hosts = self._fleet.usable[: plan.case.nnodes]
+        return self._environments.interpreters(plan, vendor, hosts, watch)[hosts[0].name]
 
-        Problems where too few hosts have it. With enough others, a host whose build failed is left out of the run.
-        """
-        made = self._make_ready(plan, vendor, self.fleet.usable, watch)
-        # A host that does not answer is dealt with where devices are taken.
-        wrong = {host: answer for host, answer in made.items() if isinstance(answer, _NotReady)}
-        if wrong and len(made) - len(wrong) < plan.case.nnodes:
-            raise Problems(dict.fromkeys(map(str, wrong.values())))
-        for host, error in wrong.items():
-            if isinstance(error.__cause__, BuildFailed):
-                self.fleet.lost(host, str(error))
-                watch.note(f"left out: {error}")
+    def _image(self, plan: Plan, vendor: Vendor) -> Image:
+        return image(self._settings, self._catalog, plan.case, vendor)
 
-    def _make_ready(
-        self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live
-    ) -> Mapping[Host, Interpreter | HostError]:
-        """Make it ready on all hosts at once; ready hosts and builds that failed are remembered."""
-        wanted, code = self._wanted(plan, vendor), self.code(plan, vendor)
-        prepare = runtimes()[plan.runtime]
-
-        def on(host: Host) -> Interpreter:
-            key = host.name, plan.runtime, wanted
-            if key in self._failed:
-                raise _NotReady(str(self._failed[key])) from self._failed[key]
-            if key not in self._ready:
-                try:
-                    self._ready[key] = prepare(host, wanted, lambda text: _tell(watch, host, text, len(hosts)), code)
-                except RuntimeSetupError as error:
-                    if isinstance(error, BuildFailed):
-                        self._failed[key] = error
-                    raise _NotReady(str(error)) from error
-            return self._ready[key]
-
-        try:
-            return each(hosts, on)
-        finally:
-            watch.clear()
-
-    def _wanted(self, plan: Plan, vendor: Vendor) -> Wanted:
-        settings, case = self._settings, plan.case
-        own = self._catalog.case_folder(self._catalog.suite(case.model, case.framework), vendor)
-        files = (*requirements(self._catalog, case.framework_name, vendor), own / "config" / "requirements.txt")
-        environment = own / "config" / "environment_variables.sh"
-        return Wanted(
-            case.framework_name,
-            tuple(file for file in files if file.is_file()),
-            python=settings.python if plan.runtime == "host" else None,
-            pip_source=settings.pip_source,
-            uv_settings=tuple(vendor.toml.uv.items()),
-            run=self._builds,
-            environment=tuple(vendor.environment.items()),
-            environment_file=environment if environment.is_file() else None,
-            image=self.image(plan, vendor) if plan.runtime == "docker" else None,
-        )
-
-    def image(self, plan: Plan, vendor: Vendor) -> Image:
-        """What the case's container is made of: what was asked for, else what the vendor says."""
-        said, theirs = vendor.toml.container, vendor.image(plan.case.framework)
-        own = self._catalog.case_folder(self._catalog.suite(plan.case.model, plan.case.framework), vendor)
-        given = self._settings.image
-        return Image(
-            image=given or (theirs.name if theirs else None),
-            image_by=self._settings.told("image") if given else theirs.by if theirs else "",
-            folder=theirs.folder if theirs and not given else None,
-            extras=own if own.is_dir() else None,
-            options=(*said.options, *self._container_options()),
-            options_by=self._told_options(vendor),
-            shm_size=self._settings.shm_size or said.shm_size,
-            privileged_by=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in said.options else None,
-        )
-
-    def _container_options(self) -> list[str]:
-        """The words of all options that were given, as a shell would see them."""
-        try:
-            return [word for text in self._settings.container_opt for word in shlex.split(text)]
-        except ValueError as error:
-            raise Problems([f"{self._settings.told('container_opt')}: {error}"]) from error
-
-    def _told_options(self, vendor: Vendor) -> str:
-        """Who gave the container's options, for messages."""
-        given = [self._settings.told("container_opt")] if self._settings.container_opt else []
-        return " and ".join(
-            [*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])]
-        )
-
-    def check_container(self, plan: Plan, vendor: Vendor) -> None:
+    def _check_container(self, plan: Plan, vendor: Vendor) -> None:
         """Problems where the options of the case's container cannot be followed."""
-        image = self.image(plan, vendor)
+        image = self._image(plan, vendor)
         try:
             docker_options.parse(image.options, image.options_by)
             docker_options.size(image.shm_size or docker_options.SHM_SIZE)
@@ -239,7 +128,7 @@ class Venue:
                 ]
             )
 
-    def check_extension(self, plan: Plan, vendor: Vendor) -> None:
+    def _check_extension(self, plan: Plan, vendor: Vendor) -> None:
         """A Problem where the case has an extension that nobody would build."""
         folder = self._extension(plan.case.model, plan.case.framework, vendor)
         if folder is None:
@@ -291,8 +180,8 @@ class Venue:
         for host in self.hosts:
             said = [finding.sentence for finding in findings if finding.host == host.name and finding.fatal]
             if said:
-                self.fleet.lost(host, "; ".join(said))
-        if len(self.fleet.usable) < wanted:
+                self._fleet.lost(host, "; ".join(said))
+        if len(self._fleet.usable) < wanted:
             raise Problems(fatal)
         self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)
         left_out = [f"left out: {sentence}" for sentence in fatal]
@@ -302,20 +191,20 @@ class Venue:
     def left_out(self) -> dict[str, Any]:
         """What the others of a parallel run must know: hosts and devices that are not fit, and what is near which."""
         return {
-            "hosts": dict(self.fleet.lost_hosts),
+            "hosts": dict(self._fleet.lost_hosts),
             "devices": {name: sorted(devices) for name, devices in self._unfit.items()},
             "near": self._near,
-            "builds": self._builds,
+            "builds": self._environments.builds,
         }
 
     def leave_out(self, told: Mapping[str, Any]) -> None:
         """What another one of the same run found out."""
         for host in self.hosts:
             if host.name in told["hosts"]:
-                self.fleet.lost(host, told["hosts"][host.name])
+                self._fleet.lost(host, told["hosts"][host.name])
         self._unfit = {name: set(devices) for name, devices in told["devices"].items()}
         self._near = {name: {int(device): cpus for device, cpus in its.items()} for name, its in told["near"].items()}
-        self._builds = str(told["builds"])
+        self._environments.builds = str(told["builds"])
 
     def _wants(self, plans: Sequence[Plan], vendor: Vendor) -> Wants:
         chip = vendor.chips.get(plans[0].case.hardware)
@@ -323,7 +212,7 @@ class Venue:
         image, ours = self._image_of(in_containers[0], vendor) if in_containers else (None, False)
         data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _is_read(plan)}
         return Wants(
-            code=self.code(plans[0], vendor),
+            code=self._environments.code(plans[0], vendor),
             nnodes=max(plan.case.nnodes for plan in plans),
             nproc=max(plan.case.nproc for plan in plans),
             hardware=plans[0].case.hardware,
@@ -340,7 +229,7 @@ class Venue:
 
     def _image_of(self, plan: Plan, vendor: Vendor) -> tuple[str, bool]:
         """The name of the image that a case's container is made of, and whether it is built here from its files."""
-        wanted = self._wanted(plan, vendor)
+        wanted = self._environments.request(plan, vendor)
         try:
             return docker_images.image_name(wanted), wanted.image is None or wanted.image.image is None
         except RuntimeSetupError as error:
@@ -359,18 +248,24 @@ class Venue:
         """A round on hosts and devices that are free; its directory says how it ended."""
         needs = self._needs(plan, vendor, directory)
         self._settle_with_the_lost(watch)
-        self.build_ahead(plan, vendor, watch)
+        self._environments.build_ahead(plan, vendor, self._fleet, watch)
         end = None
         try:
             with Crew(watch.note, self._limits) as crew:
-                muster(self.fleet, self.code(plan, vendor), needs, crew, lambda who: watch.note(_waits(plan, who)))
+                muster(
+                    self._fleet,
+                    self._environments.code(plan, vendor),
+                    needs,
+                    crew,
+                    lambda who: watch.note(_waits(plan, who)),
+                )
                 hosts = [agent.host for agent in crew.agents]
                 end = run_round(
                     plan,
                     number,
                     directory,
                     crew=crew,
-                    interpreters=self.interpreters(plan, vendor, hosts, watch),
+                    interpreters=self._environments.interpreters(plan, vendor, hosts, watch),
                     listener=watch.progress,
                     wishes=self._wishes(plan, vendor, directory, watch),
                 )
@@ -382,23 +277,32 @@ class Venue:
         finally:
             watch.clear()
             if end is None or end.fault:
-                self._ready.clear()  # it may be why: an image or an environment that was removed meanwhile
+                self._environments.forget()  # it may be why: an image or an environment that was removed meanwhile
 
-    def go_on(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
-        """Take up a round that a controller left running, or end it; False where nothing of it runs any more."""
-        by_name = self._by_name
+    def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
+        """Take up a round that a controller left running, or end it; False where nothing of it runs any more.
+
+        Of a round that does not run, the logs that hosts still have are fetched.
+        """
+        if self._take_up(directory, watch, end_because):
+            return True
+        self._late_logs.salvage(directory, watch.note)
+        return False
+
+    def _take_up(self, directory: Path, watch: Live, end_because: str | None) -> bool:
         try:
             placed = read_plan(directory)["hosts"]
         except FormatError:
             return False
-        if not all(place["name"] in by_name for place in placed):
+        hosts = [self._fleet.host(place["name"]) for place in placed]
+        if None in hosts:
             return False
         lease_s = self._settings.lease_time
         try:
             with Crew(watch.note, self._limits) as crew:
                 try:
-                    for place in placed:
-                        crew.join(take_up(by_name[place["name"]], place["noderank"], directory, place, lease_s))
+                    for host, place in zip(filter(None, hosts), placed, strict=True):
+                        crew.join(take_up(host, place["noderank"], directory, place, lease_s))
                 except HostError:
                     crew.dismiss(keep=[agent.name for agent in crew.agents])  # their logs are still to be fetched
                     raise
@@ -412,75 +316,18 @@ class Venue:
             watch.clear()
         return True
 
-    def salvage(self, directory: Path, watch: Live) -> None:
-        """Fetch what hosts still have of a round that nobody will go on with; a host that has nothing is named."""
-        where = f"{directory.parent.name} {directory.name}"
-        try:
-            places = read_places(directory)
-        except FormatError as error:
-            watch.note(f"{where}: logs that are still on other hosts are not fetched: {error}")
-            return
-        for placed in places:
-            host = self._by_name.get(placed["name"])
-            if host is not None and not host.here:
-                try:
-                    self._fetch(directory, {**placed, "host": placed["name"]})
-                except (HostError, OSError) as error:
-                    watch.note(f"{where}: the logs of {host.name} are missing here: {error}")
-
-    def fetch_missing(self, directories: Sequence[Path]) -> list[str]:
+    def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:
         """Try again for the logs that hosts kept; a sentence for each that came, or still did not."""
-        told, dead = [], dict[str, str]()
-        for directory in directories:
-            try:
-                told += self._fetch_missing_of(directory, dead)
-            except (FormatError, WriteError) as error:
-                told.append(f"{directory.parent.name} {directory.name}: {error}")
-        return told
+        return self._late_logs.fetch(directories)
 
-    def _fetch_missing_of(self, directory: Path, dead: dict[str, str]) -> list[str]:
-        """One round's; ``dead`` has the hosts that did not answer, and why."""
-        told, still, warnings = [], [], list[str]()
-        for missing in missing_logs(directory):
-            name = missing["host"]
-            if missing.get("gone"):
-                still.append(missing)
-                continue
-            try:
-                if name in dead:
-                    raise HostError(dead[name])
-                warnings += [f"{name}: {sentence}" for sentence in self._fetch(directory, missing)]
-                how = "came late, and are here"
-            except Gone as error:
-                how = f"are gone: {error}"
-                still.append({**missing, "why": str(error), "gone": True})
-            except (HostError, OSError) as error:
-                if not isinstance(error, TooMuch):
-                    dead[name] = str(error)
-                how = f"are missing here: {error}"
-                still.append({**missing, "why": str(error)})
-            told.append(f"{directory.parent.name} {directory.name}: the logs of {name} {how}")
-        write_missing(directory, still, warnings)
-        return told
-
-    def _fetch(self, directory: Path, missing: Mapping[str, Any]) -> tuple[str, ...]:
-        """Bring them here; a host that does not answer is not asked to run anything. What of them was left out."""
-        host = self._by_name.get(missing["host"])
-        if host is None:
-            raise HostError("it is none of the hosts of this run")
-        try:
-            host.reconnect()
-        except HostError as error:
-            self.fleet.lost(host, str(error))
-            raise
-        self.fleet.found(host)
-        folder = directory / f"{host.name}_noderank{missing['noderank']}"
-        return fetch(host, pack({}), missing["log_dir"], folder, self._limits)
+    @property
+    def _late_logs(self) -> LateLogs:
+        return LateLogs(self._fleet, self._limits)
 
     def _settle_with_the_lost(self, watch: Live) -> None:
         """A host that was lost may be back, and may still run a round that is over here: it is ended, its logs come."""
         owed, self._owed = self._owed, []
-        for line in self.fetch_missing(owed):
+        for line in self.fetch_late_logs(owed):
             watch.note(line)
         self._owed = [directory for directory in owed if is_owed(directory)]
 
@@ -490,7 +337,7 @@ class Venue:
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
             devices_per_host=self._choice_of_devices(plan, vendor),
-            whole_host=(self._settings.lease or vendor.toml.lease) == "host",
+            whole_host=(self._settings.lease or vendor.lease) == "host",
             unfit=self._unfit,
             owner=lease.owner(run=run, case=str(plan.case)),
             name=f"{run}-{self._mark}-{plan.case.folder}-{directory.name}",
@@ -510,7 +357,7 @@ class Venue:
         """Whether a rank sees devices that are not its round's; a core it is bound to."""
         if plan.visible_devices or plan.device == "cpu":
             return False
-        image = self.image(plan, vendor)
+        image = self._image(plan, vendor)
         return plan.runtime != "docker" or not docker_options.parse(image.options, image.options_by).only_leased
 
     def _wishes(self, plan: Plan, vendor: Vendor, directory: Path, watch: Live) -> Wishes:
@@ -532,37 +379,15 @@ class Venue:
         )
 
 
-def is_owed(directory: Path) -> bool:
-    """Whether a host still has logs of this round that are not here."""
-    try:
-        return any(not missing.get("gone") for missing in missing_logs(directory))
-    except FormatError:
-        return False
-
-
-def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:
-    """What the one environment of a framework is made of: what each of its suites says, and the vendor's own."""
-    folders = [suite.path for (_, name), suite in sorted(catalog.suites.items()) if name == framework]
-    if vendor is not None:
-        folders.append(vendor.path / "images" / framework)
-    return tuple(file for folder in folders if (file := folder / "requirements.txt").is_file())
-
-
 def _looked_at(vendor: Vendor) -> dict[str, Any]:
     """How the vendor's devices are looked at; a probe by its place in the code that the hosts get."""
     probe = f"vendors/{vendor.name}/{vendor.probe.name}" if vendor.probe else None
-    return {"nvml": vendor.toml.nvml, "probe": probe}
+    return {"nvml": vendor.nvml, "probe": probe}
 
 
 def _is_read(plan: Plan) -> bool:
     """Whether the case reads data that must be there."""
     return plan.scale == REFERENCE and not plan.synthetic
-
-
-def _tell(watch: Live, host: Host, text: str, hosts: int) -> None:
-    """That an environment is built is worth a line that stays; its hundred steps are not."""
-    said = f"{host.name}: {text}" if hosts > 1 or not host.here else text
-    (watch.note if text.startswith(_LASTING) else watch.passing)(said)
 
 
 def _waits(plan: Plan, who: str) -> str:

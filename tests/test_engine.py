@@ -14,8 +14,9 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
-from pytest_flagperf.engines.agents import engine
+from pytest_flagperf.engines.agents import engine, environments
 from pytest_flagperf.engines.agents.agents import Crew
+from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.preflight import Wants
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.fleet import Fleet
@@ -54,9 +55,9 @@ def left(tmp_path: Path) -> Path:
     return directory
 
 
-def place(*names: str) -> engine.Venue:
-    made = engine.Venue.__new__(engine.Venue)
-    made.__dict__["fleet"] = Fleet(tuple(map(Away, names)))
+def place(*names: str) -> AgentsEngine:
+    made = AgentsEngine.__new__(AgentsEngine)
+    made.__dict__["_fleet"] = Fleet(tuple(map(Away, names)))
     made._settings = SimpleNamespace(lease_time=1.0)  # type: ignore[assignment]
     made._cluster = None
     return made
@@ -69,11 +70,11 @@ def shown(said: list[str]) -> Live:
 def test_logs_that_a_host_out_of_reach_has_are_told_and_hold_up_nothing(left: Path) -> None:
     said: list[str] = []
     made = place("h1", "h2")
-    made.salvage(left, shown(said))
+    assert not made.resume(left, shown(said))
     assert [line.strip() for line in said] == [
         f"alpha_plain_CPU_2_1_1 round1: the logs of {name} are missing here: {name}: no answer" for name in ("h1", "h2")
     ]
-    assert made.fleet.usable == ()
+    assert made._fleet.usable == ()
 
 
 def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
@@ -96,7 +97,7 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
     monkeypatch.setattr(engine, "take_up", take_up)
     monkeypatch.setattr(Crew, "join", join)
     monkeypatch.setattr(Crew, "dismiss", dismiss)
-    assert not place("h1", "h2").go_on(left, silent())
+    assert not place("h1", "h2").resume(left, silent())
     assert kept == [["h1"]]
 
 
@@ -105,8 +106,7 @@ def test_a_plan_that_cannot_be_read_is_not_gone_on_with_and_is_named(left: Path,
     (left / "plan.json").write_text(text)
     notes: list[str] = []
     made = place("h1", "h2")
-    assert not made.go_on(left, silent())
-    made.salvage(left, shown(notes))
+    assert not made.resume(left, shown(notes))
     (line,) = notes
     assert "logs that are still on other hosts are not fetched" in line
     assert "plan.json" in line
@@ -129,7 +129,7 @@ def test_ranks_that_see_all_devices_are_leased_the_first_ones_which_they_take_an
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    made = engine.Venue(read_settings({}, tmp_path), catalog, None)
+    made = AgentsEngine(read_settings({}, tmp_path), catalog, None)
     assert made._needs(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host == count
 
 
@@ -140,7 +140,7 @@ def wants(root: Path, runtime: str = "docker", **given: Any) -> Wants:
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    return engine.Venue(read_settings(given, root), catalog, None)._wants([plan], catalog.vendor("acme"))
+    return AgentsEngine(read_settings(given, root), catalog, None)._wants([plan], catalog.vendor("acme"))
 
 
 def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built(tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ def test_no_image_and_nothing_to_build_one_from_is_told(tmp_path: Path) -> None:
 def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:
     write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
     made, plan, vendor = planned(tmp_path)
-    assert made.image(plan, vendor).image_by == "vendors/acme/images/pytorch/Dockerfile"
+    assert made._image(plan, vendor).image_by == "vendors/acme/images/pytorch/Dockerfile"
     assert made.notes(plan.case, vendor, "docker") == []
     write_vendor(tmp_path, toml=VENDOR_TOML + '[images]\npytorch = "maker/torch:1"\npytoch = "maker/torch:2"\n')
     made, plan, vendor = planned(tmp_path)
-    image = made.image(plan, vendor)
+    image = made._image(plan, vendor)
     assert (image.image, image.image_by, image.folder) == (
         "maker/torch:1",
         "[images] of vendors/acme/vendor.toml",
@@ -185,7 +185,7 @@ def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:
     assert unused.endswith("maker/torch:1 is used; vendors/acme/images/pytorch is not built")
     assert stranger.endswith("images.pytoch: there is no suite of this framework; did you mean pytorch?")
     made, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--device /dev/acme{device}",))
-    image = made.image(plan, vendor)
+    image = made._image(plan, vendor)
     assert (image.image, image.image_by) == ("mine:3", "--image=mine:3")
     said = describe(plan, vendor, image=image)
     assert "image     mine:3, of --image=mine:3" in said
@@ -196,30 +196,30 @@ def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:
 def test_an_extension_that_nobody_would_build_is_told_before_the_run(tmp_path: Path) -> None:
     for runtime in ("docker", "host", "venv"):
         made, plan, vendor = planned(tmp_path, runtime)
-        made.check_extension(plan, vendor)
+        made._check_extension(plan, vendor)
         assert made.notes(plan.case, vendor, runtime) == []
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/kernel.cu", "")
     with pytest.raises(Problems, match=r"^vendors/acme/toy-pytorch/csrc has neither setup\.py nor pyproject\.toml"):
-        made.check_extension(plan, vendor)
+        made._check_extension(plan, vendor)
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/setup.py", "")
     with pytest.raises(Problems, match=r"csrc is built into images only, and --runtime=venv has none"):
-        made.check_extension(plan, vendor)
+        made._check_extension(plan, vendor)
     for runtime, noted in (("docker", 0), ("host", 1)):
         made, plan, vendor = planned(tmp_path, runtime)
-        made.check_extension(plan, vendor)
+        made._check_extension(plan, vendor)
         assert len(made.notes(plan.case, vendor, runtime)) == noted
     (note,) = made.notes(plan.case, vendor, "host")
     assert note.endswith("with --runtime=host the Python at hand must have it")
 
 
-def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[engine.Venue, Plan, Vendor]:
+def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEngine, Plan, Vendor]:
     write_suite(root)
     write(root, "vendors/acme/toy-pytorch/config/config_X9x1x8.py", "")
     if not (root / "vendors/acme/vendor.toml").exists():
         write_vendor(root)
     catalog = Catalog.scan([root])
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    return engine.Venue(read_settings(given, root), catalog, None), plan, catalog.vendor("acme")
+    return AgentsEngine(read_settings(given, root), catalog, None), plan, catalog.vendor("acme")
 
 
 # -- environments before devices -----------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Builds:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
         self.tries: Counter[str] = Counter()
         self.error = error
-        monkeypatch.setattr(engine, "runtimes", lambda: {"host": self.prepare})
+        monkeypatch.setattr(environments, "runtimes", lambda: {"host": self.prepare})
 
     def prepare(self, host: Host, *_: object) -> Interpreter:
         self.tries[host.name] += 1
@@ -240,10 +240,10 @@ class Builds:
         return Interpreter("python3")
 
 
-def three_hosts(root: Path, nnodes: int) -> tuple[engine.Venue, Plan, Vendor]:
+def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan, Vendor]:
     catalog = tree(root)
-    made = engine.Venue(read_settings({}, root), catalog, None)
-    made.__dict__["fleet"] = Fleet(tuple(map(LocalHost, ("h1", "h2", "h3"))))
+    made = AgentsEngine(read_settings({}, root), catalog, None)
+    made.__dict__["_fleet"] = Fleet(tuple(map(LocalHost, ("h1", "h2", "h3"))))
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
     return made, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
 
@@ -254,10 +254,10 @@ def test_a_host_whose_build_failed_is_left_out_where_others_are_enough(
     builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
     made, plan, vendor = three_hosts(tmp_path, nnodes=2)
     lines: list[str] = []
-    made.build_ahead(plan, vendor, shown(lines))
-    assert [host.name for host in made.fleet.usable] == ["h1", "h3"]
+    made._environments.build_ahead(plan, vendor, made._fleet, shown(lines))
+    assert [host.name for host in made._fleet.usable] == ["h1", "h3"]
     assert [line.strip() for line in lines] == ["left out: h2: could not be built"]
-    made.build_ahead(plan, vendor, shown(lines))
+    made._environments.build_ahead(plan, vendor, made._fleet, shown(lines))
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
 
 
@@ -268,16 +268,16 @@ def test_with_too_few_hosts_the_build_that_failed_is_the_problem_each_time(
     made, plan, vendor = three_hosts(tmp_path, nnodes=3)
     for _ in range(3):
         with pytest.raises(Problems, match=r"^h2: could not be built$"):
-            made.build_ahead(plan, vendor, silent())
+            made._environments.build_ahead(plan, vendor, made._fleet, silent())
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
-    assert len(made.fleet.usable) == 3
+    assert len(made._fleet.usable) == 3
 
 
 def test_what_may_be_over_soon_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: an engine that does not answer now is no failed build."""
     builds = Builds(monkeypatch, RuntimeSetupError("h2: nobody listens"))
     made, plan, vendor = three_hosts(tmp_path, nnodes=2)
-    made.build_ahead(plan, vendor, silent())
-    made.build_ahead(plan, vendor, silent())
+    made._environments.build_ahead(plan, vendor, made._fleet, silent())
+    made._environments.build_ahead(plan, vendor, made._fleet, silent())
     assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
-    assert len(made.fleet.usable) == 3
+    assert len(made._fleet.usable) == 3

@@ -1,0 +1,71 @@
+"""What a case asks of a runtime: packages, variables and an image, by its suite, its vendor and the settings."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog, Vendor
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.runtime import Image, Wanted
+from pytest_flagperf.settings import Settings
+
+
+def runtime_request(
+    settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str, builds: str = ""
+) -> Wanted:
+    """The request of a case; ``builds`` is equal for all processes of a run, which builds nothing twice that failed."""
+    own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
+    files = (*requirements(catalog, case.framework_name, vendor), own / "config" / "requirements.txt")
+    environment = own / "config" / "environment_variables.sh"
+    return Wanted(
+        case.framework_name,
+        tuple(file for file in files if file.is_file()),
+        python=settings.python if runtime == "host" else None,
+        pip_source=settings.pip_source,
+        uv_settings=tuple(vendor.uv_settings.items()),
+        run=builds,
+        environment=tuple(vendor.environment.items()),
+        environment_file=environment if environment.is_file() else None,
+        image=image(settings, catalog, case, vendor) if runtime == "docker" else None,
+    )
+
+
+def image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> Image:
+    """What the case's container is made of: what was asked for, else what the vendor says."""
+    said, theirs = vendor.container, vendor.image(case.framework)
+    own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
+    given = settings.image
+    return Image(
+        image=given or (theirs.name if theirs else None),
+        image_by=settings.told("image") if given else theirs.by if theirs else "",
+        folder=theirs.folder if theirs and not given else None,
+        extras=own if own.is_dir() else None,
+        options=(*said.options, *_container_options(settings)),
+        options_by=_told_options(settings, vendor),
+        shm_size=settings.shm_size or said.shm_size,
+        privileged_by=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in said.options else None,
+    )
+
+
+def _container_options(settings: Settings) -> list[str]:
+    """The words of all options that were given, as a shell would see them."""
+    try:
+        return [word for text in settings.container_opt for word in shlex.split(text)]
+    except ValueError as error:
+        raise Problems([f"{settings.told('container_opt')}: {error}"]) from error
+
+
+def _told_options(settings: Settings, vendor: Vendor) -> str:
+    """Who gave the container's options, for messages."""
+    given = [settings.told("container_opt")] if settings.container_opt else []
+    return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.container.options else [])])
+
+
+def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:
+    """What the one environment of a framework is made of: what each of its suites says, and the vendor's own."""
+    folders = [suite.path for (_, name), suite in sorted(catalog.suites.items()) if name == framework]
+    if vendor is not None:
+        folders.append(vendor.path / "images" / framework)
+    return tuple(file for folder in folders if (file := folder / "requirements.txt").is_file())
