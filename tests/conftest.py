@@ -62,16 +62,16 @@ def torch_python(repo: Path) -> str:
     from pytest_flagperf.engines.agents.runtime_request import requirements
     from pytest_flagperf.hosts.deploy import pack
     from pytest_flagperf.hosts.local import LocalHost
-    from pytest_flagperf.runtime import Wanted, runtimes, venv
+    from pytest_flagperf.runtime import Request, runtimes, venv
 
-    wanted = Wanted("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
+    wanted = Request("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
     host = LocalHost()
-    name = environment.describe(venv.request_for(host, wanted)).folder.name
+    name = environment.describe(venv.spec_for(host, wanted)).folder.name
     shared = own_places.shared_cache() / "venv" / name
     if not (shared / "complete.json").is_file():
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FLAGPERF_CACHE", str(own_places.shared_cache()))
-            runtimes()["venv"](host, wanted, lambda line: print(line, file=sys.stderr), pack({}))
+            runtimes()["venv"].prepare(host, wanted, lambda line: print(line, file=sys.stderr), pack({}))
     own_places.link(shared)
     return str(shared / "bin" / "python")
 

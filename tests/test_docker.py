@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -17,8 +18,8 @@ from flagperf_driver.node import engine, orphans
 from flagperf_driver.node.engine import Engine, EngineError, NoSuchContainerError
 from pytest_flagperf.hosts import Completed, HostError
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.runtime import Image, Mount, RuntimeSetupError, Wanted
-from pytest_flagperf.runtime.docker.containers import prepare
+from pytest_flagperf.runtime import Image, Request, RuntimeSetupError
+from pytest_flagperf.runtime.docker.containers import _container_name, prepare
 from pytest_flagperf.runtime.docker.images import case_recipe, image_name, vendor_recipe
 from pytest_flagperf.runtime.docker.options import Options, OptionsError, parse
 from tests.python_image import python_files
@@ -172,10 +173,10 @@ def vendor(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wanted(vendor: Path, tmp_path: Path) -> Wanted:
+def wanted(vendor: Path, tmp_path: Path) -> Request:
     needs = write(tmp_path / "suites/model/frame/requirements.txt", "pip\n")
     image = Image(folder=vendor / "images/frame", extras=vendor / "model-frame", options_by="toy's options")
-    return Wanted("frame", (needs,), image=image)
+    return Request("frame", (needs,), image=image)
 
 
 def write(path: Path, text: str) -> Path:
@@ -184,11 +185,11 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def with_image(wanted: Wanted, **changes: Any) -> Wanted:
+def with_image(wanted: Request, **changes: Any) -> Request:
     return replace(wanted, image=replace(wanted.image or Image(), **changes))
 
 
-def test_an_image_is_named_by_its_content(wanted: Wanted, vendor: Path) -> None:
+def test_an_image_is_named_by_its_content(wanted: Request, vendor: Path) -> None:
     name = image_name(wanted)
     assert name.startswith("flagperf-toy-frame:")
     assert image_name(wanted) == name
@@ -202,28 +203,35 @@ def test_an_image_is_named_by_its_content(wanted: Wanted, vendor: Path) -> None:
 
 def test_names_are_such_as_docker_takes(tmp_path: Path) -> None:
     file = write(tmp_path / "vendors/Big.Co/images/PyTorch_1.13+cu/Dockerfile", "FROM x\n")
-    name = image_name(Wanted("frame", image=Image(folder=file.parent)))
+    name = image_name(Request("frame", image=Image(folder=file.parent)))
     assert name.startswith("flagperf-big.co-pytorch_1.13-cu:")
 
 
-def test_a_given_image_is_taken_by_its_name(wanted: Wanted) -> None:
+@pytest.mark.parametrize("log_dir", ["/tmp/pytest-flagperf-0/rounds/x-h1", "/home/a b/runs (1)/round1/h1", "/é"])
+def test_a_container_has_a_name_that_docker_takes_whatever_the_folder(log_dir: str) -> None:
+    assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]+", _container_name(log_dir))
+
+
+def test_a_given_image_is_taken_by_its_name(wanted: Request) -> None:
     assert image_name(with_image(wanted, image="theirs:1")) == "theirs:1"
 
 
-def test_the_requirements_of_all_suites_are_beside_the_dockerfile(wanted: Wanted, vendor: Path, tmp_path: Path) -> None:
+def test_the_requirements_of_all_suites_are_beside_the_dockerfile(
+    wanted: Request, vendor: Path, tmp_path: Path
+) -> None:
     other = write(tmp_path / "suites/other/frame/requirements.txt", "numpy==2\n")
     own = write(vendor / "model-frame/config/requirements.txt", "fused\n")
     recipe = vendor_recipe(replace(wanted, requirements=(*wanted.requirements, other, own)))
     assert recipe.files["requirements.txt"] == (0o644, b"numpy==2\npip\n")
 
 
-def test_a_case_that_adds_nothing_has_no_layer_of_its_own(wanted: Wanted, vendor: Path) -> None:
+def test_a_case_that_adds_nothing_has_no_layer_of_its_own(wanted: Request, vendor: Path) -> None:
     assert case_recipe(wanted, "base", "id") is None
     write(vendor / "model-frame/config/environment_variables.sh", "export A=1\n")
     assert case_recipe(wanted, "base", "id") is None
 
 
-def test_a_cases_layer_depends_on_its_files_and_on_what_it_goes_on(wanted: Wanted, vendor: Path) -> None:
+def test_a_cases_layer_depends_on_its_files_and_on_what_it_goes_on(wanted: Request, vendor: Path) -> None:
     write(vendor / "model-frame/config/requirements.txt", "fused\n")
     one, other = case_recipe(wanted, "base", "id"), case_recipe(wanted, "base", "id of a newer one")
     assert one is not None
@@ -237,14 +245,14 @@ def test_a_cases_layer_depends_on_its_files_and_on_what_it_goes_on(wanted: Wante
     assert b". ./config/environment_variables.sh" in sourcing.files["Dockerfile"][1]
 
 
-def test_credentials_never_get_into_an_image(wanted: Wanted) -> None:
+def test_credentials_never_get_into_an_image(wanted: Request) -> None:
     with pytest.raises(RuntimeSetupError) as told:
         image_name(replace(wanted, pip_source="https://me:s3cret@mirror.example/simple"))
     assert "mirror.example" in str(told.value)
     assert "s3cret" not in str(told.value)
 
 
-def test_a_missing_dockerfile_is_named(wanted: Wanted, vendor: Path) -> None:
+def test_a_missing_dockerfile_is_named(wanted: Request, vendor: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"none/Dockerfile is not there; write one, or name an image"):
         image_name(with_image(wanted, folder=vendor / "images/none"))
 
@@ -349,16 +357,16 @@ Start = Callable[..., str]
 
 
 @pytest.fixture
-def start(near: Near, far: Engine, wanted: Wanted, cache: Path) -> Iterator[Start]:
+def start(near: Near, far: Engine, wanted: Request, cache: Path) -> Iterator[Start]:
     """Prepare, create and start a container of that argv; its id. Removed afterwards."""
     made: list[str] = []
 
-    def starting(*argv: str, mounts: Sequence[Mount] = (), words: str = "", log_dir: str = "/tmp") -> str:
+    def starting(*argv: str, read_only: Sequence[str] = (), words: str = "", log_dir: str = "/tmp") -> str:
         asked = with_image(wanted, options=tuple(words.split()))
         interpreter = prepare(near, asked, quiet)
         assert interpreter.container is not None
         told = interpreter.container.create(
-            near, f"test-{len(made)}", argv=argv, mounts=mounts, devices=[0], labels={"flagperf.log_dir": log_dir}
+            near, argv=argv, log_dir=log_dir, read_only=read_only, devices=[0], labels={}
         )
         assert told["socket"] == engine.SOCKET
         made.append(told["id"])
@@ -405,7 +413,7 @@ def add_csrc(vendor: Path) -> None:
 
 
 def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
-    near: Near, far: Engine, wanted: Wanted, vendor: Path, cache: Path
+    near: Near, far: Engine, wanted: Request, vendor: Path, cache: Path
 ) -> None:
     add_csrc(vendor)
     said: list[str] = []
@@ -423,7 +431,7 @@ def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
     assert near.lab.containers() == []
 
 
-def test_of_several_who_want_an_image_one_builds_it(near: Near, wanted: Wanted, vendor: Path, cache: Path) -> None:
+def test_of_several_who_want_an_image_one_builds_it(near: Near, wanted: Request, vendor: Path, cache: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
     said: list[str] = []
     with ThreadPoolExecutor(3) as pool:
@@ -434,7 +442,7 @@ def test_of_several_who_want_an_image_one_builds_it(near: Near, wanted: Wanted, 
 
 
 def test_a_build_that_fails_tells_its_last_lines_and_what_to_do(
-    near: Near, wanted: Wanted, vendor: Path, cache: Path
+    near: Near, wanted: Request, vendor: Path, cache: Path
 ) -> None:
     steps = "RUN seq 100\nRUN echo no compiler here >&2; exit 3\n"
     file = write(vendor / "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
@@ -449,44 +457,44 @@ def test_a_build_that_fails_tells_its_last_lines_and_what_to_do(
 
 
 def test_a_dockerfile_that_cannot_be_read_is_a_failed_build(
-    near: Near, wanted: Wanted, vendor: Path, cache: Path
+    near: Near, wanted: Request, vendor: Path, cache: Path
 ) -> None:
     write(vendor / "images/frame/Dockerfile", "FORM x\n")
     with pytest.raises(RuntimeSetupError, match=r"(?s)docker build failed.*FORM"):
         prepare(near, wanted, quiet)
 
 
-def test_an_image_that_lacks_what_suites_need_is_refused(near: Near, wanted: Wanted, cache: Path) -> None:
+def test_an_image_that_lacks_what_suites_need_is_refused(near: Near, wanted: Request, cache: Path) -> None:
     write(wanted.requirements[0], "pip\nNot_there>=1\n")
     with pytest.raises(RuntimeSetupError, match=r"lacks Not_there, which frame suites need"):
         prepare(near, wanted, quiet)
 
 
-def test_a_given_image_is_taken_as_it_is(near: Near, wanted: Wanted, cache: Path) -> None:
+def test_a_given_image_is_taken_as_it_is(near: Near, wanted: Request, cache: Path) -> None:
     said: list[str] = []
     found = prepare(near, with_image(wanted, image=PYTHON), said.append)
     assert found.details["image"] == PYTHON
     assert said == ["looking into the image"]
 
 
-def test_a_given_image_gets_the_cases_own_layer(near: Near, wanted: Wanted, vendor: Path, cache: Path) -> None:
+def test_a_given_image_gets_the_cases_own_layer(near: Near, wanted: Request, vendor: Path, cache: Path) -> None:
     add_csrc(vendor)
     assert prepare(near, with_image(wanted, image=PYTHON), quiet).details["fused"] == "1.0"
 
 
-def test_a_given_image_that_is_nowhere_is_named(near: Near, wanted: Wanted, cache: Path) -> None:
+def test_a_given_image_that_is_nowhere_is_named(near: Near, wanted: Request, cache: Path) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(RuntimeSetupError, match=f"the image {name} is not there and cannot be pulled: .*docker login"):
         prepare(near, with_image(wanted, image=name), quiet)
 
 
-def test_an_image_without_python_is_told(near: Near, wanted: Wanted, cache: Path) -> None:
+def test_an_image_without_python_is_told(near: Near, wanted: Request, cache: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"python3 does not work in the image"):
         prepare(near, with_image(wanted, image=BASE), quiet)
     assert near.lab.containers() == []
 
 
-def test_what_an_entrypoint_prints_disturbs_nobody(near: Near, wanted: Wanted, vendor: Path, cache: Path) -> None:
+def test_what_an_entrypoint_prints_disturbs_nobody(near: Near, wanted: Request, vendor: Path, cache: Path) -> None:
     banner = f"FROM {PYTHON}\n" + 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'
     write(vendor / "images/frame/Dockerfile", banner)
     assert prepare(near, wanted, quiet).details["python"].startswith("3.")
@@ -498,13 +506,13 @@ def test_a_container_sees_what_it_may(start: Start, far: Engine, near: Near, tmp
         "import os\n"
         "print(os.getcwd(), os.environ['A'], os.statvfs('/dev/shm').f_frsize * os.statvfs('/dev/shm').f_blocks >> 20)\n"
         "open('written', 'w')\n"
-        "try:\n    open('/data/x', 'w')\nexcept OSError as error:\n    print(error.strerror)\n"
+        "try:\n    open('/tmp/data/x', 'w')\nexcept OSError as error:\n    print(error.strerror)\n"
     )
     container = start(
         "python3",
         "-c",
         script,
-        mounts=[Mount("/tmp/log", "/tmp/log", read_only=False), Mount("/tmp/data", "/data")],
+        read_only=["/tmp/data"],
         words="--env A=1 --shm-size 16m --device /dev/null:/dev/mine{device}",
         log_dir="/tmp/log",
     )
@@ -519,7 +527,7 @@ def test_a_container_sees_what_it_may(start: Start, far: Engine, near: Near, tmp
 
 def test_a_folder_that_is_not_there_is_not_made(start: Start) -> None:
     with pytest.raises(RuntimeSetupError, match=r"Docker refused: .*/nowhere"):
-        start("true", mounts=[Mount("/nowhere", "/data")])
+        start("true", read_only=["/nowhere"])
 
 
 def test_over_its_memory_limit_a_container_says_so(start: Start, far: Engine) -> None:
@@ -559,7 +567,7 @@ def test_a_look_that_was_killed_leaves_nothing_for_long(
     assert far.labelled(orphans.LOOK_LABEL) == []
 
 
-def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wanted: Wanted, cache: Path) -> None:
+def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wanted: Request, cache: Path) -> None:
     plain = prepare(near, wanted, quiet).details
     assert "privileged" not in plain
     assert "host_namespaces" not in plain
@@ -570,10 +578,10 @@ def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wante
     assert named["host_namespaces"] == "ipc: toy's options"
 
 
-def test_only_the_leased_devices_are_asked_for(near: Near, far: Engine, wanted: Wanted, cache: Path) -> None:
+def test_only_the_leased_devices_are_asked_for(near: Near, far: Engine, wanted: Request, cache: Path) -> None:
     made = prepare(near, with_image(wanted, options=("--gpus", "all")), quiet).container
     assert made is not None
-    told = made.create(near, "leased", argv=["true"], mounts=[], devices=[4, 6], labels={"flagperf.log_dir": "/tmp"})
+    told = made.create(near, argv=["true"], log_dir="/tmp", read_only=[], devices=[4, 6], labels={})
     try:
         (request,) = far.inspect(told["id"])["HostConfig"]["DeviceRequests"]
         assert (request["DeviceIDs"], request["Count"]) == (["4", "6"], 0)
@@ -583,7 +591,7 @@ def test_only_the_leased_devices_are_asked_for(near: Near, far: Engine, wanted: 
 
 
 def test_an_environment_file_is_sourced_in_the_container(
-    near: Near, wanted: Wanted, tmp_path: Path, cache: Path
+    near: Near, wanted: Request, tmp_path: Path, cache: Path
 ) -> None:
     file = write(tmp_path / "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
     found = prepare(near, replace(wanted, environment_file=file), quiet)
@@ -603,7 +611,7 @@ class Visitor(Near):
         raise HostError(f"{self.name}: cannot reach the socket {path}")
 
 
-def test_who_may_not_use_docker_is_told_how_they_may(near: Near, wanted: Wanted, cache: Path) -> None:
+def test_who_may_not_use_docker_is_told_how_they_may(near: Near, wanted: Request, cache: Path) -> None:
     near.lab.add_user("bench")
     with pytest.raises(RuntimeSetupError) as told:
         prepare(Visitor(near.lab, "bench"), wanted, quiet)
@@ -611,7 +619,7 @@ def test_who_may_not_use_docker_is_told_how_they_may(near: Near, wanted: Wanted,
     assert "sudo usermod -aG" in str(told.value)
 
 
-def test_an_engine_that_dies_is_named(near: Near, wanted: Wanted, vendor: Path, cache: Path) -> None:
+def test_an_engine_that_dies_is_named(near: Near, wanted: Request, vendor: Path, cache: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN echo building; sleep 60\n")
 
     def kill(line: str) -> None:
@@ -625,7 +633,7 @@ def test_an_engine_that_dies_is_named(near: Near, wanted: Wanted, vendor: Path, 
         near.lab.docker()
 
 
-def test_without_docker_here_it_is_said_what_is_missing(wanted: Wanted, tmp_path: Path, cache: Path) -> None:
+def test_without_docker_here_it_is_said_what_is_missing(wanted: Request, tmp_path: Path, cache: Path) -> None:
     here = LocalHost()
     here.forward = lambda path: str(tmp_path / "none.sock")  # type: ignore[method-assign]
     with pytest.raises(RuntimeSetupError, match=r"localhost: there is no .*none\.sock: Docker is not installed"):

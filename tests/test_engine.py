@@ -24,7 +24,7 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live, silent
-from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeSetupError
+from pytest_flagperf.runtime import BuildFailed, EngineRequest, Image, Interpreter, RuntimeSetupError
 from pytest_flagperf.settings import read_settings
 from tests.rounds import TinyPlan
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
@@ -145,22 +145,23 @@ def wants(root: Path, runtime: str = "docker", **given: Any) -> Wants:
 
 def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built(tmp_path: Path) -> None:
     file = write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
-    first = wants(tmp_path)
-    assert first.image is not None
+    first = wants(tmp_path).engine
+    assert first is not None
     assert first.image.startswith("flagperf-acme-pytorch:")
     assert first.image_is_ours
     file.write_text("FROM another\n")
-    assert wants(tmp_path).image != first.image
+    second = wants(tmp_path).engine
+    assert second is not None
+    assert second.image != first.image
 
 
 def test_an_image_that_was_named_is_not_ours_to_build(tmp_path: Path) -> None:
-    found = wants(tmp_path, image="somebody/torch:2")
-    assert (found.image, found.image_is_ours, bool(found.docker)) == ("somebody/torch:2", False, True)
+    found = wants(tmp_path, image="somebody/torch:2").engine
+    assert found == EngineRequest("/var/run/docker.sock", "somebody/torch:2", image_is_ours=False)
 
 
 def test_without_containers_no_image_is_wanted(tmp_path: Path) -> None:
-    found = wants(tmp_path, runtime="venv")
-    assert (found.image, found.docker) == (None, None)
+    assert wants(tmp_path, runtime="venv").engine is None
 
 
 def test_no_image_and_nothing_to_build_one_from_is_told(tmp_path: Path) -> None:
@@ -171,11 +172,11 @@ def test_no_image_and_nothing_to_build_one_from_is_told(tmp_path: Path) -> None:
 def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:
     write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
     made, plan, vendor = planned(tmp_path)
-    assert made._image(plan, vendor).image_by == "vendors/acme/images/pytorch/Dockerfile"
+    assert image_of(made, plan, vendor).image_by == "vendors/acme/images/pytorch/Dockerfile"
     assert made.notes(plan.case, vendor, "docker") == []
     write_vendor(tmp_path, toml=VENDOR_TOML + '[images]\npytorch = "maker/torch:1"\npytoch = "maker/torch:2"\n')
     made, plan, vendor = planned(tmp_path)
-    image = made._image(plan, vendor)
+    image = image_of(made, plan, vendor)
     assert (image.image, image.image_by, image.folder) == (
         "maker/torch:1",
         "[images] of vendors/acme/vendor.toml",
@@ -185,31 +186,39 @@ def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:
     assert unused.endswith("maker/torch:1 is used; vendors/acme/images/pytorch is not built")
     assert stranger.endswith("images.pytoch: there is no suite of this framework; did you mean pytorch?")
     made, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--device /dev/acme{device}",))
-    image = made._image(plan, vendor)
+    request = made._environments.request(plan.case, vendor, "docker")
+    image = image_of(made, plan, vendor)
     assert (image.image, image.image_by) == ("mine:3", "--image=mine:3")
-    said = describe(plan, vendor, image=image)
+    said = describe(plan, vendor, request=request)
     assert "image     mine:3, of --image=mine:3" in said
     assert "ACME_VISIBLE" in describe(plan, vendor)
     assert "ACME_VISIBLE" not in said, "the container has no devices but the case's"
 
 
 def test_an_extension_that_nobody_would_build_is_told_before_the_run(tmp_path: Path) -> None:
+    write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
     for runtime in ("docker", "host", "venv"):
         made, plan, vendor = planned(tmp_path, runtime)
-        made._check_extension(plan, vendor)
+        made.check(plan, vendor)
         assert made.notes(plan.case, vendor, runtime) == []
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/kernel.cu", "")
     with pytest.raises(Problems, match=r"^vendors/acme/toy-pytorch/csrc has neither setup\.py nor pyproject\.toml"):
-        made._check_extension(plan, vendor)
+        made.check(plan, vendor)
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/setup.py", "")
     with pytest.raises(Problems, match=r"csrc is built into images only, and --runtime=venv has none"):
-        made._check_extension(plan, vendor)
+        made.check(plan, vendor)
     for runtime, noted in (("docker", 0), ("host", 1)):
         made, plan, vendor = planned(tmp_path, runtime)
-        made._check_extension(plan, vendor)
+        made.check(plan, vendor)
         assert len(made.notes(plan.case, vendor, runtime)) == noted
     (note,) = made.notes(plan.case, vendor, "host")
     assert note.endswith("with --runtime=host the Python at hand must have it")
+
+
+def image_of(made: AgentsEngine, plan: Plan, vendor: Vendor) -> Image:
+    image = made._environments.request(plan.case, vendor, "docker").image
+    assert image is not None
+    return image
 
 
 def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEngine, Plan, Vendor]:
@@ -231,7 +240,7 @@ class Builds:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
         self.tries: Counter[str] = Counter()
         self.error = error
-        monkeypatch.setattr(environments, "runtimes", lambda: {"host": self.prepare})
+        monkeypatch.setattr(environments, "runtimes", lambda: {"host": self})
 
     def prepare(self, host: Host, *_: object) -> Interpreter:
         self.tries[host.name] += 1

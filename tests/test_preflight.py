@@ -46,6 +46,7 @@ from pytest_flagperf.hosts.conf import ClusterConf
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.runtime import EngineRequest
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -148,8 +149,12 @@ def test_a_place_where_nothing_can_be_written_is_refused(tmp_path: Path, monkeyp
     assert bad(inspect([Elsewhere()], results)) == set()  # results are written here only
 
 
+def engine_at(socket: Path) -> EngineRequest:
+    return EngineRequest(str(socket), "x", image_is_ours=True)
+
+
 def test_an_engine_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
-    findings = inspect([LocalHost()], replace(WANTS, docker=str(tmp_path / "none.sock"), image="x"))
+    findings = inspect([LocalHost()], replace(WANTS, engine=engine_at(tmp_path / "none.sock")))
     assert of(findings, "docker")[0][0] == FAIL
     assert "Docker is not installed, or not started" in of(findings, "docker")[0][1]
     assert of(findings, "image") == []
@@ -160,7 +165,7 @@ def test_a_host_that_hangs_is_named_in_time(tmp_path: Path, monkeypatch: pytest.
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "docker.sock"))
         silent.listen()
-        (fault,) = inspect([Elsewhere("slow")], replace(WANTS, docker=str(tmp_path / "docker.sock")))
+        (fault,) = inspect([Elsewhere("slow")], replace(WANTS, engine=engine_at(tmp_path / "docker.sock")))
     assert (fault.kind, fault.level) == ("host", FAIL)
     assert "did not answer the checkup in time" in fault.sentence
 
@@ -683,7 +688,8 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callab
     well.docker()
     well.add_user("bench")
     mute.wear()
-    wants = Wants(CODE, docker="/var/run/docker.sock", image="no/such:image", image_is_ours=False, limits=ROOMY)
+    engine = EngineRequest("/var/run/docker.sock", "no/such:image", image_is_ours=False)
+    wants = Wants(CODE, engine=engine, limits=ROOMY)
     (fine,) = [of(inspect(reach([well]), wants), "docker")]
     assert fine[0][0] == OK
     assert of(inspect(reach([well]), wants), "image") == [(WARN, "no/such:image is not there and will be pulled")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node.lease import holders
 from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.engines.agents.acquire import MODULE
-from pytest_flagperf.engines.agents.orders import _container_name, _visible_devices
+from pytest_flagperf.engines.agents.orders import _visible_devices
 from pytest_flagperf.engines.agents.progress import Bounds, Progress, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
@@ -423,11 +422,6 @@ def test_torchrun_is_as_good_a_launcher(tmp_path: Path, torch_python: str, fault
     if end.fault:
         assert words in end.fault.sentence
         assert end.fault.rank == (1 if "OSError" in words else 0)  # without a word it is the launcher's
-
-
-@pytest.mark.parametrize("log_dir", ["/tmp/pytest-flagperf-0/rounds/x-h1", "/home/a b/runs (1)/round1/h1", "/é"])
-def test_a_container_has_a_name_that_docker_takes_whatever_the_folder(log_dir: str) -> None:
-    assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]+", _container_name(log_dir))
 
 
 def test_who_is_alone_with_its_devices_is_not_told_which_they_are() -> None:

@@ -37,7 +37,7 @@ class Brought:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-def brought(suite: Suite, vendor: Vendor, own: Path, runtime: str) -> tuple[Brought, ...]:
+def brought(suite: Suite, vendor: Vendor, own: Path, *, in_image: bool) -> tuple[Brought, ...]:
     """Everything, of the vendor's folder and of ``own``, its folder for the suite; nothing of it is run."""
     maker = f"vendors/{vendor.name}"
     case = f"{maker}/{suite.folder}"
@@ -51,7 +51,7 @@ def brought(suite: Suite, vendor: Vendor, own: Path, runtime: str) -> tuple[Brou
         *_modules(vendor, maker, hooks),
         *_variables(vendor, maker, own, case),
         *_packages(suite, own, case),
-        *_extensions(own, case, runtime),
+        *_extensions(own, case, in_image=in_image),
     ]
     return tuple(found)
 
@@ -125,7 +125,7 @@ def _wanted(file: Path) -> Iterator[tuple[str, str, requirements.Line]]:
             yield canonicalize_name(package.name), addresses.words_shown(line.text[len(package.name) :].strip()), line
 
 
-def _extensions(own: Path, case: str, runtime: str) -> Iterator[Brought]:
+def _extensions(own: Path, case: str, *, in_image: bool) -> Iterator[Brought]:
     if (own / "csrc").is_dir():
-        built = "built into the image" if runtime == "docker" else "as the Python at hand has it"
+        built = "built into the image" if in_image else "as the Python at hand has it"
         yield Brought("extension csrc", built, NONE, f"{case}/csrc")

@@ -9,8 +9,7 @@ from flagperf_driver.launch import RankProcess, Site, World
 
 from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
-from ..runtime import Image
-from ..runtime.docker import options as docker_options
+from ..runtime import Request, runtimes
 from .model import Plan
 
 _CODE, _ROUND, _PYTHON, _PORT = "{code}", "{round}", "{python}", 0
@@ -23,20 +22,25 @@ def describe(
     plan: Plan,
     vendor: Vendor | None = None,
     lease: str = "device",
-    image: Image | None = None,
+    request: Request | None = None,
     convergence: str = "",
     duration: Iterable[str] = (),
 ) -> str:
     """The case, what it wants of a host, where it runs, every value with its origin, and the command of each rank."""
     wanted = _wanted(plan, vendor, lease) if vendor else ()
-    only_leased = image is not None and docker_options.parse(image.options, image.options_by).only_leased
-    commands = _commands(plan, None if only_leased else plan.visible_devices)
+    kind = runtimes()[plan.runtime]
+    image = kind.image(request) if request else ""
+    sees_all = request is None or kind.sees_all_devices(request)
+    commands = _commands(plan, plan.visible_devices if sees_all else None)
     times = [_fact("" if number else "duration", line) for number, line in enumerate(duration)]
-    facts, config = [*_facts(plan, image, convergence), *times], [*_config(plan), *_translated(plan)]
+    facts, config = (
+        [*_facts(plan, image, convergence), *times],
+        [*_config(plan), *_translated(plan)],
+    )
     return "\n".join([str(plan.case), *facts, *wanted, *_hosts(plan), *config, *commands])
 
 
-def _facts(plan: Plan, image: Image | None, convergence: str) -> Iterator[str]:
+def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     shape = plan.case.shape
     sign = ">=" if plan.metric.direction == "higher" else "<="
     yield _fact("labels", ", ".join(_labels(plan)))
@@ -49,7 +53,7 @@ def _facts(plan: Plan, image: Image | None, convergence: str) -> Iterator[str]:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
     yield _fact("runtime", f"{plan.runtime}, launched by {plan.launcher}")
     if image:
-        yield _fact("image", f"{image.image}, of {image.image_by}" if image.image else f"built from {image.image_by}")
+        yield _fact("image", image)
     yield from _brought(plan)
     yield _fact("data", _data(plan))
     for item in plan.manifest:
@@ -66,8 +70,8 @@ def _wanted(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
     names = f" ({' or '.join(chip.names)})" if chip and chip.names else ""
     called = f" called {plan.case.hardware}{names}" if asked else ""
     every = ", the whole host" if lease == "host" else f", {_count(plan.case.nproc, 'device')}{called} that nobody uses"
-    image = ", Docker" if plan.runtime == "docker" else ""
-    yield _fact("each host", f"Python >= 3.8{image}{every}{', the data' if plan.data_dir else ''}")
+    needs = "".join(f", {need}" for need in [runtimes()[plan.runtime].needs] if need)
+    yield _fact("each host", f"Python >= 3.8{needs}{every}{', the data' if plan.data_dir else ''}")
     yield _fact("monitors", f"the host{', its devices by ' if asked else ''}{', else by '.join(asked)}")
 
 

@@ -17,6 +17,7 @@ from ..case import Case, Shape
 from ..catalog import REFERENCE, RUNTIMES, Catalog, DataItem, Suite, Vendor
 from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, resolve
 from ..problems import Problems, near
+from ..runtime import runtimes
 from ..settings import COMMAND_LINE
 from .brought import Brought, brought
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
@@ -67,7 +68,8 @@ def make_plan(
     problems = _unknown("runtime", runtime, RUNTIMES) + _check_launcher(launcher, case.framework_name)
     theirs: tuple[Brought, ...] = ()
     try:
-        theirs = brought(suite, maker, catalog.case_folder(suite, maker), runtime)
+        in_image = runtime in runtimes() and runtimes()[runtime].uses_images
+        theirs = brought(suite, maker, catalog.case_folder(suite, maker), in_image=in_image)
     except Problems as error:
         problems += error.problems
     try:

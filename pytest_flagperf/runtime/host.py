@@ -12,7 +12,7 @@ from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape, parse_object
 
-from . import Interpreter, Progress, RuntimeSetupError, Wanted
+from . import Interpreter, Progress, Request, Runtime, RuntimeSetupError
 from .requirements import Line, union
 from .sourced import with_file
 
@@ -42,25 +42,38 @@ print(json.dumps({"found": found, "markers": markers, "executable": sys.executab
 """
 
 
-def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Interpreter:  # noqa: ARG001
-    """``wanted.python``, else the ``python3`` on our PATH or the host's own; with all that the suite needs."""
-    python = wanted.python or (host.here and shutil.which("python3")) or host.python
-    lines = union(wanted.requirements)
-    done = host.run([python, "-c", _LOOK, *_names(lines)], timeout_s=_TIMEOUT_S)
-    if done.code != 0:
-        raise RuntimeSetupError(f"{host.name}: {python} does not work: {_last(done.err)}")
-    answer = parse_object(host.name, done.out, _ANSWER, f"the answer of {python}")
-    version, executable = answer["markers"]["python_full_version"], answer["executable"]
-    found = {name: answer["found"][name] for name in _names(lines, answer["markers"])}
-    missing = [name for name, version in found.items() if version is None]
-    if missing:
-        raise RuntimeSetupError(
-            f"{host.name}: {executable} (Python {version}) lacks {', '.join(missing)}, which {wanted.framework} suites "
-            "need; install them there, set python in flagperf.toml, or let --runtime=venv build an environment"
-        )
-    progress(f"Python {version} at {executable}")
-    made = Interpreter(executable, {}, f"host: {executable}", {"python": version, **found})
-    return with_file(host, made, wanted.environment_file, wanted.environment)
+class _Host(Runtime):
+    takes_python = True
+
+    def prepare(self, host: Host, request: Request, progress: Progress, code: Code) -> Interpreter:  # noqa: ARG002
+        """``request.python``, else the ``python3`` on our PATH or the host's own; with all that the suite needs."""
+        python = request.python or (host.here and shutil.which("python3")) or host.python
+        lines = union(request.requirements)
+        done = host.run([python, "-c", _LOOK, *_names(lines)], timeout_s=_TIMEOUT_S)
+        if done.code != 0:
+            raise RuntimeSetupError(f"{host.name}: {python} does not work: {_last(done.err)}")
+        answer = parse_object(host.name, done.out, _ANSWER, f"the answer of {python}")
+        version, executable = answer["markers"]["python_full_version"], answer["executable"]
+        found = {name: answer["found"][name] for name in _names(lines, answer["markers"])}
+        missing = [name for name, version in found.items() if version is None]
+        if missing:
+            raise RuntimeSetupError(
+                f"{host.name}: {executable} (Python {version}) lacks {', '.join(missing)}, which {request.framework}"
+                " suites need; install them there, set python in flagperf.toml, or let --runtime=venv build an"
+                " environment"
+            )
+        progress(f"Python {version} at {executable}")
+        made = Interpreter(executable, {}, f"host: {executable}", {"python": version, **found})
+        return with_file(host, made, request.environment_file, request.environment)
+
+    def notes(self, request: Request, case: str) -> list[str]:
+        if request.extension is None:
+            return []
+        name = request.extension_name
+        return [f"{case}: {name} is built into images only; with --runtime=host the Python at hand must have it"]
+
+
+RUNTIME = _Host()
 
 
 def _names(lines: Iterable[Line], there: Mapping[str, str] | None = None) -> list[str]:

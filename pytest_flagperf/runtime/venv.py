@@ -18,7 +18,7 @@ from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import Code, call_module
 from pytest_flagperf.hosts.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
 
-from . import BuildFailed, Interpreter, Progress, RuntimeSetupError, Wanted
+from . import BuildFailed, Interpreter, Progress, Request, Runtime, RuntimeSetupError, is_buildable, unbuildable
 from .pip_settings import index_settings
 from .requirements import union
 from .sourced import with_file
@@ -42,42 +42,54 @@ _ANSWER: Mapping[str, Shape] = {
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
 
 
-def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Interpreter:
-    """The environment of ``wanted.framework`` there; of several who want it, one builds and the rest wait."""
-    requests = _requests(host, wanted)
-    for request in requests:
-        found = _ask(host, code, {"op": "look", **request}, _LOOK_S, progress)
-        if found["ready"]:
-            break
-    else:
-        found = _built(host, code, wanted, requests, _uv(host, found, progress), progress)
-    made = Interpreter(found["python"], found["env"], f"venv: {found['name']}", found["details"])
-    return with_file(host, made, wanted.environment_file, wanted.environment)
+class _Venv(Runtime):
+    def prepare(self, host: Host, request: Request, progress: Progress, code: Code) -> Interpreter:
+        """The environment of ``request.framework`` there; of several who want it, one builds and the rest wait."""
+        specs = _specs(host, request)
+        for spec in specs:
+            found = _ask(host, code, {"op": "look", **spec}, _LOOK_S, progress)
+            if found["ready"]:
+                break
+        else:
+            found = _built(host, code, request, specs, _uv(host, found, progress), progress)
+        made = Interpreter(found["python"], found["env"], f"venv: {found['name']}", found["details"])
+        return with_file(host, made, request.environment_file, request.environment)
+
+    def check(self, request: Request) -> list[str]:
+        if request.extension is None or not is_buildable(request.extension):
+            return unbuildable(request)
+        return [
+            f"{request.extension_name} is built into images only, and --runtime=venv has none: give --runtime=docker,"
+            " or --runtime=host and a Python that has it"
+        ]
 
 
-def _requests(host: Host, wanted: Wanted) -> list[dict[str, Any]]:
+RUNTIME = _Venv()
+
+
+def _specs(host: Host, request: Request) -> list[dict[str, Any]]:
     """The environments that will do, the best one first."""
-    plain = request_for(host, wanted)
+    plain, settings = spec_for(host, request), dict(request.uv_settings)
     # Who names an index, or a setting of the vendor's, wants that one.
-    if not wanted.uv_settings or wanted.pip_source or any(name in plain["settings"] for name, _ in wanted.uv_settings):
+    if not settings or request.pip_source or not settings.keys().isdisjoint(plain["settings"]):
         return [plain]
-    return [{**plain, "settings": {**plain["settings"], **dict(wanted.uv_settings)}, "optional": True}, plain]
+    return [{**plain, "settings": {**plain["settings"], **settings}, "optional": True}, plain]
 
 
 def _built(
-    host: Host, code: Code, wanted: Wanted, requests: Sequence[dict[str, Any]], uv: str, progress: Progress
+    host: Host, code: Code, request: Request, specs: Sequence[dict[str, Any]], uv: str, progress: Progress
 ) -> dict[str, Any]:
     """Build the first environment whose packages are available."""
     found: dict[str, Any] = {}
-    for request in requests:
-        build = {"op": "build", **request, "uv": uv, "timeout_s": wanted.timeout_s}
+    for spec in specs:
+        build = {"op": "build", **spec, "uv": uv, "timeout_s": request.timeout_s}
         try:
-            found = _ask(host, code, build, wanted.timeout_s + _LOOK_S, progress)
+            found = _ask(host, code, build, request.timeout_s + _LOOK_S, progress)
         except RuntimeSetupError as error:
             raise BuildFailed(str(error)) from error
         if found["ready"]:
             break
-        settings = " ".join(f"{name}={addresses.shown(value)}" for name, value in wanted.uv_settings)
+        settings = " ".join(f"{name}={addresses.shown(value)}" for name, value in request.uv_settings)
         progress(
             f"warning: no packages with {settings}: {found['unavailable']}; building with the default packages, which"
             " may be several GB larger"
@@ -85,35 +97,35 @@ def _built(
     return found
 
 
-def request_for(host: Host, wanted: Wanted) -> dict[str, Any]:
+def spec_for(host: Host, request: Request) -> dict[str, Any]:
     settings = {name: os.environ[name] for name in _PASSED if os.environ.get(name)}
     return {
-        "framework": wanted.framework,
-        "requirements": [line.text for line in union(wanted.requirements)],
-        "python": wanted.python,
+        "framework": request.framework,
+        "requirements": [line.text for line in union(request.requirements)],
+        "python": request.python,
         # The same on every host, so that all of them get the same packages.
-        "settings": {**settings, **index_settings(os.environ, wanted.pip_source)},
-        "advice": _advice(host, wanted),
-        "run": wanted.run,
+        "settings": {**settings, **index_settings(os.environ, request.pip_source)},
+        "advice": _advice(host, request),
+        "run": request.run,
     }
 
 
-def _advice(host: Host, wanted: Wanted) -> str:
+def _advice(host: Host, request: Request) -> str:
     """What to set where the Python is not one that the packages are made for."""
-    if wanted.python:
+    if request.python:
         return "set python in flagperf.toml to another one"
     if host.here:
         return "run pytest with another Python"
     return "name another with python = ... in [cluster] of flagperf.toml"
 
 
-def _ask(host: Host, code: Code, request: dict[str, Any], timeout_s: float, progress: Progress) -> dict[str, Any]:
-    def tell(message: Any) -> None:
-        if message["type"] == "progress":
-            progress(message["line"])
+def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: Progress) -> dict[str, Any]:
+    def tell(answer: Any) -> None:
+        if answer["type"] == "progress":
+            progress(answer["line"])
 
     try:
-        return call_module(host, code, _MODULE, request, timeout_s=timeout_s, shape=_ANSWER, on_message=tell)
+        return call_module(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, on_message=tell)
     except HostLost:
         raise
     except HostError as error:

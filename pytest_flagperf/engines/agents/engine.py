@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node import engine, lease
+from flagperf_driver.node import lease
 from flagperf_driver.node.agent import archive
 from flagperf_driver.node.agent.archive import Limits
 from pytest_flagperf.case import Case
@@ -20,9 +20,7 @@ from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.runtime import Image, Interpreter, RuntimeSetupError
-from pytest_flagperf.runtime.docker import images as docker_images
-from pytest_flagperf.runtime.docker import options as docker_options
+from pytest_flagperf.runtime import EngineRequest, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
 
@@ -34,7 +32,6 @@ from .late_logs import LateLogs, is_owed
 from .orders import Wishes, read_plan
 from .preflight import Data, Finding, Wants
 from .round import follow_round, run_round
-from .runtime_request import image
 
 _SHOWN = 8
 
@@ -91,74 +88,30 @@ class AgentsEngine:
 
     def check(self, plan: Plan, vendor: Vendor) -> None:
         """Problems where the case cannot run as its vendor and the options say."""
-        self._check_extension(plan, vendor)
-        if plan.runtime == "docker":
-            self._check_container(plan, vendor)
+        problems = runtimes()[plan.runtime].check(self._environments.request(plan.case, vendor, plan.runtime))
+        if problems:
+            raise Problems(problems)
+
+    def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:
+        """What a user may not expect of a case."""
+        kind = runtimes()[runtime]
+        notes = []
+        if case.framework_version and not kind.uses_images:
+            notes.append(
+                f"{case}: the version picks a container's image; without containers (--runtime=docker) what the"
+                " environment holds is run, and recorded"
+            )
+        return notes + kind.notes(self._environments.request(case, vendor, runtime), str(case))
 
     def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
         """Return what ``--plan`` prints of a case."""
-        lease = self._settings.lease or vendor.lease
-        made_of = self._image(plan, vendor) if plan.runtime == "docker" else None
-        return describe(plan, vendor, lease, made_of, convergence, duration)
+        request = self._environments.request(plan.case, vendor, plan.runtime)
+        return describe(plan, vendor, self._settings.lease or vendor.toml.lease, request, convergence, duration)
 
     def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
         """The Python of the case's framework, ready on the first hosts that it may run on."""
         hosts = self._fleet.usable[: plan.case.nnodes]
         return self._environments.interpreters(plan, vendor, hosts, watch)[hosts[0].name]
-
-    def _image(self, plan: Plan, vendor: Vendor) -> Image:
-        return image(self._settings, self._catalog, plan.case, vendor)
-
-    def _check_container(self, plan: Plan, vendor: Vendor) -> None:
-        """Problems where the options of the case's container cannot be followed."""
-        image = self._image(plan, vendor)
-        try:
-            docker_options.parse(image.options, image.options_by)
-            docker_options.size(image.shm_size or docker_options.SHM_SIZE)
-        except docker_options.OptionsError as error:
-            raise Problems(error.problems) from error
-        except ValueError as error:
-            raise Problems([f"{self._settings.told('shm_size')}: {error}"]) from error
-        if image.image is None and image.folder is None:
-            place, framework = f"vendors/{vendor.name}", plan.case.framework
-            raise Problems(
-                [
-                    f"no container image: {place}/images/{framework}/Dockerfile is not there; write it, or name one"
-                    f" with --image or in [images] of {place}/vendor.toml"
-                ]
-            )
-
-    def _check_extension(self, plan: Plan, vendor: Vendor) -> None:
-        """A Problem where the case has an extension that nobody would build."""
-        folder = self._extension(plan.case.model, plan.case.framework, vendor)
-        if folder is None:
-            return
-        name = f"vendors/{vendor.name}/{folder.parent.name}/csrc"
-        if not docker_images.is_buildable(folder):
-            raise Problems([f"{name} has neither setup.py nor pyproject.toml: nothing of it would be built; add one"])
-        if plan.runtime == "venv":
-            raise Problems(
-                [
-                    f"{name} is built into images only, and --runtime=venv has none: give --runtime=docker, or"
-                    " --runtime=host and a Python that has it"
-                ]
-            )
-
-    def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:
-        """What the vendor has for containers, and this case will not use."""
-        if runtime == "docker":
-            frameworks = {framework for _, framework in self._catalog.suites}
-            return [] if self._settings.image else vendor.unused_images(case.framework, frameworks)
-        folder = self._extension(case.model, case.framework, vendor) if runtime == "host" else None
-        if folder is None:
-            return []
-        name = f"vendors/{vendor.name}/{folder.parent.name}/csrc"
-        return [f"{case}: {name} is built into images only; with --runtime=host the Python at hand must have it"]
-
-    def _extension(self, model: str, framework: str, vendor: Vendor) -> Path | None:
-        """What a case's ranks want built, in C++ most likely."""
-        folder = self._catalog.case_folder(self._catalog.suite(model, framework), vendor) / "csrc"
-        return folder if folder.is_dir() else None
 
     # -- before the first case -------------------------------------------------------------------------------
 
@@ -208,8 +161,7 @@ class AgentsEngine:
 
     def _wants(self, plans: Sequence[Plan], vendor: Vendor) -> Wants:
         chip = vendor.chips.get(plans[0].case.hardware)
-        in_containers = [plan for plan in plans if plan.runtime == "docker"]
-        image, ours = self._image_of(in_containers[0], vendor) if in_containers else (None, False)
+        engines = (self._engine_request(plan, vendor) for plan in plans)
         data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _is_read(plan)}
         return Wants(
             code=self._environments.code(plans[0], vendor),
@@ -219,19 +171,17 @@ class AgentsEngine:
             chips={name: chip.names for name, chip in vendor.chips.items()},
             devices_per_host=chip.devices_per_host if chip else None,
             **_looked_at(vendor),
-            docker=engine.SOCKET if in_containers else None,
-            image=image,
-            image_is_ours=ours,
+            engine=next(filter(None, engines), None),
             data=tuple(data),
             clear_caches=self._settings.clear_caches,
             folder=self._settings.reports,
         )
 
-    def _image_of(self, plan: Plan, vendor: Vendor) -> tuple[str, bool]:
-        """The name of the image that a case's container is made of, and whether it is built here from its files."""
-        wanted = self._environments.request(plan, vendor)
+    def _engine_request(self, plan: Plan, vendor: Vendor) -> EngineRequest | None:
+        """What a host must have for the case's containers; None without containers."""
+        request = self._environments.request(plan.case, vendor, plan.runtime)
         try:
-            return docker_images.image_name(wanted), wanted.image is None or wanted.image.image is None
+            return runtimes()[plan.runtime].engine(request)
         except RuntimeSetupError as error:
             raise Problems([f"case {plan.case}: {error}"]) from error
 
@@ -337,7 +287,7 @@ class AgentsEngine:
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
             devices_per_host=self._choice_of_devices(plan, vendor),
-            whole_host=(self._settings.lease or vendor.lease) == "host",
+            whole_host=(self._settings.lease or vendor.toml.lease) == "host",
             unfit=self._unfit,
             owner=lease.owner(run=run, case=str(plan.case)),
             name=f"{run}-{self._mark}-{plan.case.folder}-{directory.name}",
@@ -357,8 +307,8 @@ class AgentsEngine:
         """Whether a rank sees devices that are not its round's; a core it is bound to."""
         if plan.visible_devices or plan.device == "cpu":
             return False
-        image = self._image(plan, vendor)
-        return plan.runtime != "docker" or not docker_options.parse(image.options, image.options_by).only_leased
+        request = self._environments.request(plan.case, vendor, plan.runtime)
+        return runtimes()[plan.runtime].sees_all_devices(request)
 
     def _wishes(self, plan: Plan, vendor: Vendor, directory: Path, watch: Live) -> Wishes:
         suite = self._catalog.suite(plan.case.model, plan.case.framework)
@@ -382,7 +332,7 @@ class AgentsEngine:
 def _looked_at(vendor: Vendor) -> dict[str, Any]:
     """How the vendor's devices are looked at; a probe by its place in the code that the hosts get."""
     probe = f"vendors/{vendor.name}/{vendor.probe.name}" if vendor.probe else None
-    return {"nvml": vendor.nvml, "probe": probe}
+    return {"nvml": vendor.toml.nvml, "probe": probe}
 
 
 def _is_read(plan: Plan) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 
+from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.deploy import Code, pack
@@ -12,7 +13,7 @@ from pytest_flagperf.hosts.fleet import Fleet, each
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeSetupError, Wanted, runtimes
+from pytest_flagperf.runtime import BuildFailed, Interpreter, Request, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 
 from .runtime_request import runtime_request
@@ -31,8 +32,8 @@ class Environments:
         self._settings = settings
         self._catalog = catalog
         self._codes: dict[tuple[str, str], Code] = {}
-        self._ready: dict[tuple[str, str, Wanted], Interpreter] = {}  # by host and runtime
-        self._failed: dict[tuple[str, str, Wanted], BuildFailed] = {}  # likewise
+        self._ready: dict[tuple[str, str, Request], Interpreter] = {}  # by host and runtime
+        self._failed: dict[tuple[str, str, Request], BuildFailed] = {}  # likewise
         self.builds = secrets.token_hex(8)
         """Equal for all processes of a run: none builds again what failed in another."""
 
@@ -52,9 +53,9 @@ class Environments:
                 raise Problems([f"{error.filename}: {error.strerror}; all of that folder goes to the hosts"]) from error
         return self._codes[key]
 
-    def request(self, plan: Plan, vendor: Vendor) -> Wanted:
+    def request(self, case: Case, vendor: Vendor, runtime: str) -> Request:
         """What the case asks of its runtime."""
-        return runtime_request(self._settings, self._catalog, plan.case, vendor, plan.runtime, self.builds)
+        return runtime_request(self._settings, self._catalog, case, vendor, runtime, self.builds)
 
     def interpreters(self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
         """The Python of the case's framework on each host; Problems where it cannot be made ready."""
@@ -87,16 +88,16 @@ class Environments:
         self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live
     ) -> Mapping[Host, Interpreter | HostError]:
         """Make it ready on all hosts at once; ready hosts and builds that failed are remembered."""
-        wanted = self.request(plan, vendor)
-        code, prepare = self.code(plan, vendor), runtimes()[plan.runtime]
+        request = self.request(plan.case, vendor, plan.runtime)
+        code, prepare = self.code(plan, vendor), runtimes()[plan.runtime].prepare
 
         def on(host: Host) -> Interpreter:
-            key = host.name, plan.runtime, wanted
+            key = host.name, plan.runtime, request
             if key in self._failed:
                 raise _NotReady(str(self._failed[key])) from self._failed[key]
             if key not in self._ready:
                 try:
-                    self._ready[key] = prepare(host, wanted, lambda text: _tell(watch, host, text, len(hosts)), code)
+                    self._ready[key] = prepare(host, request, lambda text: _tell(watch, host, text, len(hosts)), code)
                 except RuntimeSetupError as error:
                     if isinstance(error, BuildFailed):
                         self._failed[key] = error

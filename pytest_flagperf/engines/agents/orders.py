@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from flagperf_driver.launch import RankProcess, Site, World, launchers, threads_
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.node.staged import module_argv
 from pytest_flagperf import stored
-from pytest_flagperf.runtime import Interpreter, Mount
+from pytest_flagperf.runtime import Interpreter
 
 from .acquire import MODULE
 from .agents import GRACE_S, Agent
@@ -111,19 +110,15 @@ def _container(
     """The container of this round's ranks, made and not yet started; its main process is an agent of its own."""
     if interpreter.container is None:
         return None
-    mounts = [Mount(agent.code_root, agent.code_root), Mount(agent.log_dir, agent.log_dir, read_only=False)]
-    if described["data_dir"]:
-        mounts.append(Mount(described["data_dir"], described["data_dir"]))
-    argv = [*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir]
-    labels = {**wishes.labels, "flagperf.log_dir": agent.log_dir}
+    data_dir = described["data_dir"]
     return interpreter.container.create(
-        agent.host, _container_name(agent.log_dir), argv=argv, mounts=mounts, devices=agent.devices, labels=labels
+        agent.host,
+        argv=[*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir],
+        log_dir=agent.log_dir,
+        read_only=[agent.code_root, *([data_dir] if data_dir else [])],
+        devices=agent.devices,
+        labels=wishes.labels,
     )
-
-
-def _container_name(log_dir: str) -> str:
-    """Docker takes few signs; a folder may have any."""
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", f"flagperf{log_dir}")[-120:].lstrip("-_.")
 
 
 def _world(

@@ -8,44 +8,48 @@ from pathlib import Path
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.runtime import Image, Wanted
+from pytest_flagperf.runtime import Image, Request, runtimes
 from pytest_flagperf.settings import Settings
 
 
 def runtime_request(
     settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str, builds: str = ""
-) -> Wanted:
+) -> Request:
     """The request of a case; ``builds`` is equal for all processes of a run, which builds nothing twice that failed."""
-    own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
+    kind, own = runtimes()[runtime], catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
     files = (*requirements(catalog, case.framework_name, vendor), own / "config" / "requirements.txt")
     environment = own / "config" / "environment_variables.sh"
-    return Wanted(
+    return Request(
         case.framework_name,
         tuple(file for file in files if file.is_file()),
-        python=settings.python if runtime == "host" else None,
+        python=settings.python if kind.takes_python else None,
         pip_source=settings.pip_source,
-        uv_settings=tuple(vendor.uv_settings.items()),
+        uv_settings=tuple(vendor.toml.uv.items()),
         run=builds,
         environment=tuple(vendor.environment.items()),
         environment_file=environment if environment.is_file() else None,
-        image=image(settings, catalog, case, vendor) if runtime == "docker" else None,
+        image=_image(settings, catalog, case, vendor) if kind.uses_images else None,
+        extension=extension if (extension := own / "csrc").is_dir() else None,
     )
 
 
-def image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> Image:
+def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> Image:
     """What the case's container is made of: what was asked for, else what the vendor says."""
-    said, theirs = vendor.container, vendor.image(case.framework)
+    said, theirs = vendor.toml.container, vendor.image(case.framework)
     own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
-    given = settings.image
+    given, frameworks = settings.image, {framework for _, framework in catalog.suites}
     return Image(
         image=given or (theirs.name if theirs else None),
         image_by=settings.told("image") if given else theirs.by if theirs else "",
         folder=theirs.folder if theirs and not given else None,
+        expected=f"vendors/{vendor.name}/images/{case.framework}/Dockerfile",
         extras=own if own.is_dir() else None,
         options=(*said.options, *_container_options(settings)),
         options_by=_told_options(settings, vendor),
         shm_size=settings.shm_size or said.shm_size,
+        shm_size_by=settings.told("shm_size"),
         privileged_by=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in said.options else None,
+        unused=() if given else tuple(vendor.unused_images(case.framework, frameworks)),
     )
 
 
@@ -60,7 +64,7 @@ def _container_options(settings: Settings) -> list[str]:
 def _told_options(settings: Settings, vendor: Vendor) -> str:
     """Who gave the container's options, for messages."""
     given = [settings.told("container_opt")] if settings.container_opt else []
-    return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.container.options else [])])
+    return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])])
 
 
 def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:

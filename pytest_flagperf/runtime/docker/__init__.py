@@ -2,16 +2,78 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flagperf_driver.node import engine
+from pytest_flagperf.runtime import EngineRequest, Image, Request, Runtime, unbuildable
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_flagperf.hosts import Host
     from pytest_flagperf.hosts.deploy import Code
-    from pytest_flagperf.runtime import Interpreter, Progress, Wanted
+    from pytest_flagperf.runtime import Interpreter, Progress
 
 
-def prepare(host: Host, wanted: Wanted, progress: Progress, code: Code) -> Interpreter:
-    """The image of the case on a host, pulled or built, with its Python."""
-    from . import containers
+class _Docker(Runtime):
+    """Imports what it needs late: other runs do not pay for it."""
 
-    return containers.prepare(host, wanted, progress, code)
+    uses_images = True
+    needs = "Docker"
+
+    def prepare(self, host: Host, request: Request, progress: Progress, code: Code) -> Interpreter:  # noqa: ARG002
+        """The image of the case on a host, pulled or built, with its Python."""
+        from . import containers
+
+        return containers.prepare(host, request, progress)
+
+    def check(self, request: Request) -> list[str]:
+        return [*unbuildable(request), *_wrong_options(_image(request)), *_no_image(_image(request))]
+
+    def notes(self, request: Request, case: str) -> list[str]:  # noqa: ARG002
+        return [*_image(request).unused]
+
+    def image(self, request: Request) -> str:
+        image = _image(request)
+        return f"{image.image}, of {image.image_by}" if image.image else f"built from {image.image_by}"
+
+    def sees_all_devices(self, request: Request) -> bool:
+        from . import options
+
+        image = _image(request)
+        return not options.parse(image.options, image.options_by).only_leased
+
+    def engine(self, request: Request) -> EngineRequest:
+        from . import images
+
+        return EngineRequest(engine.SOCKET, images.image_name(request), _image(request).image is None)
+
+
+RUNTIME = _Docker()
+
+
+def _image(request: Request) -> Image:
+    return request.image or Image()
+
+
+def _wrong_options(image: Image) -> Iterator[str]:
+    from . import options
+
+    try:
+        options.parse(image.options, image.options_by)
+    except options.OptionsError as error:
+        yield from error.problems
+    try:
+        options.size(image.shm_size or options.SHM_SIZE)
+    except ValueError as error:
+        yield f"{image.shm_size_by}: {error}"
+
+
+def _no_image(image: Image) -> Iterator[str]:
+    if image.image is None and image.folder is None:
+        vendor = Path(image.expected).parents[2]
+        yield (
+            f"no container image: {image.expected} is not there; write it, or name one with --image or in [images] of"
+            f" {vendor}/vendor.toml"
+        )

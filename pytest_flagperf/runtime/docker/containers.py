@@ -20,7 +20,7 @@ from typing import Any
 from flagperf_driver.node import engine
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import cache_root
-from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, Mount, Progress, RuntimeSetupError, Wanted
+from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, Progress, Request, RuntimeSetupError
 from pytest_flagperf.runtime.requirements import union
 
 from .images import Recipe, case_recipe, vendor_recipe
@@ -34,18 +34,18 @@ _PULL_WORD_S = 2.0
 _LAST_LINES = 15
 
 
-def prepare(host: Host, wanted: Wanted, progress: Progress, code: Any = None) -> Interpreter:  # noqa: ARG001
+def prepare(host: Host, request: Request, progress: Progress) -> Interpreter:
     """The image is on the host, and what is in it is known; ``create`` of the interpreter's container does the rest."""
-    wish = wanted.image or Image()
+    wish = request.image or Image()
     options = _options(wish)
     for note in options.notes:
         progress(note)
     with _client(host) as client:
-        image = _image(client, host, wanted, time.monotonic() + wanted.timeout_s, progress)
+        image = _image(client, host, request, time.monotonic() + request.timeout_s, progress)
         recipe = _Container(image.id, wish)
-        found = looked_at(client, host, recipe.image, recipe.arguments(()), wanted, progress)
+        found = looked_at(client, host, recipe.image, recipe.arguments(()), request, progress)
     name = (image.tags or [wish.image or image.id])[0]
-    _check_complete(host, name, wanted, found["libraries"])
+    _check_complete(host, name, request, found["libraries"])
     details = {
         **found["libraries"],
         "python": found["python"],
@@ -87,9 +87,9 @@ def _privileges(wish: Image, options: Options) -> dict[str, str]:
     return granted
 
 
-def _check_complete(host: Host, name: str, wanted: Wanted, libraries: Mapping[str, str]) -> None:
+def _check_complete(host: Host, name: str, request: Request, libraries: Mapping[str, str]) -> None:
     there = {_folded(library) for library in libraries}
-    needed = (line.requirement for line in union(wanted.requirements))
+    needed = (line.requirement for line in union(request.requirements))
     missing = sorted(
         each.name
         for each in needed
@@ -97,7 +97,7 @@ def _check_complete(host: Host, name: str, wanted: Wanted, libraries: Mapping[st
     )
     if missing:
         raise RuntimeSetupError(
-            f"{host.name}: the image {name} lacks {', '.join(missing)}, which {wanted.framework} suites need; "
+            f"{host.name}: the image {name} lacks {', '.join(missing)}, which {request.framework} suites need; "
             "install them in its Dockerfile, or name another image with --image"
         )
 
@@ -171,16 +171,16 @@ def _explanation(error: Any) -> str:
 # -- the image --------------------------------------------------------------------------------------------
 
 
-def _image(client: Any, host: Host, wanted: Wanted, deadline: float, progress: Progress) -> Any:
+def _image(client: Any, host: Host, request: Request, deadline: float, progress: Progress) -> Any:
     """The image that the case runs in. Where it is there already, this is one question to the engine."""
-    given = (wanted.image or Image()).image
+    given = (request.image or Image()).image
     if given:
         image = _found(client, given) or _pull(client, host, given, deadline, progress)
-        own = case_recipe(wanted, given, image.id)
+        own = case_recipe(request, given, image.id)
         recipes = [own] if own else []
     else:
-        image, vendors = None, vendor_recipe(wanted)
-        own = case_recipe(wanted, vendors.name, vendors.name)
+        image, vendors = None, vendor_recipe(request)
+        own = case_recipe(request, vendors.name, vendors.name)
         recipes = [vendors, own] if own else [vendors]
     if recipes:
         image = _found(client, recipes[-1].name)
@@ -326,7 +326,7 @@ def _lock(host: Host, name: str, deadline: float, progress: Progress) -> Iterato
 
 @dataclass(frozen=True)
 class _Container:
-    """A container to be."""
+    """Parameters of a container of an image on the host."""
 
     image: str
     wish: Image
@@ -334,26 +334,21 @@ class _Container:
     def create(
         self,
         host: Host,
-        name: str,
         *,
         argv: Sequence[str],
-        mounts: Sequence[Mount],
+        log_dir: str,
+        read_only: Sequence[str],
         devices: Sequence[int],
         labels: Mapping[str, str],
     ) -> Mapping[str, Any]:
-        own = {
-            "mounts": [
-                {"Type": "bind", "Source": each.source, "Target": each.target, "ReadOnly": each.read_only}
-                for each in mounts
-            ]
-        }
+        own = {"mounts": [*(_mount(folder) for folder in read_only), _mount(log_dir, read_only=False)]}
         with _client(host) as client:
             made = client.containers.create(
                 self.image,
                 list(argv),
-                name=name,
-                labels=dict(labels),
-                working_dir=labels["flagperf.log_dir"],
+                name=_container_name(log_dir),
+                labels={**labels, "flagperf.log_dir": log_dir},
+                working_dir=log_dir,
                 **merged(self.arguments(devices), own),
             )
         return {"socket": engine.SOCKET, "id": made.id, "only_leased": _options(self.wish).only_leased}
@@ -375,3 +370,13 @@ class _Container:
                 {"device_ids": [str(device) for device in devices], "capabilities": [["gpu"]]}
             ]
         return arguments
+
+
+def _mount(folder: str, *, read_only: bool = True) -> dict[str, Any]:
+    """A folder of the host, at the same path. A mount, not a bind: Docker would make the folder of a bind."""
+    return {"Type": "bind", "Source": folder, "Target": folder, "ReadOnly": read_only}
+
+
+def _container_name(log_dir: str) -> str:
+    """Docker takes few signs; a folder may have any."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", f"flagperf{log_dir}")[-120:].lstrip("-_.")

@@ -13,14 +13,13 @@ from functools import cached_property
 from pathlib import Path
 
 from flagperf_driver import addresses
-from pytest_flagperf.runtime import Image, RuntimeSetupError, Wanted
+from pytest_flagperf.runtime import BUILT_BY, Image, Request, RuntimeSetupError, is_buildable
 from pytest_flagperf.runtime.requirements import union
 
 # Where the case's folder lies in the image, for as long as it is installed from.
 _CASE = "/opt/flagperf/case"
 _ENVIRONMENT = "config/environment_variables.sh"
 _REQUIREMENTS = "config/requirements.txt"
-_BUILT_BY = ("setup.py", "pyproject.toml")
 
 
 @dataclass(frozen=True)
@@ -54,31 +53,31 @@ class Recipe:
         return stream
 
 
-def image_name(wanted: Wanted) -> str:
+def image_name(request: Request) -> str:
     """The image that a case's own layer, if it has one, goes on: the given one, else the vendor's by its content."""
-    image = _image(wanted)
-    return image.image or vendor_recipe(wanted).name
+    image = _image(request)
+    return image.image or vendor_recipe(request).name
 
 
-def vendor_recipe(wanted: Wanted) -> Recipe:
+def vendor_recipe(request: Request) -> Recipe:
     """``vendors/<vendor>/images/<framework>/``, with what the suites need as its requirements.txt."""
-    folder = _image(wanted).folder
+    folder = _image(request).folder
     if folder is None or not (folder / "Dockerfile").is_file():
         where = f"{folder}/Dockerfile is not there" if folder else "the vendor has no Dockerfile"
-        raise RuntimeSetupError(f"no image for {wanted.framework}: {where}; write one, or name an image with --image")
+        raise RuntimeSetupError(f"no image for {request.framework}: {where}; write one, or name an image with --image")
     files = dict(_files(folder))
     if "requirements.txt" in files:
         raise RuntimeSetupError(f"{folder}/requirements.txt: the suites' requirements take this name; use another one")
-    lines = sorted(line.text for line in union(_suites_own(wanted)))
+    lines = sorted(line.text for line in union(_suites_own(request)))
     files["requirements.txt"] = (0o644, "".join(f"{line}\n" for line in lines).encode())
     return Recipe(
-        _title(folder.parent.parent.name, folder.name), files, _arguments(wanted), source=str(folder / "Dockerfile")
+        _title(folder.parent.parent.name, folder.name), files, _arguments(request), source=str(folder / "Dockerfile")
     )
 
 
-def case_recipe(wanted: Wanted, base: str, base_id: str) -> Recipe | None:
+def case_recipe(request: Request, base: str, base_id: str) -> Recipe | None:
     """A layer on ``base`` with what the case's folder adds; None where it adds nothing."""
-    extras = _image(wanted).extras
+    extras = _image(request).extras
     if extras is None:
         return None
     names = {name for name in (_REQUIREMENTS, _ENVIRONMENT) if (extras / name).is_file()}
@@ -87,13 +86,8 @@ def case_recipe(wanted: Wanted, base: str, base_id: str) -> Recipe | None:
         files |= {f"csrc/{name}": file for name, file in _files(extras / "csrc")}
     if files.keys() <= {_ENVIRONMENT}:
         return None
-    files["Dockerfile"] = (0o644, _case_dockerfile(base, wanted.python or "python3", files).encode())
-    return Recipe(_title(extras.parent.name, extras.name), files, _arguments(wanted), base_id, str(extras))
-
-
-def is_buildable(extension: Path) -> bool:
-    """Whether pip would make something of a case's ``csrc/``."""
-    return any((extension / name).is_file() for name in _BUILT_BY)
+    files["Dockerfile"] = (0o644, _case_dockerfile(base, request.python or "python3", files).encode())
+    return Recipe(_title(extras.parent.name, extras.name), files, _arguments(request), base_id, str(extras))
 
 
 def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str:
@@ -101,7 +95,7 @@ def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str
     steps = []
     if _REQUIREMENTS in files:
         steps.append(f"{install} -r {_REQUIREMENTS}")
-    if any(f"csrc/{name}" in files for name in _BUILT_BY):
+    if any(f"csrc/{name}" in files for name in BUILT_BY):
         # What it is built against, the framework above all, is in the image already.
         steps.append(f"EXTENSION_SOURCE_DIR={_CASE}/csrc {install} --no-build-isolation ./csrc")
     # As the original: sourced before each, by bash, and no failure whatever its last command says.
@@ -111,27 +105,27 @@ def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str
     return f"FROM {base}\n{shell}ARG PIP_INDEX_URL\nCOPY . {_CASE}/\n{runs}"
 
 
-def _arguments(wanted: Wanted) -> dict[str, str]:
+def _arguments(request: Request) -> dict[str, str]:
     """Build arguments are environment variables to RUN, so that pip finds its own; they stay readable in the image."""
-    if not wanted.pip_source:
+    if not request.pip_source:
         return {}
-    public = addresses.shown(wanted.pip_source)
-    if public != wanted.pip_source:
+    public = addresses.shown(request.pip_source)
+    if public != request.pip_source:
         raise RuntimeSetupError(
             f"the package index {public} is given with a user name, a password or a token, which an image would "
             "keep; give an index that asks for none, or build the image yourself and name it with --image"
         )
-    return {"PIP_INDEX_URL": wanted.pip_source}
+    return {"PIP_INDEX_URL": request.pip_source}
 
 
-def _suites_own(wanted: Wanted) -> Iterator[Path]:
+def _suites_own(request: Request) -> Iterator[Path]:
     """Without what is the case's own, which has a layer of its own."""
-    extras = _image(wanted).extras
-    yield from (file for file in wanted.requirements if extras is None or extras not in file.parents)
+    extras = _image(request).extras
+    yield from (file for file in request.requirements if extras is None or extras not in file.parents)
 
 
-def _image(wanted: Wanted) -> Image:
-    return wanted.image or Image()
+def _image(request: Request) -> Image:
+    return request.image or Image()
 
 
 def _files(folder: Path) -> Iterator[tuple[str, tuple[int, bytes]]]:

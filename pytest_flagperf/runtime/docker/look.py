@@ -15,7 +15,7 @@ from pytest_flagperf import stored
 from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.deploy import cache_root
 from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape, check_length, parse_object
-from pytest_flagperf.runtime import Progress, RuntimeSetupError, Wanted
+from pytest_flagperf.runtime import Progress, Request, RuntimeSetupError
 from pytest_flagperf.runtime.sourced import sourced
 
 _LOOK_S = 120.0
@@ -30,20 +30,20 @@ _Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
 
 
 def looked_at(
-    client: Any, host: Host, image: str, arguments: Mapping[str, Any], wanted: Wanted, progress: Progress
+    client: Any, host: Host, image: str, arguments: Mapping[str, Any], request: Request, progress: Progress
 ) -> dict[str, Any]:
     """Its python, executable, libraries and env: once for each host, whose mounts may make a difference."""
-    file = wanted.environment_file
+    file = request.environment_file
     content = file.read_bytes() if file and file.is_file() else b""
-    said = dict(wanted.environment)
-    told = json.dumps([image, arguments, host.name, host.address, wanted.python, _LOOK, content.hex(), said])
+    said = dict(request.environment)
+    told = json.dumps([image, arguments, host.name, host.address, request.python, _LOOK, content.hex(), said])
     kept = Path(cache_root()) / "images" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
     try:
         known: dict[str, Any] = json.loads(kept.read_text("utf-8"))
     except (OSError, ValueError):
         progress("looking into the image")
         run = _runner(client, host, image, arguments)
-        known = _look(host, image, run, wanted.python or "python3")
+        known = _look(host, image, run, request.python or "python3")
         known["env"] = {**said, **(sourced(run, said, file) if file and content else {})}
         _keep(kept, known)
     return known

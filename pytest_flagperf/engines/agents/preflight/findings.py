@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.hosts.deploy import Code
+from pytest_flagperf.runtime import EngineRequest
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -46,9 +47,7 @@ class Wants:
     devices_per_host: int | None = None
     nvml: bool = False
     probe: str | None = None  # the vendor's own, within the code
-    docker: str | None = None  # the engine's socket, where containers are used
-    image: str | None = None
-    image_is_ours: bool = True  # built from the vendor's folder where it is not there; else pulled
+    engine: EngineRequest | None = None  # where containers are used
     data: tuple[Data, ...] = ()
     clear_caches: bool = False
     folder: str | None = None  # where the run's results go, on this machine

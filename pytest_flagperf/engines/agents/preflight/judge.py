@@ -148,12 +148,15 @@ def _docker(docker: Mapping[str, Any], wants: Wants) -> Iterator[_Said]:
         yield "docker", FAIL, docker["error"], ""
         return
     yield "docker", OK, docker["version"], ""
-    if wants.image and docker["image"]:
-        yield "image", OK, wants.image, ""
-    elif wants.image and wants.image_is_ours:
-        yield "image", OK, f"{wants.image} will be built", ""
-    elif wants.image:
-        yield "image", WARN, f"{wants.image} is not there and will be pulled", ""
+    if wants.engine is None:
+        return
+    image = wants.engine.image
+    if docker["image"]:
+        yield "image", OK, image, ""
+    elif wants.engine.image_is_ours:
+        yield "image", OK, f"{image} will be built", ""
+    else:
+        yield "image", WARN, f"{image} is not there and will be pulled", ""
 
 
 def meetings(met: Mapping[str, Mapping[str, str | None]], addresses: Mapping[str, str]) -> dict[str, list[Finding]]:

@@ -152,8 +152,8 @@ def _asked(wants: Wants, host: Host) -> dict[str, Any]:
         "folder": wants.folder if host.here else None,
         "nvml": wants.nvml,
         "probe": wants.probe,
-        "docker": wants.docker,
-        "image": wants.image,
+        "docker": wants.engine.socket if wants.engine else None,
+        "image": wants.engine.image if wants.engine else None,
         "data": [{"data_dir": one.folder, "entries": _entries(one.manifest)} for one in wants.data],
         "clear_caches": wants.clear_caches,
     }
