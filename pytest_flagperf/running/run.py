@@ -120,8 +120,9 @@ class Run:
 
 def _directory(settings: Settings, root: Path, given: Path | None) -> RunDirectory:
     """Another process's directory, that of the run to go on with, or a new one."""
-    if given is not None or settings.resume:
-        return RunDirectory(given or Path(settings.resume or ""), is_made=True)
+    existing = given or (Path(settings.resume) if settings.resume else None)
+    if existing is not None:
+        return RunDirectory(existing, is_made=True)
     reports = root / Path(settings.reports).expanduser()
     return RunDirectory(reports / time.strftime("run%Y%m%d%H%M%S"))
 
