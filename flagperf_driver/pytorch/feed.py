@@ -6,6 +6,7 @@ import itertools
 from typing import Any, Iterable, Iterator
 
 from flagperf_driver.pytorch import device as devices
+from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.steps import Context, Steps
 
 
@@ -18,6 +19,22 @@ def feed(ctx: Context, steps: Steps, data: Iterable[Any], start: int = 0, end: i
     if aside is None:
         return (steps.prepare_batch(ctx, batch) for batch in host)
     return _beside(ctx, steps, host, aside)
+
+
+def epoch_batches(ctx: Context, steps: Steps, data: Any, epoch: int, start: int) -> Iterator[Any]:
+    """The epoch's batches from ``start``, prepared, as many as every rank has."""
+    for owner in (data, getattr(data, "sampler", None), getattr(data, "batch_sampler", None)):
+        set_epoch = getattr(owner, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+    end = None
+    if hasattr(data, "__len__"):
+        end = int(distributed.least([len(data)], ctx.device)[0])
+    if start and hasattr(data, "skip"):
+        # Cheaper than to read what was trained on before the checkpoint, only to throw it away.
+        data.skip(start)
+        start, end = 0, end if end is None else end - start
+    return feed(ctx, steps, data, start, end)
 
 
 _ASIDE: dict[str, Any] = {}

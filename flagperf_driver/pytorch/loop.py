@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -20,10 +20,11 @@ from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import checkpoint, distributed
 from flagperf_driver.pytorch.clock import Timeline
 from flagperf_driver.pytorch.evaluation import evaluate
-from flagperf_driver.pytorch.feed import feed
+from flagperf_driver.pytorch.feed import epoch_batches
 from flagperf_driver.pytorch.hooks import forward, plug_in, versions
 from flagperf_driver.pytorch.parts import Parts, build, context, description, with_vendor
 from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.pytorch.training_progress import Evaluated, TrainingProgress
 
 LONGEST_WINDOW = 1000
 """Steps between two log points at most, whatever log_freq says: what is not looked at must be kept."""
@@ -64,32 +65,6 @@ def _leave() -> None:
     os._exit(0)
 
 
-@dataclass
-class Progress:
-    """How far the training is, over all its processes' lives; a checkpoint keeps it."""
-
-    step: int = 0
-    """Optimizer steps done."""
-    samples: int = 0
-    """Over all ranks, as of the last log point."""
-    epoch: int = 0
-    """Epochs completed."""
-    position: int = 0
-    """Batches of this epoch that are done."""
-    train_time: float = 0.0
-    eval_time: float = 0.0
-    compute_time: float = 0.0
-    input_wait_time: float = 0.0
-
-
-@dataclass
-class Evaluated:
-    """The last evaluation."""
-
-    step: int = -1
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
 class Training:
     """One rank's training, from its parts to FINISHED."""
 
@@ -99,7 +74,7 @@ class Training:
         self._own = own or steps  # by which it is measured, whatever the vendor's steps are
         self.for_throughput = rank.case.throughput_only or self.config.throughput_only
         self.parts: Parts = build(ctx, steps, self._own)
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         self.evaluated = Evaluated()
         self.timeline = Timeline(ctx.hooks.events(ctx.device), self.config.timing_warmup_steps)
         self._autocast = forward(ctx.hooks, self.config.precision, ctx.device)
@@ -345,20 +320,8 @@ class Training:
 
     def _epoch(self, random_state: dict[str, Any] | None) -> Iterator[Any]:
         """Give this epoch's batches from where the training stands, as many as every rank has."""
-        data: Any = self.parts.train_data
-        for owner in (data, getattr(data, "sampler", None), getattr(data, "batch_sampler", None)):
-            set_epoch = getattr(owner, "set_epoch", None)
-            if set_epoch is not None:
-                set_epoch(self.progress.epoch)
-        end = None
-        if hasattr(data, "__len__"):
-            end = int(distributed.least([len(data)], self.ctx.device)[0])
-        start = self.progress.position
-        if start and hasattr(data, "skip"):
-            # Cheaper than to read what was trained on before the checkpoint, only to throw it away.
-            data.skip(start)
-            start, end = 0, end if end is None else end - start
-        batches = feed(self.ctx, self.steps, data, start, end)
+        progress = self.progress
+        batches = epoch_batches(self.ctx, self.steps, self.parts.train_data, progress.epoch, progress.position)
         if random_state is not None:
             checkpoint.restore_random(random_state, self.ctx.device)
         return batches
@@ -377,7 +340,7 @@ class Training:
         if found is None:
             return None
         random_state: dict[str, Any] = found.pop("random")
-        self.progress, self._resumed = Progress(**found), found
+        self.progress, self._resumed = TrainingProgress(**found), found
         self._next_log = self.progress.step + 1
         return random_state
 
