@@ -59,7 +59,7 @@ def context(rank: Rank, device: torch.device, suite_dir: Path, hooks: Hooks | No
 def with_vendor(own: Steps, folder: Path | None) -> Steps:
     """The suite's own steps, those replaced that the vendor brings."""
     theirs = extern.load(folder)
-    return replace(own, **{name: adapted.checked(name, step, getattr(own, name)) for name, step in theirs.items()})
+    return replace(own, **{name: adapted.checked(name, step) for name, step in theirs.items()})
 
 
 def seed(ctx: Context, purpose: str, rank: int = 0) -> None:

@@ -6,13 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
 from toy import train  # type: ignore[import-not-found]
-
-from flagperf_driver.driver import Config
-from flagperf_driver.pytorch import adapted
-from flagperf_driver.pytorch.steps import Context
 
 HEAD = "import torch\nfrom torch import nn\nfrom flagperf_driver.pytorch import optimizers, steps\n\n"
 ADAM = "lr=ctx.config.learning_rate, betas=(ctx.config.beta1, ctx.config.beta2), eps=ctx.config.epsilon"
@@ -47,20 +41,9 @@ BAD = {
     "more": CONVERT + "    model.extra = nn.Linear(2, 2)\n    return model\n",
     "narrow model": f"{TOY}def create_model(ctx):\n    model = Classifier(ctx.config)\n"
     + "    model.last = nn.Linear(32, 2, bias=False)\n    return model\n",
-    "sgd": CREATE + f"    return torch.optim.SGD({GROUPS}, lr=ctx.config.learning_rate)\n",
-    "lamb": f"class AdamW(optimizers.Lamb):\n    pass\n\n{CREATE}    return AdamW({GROUPS}, {ADAM})\n",
     "rate": CREATE + f"    return torch.optim.AdamW({GROUPS}, lr=0.5)\n",
     "decay": CREATE + f"    return torch.optim.AdamW(model.parameters(), {ADAM}, weight_decay=0.3)\n",
     "left out": CREATE + f"    return torch.optim.AdamW(model.last.parameters(), {ADAM}, weight_decay=0)\n",
-    "half a batch": "def prepare_batch(ctx, batch):\n"
-    + "    return {name: value[: len(value) // 2] for name, value in batch.items()}\n",
-    "other labels": "def prepare_batch(ctx, batch):\n"
-    + "    return {'values': batch['values'], 'labels': 0 * batch['labels']}\n",
-    "other columns": "def prepare_batch(ctx, batch):\n"
-    + "    values = batch['values'].clone()\n    values[:, 1::2] = 0\n    return {**batch, 'values': values}\n",
-    "no small layer": CREATE + f"    model.first\n    return torch.optim.AdamW({GROUPS}, {ADAM})\n",
-    "half a loss": "def calculate_loss(ctx, model, batch):\n"
-    + "    return nn.functional.cross_entropy(model(batch['values']), batch['labels']) / 2\n",
 }
 
 
@@ -84,40 +67,7 @@ def for_one() -> dict[str, Any]:
         "standard": train(**plain),
         "good": {name: trained(name, text) for name, text in GOOD.items()},
         "bad": bad,
-        "words": [compared(step) for step in (lambda ctx, words: words.int(), lambda ctx, words: words + 1)],
-        "drawn": drawn(),
     }
-
-
-CTX = Context(config=Config({}), device=torch.device("cpu"))
-WORDS = torch.arange(30000, 30512).view(32, 16)
-
-
-def compared(theirs: Any) -> str | None:
-    """What is said of a prepared batch of words."""
-    try:
-        adapted.checked("prepare_batch", theirs, lambda ctx, words: words)(CTX, WORDS)
-    except adapted.AdaptationError as error:
-        return str(error)
-    return None
-
-
-def drawn() -> dict[str, float]:
-    """Two steps that draw, by the vendor and by the suite alike, and what the vendor draws without being compared."""
-
-    def noisy(ctx: Context, batch: Any) -> Any:
-        return batch + torch.randn(batch.shape)
-
-    def masked(ctx: Context, model: nn.Module, batch: Any) -> Any:
-        return (model(batch) * torch.rand(batch.shape)).sum()
-
-    def both(prepare: Any, loss: Any) -> float:
-        torch.manual_seed(1)
-        return float(loss(CTX, nn.Identity(), prepare(CTX, torch.ones(4, 4))))
-
-    theirs = adapted.checked("prepare_batch", lambda *given: noisy(*given), noisy)
-    their_loss = adapted.checked("calculate_loss", lambda *given: masked(*given), masked)
-    return {"compared": both(theirs, their_loss), "alone": both(noisy, masked)}
 
 
 def for_two(**how: Any) -> dict[str, Any]:
