@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node.lease import owner
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Metric
+from pytest_flagperf.config import Value
 from pytest_flagperf.engines.agents.acquire import Needs, muster
 from pytest_flagperf.engines.agents.agents import Crew
 from pytest_flagperf.engines.agents.orders import Wishes
@@ -19,6 +21,7 @@ from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.fleet import Fleet
 from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
 from tests.processes import running
 
@@ -47,51 +50,55 @@ driver.run(main)
 WELL = "def fault(rank, step): pass\n"
 
 
-@dataclass(frozen=True)
-class TinyPlan:
-    """The least that a round asks of a plan."""
-
-    nproc: int = 2
-    nnodes: int = 1
-    launcher: str = "env"
-    visible_devices: str | None = None
-    device: str = "cpu"
-    config: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        defaults = {
-            "seed": 42,
-            "max_steps": 3,
-            "step_s": 0.01,
-            "silent_ranks": [],
-            "init_timeout_s": 20,
-            "hang_timeout_s": 20,
-            "round_timeout_s": None,
-        }
-        return {
-            "case": f"tiny:plain:Core:{self.nnodes}:{self.nproc}:1",
-            "model": "tiny",
-            "framework": "plain",
-            "vendor": "nobody",
-            "hardware": "Core",
-            "nnodes": self.nnodes,
-            "nproc": self.nproc,
-            "scale": "small",
-            "synthetic": False,
-            "throughput_only": False,
-            "metric": {"name": "accuracy", "direction": "higher", "unit": "fraction", "target": 0.8},
-            "sample_unit": "lines",
-            "device": self.device,
-            "backend": "none",
-            "modules": [],
-            "device_module": None,
-            "data_dir": None,
-            "config": {**defaults, **self.config},
-        }
-
-    def case_json(self, round_number: int, seed: int, code_root: str) -> dict[str, Any]:
-        extra = {"schema": 1, "round": round_number, "seed": seed, "extern": None}
-        return {**self.to_json(), **extra}
+def tiny_plan(
+    nproc: int = 2,
+    nnodes: int = 1,
+    launcher: str = "env",
+    visible_devices: str | None = None,
+    device: str = "cpu",
+    config: Mapping[str, Any] | None = None,
+) -> Plan:
+    """A plan for the suite that ``write_suite`` writes."""
+    values = {
+        "seed": 42,
+        "max_steps": 3,
+        "step_s": 0.01,
+        "silent_ranks": [],
+        "init_timeout_s": 20,
+        "hang_timeout_s": 20,
+        "round_timeout_s": None,
+        "data_dir": None,
+        "precision": "fp32",
+        "scaling": "weak",
+        "parity_samples": None,
+        **(config or {}),
+    }
+    return Plan(
+        case=Case.parse(f"tiny:plain:Core:{nnodes}:{nproc}:1"),
+        vendor="nobody",
+        scale="small",
+        synthetic=False,
+        throughput_only=False,
+        metric=Metric("accuracy", "higher", "fraction", (0.0, 1.0)),
+        target=0.8,
+        sample_unit="lines",
+        device=device,
+        backend="none",
+        modules=(),
+        device_module=None,
+        visible_devices=visible_devices,
+        runtime="host",
+        launcher=launcher,
+        extern=None,
+        values={key: Value(value, "tests/rounds.py", 0, "defaults") for key, value in values.items()},
+        deviations=(),
+        brought=(),
+        manifest=(),
+        flops_per_sample=None,
+        peak_tflops=None,
+        min_efficiency=0.0,
+        fingerprint={},
+    )
 
 
 def write_suite(root: Path, fault: str = WELL, *, before: str = "") -> Path:
@@ -104,7 +111,7 @@ def write_suite(root: Path, fault: str = WELL, *, before: str = "") -> Path:
 
 def run_tiny(
     tmp_path: Path,
-    plan: TinyPlan,
+    plan: Plan,
     fault: str = WELL,
     *,
     before: str = "",
@@ -117,14 +124,14 @@ def run_tiny(
     lease_s: float = 0.0,
     devices: int | None = None,
 ) -> RoundEnd:
-    chosen = tuple(hosts) if hosts is not None else tuple(LocalHost(f"h{k}") for k in range(plan.nnodes))
+    chosen = tuple(hosts) if hosts is not None else tuple(LocalHost(f"h{k}") for k in range(plan.case.nnodes))
     directory = directory or tmp_path / "round1"
     code = pack({"suites/tiny": write_suite(tmp_path, fault, before=before)})
     needs = Needs(
-        nnodes=plan.nnodes,
-        nproc=plan.nproc,
+        nnodes=plan.case.nnodes,
+        nproc=plan.case.nproc,
         # Hosts of these tests may be one machine under several names: each must find devices of its own.
-        devices_per_host=devices or plan.nproc * plan.nnodes,
+        devices_per_host=devices or plan.case.nproc * plan.case.nnodes,
         whole_host=False,
         owner=owner(),
         name=f"tiny-{os.getpid()}-{tmp_path.name}",

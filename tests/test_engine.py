@@ -26,7 +26,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import BuildFailed, EngineRequest, Image, Interpreter, RuntimeSetupError
 from pytest_flagperf.settings import read_settings
-from tests.rounds import TinyPlan
+from tests.rounds import tiny_plan
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
 
 SIXTEEN = VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 16")
@@ -50,7 +50,7 @@ def left(tmp_path: Path) -> Path:
     directory.mkdir(parents=True)
     more = {"log_dir": "/x", "code_root": "/x", "devices": [0], "clock_offset_s": 0.0}
     hosts = [{"name": name, "noderank": rank, **more} for rank, name in enumerate(("h1", "h2"))]
-    plan = {**TinyPlan(nnodes=2).to_json(), "round": 1, "launcher": "env", "hosts": hosts}
+    plan = {**tiny_plan(nnodes=2).to_json(), "round": 1, "launcher": "env", "hosts": hosts}
     (directory / "plan.json").write_text(json.dumps(plan))
     return directory
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,18 +13,20 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.engines.agents.orders import Wishes, _cores, _world
+from pytest_flagperf.engines.agents.orders import Wishes, _cores, _placement, make_orders
 from pytest_flagperf.engines.agents.preflight import OK, Finding
 from pytest_flagperf.hosts.fleet import Fleet
 from pytest_flagperf.hosts.local import LocalHost
-from tests.rounds import TinyPlan, run_tiny
+from pytest_flagperf.plan import Plan, describe
+from pytest_flagperf.runtime import Interpreter
+from tests.rounds import run_tiny, tiny_plan
 
 NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
 
 
 def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] = range(8), **wishes: Any) -> Any:
     agent: Any = SimpleNamespace(name="h", cpus=tuple(cpus), devices=tuple(devices))
-    return _cores({"device": device}, agent, Wishes(**wishes))
+    return _cores(tiny_plan(device=device), agent, Wishes(**wishes))
 
 
 def test_a_card_that_is_a_core_has_the_one_that_the_host_named_for_it() -> None:
@@ -49,13 +52,67 @@ def test_who_wants_no_binding_has_none() -> None:
     ids=["any core", "two on one node", "a core each"],
 )
 def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: int) -> None:
-    agent: Any = SimpleNamespace(
-        name="h", cpus=tuple(range(8)), port=1, devices=(0, 1), host=SimpleNamespace(address="h")
+    python = {"h": Interpreter("python3")}
+    placement = _placement(tiny_plan(device=device), [agent_on("h")], python, Wishes(near=near))
+    assert placement.threads_per_rank == threads
+
+
+def agent_on(name: str) -> Any:
+    return SimpleNamespace(
+        name=name,
+        host=SimpleNamespace(address=f"{name}.cluster"),
+        cpus=tuple(range(8)),
+        port=29999,
+        devices=(0, 1),
+        log_dir=f"/rounds/{name}",
+        code_root="/staged/code",
     )
-    plan: Any = TinyPlan()
-    assert _world(plan, {"nproc": 2, "device": device}, [agent], {"h": None}, Wishes(near=near)).threads_per_rank == (
-        threads
-    )
+
+
+# -- what --plan prints is what runs -----------------------------------------------------------------------------------
+
+
+def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:
+    """The command of each process by its host, as --plan prints it."""
+    commands: dict[str, list[str]] = {}
+    for line in describe(plan, hosts=hosts).partition("  commands ")[2].splitlines()[1:]:
+        if re.match(r" {4}\S", line):
+            commands[line.strip()] = []
+        elif found := re.match(r" {6}rank \d+: (?:[A-Z_]+=\S+ )*(.*)", line):
+            commands[list(commands)[-1]].append(found[1])
+    return commands
+
+
+@pytest.mark.parametrize("launcher", ["env", "torchrun"])
+def test_a_plan_prints_the_commands_of_the_orders(launcher: str) -> None:
+    plan = tiny_plan(nnodes=2, launcher=launcher)
+    agents = [agent_on("h0"), agent_on("h1")]
+    pythons = {agent.name: Interpreter("/env/bin/python") for agent in agents}
+    orders = make_orders(plan, "token", 1, agents, pythons, Wishes())
+    known = {"/env/bin/python": "{python}", "/staged/code": "{code}", "29999": "{free port}"}
+    hosts = [SimpleNamespace(name=agent.name, address=agent.host.address) for agent in agents]
+    assert printed(plan, hosts) == {
+        agent.name: [with_words(rank["argv"], known) for rank in order["ranks"]]
+        for agent, order in zip(agents, orders, strict=True)
+    }
+
+
+def test_a_plan_prints_the_commands_that_a_round_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
+    plan = tiny_plan(config={"step_s": 0.001, "max_steps": 1})
+    assert run_tiny(tmp_path, plan).state == "finished"
+    kept = json.loads((tmp_path / "round1/plan.json").read_text())
+    known = {kept["python"]: "{python}", kept["code_root"]: "{code}"}
+    assert printed(plan, [LocalHost("h0")]) == {"h0": [with_words(argv, known) for argv in kept["argv"]["h0"]]}
+
+
+def with_words(argv: Sequence[str], known: Mapping[str, str]) -> str:
+    """A command with the words that --plan has for what only hosts know."""
+    command = " ".join(argv)
+    for text, word in known.items():
+        command = command.replace(text, word)
+    return command
 
 
 def test_what_preflight_saw_is_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +139,7 @@ def test_ranks_keep_to_their_cores_and_the_plan_says_which(
     if len(usable) < 2:
         pytest.skip("needs two CPUs")
     core = max(usable)
-    plan = TinyPlan(device="acme", config={"step_s": 0.001, "max_steps": 1})
+    plan = tiny_plan(device="acme", config={"step_s": 0.001, "max_steps": 1})
     say = "print('cores', sorted(os.sched_getaffinity(0)))\n"
     end = run_tiny(tmp_path, plan, before=say, wishes=Wishes(near={"h0": {0: [core]}}, bind=bind))
     assert end.state == "finished"

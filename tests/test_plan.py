@@ -16,6 +16,7 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.config import Value
 from pytest_flagperf.plan import Plan, describe, make_plan, one_card_plan
 from pytest_flagperf.plan.checkout import checkout
+from pytest_flagperf.plan.placement import expected_placement
 from pytest_flagperf.problems import Problems
 
 from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
@@ -31,7 +32,7 @@ HOSTS = (Machine("alpha", "10.0.0.1"), Machine("beta", "10.0.0.2"), Machine("gam
 
 
 def planned(catalog: Catalog, case: str = "toy:pytorch:X9:1:8:1", **more: Any) -> Plan:
-    options: dict[str, Any] = {"vendor": "acme", "synthetic": True, "hosts": HOSTS, **more}
+    options: dict[str, Any] = {"vendor": "acme", "synthetic": True, **more}
     return make_plan(catalog, Case.parse(case), **options)
 
 
@@ -69,31 +70,28 @@ def test_a_config_may_ask_for_another_efficiency_and_precision(tmp_path: Path) -
 
 def test_hosts_are_the_first_ones_and_those_that_are_not_there_are_named(catalog: Catalog) -> None:
     plan = planned(catalog, "toy:pytorch:X9:2:8:1")
-    assert [(host.name, host.noderank, host.devices) for host in plan.hosts] == [
-        ("alpha", 0, tuple(range(8))),
-        ("beta", 1, tuple(range(8))),
+    assert [(host.name, host.devices) for host in expected_placement(plan, HOSTS).hosts] == [
+        ("alpha", tuple(range(8))),
+        ("beta", tuple(range(8))),
     ]
-    alone = planned(catalog, "toy:pytorch:X9:2:8:1", hosts=HOSTS[:1])
-    assert [host.name for host in alone.hosts] == ["alpha", "host1"]
-    held = plan.placed([range(8, 16), range(8)])
-    assert [host.devices[0] for host in held.hosts] == [8, 0]
+    assert [host.name for host in expected_placement(plan, HOSTS[:1]).hosts] == ["alpha", "host1"]
 
 
 def test_vendor_code_that_is_there_is_named(tmp_path: Path, catalog: Catalog) -> None:
     write(tmp_path, "vendors/acme/toy-pytorch/extern/trainer_adapter.py", "")
     plan = planned(catalog)
     assert plan.extern == "vendors/acme/toy-pytorch/extern"
-    assert plan.case_json(1, 42, "/code")["extern"] == "/code/vendors/acme/toy-pytorch/extern"
+    assert plan.case_json(1, "/code")["extern"] == "/code/vendors/acme/toy-pytorch/extern"
 
 
 def test_a_vendors_own_device_is_named_and_part_of_what_is_compared(tmp_path: Path, catalog: Catalog) -> None:
     before = planned(catalog)
     assert (before.modules, before.device_module) == ((), None)
-    assert before.case_json(1, 42, "/code")["device_module"] is None
+    assert before.case_json(1, "/code")["device_module"] is None
     write_vendor(tmp_path, toml='modules = ["torch_acme", "acme.collectives"]\n' + VENDOR_TOML)
     write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
     plan = planned(Catalog.scan([tmp_path]))
-    told = plan.case_json(1, 42, "/code")
+    told = plan.case_json(1, "/code")
     assert told["modules"] == ["torch_acme", "acme.collectives"]
     assert told["device_module"] == "/code/vendors/acme/device.py"
     assert plan.to_json()["device_module"] == "vendors/acme/device.py"
@@ -115,7 +113,7 @@ def test_what_a_vendor_sets_in_the_environment_makes_another_fingerprint(tmp_pat
 
 
 def test_a_ranks_file_is_whole_and_has_the_rounds_seed(catalog: Catalog) -> None:
-    body = planned(catalog, synthetic=False, check_data=False, data_dir="/data").case_json(3, 44, "/code")
+    body = planned(catalog, synthetic=False, check_data=False, data_dir="/data").case_json(3, "/code")
     assert json.loads(json.dumps(body)) == body
     assert (body["schema"], body["case"], body["round"], body["seed"], body["config"]["seed"]) == (
         1, "toy:pytorch:X9:1:8:1", 3, 44, 44,
@@ -139,9 +137,7 @@ def test_what_reports_read_has_origins_and_deviations(catalog: Catalog) -> None:
     assert {one["key"] for one in body["deviations"]} == {"ratio", "throughput_only"}
     assert body["manifest"] == [{"path": "train", "kind": "folder", "files": 3}]
     assert body["config"]["ratio"] == 0.25
-    assert body["hosts"][0] == {
-        "name": "alpha", "address": "10.0.0.1", "noderank": 0, "devices": list(range(8)),
-    }  # fmt: skip
+    assert "hosts" not in body  # where it runs is the round's
 
 
 def test_one_card_is_for_throughput_by_default_at_the_reference_scale(catalog: Catalog) -> None:
@@ -212,9 +208,7 @@ def key(plan: Plan) -> object:
 
 def test_the_same_case_has_the_same_key_whoever_asks(catalog: Catalog) -> None:
     plan = planned(catalog)
-    alike = planned(
-        catalog, "toy:pytorch:X9:1:8:5", hosts=HOSTS[1:], launcher="torchrun", settings=["seed=1", "max_steps=3"]
-    )
+    alike = planned(catalog, "toy:pytorch:X9:1:8:5", launcher="torchrun", settings=["seed=1", "max_steps=3"])
     assert key(plan) == key(alike)
 
 
@@ -276,9 +270,8 @@ def test_one_card_of_a_weakly_scaled_case_has_the_cards_own_batch(catalog: Catal
         True,
         16,
     )
-    assert [(host.name, host.devices) for host in alone.hosts] == [("alpha", (0,))]
     assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
-    assert alone.case_json(1, 42, "/code")["config"]["throughput_only"] is True
+    assert alone.case_json(1, "/code")["config"]["throughput_only"] is True
 
 
 def test_the_1x1_case_counts_as_one_card_only_with_the_same_work(catalog: Catalog) -> None:
@@ -301,7 +294,7 @@ def test_one_card_of_a_strongly_scaled_case_has_the_batch_of_all(tmp_path: Path)
 
 def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
     write_config(tmp_path, "ratio = 0.25\n", "config_X9x2x8.py")
-    text = describe(planned(tree(tmp_path), "toy:pytorch:X9:2:8:1"))
+    text = describe(planned(tree(tmp_path), "toy:pytorch:X9:2:8:1"), hosts=HOSTS)
     for pattern in (
         r"^toy:pytorch:X9:2:8:1$",
         r"labels +throughput only, synthetic data$",

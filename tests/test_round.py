@@ -19,13 +19,14 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node.lease import holders
 from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.engines.agents.acquire import MODULE
-from pytest_flagperf.engines.agents.orders import _visible_devices
+from pytest_flagperf.engines.agents.orders import _only_leased
 from pytest_flagperf.engines.agents.progress import Bounds, Progress, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.plan.placement import expected_placement, rank_processes
 from pytest_flagperf.results.measured.outcome import measure
 from tests.conftest import listens_to_ctrl_c
-from tests.rounds import WELL, TinyPlan, processes_of, run_tiny
+from tests.rounds import WELL, processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +47,7 @@ def read(path: Path) -> Any:
 
 
 def test_finishes_and_says_so_in_round_json(tmp_path: Path) -> None:
-    end = run_tiny(tmp_path, TinyPlan(config=QUICK))
+    end = run_tiny(tmp_path, tiny_plan(config=QUICK))
     assert (end.state, end.fault, end.swept) == ("finished", None, ())
     written = read(tmp_path / "round1" / "round.json")
     assert written["schema"] == 1
@@ -59,7 +60,7 @@ def test_finishes_and_says_so_in_round_json(tmp_path: Path) -> None:
 
 
 def test_writes_what_ranks_and_reports_read_before_it_starts(tmp_path: Path) -> None:
-    run_tiny(tmp_path, TinyPlan(config=QUICK))
+    run_tiny(tmp_path, tiny_plan(config=QUICK))
     case, plan = read(tmp_path / "round1" / "case.json"), read(tmp_path / "round1" / "plan.json")
     assert (case["round"], case["seed"]) == (1, 42)
     (host,) = plan["hosts"]
@@ -70,7 +71,7 @@ def test_writes_what_ranks_and_reports_read_before_it_starts(tmp_path: Path) -> 
 
 
 def test_every_round_has_its_own_seed(tmp_path: Path) -> None:
-    run_tiny(tmp_path, TinyPlan(nproc=1, config=QUICK), number=3, directory=tmp_path / "r3")
+    run_tiny(tmp_path, tiny_plan(nproc=1, config=QUICK), number=3, directory=tmp_path / "r3")
     assert read(tmp_path / "r3" / "case.json")["seed"] == 44
 
 
@@ -78,7 +79,7 @@ def test_every_rank_repeats_what_its_round_alone_was_given(tmp_path: Path) -> No
     tokens = set()
     for number in (1, 2):
         directory = tmp_path / f"round{number}"
-        run_tiny(tmp_path, TinyPlan(config=QUICK), number=number, directory=directory)
+        run_tiny(tmp_path, tiny_plan(config=QUICK), number=number, directory=directory)
         plan = read(directory / "plan.json")
         tokens.add(plan["token"])
         for log in directory.glob("*/rank*.out.log"):
@@ -91,7 +92,7 @@ def test_every_rank_repeats_what_its_round_alone_was_given(tmp_path: Path) -> No
 
 def test_tells_its_listener_step_loss_metric_and_time_left(tmp_path: Path) -> None:
     seen: list[Progress] = []
-    run_tiny(tmp_path, TinyPlan(config=QUICK), listener=seen.append)
+    run_tiny(tmp_path, tiny_plan(config=QUICK), listener=seen.append)
     assert seen[0].phase == "starting"
     assert [each.step for each in seen if each.event == events.STEP_END] == [1, 2]
     last = seen[-1]
@@ -102,7 +103,7 @@ def test_tells_its_listener_step_loss_metric_and_time_left(tmp_path: Path) -> No
 
 def test_two_hosts_form_one_world(tmp_path: Path) -> None:
     say = 'def fault(rank, step): print("WORLD", os.environ["RANK"], os.environ["WORLD_SIZE"])\n'
-    end = run_tiny(tmp_path, TinyPlan(nproc=1, nnodes=2, config=QUICK), say)
+    end = run_tiny(tmp_path, tiny_plan(nproc=1, nnodes=2, config=QUICK), say)
     assert end.state == "finished"
     logs = [tmp_path / "round1" / f"h{k}_noderank{k}" / f"rank{k}.out.log" for k in (0, 1)]
     assert ["WORLD 0 2" in logs[0].read_text(), "WORLD 1 2" in logs[1].read_text()] == [True, True]
@@ -114,7 +115,7 @@ def test_a_rank_sees_the_staged_code_and_the_environment_but_not_the_harness(tmp
         'print("PATHS", flagperf_driver.__file__, os.environ["PYTHONPATH"], "PYTEST_VERSION" in os.environ)\n'
         'print("CORES", sorted(os.sched_getaffinity(0)), os.environ["OMP_NUM_THREADS"])\n'
     )
-    run_tiny(tmp_path, TinyPlan(nproc=1, config=QUICK), before=say)
+    run_tiny(tmp_path, tiny_plan(nproc=1, config=QUICK), before=say)
     log = (tmp_path / "round1" / "h0_noderank0" / "rank0.out.log").read_text()
     code = next((tmp_path / "cache" / "code").iterdir())
     assert f"PATHS {code}/flagperf_driver/__init__.py {code}:{code}/suites False" in log
@@ -144,7 +145,7 @@ def test_a_rank_that_dies_fails_the_round_at_once(
 ) -> None:
     endless = {"max_steps": 100_000, "step_s": 0.01}
     started = time.monotonic()
-    end = run_tiny(tmp_path, TinyPlan(config=endless), fault or WELL, before=before)
+    end = run_tiny(tmp_path, tiny_plan(config=endless), fault or WELL, before=before)
     assert time.monotonic() - started < 10
     assert (end.state, end.fault and end.fault.kind) == ("failed", kind)
     assert end.fault is not None
@@ -165,7 +166,7 @@ def test_the_rank_that_died_is_named_and_not_the_one_that_complained_of_it(tmp_p
         "        while not os.path.exists('dying'): time.sleep(0.01)\n"
         "        raise ConnectionError('my neighbour is gone')\n"
     )
-    end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000}), both)
+    end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), both)
     assert end.fault is not None
     assert (end.fault.rank, "SIGKILL" in end.fault.sentence) == (1, True)
     assert "neighbour" not in end.fault.sentence
@@ -173,7 +174,7 @@ def test_the_rank_that_died_is_named_and_not_the_one_that_complained_of_it(tmp_p
 
 def test_a_rank_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
     config = {"max_steps": 100_000, "hang_timeout_s": 1.0}
-    end = run_tiny(tmp_path, TinyPlan(config=config), at_step("time.sleep(600)"))
+    end = run_tiny(tmp_path, tiny_plan(config=config), at_step("time.sleep(600)"))
     assert end.fault is not None
     assert (end.fault.kind, end.fault.rank) == ("hang", 1)
     assert "hang_timeout_s" in end.fault.sentence
@@ -181,21 +182,21 @@ def test_a_rank_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
 
 
 def test_a_round_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000, "round_timeout_s": 1.0}))
+    end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000, "round_timeout_s": 1.0}))
     assert end.fault is not None
     assert end.fault.kind == "timeout"
     assert "round_timeout_s" in end.fault.sentence
 
 
 def test_a_rank_without_its_finished_line_fails_the_round_whatever_its_exit_code(tmp_path: Path) -> None:
-    end = run_tiny(tmp_path, TinyPlan(config={**QUICK, "silent_ranks": [1]}))
+    end = run_tiny(tmp_path, tiny_plan(config={**QUICK, "silent_ranks": [1]}))
     assert (end.state, end.fault and end.fault.kind) == ("failed", "unfinished")
     assert end.fault is not None
     assert end.fault.sentence == "rank 1 ended without a FINISHED line"
 
 
 def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
-    plan = TinyPlan(nproc=1, nnodes=2, config={"max_steps": 100_000})
+    plan = tiny_plan(nproc=1, nnodes=2, config={"max_steps": 100_000})
     end = run_tiny(tmp_path, plan, at_step("raise OSError('no more')", rank=1))
     assert end.fault is not None
     assert (end.fault.host, end.fault.rank) == ("h1", 1)
@@ -203,7 +204,7 @@ def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_that_is_not_there_is_a_fault_that_names_it(tmp_path: Path) -> None:
-    end = run_tiny(tmp_path, TinyPlan(nproc=1), python="/no/such/python")
+    end = run_tiny(tmp_path, tiny_plan(nproc=1), python="/no/such/python")
     assert end.fault is not None
     assert (end.fault.kind, "/no/such/python" in end.fault.sentence) == ("start", True)
 
@@ -234,7 +235,7 @@ def fault(rank, step):
 def test_the_logs_that_a_killed_agent_left_on_its_host_are_fetched(
     kill: str, strays: list[str], tmp_path: Path, short_tmpdir: Path
 ) -> None:
-    end = run_tiny(tmp_path, TinyPlan(nproc=1), kill, hosts=[Elsewhere("h1")])
+    end = run_tiny(tmp_path, tiny_plan(nproc=1), kill, hosts=[Elsewhere("h1")])
     assert (end.state, end.missing) == ("failed", ())
     assert end.fault is not None
     assert (end.fault.kind, end.fault.host) == ("agent", "h1")
@@ -245,7 +246,7 @@ def test_the_logs_that_a_killed_agent_left_on_its_host_are_fetched(
 
 def test_an_agent_that_is_killed_takes_its_ranks_along_and_is_named(tmp_path: Path) -> None:
     kill = at_step("os.kill(os.getppid(), signal.SIGKILL)")
-    end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000}), kill)
+    end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), kill)
     assert (end.state, end.fault and end.fault.kind) == ("failed", "agent")
     assert "the agent on h0 is gone" in str(end.fault)
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
@@ -253,7 +254,7 @@ def test_an_agent_that_is_killed_takes_its_ranks_along_and_is_named(tmp_path: Pa
 
 def test_a_daemon_that_a_rank_leaves_is_ended(tmp_path: Path) -> None:
     daemon = at_step("subprocess.Popen(['sleep', '300'], start_new_session=True)", rank=0)
-    end = run_tiny(tmp_path, TinyPlan(config={"max_steps": 3}), daemon)
+    end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 3}), daemon)
     assert end.state == "finished"
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
@@ -267,7 +268,7 @@ class Unreachable(LocalHost):
 
 def test_a_host_on_which_no_agent_starts_leaves_nothing_held_on_the_others(tmp_path: Path) -> None:
     hosts: list[Host] = [LocalHost("h0"), Unreachable("h1")]
-    plan = TinyPlan(nproc=1, nnodes=2, config={"max_steps": 100_000})
+    plan = tiny_plan(nproc=1, nnodes=2, config={"max_steps": 100_000})
     with pytest.raises(HostError, match="h1: no route to it"):
         run_tiny(tmp_path, plan, hosts=hosts)
     assert holders(tmp_path / "leases") == []
@@ -280,10 +281,10 @@ CONTROLLER = """
 import sys
 sys.path[:0] = [{repo!r}]
 from pathlib import Path
-from tests.rounds import TinyPlan, run_tiny
+from tests.rounds import tiny_plan, run_tiny
 def say(progress):
     if progress.step: print("TRAINS", flush=True)
-plan = TinyPlan(config={{"max_steps": 100_000, "step_s": 0.02}})
+plan = tiny_plan(config={{"max_steps": 100_000, "step_s": 0.02}})
 run_tiny(Path({tmp!r}), plan, listener=say, fault={fault!r})
 """
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef fault(rank, step): pass\n"
@@ -355,7 +356,7 @@ def test_a_listener_that_raises_ends_the_round_too(tmp_path: Path) -> None:
             raise RuntimeError("no terminal")
 
     with pytest.raises(RuntimeError, match="no terminal"):
-        run_tiny(tmp_path, TinyPlan(config={"max_steps": 100_000}), listener=broken)
+        run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), listener=broken)
     assert read(tmp_path / "round1" / "round.json")["state"] == "interrupted"
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
@@ -364,7 +365,7 @@ def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
     def one(number: int) -> int:
         root = tmp_path / str(number)
         host = LocalHost("h0")
-        plan = TinyPlan(nproc=1, config={"max_steps": 100})
+        plan = tiny_plan(nproc=1, config={"max_steps": 100})
         assert run_tiny(root, plan, hosts=[host], directory=root / "round1", devices=2).state == "finished"
         return int(read(root / "round1/plan.json")["hosts"][0]["devices"][0])
 
@@ -413,7 +414,7 @@ def test_an_agent_does_not_take_its_modules_from_the_current_folder(tmp_path: Pa
     ids=["well", "exit 7", "exception"],
 )
 def test_torchrun_is_as_good_a_launcher(tmp_path: Path, torch_python: str, fault: str, words: str) -> None:
-    plan = TinyPlan(launcher="torchrun", config={"max_steps": 20, "init_timeout_s": 60})
+    plan = tiny_plan(launcher="torchrun", config={"max_steps": 20, "init_timeout_s": 60})
     end = run_tiny(tmp_path, plan, fault, python=torch_python)
     logs = tmp_path / "round1" / "h0_noderank0"
     assert "STEP_END" in (logs / "rank1.out.log").read_text()
@@ -425,7 +426,12 @@ def test_torchrun_is_as_good_a_launcher(tmp_path: Path, torch_python: str, fault
 
 
 def test_who_is_alone_with_its_devices_is_not_told_which_they_are() -> None:
-    plan: Any = TinyPlan(visible_devices="ACME_VISIBLE")
-    assert _visible_devices(plan, [None]) == "ACME_VISIBLE"
-    assert _visible_devices(plan, [{"only_leased": False}]) == "ACME_VISIBLE"
-    assert _visible_devices(plan, [{"only_leased": True}]) is None
+    assert [_only_leased([None]), _only_leased([{"only_leased": False}]), _only_leased([{"only_leased": True}])] == [
+        False,
+        False,
+        True,
+    ]
+    plan = tiny_plan(visible_devices="ACME_VISIBLE")
+    for only_leased in (False, True):
+        ((first, _),) = rank_processes(plan, expected_placement(plan, [], only_leased=only_leased))
+        assert ("ACME_VISIBLE" in first.env) is not only_leased

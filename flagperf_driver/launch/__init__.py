@@ -27,10 +27,10 @@ class World:
     addresses: tuple[str, ...]
     nproc: int
     master_addr: str
-    master_port: int
+    master_port: int | str  # a text where it is not known yet
     devices: tuple[tuple[int, ...], ...] = ()  # per host, the ids the lease gave; empty: 0..nproc-1
     visible_devices_env: str | None = None  # the variable by which a process is shown only some devices
-    threads_per_rank: int = 1
+    threads_per_rank: int | str = 1
 
     @property
     def nnodes(self) -> int:

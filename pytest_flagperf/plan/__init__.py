@@ -1,16 +1,19 @@
-"""The plan of a case: what exactly will run where, and how that is found out."""
+"""The plan of a case: what exactly will run, how that is found out, and where it may run."""
 
 from .describe import describe
 from .make import PlanError, is_throughput_shape, make_plan, one_card_plan, short_plan
-from .model import Plan, PlannedHost
+from .model import Plan
+from .placement import PlacedHost, Placement, rank_processes
 
 __all__ = [
+    "PlacedHost",
+    "Placement",
     "Plan",
     "PlanError",
-    "PlannedHost",
     "describe",
     "is_throughput_shape",
     "make_plan",
     "one_card_plan",
+    "rank_processes",
     "short_plan",
 ]

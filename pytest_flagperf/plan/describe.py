@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from flagperf_driver.launch import RankProcess, Site, World
+from flagperf_driver.launch import RankProcess
 
 from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
 from ..runtime import Request, runtimes
 from .model import Plan
+from .placement import Place, Placement, expected_placement, rank_processes
 
-_CODE, _ROUND, _PYTHON, _PORT = "{code}", "{round}", "{python}", 0
 _WIDEST_VALUE = 20
 _WIDTH = 116
 _CUT = "..."
@@ -25,19 +25,20 @@ def describe(
     request: Request | None = None,
     convergence: str = "",
     duration: Iterable[str] = (),
+    hosts: Sequence[Place] = (),
 ) -> str:
     """The case, what it wants of a host, where it runs, every value with its origin, and the command of each rank."""
     wanted = _wanted(plan, vendor, lease) if vendor else ()
     kind = runtimes()[plan.runtime]
     image = kind.image(request) if request else ""
-    sees_all = request is None or kind.sees_all_devices(request)
-    commands = _commands(plan, plan.visible_devices if sees_all else None)
+    only_leased = request is not None and not kind.sees_all_devices(request)
+    placement = expected_placement(plan, hosts, only_leased=only_leased)
     times = [_fact("" if number else "duration", line) for number, line in enumerate(duration)]
     facts, config = (
         [*_facts(plan, image, convergence), *times],
         [*_config(plan), *_translated(plan)],
     )
-    return "\n".join([str(plan.case), *facts, *wanted, *_hosts(plan), *config, *commands])
+    return "\n".join([str(plan.case), *facts, *wanted, *_hosts(placement), *config, *_commands(plan, placement)])
 
 
 def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
@@ -110,12 +111,12 @@ def _mfu(plan: Plan) -> str:
     return f"{flops:g} FLOPs per sample, {peak:g} TFLOP/s dense at {plan.precision}"
 
 
-def _hosts(plan: Plan) -> Iterator[str]:
+def _hosts(placement: Placement) -> Iterator[str]:
     yield _title("hosts")
-    width = max(len(host.name) for host in plan.hosts)
-    for host in plan.hosts:
+    width = max(len(host.name) for host in placement.hosts)
+    for noderank, host in enumerate(placement.hosts):
         devices = ",".join(map(str, host.devices))
-        yield f"    {host.noderank}  {host.name:{width}}  {host.address}  devices {devices}"
+        yield f"    {noderank}  {host.name:{width}}  {host.address}  devices {devices}"
 
 
 def _config(plan: Plan) -> Iterator[str]:
@@ -146,21 +147,12 @@ def _translated(plan: Plan) -> Iterator[str]:
             yield from _wrapped(f"{one.key} = {one.value}, {one.where}: {one.effect}", "    ")
 
 
-def _commands(plan: Plan, visible_devices: str | None) -> Iterator[str]:
-    yield _title(f"commands ({_PYTHON}: of the {plan.runtime} runtime, {_CODE}: the staged code)")
-    world = World(
-        addresses=tuple(host.address for host in plan.hosts),
-        nproc=plan.case.nproc,
-        master_addr=plan.hosts[0].address,
-        master_port=_PORT,
-        devices=tuple(host.devices for host in plan.hosts),
-        visible_devices_env=visible_devices,
-    )
-    for host in plan.hosts:
-        logs = f"{_ROUND}/{host.name}_noderank{host.noderank}"
-        site = Site(_PYTHON, f"{_CODE}/{plan.program}", f"{_ROUND}/case.json", logs, _CODE)
+def _commands(plan: Plan, placement: Placement) -> Iterator[str]:
+    """The commands of a real round, with a word in braces for what only its hosts know."""
+    yield _title(f"commands ({{python}}: of the {plan.runtime} runtime, {{code}}: the staged code)")
+    for host, processes in zip(placement.hosts, rank_processes(plan, placement), strict=True):
         yield f"    {host.name}"
-        yield from _processes(plan.processes(world, host.noderank, site))
+        yield from _processes(processes)
 
 
 def _processes(processes: Sequence[RankProcess]) -> Iterator[str]:
@@ -168,15 +160,10 @@ def _processes(processes: Sequence[RankProcess]) -> Iterator[str]:
     first = processes[0].env
     shared = {name for name in first if all(process.env.get(name) == first[name] for process in processes)}
     for name in sorted(shared):
-        yield f"      {name}={_known_later(name, first[name])}"
+        yield f"      {name}={first[name]}"
     for process in processes:
         own = " ".join(f"{name}={value}" for name, value in process.env.items() if name not in shared)
         yield f"      rank {process.rank}: {own + ' ' if own else ''}{' '.join(process.argv)}"
-
-
-def _known_later(name: str, value: str) -> str:
-    """What only the hosts know is named instead of made up."""
-    return {"MASTER_PORT": "{free port}", "OMP_NUM_THREADS": "{cores per rank}"}.get(name, value)
 
 
 def _fact(name: str, text: str) -> str:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import flagperf_driver
 from flagperf_driver.launch import DEFAULT as DEFAULT_LAUNCHER
@@ -21,7 +20,7 @@ from ..runtime import runtimes
 from ..settings import COMMAND_LINE
 from .brought import Brought, brought
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
-from .model import Plan, PlannedHost
+from .model import Plan
 
 _DRIVER = Path(flagperf_driver.__file__).parent
 _PLACES = ("data_dir", "checkpoint_dir")
@@ -29,16 +28,6 @@ _PLACES = ("data_dir", "checkpoint_dir")
 
 class PlanError(Problems):
     """A case that cannot be planned as asked."""
-
-
-class Place(Protocol):
-    """What a plan must know of a host."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def address(self) -> str: ...
 
 
 def make_plan(
@@ -54,7 +43,6 @@ def make_plan(
     synthetic: bool = False,
     throughput_only: bool | None = None,
     data_dir: str | Path | Value | None = None,
-    hosts: Sequence[Place] = (),
     check_data: bool = True,
 ) -> Plan:
     """Everything that runs for a case, or an error with all that stands in the way.
@@ -82,7 +70,7 @@ def make_plan(
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     resolved = _with_shape(resolved, case.shape, scale)
-    return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, theirs, hosts)
+    return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, theirs)
 
 
 def is_throughput_shape(shape: Shape, scale: str) -> bool:
@@ -132,7 +120,6 @@ def one_card_plan(plan: Plan) -> Plan:
     values["throughput_only"] = Value(True, source, 0, "case")
     if batch != plan.config["train_batch_size"]:
         values["train_batch_size"] = Value(batch, source, 0, "case")
-    first = replace(plan.hosts[0], devices=plan.hosts[0].devices[:1])
     config = {key: value.value for key, value in values.items()}
     told = _told_facts(plan.fingerprint) | {"nnodes": 1, "nproc": 1}
     return replace(
@@ -140,7 +127,6 @@ def one_card_plan(plan: Plan) -> Plan:
         case=alone,
         throughput_only=True,
         values=values,
-        hosts=(first,),
         fingerprint=fingerprint(told, config, cards=1, scaling=plan.scaling),
     )
 
@@ -156,7 +142,6 @@ def _plan(
     synthetic: bool,
     resolved: Resolved,
     theirs: tuple[Brought, ...],
-    hosts: Sequence[Place],
 ) -> Plan:
     config = resolved.config
     declared, own = suite.scales[scale], catalog.case_folder(suite, vendor)
@@ -192,7 +177,6 @@ def _plan(
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
         min_efficiency=float(least) if isinstance(least, (int, float)) else vendor.toml.min_efficiency,
-        hosts=_hosts(hosts, case.shape),
         fingerprint={
             **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
             # What is not the suite's own; in the key are hashes of it all.
@@ -228,14 +212,6 @@ def _given(
         option = "--throughput-only" if throughput_only else "--no-throughput-only"
         given["throughput_only"] = Value(throughput_only, option, 0, "case")
     return given
-
-
-def _hosts(hosts: Sequence[Place], shape: Shape) -> tuple[PlannedHost, ...]:
-    """The first so many; where there are too few, as with a plan for elsewhere, names that say so."""
-    devices = tuple(range(shape.nproc))
-    known = [(host.name, host.address) for host in hosts[: shape.nnodes]]
-    missing = [(f"host{number}", f"<host{number}>") for number in range(len(known), shape.nnodes)]
-    return tuple(PlannedHost(*place, number, devices) for number, place in enumerate(known + missing))
 
 
 def _facts(case: Case, vendor: Vendor, scale: str, synthetic: bool, runtime: str) -> dict[str, object]:

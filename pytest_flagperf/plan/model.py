@@ -1,13 +1,11 @@
-"""The plan: the frozen answer to what exactly will run where."""
+"""The plan: the frozen answer to what exactly will run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
-
-from flagperf_driver.launch import RankProcess, Site, World, launchers
 
 from ..case import Case
 from ..catalog import DataItem, Metric
@@ -18,16 +16,8 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class PlannedHost:
-    name: str
-    address: str
-    noderank: int
-    devices: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Plan:
-    """A case, resolved; before a lease ``hosts`` hold the devices that it would get were all free."""
+    """A case, resolved."""
 
     case: Case
     vendor: str
@@ -53,7 +43,6 @@ class Plan:
     flops_per_sample: float | None
     peak_tflops: float | None  # dense, of one card at the config's precision
     min_efficiency: float
-    hosts: tuple[PlannedHost, ...]
     fingerprint: Mapping[str, object]
     reference: Mapping[str, object] | None = None
     """The suite's reference curves at this scale, which the round is judged by."""
@@ -82,18 +71,12 @@ class Plan:
         return f"suites/{self.case.model}/{self.case.framework_name}/run_pretraining.py"
 
     def seed(self, round_number: int) -> int:
+        """The seed of a round: each round has its own."""
         return int(self.config["seed"]) + round_number - 1
 
-    def placed(self, devices: Sequence[Sequence[int]]) -> Plan:
-        """The same plan on the devices that leases gave."""
-        pairs = zip(self.hosts, devices, strict=True)
-        return replace(self, hosts=tuple(replace(host, devices=tuple(held)) for host, held in pairs))
-
-    def processes(self, world: World, noderank: int, site: Site) -> list[RankProcess]:
-        return launchers()[self.launcher](world, noderank, site)
-
-    def case_json(self, round_number: int, seed: int, code_root: str) -> dict[str, Any]:
+    def case_json(self, round_number: int, code_root: str) -> dict[str, Any]:
         """What a rank reads: everything decided, nothing left to merge."""
+        seed = self.seed(round_number)
         return {
             "schema": SCHEMA,
             **self._facts(),
@@ -105,7 +88,7 @@ class Plan:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What reports read, but for what only a round knows: its number, Python, ports and code."""
+        """What reports read, but for what only a round knows: its number, its hosts, their Python and code."""
         return {
             "schema": SCHEMA,
             **self._facts(),
@@ -120,7 +103,6 @@ class Plan:
             "peak_tflops": self.peak_tflops,
             "min_efficiency": self.min_efficiency,
             "scaling": self.scaling,
-            "hosts": [{**asdict(host), "devices": list(host.devices)} for host in self.hosts],
             "runtime": self.runtime,
             "launcher": self.launcher,
             "fingerprint": dict(self.fingerprint),

@@ -57,7 +57,6 @@ class Plans:
                 synthetic=settings.synthetic,
                 throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
                 data_dir=Value(one.data_dir, one.data_source, 0, "case") if one.data_dir else None,
-                hosts=self._engine.hosts,
                 # On other machines the data are looked for there, by the look at every host.
                 check_data=not settings.plan and not self._engine.is_cluster,
             )

@@ -30,7 +30,7 @@ from pytest_flagperf.hosts import Channel, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, Checked, check_reply
-from tests.rounds import TinyPlan, processes_of, run_tiny
+from tests.rounds import processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration
 
@@ -89,7 +89,7 @@ def instead(text: str) -> str:
 def run_with(tmp_path: Path, host: Elsewhere, number: int = 1) -> RoundEnd:
     return run_tiny(
         tmp_path,
-        TinyPlan(nproc=1, nnodes=2),
+        tiny_plan(nproc=1, nnodes=2),
         hosts=[Elsewhere("h1"), host],
         directory=tmp_path / f"round{number}",
         lease_s=30.0,

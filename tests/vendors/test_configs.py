@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -38,15 +37,6 @@ HAVE = {
 """What FlagPerf has a case of, beside H100 and H200: the least that is here."""
 
 
-@dataclass(frozen=True)
-class Machine:
-    name: str
-    address: str
-
-
-HOSTS = (Machine("alpha", "10.0.0.1"), Machine("beta", "10.0.0.2"))
-
-
 def planned(vendor: str, suite: str, hardware: str, shape: Shape, throughput_only: bool | None = None) -> Plan:
     case = Case.parse(f"{suite}:{hardware}:{shape.nnodes}:{shape.nproc}:1")
     return make_plan(
@@ -57,7 +47,6 @@ def planned(vendor: str, suite: str, hardware: str, shape: Shape, throughput_onl
         throughput_only=throughput_only,
         data_dir="/data",
         check_data=False,
-        hosts=HOSTS,
     )
 
 
@@ -107,7 +96,7 @@ def test_a_configs_learning_rate_ends_where_the_training_does_or_later(
 @pytest.mark.parametrize(("vendor", "suite"), [(v, s) for v in CATALOG.vendors for s in sorted(ALL)])
 def test_the_small_scale_needs_no_config(vendor: str, suite: str) -> None:
     chip = CATALOG.vendors[vendor].hardware
-    plan = make_plan(CATALOG, Case.parse(f"{suite}:{chip}:1:2:1"), vendor=vendor, scale="small", hosts=HOSTS)
+    plan = make_plan(CATALOG, Case.parse(f"{suite}:{chip}:1:2:1"), vendor=vendor, scale="small")
     assert plan.device == CATALOG.vendors[vendor].toml.device
 
 

@@ -18,8 +18,6 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, make_plan
 
-from .test_configs import HOSTS
-
 REPO = Path(__file__).resolve().parent.parent.parent
 CATALOG = Catalog.scan([REPO])
 IMAGES = 1_281_167
@@ -76,7 +74,6 @@ def planned(vendor: str, case: str) -> Plan:
         scale="reference",
         data_dir="/data",
         check_data=False,
-        hosts=HOSTS,
     )
 
 

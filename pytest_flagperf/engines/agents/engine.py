@@ -106,7 +106,8 @@ class AgentsEngine:
     def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
         """Return what ``--plan`` prints of a case."""
         request = self._environments.request(plan.case, vendor, plan.runtime)
-        return describe(plan, vendor, self._settings.lease or vendor.toml.lease, request, convergence, duration)
+        lease = self._settings.lease or vendor.toml.lease
+        return describe(plan, vendor, lease, request, convergence, duration, self.hosts)
 
     def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
         """The Python of the case's framework, ready on the first hosts that it may run on."""

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from flagperf_driver.launch import RankProcess, Site, World, launchers, threads_per_rank
+from flagperf_driver.launch import RankProcess, threads_per_rank
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.node.staged import module_argv
 from pytest_flagperf import stored
+from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
 
 from .acquire import MODULE
@@ -22,20 +23,6 @@ from .agents import GRACE_S, Agent
 _NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 Show = Callable[[int, str], None]
-
-
-class Plan(Protocol):
-    """What a round asks of a plan."""
-
-    @property
-    def launcher(self) -> str: ...
-
-    @property
-    def visible_devices(self) -> str | None: ...
-
-    def to_json(self) -> dict[str, Any]: ...
-
-    def case_json(self, round_number: int, seed: int, code_root: str, /) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +43,7 @@ NO_WISHES = Wishes()
 
 def make_orders(
     plan: Plan,
-    described: Mapping[str, Any],
+    token: str,
     round_number: int,
     agents: Sequence[Agent],
     interpreters: Mapping[str, Interpreter],
@@ -65,114 +52,101 @@ def make_orders(
     """What each host's agent is told to do."""
     # At once: where ranks live in containers, each host makes its own.
     with ThreadPoolExecutor(max(1, len(agents))) as pool:
-        made = pool.map(lambda agent: _container(agent, interpreters[agent.name], described, wishes), agents)
+        made = pool.map(lambda agent: _container(agent, interpreters[agent.name], plan, wishes), agents)
         containers = {agent.name: container for agent, container in zip(agents, made, strict=True)}
-    world = _world(plan, described, agents, containers, wishes)
+    placement = _placement(plan, agents, interpreters, wishes, only_leased=_only_leased(containers.values()))
 
-    def order(agent: Agent) -> dict[str, Any]:
-        interpreter = interpreters[agent.name]
-        site = Site(
-            python=interpreter.python,
-            program=f"{agent.code_root}/suites/{described['model']}/{described['framework']}/run_pretraining.py",
-            case_file=f"{agent.log_dir}/case.json",
-            log_dir=agent.log_dir,
-            code_root=agent.code_root,
-            cpus=_cores(described, agent, wishes),
-        )
-        processes = launchers()[plan.launcher](world, agent.noderank, site)
-        case = _case(plan, described, round_number, agent)
+    def order(agent: Agent, host: PlacedHost, processes: Sequence[RankProcess]) -> dict[str, Any]:
+        env, case = interpreters[agent.name].env, _case(plan, token, round_number, agent)
         return {
             "op": "start",
-            "log": f"start_{described['framework']}_task.log",
+            "log": f"start_{plan.case.framework_name}_task.log",
             "files": {"case.json": json.dumps(case, indent=1) + "\n"},
             "not_inherited": list(_NOT_INHERITED),
-            "ranks": [_entry(each, {**interpreter.env, **each.env}, site) for each in processes],
+            "ranks": [_entry(each, {**env, **each.env}, host) for each in processes],
             "follow": [rank for each in processes for rank in each.reports],
             "container": containers[agent.name],
-            "monitors": _monitors(described, wishes, agent, containers[agent.name]),
+            "monitors": _monitors(plan, wishes, agent, containers[agent.name]),
             "clear_caches": wishes.clear_caches,
             "show": wishes.show is not None,
-            **_deadlines(described["config"]),
+            **_deadlines(plan.config),
         }
 
-    return [order(agent) for agent in agents]
+    return [*map(order, agents, placement.hosts, rank_processes(plan, placement))]
 
 
-def _case(plan: Plan, described: Mapping[str, Any], round_number: int, agent: Agent) -> dict[str, Any]:
+def _case(plan: Plan, token: str, round_number: int, agent: Agent) -> dict[str, Any]:
     """The case.json of a host's ranks."""
-    case = plan.case_json(round_number, _seed(described, round_number), agent.code_root)
-    return {**case, "token": described["token"]}
+    return {**plan.case_json(round_number, agent.code_root), "token": token}
 
 
-def _container(
-    agent: Agent, interpreter: Interpreter, described: Mapping[str, Any], wishes: Wishes
-) -> Mapping[str, Any] | None:
+def _container(agent: Agent, interpreter: Interpreter, plan: Plan, wishes: Wishes) -> Mapping[str, Any] | None:
     """The container of this round's ranks, made and not yet started; its main process is an agent of its own."""
     if interpreter.container is None:
         return None
-    data_dir = described["data_dir"]
     return interpreter.container.create(
         agent.host,
         argv=[*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir],
         log_dir=agent.log_dir,
-        read_only=[agent.code_root, *([data_dir] if data_dir else [])],
+        read_only=[agent.code_root, *([plan.data_dir] if plan.data_dir else [])],
         devices=agent.devices,
         labels=wishes.labels,
     )
 
 
-def _world(
+def _placement(
     plan: Plan,
-    described: Mapping[str, Any],
     agents: Sequence[Agent],
-    containers: Mapping[str, Mapping[str, Any] | None],
-    wishes: Wishes = NO_WISHES,
-) -> World:
-    nproc = described["nproc"]
-    threads = min(threads_per_rank(len(agent.cpus), nproc, _cores(described, agent, wishes)) for agent in agents)
-    return World(
-        addresses=tuple(agent.host.address for agent in agents),
-        nproc=nproc,
-        master_addr=agents[0].host.address,
-        master_port=agents[0].port,
-        devices=tuple(agent.devices for agent in agents),
-        visible_devices_env=_visible_devices(plan, containers.values()),
-        threads_per_rank=1 if _card_is_core(described) else threads,
+    interpreters: Mapping[str, Interpreter],
+    wishes: Wishes,
+    *,
+    only_leased: bool = False,
+) -> Placement:
+    """Where the plan runs on the hosts that the agents hold."""
+    hosts = tuple(
+        PlacedHost(
+            agent.name,
+            agent.host.address,
+            agent.devices,
+            python=interpreters[agent.name].python,
+            code_root=agent.code_root,
+            log_dir=agent.log_dir,
+            cpus=_cores(plan, agent, wishes),
+        )
+        for agent in agents
     )
+    threads = (
+        threads_per_rank(len(agent.cpus), plan.case.nproc, host.cpus) for agent, host in zip(agents, hosts, strict=True)
+    )
+    return Placement(hosts, agents[0].port, 1 if _card_is_core(plan) else min(threads), only_leased)
 
 
-def _visible_devices(plan: Plan, containers: Collection[Mapping[str, Any] | None]) -> str | None:
-    """By which variable ranks are told their devices; where they see no others they are not.
-
-    In such a container the devices may have other numbers than outside, and who makes them decides which.
-    """
-    only_leased = all(container and container["only_leased"] for container in containers)
-    return None if only_leased else plan.visible_devices
+def _only_leased(containers: Collection[Mapping[str, Any] | None]) -> bool:
+    """Whether ranks see no devices but their round's, on all hosts."""
+    return all(container and container["only_leased"] for container in containers)
 
 
-def _card_is_core(described: Mapping[str, Any]) -> bool:
-    return bool(described["device"] == "cpu")
+def _card_is_core(plan: Plan) -> bool:
+    return plan.device == "cpu"
 
 
-def _monitors(
-    described: Mapping[str, Any], wishes: Wishes, agent: Agent, container: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
+def _monitors(plan: Plan, wishes: Wishes, agent: Agent, container: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The sampler's orders; a core that no tool knows is no device to it."""
     if wishes.monitors is None:
         return None
     probe = wishes.monitors.get("probe")
     devices = list(agent.devices) if probe or wishes.monitors.get("nvml") else []
     own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
-    own |= {"processors_first": True} if _card_is_core(described) else {}
+    own |= {"processors_first": True} if _card_is_core(plan) else {}
     inside = {"container": container["id"]} if container else {}
     return {**wishes.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 
 
-def _cores(described: Mapping[str, Any], agent: Agent, wishes: Wishes) -> tuple[tuple[int, ...], ...]:
+def _cores(plan: Plan, agent: Agent, wishes: Wishes) -> tuple[tuple[int, ...], ...]:
     """The cores that each rank is bound to: where a card is a core that one, else those near the rank's device."""
     if not wishes.bind:
         return ()
-    if _card_is_core(described):
+    if _card_is_core(plan):
         enough = all(device < len(agent.cpus) for device in agent.devices)
         return tuple((agent.cpus[device],) for device in agent.devices) if enough else ()
     near, usable = wishes.near.get(agent.name, {}), set(agent.cpus)
@@ -180,13 +154,13 @@ def _cores(described: Mapping[str, Any], agent: Agent, wishes: Wishes) -> tuple[
     return found if any(found) else ()
 
 
-def _entry(process: RankProcess, env: Mapping[str, str], site: Site) -> dict[str, Any]:
+def _entry(process: RankProcess, env: Mapping[str, str], host: PlacedHost) -> dict[str, Any]:
     return {
         "rank": process.rank,
         "local_rank": process.local_rank,
         "argv": list(process.argv),
         "env": dict(env),
-        "cwd": site.log_dir,
+        "cwd": host.log_dir,
         "cpus": list(process.cpus),
         # A launcher of several ranks is none of them: they have their logs, it has its own.
         "log": f"rank{process.rank}.out.log" if process.reports == (process.rank,) else "launcher.log",
@@ -198,13 +172,9 @@ def _deadlines(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: config.get(name) for name in names}, "grace_s": GRACE_S}
 
 
-def _seed(described: Mapping[str, Any], round_number: int) -> int:
-    return int(described["config"].get("seed", 0)) + round_number - 1
-
-
 def write_inputs(
     plan: Plan,
-    described: Mapping[str, Any],
+    token: str,
     round_number: int,
     directory: Path,
     agents: Sequence[Agent],
@@ -216,7 +186,7 @@ def write_inputs(
     first = interpreters[agents[0].name]
     facts = {
         "round": round_number,
-        "seed": _seed(described, round_number),
+        "seed": plan.seed(round_number),
         "hosts": [_placed(agent, interpreters[agent.name], order) for agent, order in zip(agents, orders, strict=True)],
         "python": first.python,
         "interpreter": {"label": first.label, **first.details},
@@ -229,8 +199,8 @@ def write_inputs(
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },
     }
-    stored.write(directory / "case.json", _case(plan, described, round_number, agents[0]))
-    stored.write(directory / "plan.json", {**described, **facts})
+    stored.write(directory / "case.json", _case(plan, token, round_number, agents[0]))
+    stored.write(directory / "plan.json", {**plan.to_json(), "token": token, **facts})
 
 
 def read_plan(directory: Path) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from typing import Any
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import HostError, Message
 from pytest_flagperf.hosts.deploy import pack, sweep
+from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
 
 from .agents import Agent, Crew
 from .collect import Missing, collect
-from .orders import NO_WISHES, Plan, Show, Wishes, make_orders, read_plan, write_inputs
+from .orders import NO_WISHES, Show, Wishes, make_orders, read_plan, write_inputs
 from .watch import Audience, Fault, Listener, ranks, start_tracker, unfinished, watch
 
 SCHEMA = 1
@@ -61,15 +62,15 @@ def run_round(
     """
     started_ms, begin = _now_ms(), _clock_s()
     # A rank's log repeats the token, so that a log of another round is not taken for this one's.
-    described = {**plan.to_json(), "token": secrets.token_hex(8)}
+    token = secrets.token_hex(8)
 
     def start() -> None:
-        orders = make_orders(plan, described, round_number, crew.agents, interpreters, wishes)
-        write_inputs(plan, described, round_number, directory, crew.agents, orders, interpreters, wishes)
+        orders = make_orders(plan, token, round_number, crew.agents, interpreters, wishes)
+        write_inputs(plan, token, round_number, directory, crew.agents, orders, interpreters, wishes)
         crew.start(orders)
 
     audience = Audience(listener, wishes.show)
-    return _to_the_end(crew, directory, described, round_number, started_ms, begin, audience, start)
+    return _to_the_end(crew, directory, plan.to_json(), round_number, started_ms, begin, audience, start)
 
 
 def follow_round(
