@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pytest_flagperf.engines.agents.preflight import Wants, inspect
+from pytest_flagperf.engines.agents.preflight import Request, inspect
 from pytest_flagperf.hosts.conf import ClusterConf
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.fleet import each
@@ -25,7 +25,7 @@ def measure() -> Section:
         try:
             for _ in range(2):
                 began = time.perf_counter()
-                inspect(hosts, Wants(pack({}), nnodes=2))
+                inspect(hosts, Request(pack({}), nnodes=2))
                 took.append(time.perf_counter() - began)
         finally:
             each(hosts, lambda host: host.close())

@@ -12,9 +12,9 @@ from flagperf_driver.node.lease import owner
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Metric
 from pytest_flagperf.config import Value
-from pytest_flagperf.engines.agents.acquire import Needs, muster
-from pytest_flagperf.engines.agents.agents import Crew
-from pytest_flagperf.engines.agents.orders import Wishes
+from pytest_flagperf.engines.agents.acquire import Request, acquire
+from pytest_flagperf.engines.agents.agents import Agents
+from pytest_flagperf.engines.agents.orders import RoundOptions
 from pytest_flagperf.engines.agents.round import RoundEnd, run_round
 from pytest_flagperf.engines.agents.watch import Listener
 from pytest_flagperf.hosts import Host
@@ -120,14 +120,14 @@ def run_tiny(
     hosts: Iterable[Host] | None = None,
     python: str = sys.executable,
     listener: Listener = lambda _: None,
-    wishes: Wishes | None = None,
+    options: RoundOptions | None = None,
     lease_s: float = 0.0,
     devices: int | None = None,
 ) -> RoundEnd:
     chosen = tuple(hosts) if hosts is not None else tuple(LocalHost(f"h{k}") for k in range(plan.case.nnodes))
     directory = directory or tmp_path / "round1"
     code = pack({"suites/tiny": write_suite(tmp_path, fault, before=before)})
-    needs = Needs(
+    request = Request(
         nnodes=plan.case.nnodes,
         nproc=plan.case.nproc,
         # Hosts of these tests may be one machine under several names: each must find devices of its own.
@@ -139,16 +139,16 @@ def run_tiny(
         lease_s=lease_s,
         lease_here_s=lease_s,
     )
-    with Crew() as crew:
-        muster(Fleet(chosen), code, needs, crew)
+    with Agents() as agents:
+        acquire(Fleet(chosen), code, request, agents)
         return run_round(
             plan,
             number,
             directory,
-            crew=crew,
+            agents=agents,
             interpreters={host.name: Interpreter(python) for host in chosen},
             listener=listener,
-            wishes=wishes or Wishes(),
+            options=options or RoundOptions(),
         )
 
 

@@ -15,9 +15,9 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents import engine, environments
-from pytest_flagperf.engines.agents.agents import Crew
+from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.engines.agents.preflight import Wants
+from pytest_flagperf.engines.agents.preflight import Request
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.fleet import Fleet
 from pytest_flagperf.hosts.local import LocalHost
@@ -88,15 +88,15 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
         return SimpleNamespace(name=host.name)
 
     def join(self: Any, agent: Any) -> None:
-        self.agents.append(agent)
+        self.all.append(agent)
 
     def dismiss(self: Any, keep: Collection[str] = ()) -> None:
         self._closing = True
         kept.append(keep)
 
     monkeypatch.setattr(engine, "take_up", take_up)
-    monkeypatch.setattr(Crew, "join", join)
-    monkeypatch.setattr(Crew, "dismiss", dismiss)
+    monkeypatch.setattr(Agents, "join", join)
+    monkeypatch.setattr(Agents, "dismiss", dismiss)
     assert not place("h1", "h2").resume(left, silent())
     assert kept == [["h1"]]
 
@@ -130,43 +130,43 @@ def test_ranks_that_see_all_devices_are_leased_the_first_ones_which_they_take_an
     write_vendor(tmp_path, toml=toml)
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
     made = AgentsEngine(read_settings({}, tmp_path), catalog, None)
-    assert made._needs(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host == count
+    assert made._host_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host == count
 
 
 # -- which image ---------------------------------------------------------------------------------------------
 
 
-def wants(root: Path, runtime: str = "docker", **given: Any) -> Wants:
+def check_request(root: Path, runtime: str = "docker", **given: Any) -> Request:
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    return AgentsEngine(read_settings(given, root), catalog, None)._wants([plan], catalog.vendor("acme"))
+    return AgentsEngine(read_settings(given, root), catalog, None)._check_request([plan], catalog.vendor("acme"))
 
 
 def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built(tmp_path: Path) -> None:
     file = write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
-    first = wants(tmp_path).engine
+    first = check_request(tmp_path).engine
     assert first is not None
     assert first.image.startswith("flagperf-acme-pytorch:")
     assert first.image_is_ours
     file.write_text("FROM another\n")
-    second = wants(tmp_path).engine
+    second = check_request(tmp_path).engine
     assert second is not None
     assert second.image != first.image
 
 
 def test_an_image_that_was_named_is_not_ours_to_build(tmp_path: Path) -> None:
-    found = wants(tmp_path, image="somebody/torch:2").engine
+    found = check_request(tmp_path, image="somebody/torch:2").engine
     assert found == EngineRequest("/var/run/docker.sock", "somebody/torch:2", image_is_ours=False)
 
 
 def test_without_containers_no_image_is_wanted(tmp_path: Path) -> None:
-    assert wants(tmp_path, runtime="venv").engine is None
+    assert check_request(tmp_path, runtime="venv").engine is None
 
 
 def test_no_image_and_nothing_to_build_one_from_is_told(tmp_path: Path) -> None:
     with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:8:1: no image for pytorch: .*--image"):
-        wants(tmp_path)
+        check_request(tmp_path)
 
 
 def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:

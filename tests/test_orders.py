@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.engines.agents.orders import Wishes, _cores, _placement, make_orders
+from pytest_flagperf.engines.agents.orders import RoundOptions, _cores, _placement, make_orders
 from pytest_flagperf.engines.agents.preflight import OK, Finding
 from pytest_flagperf.hosts.fleet import Fleet
 from pytest_flagperf.hosts.local import LocalHost
@@ -24,9 +24,9 @@ from tests.rounds import run_tiny, tiny_plan
 NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
 
 
-def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] = range(8), **wishes: Any) -> Any:
+def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] = range(8), **options: Any) -> Any:
     agent: Any = SimpleNamespace(name="h", cpus=tuple(cpus), devices=tuple(devices))
-    return _cores(tiny_plan(device=device), agent, Wishes(**wishes))
+    return _cores(tiny_plan(device=device), agent, RoundOptions(**options))
 
 
 def test_a_card_that_is_a_core_has_the_one_that_the_host_named_for_it() -> None:
@@ -53,7 +53,7 @@ def test_who_wants_no_binding_has_none() -> None:
 )
 def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: int) -> None:
     python = {"h": Interpreter("python3")}
-    placement = _placement(tiny_plan(device=device), [agent_on("h")], python, Wishes(near=near))
+    placement = _placement(tiny_plan(device=device), [agent_on("h")], python, RoundOptions(near=near))
     assert placement.threads_per_rank == threads
 
 
@@ -88,7 +88,7 @@ def test_a_plan_prints_the_commands_of_the_orders(launcher: str) -> None:
     plan = tiny_plan(nnodes=2, launcher=launcher)
     agents = [agent_on("h0"), agent_on("h1")]
     pythons = {agent.name: Interpreter("/env/bin/python") for agent in agents}
-    orders = make_orders(plan, "token", 1, agents, pythons, Wishes())
+    orders = make_orders(plan, "token", 1, agents, pythons, RoundOptions())
     known = {"/env/bin/python": "{python}", "/staged/code": "{code}", "29999": "{free port}"}
     hosts = [SimpleNamespace(name=agent.name, address=agent.host.address) for agent in agents]
     assert printed(plan, hosts) == {
@@ -141,7 +141,7 @@ def test_ranks_keep_to_their_cores_and_the_plan_says_which(
     core = max(usable)
     plan = tiny_plan(device="acme", config={"step_s": 0.001, "max_steps": 1})
     say = "print('cores', sorted(os.sched_getaffinity(0)))\n"
-    end = run_tiny(tmp_path, plan, before=say, wishes=Wishes(near={"h0": {0: [core]}}, bind=bind))
+    end = run_tiny(tmp_path, plan, before=say, options=RoundOptions(near={"h0": {0: [core]}}, bind=bind))
     assert end.state == "finished"
     told = json.loads((tmp_path / "round1/plan.json").read_text())["hosts"][0]["cores"]
     logs = [(tmp_path / f"round1/h0_noderank0/rank{rank}.out.log").read_text() for rank in (0, 1)]

@@ -31,7 +31,7 @@ from pytest_flagperf.engines.agents.preflight import (
     Data,
     Finding,
     Limits,
-    Wants,
+    Request,
     inspect,
     judge,
     lines,
@@ -57,7 +57,7 @@ GIB = 1 << 30
 ROOMY = Limits(
     disk_warn_gib=0.01, disk_fail_gib=0.001, memory_warn_gib=0.1, memory_fail_gib=0.01, others_warn=9, stolen_warn=9
 )
-WANTS = Wants(CODE, limits=ROOMY)
+WANTS = Request(CODE, limits=ROOMY)
 
 
 class Elsewhere(LocalHost):
@@ -258,7 +258,7 @@ def silent(index: int) -> dict[str, Any]:
 def judged(*devices: dict[str, Any], **wants: Any) -> list[Finding]:
     facts = {**FACTS, "devices": {"driver": "1.2", "devices": list(devices), "error": None}}
     usual = {"hardware": "X9", "chips": {"X9": (), "Y1": ("Why ?1",)}, "nproc": 2, "devices_per_host": len(devices)}
-    asked = Wants(CODE, **{**usual, **wants})
+    asked = Request(CODE, **{**usual, **wants})
     return list(judge("h1", facts, asked))
 
 
@@ -404,7 +404,7 @@ def test_a_part_of_a_device_is_not_the_chip() -> None:
 
 def test_devices_that_are_asked_in_another_way_than_usual_are_told_so() -> None:
     survey = {"driver": "1.2", "devices": [silent(0), device(1)], "error": None, "instead": "NVML: no library"}
-    found = list(judge("h1", {**FACTS, "devices": survey}, Wants(CODE, nproc=2, hardware="X9", nvml=True)))
+    found = list(judge("h1", {**FACTS, "devices": survey}, Request(CODE, nproc=2, hardware="X9", nvml=True)))
     assert of(found, "devices")[0] == (
         WARN,
         "the vendor's tool is asked, a process for each sample and less told: NVML: no library",
@@ -414,13 +414,13 @@ def test_devices_that_are_asked_in_another_way_than_usual_are_told_so() -> None:
 
 def test_no_driver_is_refused() -> None:
     facts = {**FACTS, "devices": {"driver": None, "devices": [], "error": "NVML: no driver"}}
-    assert of(list(judge("h", facts, Wants(CODE, nvml=True))), "devices") == [(FAIL, "NVML: no driver")]
+    assert of(list(judge("h", facts, Request(CODE, nvml=True))), "devices") == [(FAIL, "NVML: no driver")]
 
 
 # -- limits ------------------------------------------------------------------------------------------------
 
 
-WANTS_LITTLE = Wants(CODE, nproc=8)
+WANTS_LITTLE = Request(CODE, nproc=8)
 
 
 def limits(**facts: Any) -> dict[str, str]:
@@ -643,7 +643,7 @@ def test_each_hosts_own_trouble_is_found_in_one_go(lab: Lab, reach: Callable[...
     dark.power_off()
     empty.wear()
     limits = Limits(others_warn=9, stolen_warn=9)  # the hosts share a machine that may be busy
-    wants = Wants(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
+    wants = Request(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
     findings = inspect(reach([well, late, empty, full, dark]), wants)
     assert bad(findings) == {
         (late.name, "clock"),
@@ -671,7 +671,7 @@ def test_devices_are_looked_at_through_nvml(lab: Lab, reach: Callable[..., tuple
     taken.nvml[5].set(rows_failed=1)
     taken.nvml[6].set(ecc_uncorrected=2)
     chips = {"A100": (), "H200": ()}
-    wants = Wants(CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY)
+    wants = Request(CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY)
     findings = inspect(reach([well, other, taken]), wants)
     found = {entry for entry in bad(findings) if entry[1] != "cores"}  # as many as the machine has
     assert found == {(other.name, "model"), (taken.name, "strangers"), (taken.name, "health")}
@@ -689,7 +689,7 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callab
     well.add_user("bench")
     mute.wear()
     engine = EngineRequest("/var/run/docker.sock", "no/such:image", image_is_ours=False)
-    wants = Wants(CODE, engine=engine, limits=ROOMY)
+    wants = Request(CODE, engine=engine, limits=ROOMY)
     (fine,) = [of(inspect(reach([well]), wants), "docker")]
     assert fine[0][0] == OK
     assert of(inspect(reach([well]), wants), "image") == [(WARN, "no/such:image is not there and will be pulled")]

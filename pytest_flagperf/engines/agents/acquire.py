@@ -18,7 +18,7 @@ from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidRep
 from pytest_flagperf.hosts.deploy import Code, open_module
 from pytest_flagperf.hosts.fleet import Fleet, each
 
-from .agents import Agent, Crew
+from .agents import Agent, Agents
 
 MODULE = "flagperf_driver.node.agent.main"
 _PINGS = 3
@@ -31,8 +31,8 @@ OnWait = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a round wants of its hosts."""
+class Request:
+    """The hosts and devices that a round asks for."""
 
     nnodes: int
     nproc: int
@@ -47,12 +47,12 @@ class Needs:
     timeout_s: float = 24 * 3600.0
 
 
-def muster(fleet: Fleet, code: Code, needs: Needs, crew: Crew, on_wait: OnWait = lambda _: None) -> None:
-    """Fill the crew with agents that hold devices; those of one controller stand in line for the same hosts."""
-    deadline = time.monotonic() + needs.timeout_s
+def acquire(fleet: Fleet, code: Code, request: Request, agents: Agents, on_wait: OnWait = lambda _: None) -> None:
+    """Add agents that hold devices; those of one controller stand in line for the same hosts."""
+    deadline = time.monotonic() + request.timeout_s
     with _line(fleet, deadline, on_wait):
         report_at = time.monotonic()
-        while busy := _attempt(fleet, code, needs, crew):
+        while busy := _attempt(fleet, code, request, agents):
             now = time.monotonic()
             if now >= deadline:
                 raise lease.LeaseError("no devices in time: " + "; ".join(busy))
@@ -61,55 +61,55 @@ def muster(fleet: Fleet, code: Code, needs: Needs, crew: Crew, on_wait: OnWait =
                 report_at = now + _REPORT_EVERY_S
             # Others may want the same hosts in another order: not all are to try again at the same time.
             time.sleep(_POLL_S * random.uniform(0.5, 1.5))
-    for agent in [agent for agent in crew.agents if not agent.devices]:
-        crew.part_with(agent)
-    for noderank, agent in enumerate(crew.agents):
+    for agent in [agent for agent in agents.all if not agent.devices]:
+        agents.part_with(agent)
+    for noderank, agent in enumerate(agents.all):
         agent.noderank = noderank
 
 
-def _attempt(fleet: Fleet, code: Code, needs: Needs, crew: Crew) -> list[str]:
+def _attempt(fleet: Fleet, code: Code, request: Request, agents: Agents) -> list[str]:
     """One try over all hosts; who is in the way, or nothing when enough hold devices."""
-    fleet.take(needs.nnodes)  # or the reason why there are too few
+    fleet.take(request.nnodes)  # or the reason why there are too few
     left, busy = list(fleet.usable), list[str]()
-    while left and (missing := needs.nnodes - sum(bool(agent.devices) for agent in crew.agents)):
+    while left and (missing := request.nnodes - sum(bool(agent.devices) for agent in agents.all)):
         chosen, left = left[:missing], left[missing:]
-        busy += _lease_all(fleet, _agents_on(fleet, chosen, code, needs, crew), needs, crew)
-    holding = [agent for agent in crew.agents if agent.devices]
-    if len(holding) == needs.nnodes:
+        busy += _lease_all(fleet, _agents_on(fleet, chosen, code, request, agents), request, agents)
+    holding = [agent for agent in agents.all if agent.devices]
+    if len(holding) == request.nnodes:
         return []
-    _ask_all(fleet, holding, lambda agent: agent.ask({"op": "release"}, "released"), crew)
+    _ask_all(fleet, holding, lambda agent: agent.ask({"op": "release"}, "released"), agents)
     for agent in holding:
         agent.devices = ()
     return busy or ["others were faster"]
 
 
-def _agents_on(fleet: Fleet, chosen: Sequence[Host], code: Code, needs: Needs, crew: Crew) -> list[Agent]:
+def _agents_on(fleet: Fleet, chosen: Sequence[Host], code: Code, request: Request, agents: Agents) -> list[Agent]:
     """An agent on each, all at once; a host where there can be none is left out from now on."""
-    there = {agent.host.name for agent in crew.agents}
+    there = {agent.host.name for agent in agents.all}
     new = [host for host in chosen if host.name not in there]
-    for host, opened in each(new, lambda host: _open(fleet, host, code, needs, crew)).items():
+    for host, opened in each(new, lambda host: _open(fleet, host, code, request, agents)).items():
         if isinstance(opened, HostError):
             if host.here:
                 raise opened
             fleet.lost(host, str(opened))
     order = {host.name: number for number, host in enumerate(fleet.hosts)}
-    crew.agents.sort(key=lambda agent: order[agent.host.name])
+    agents.all.sort(key=lambda agent: order[agent.host.name])
     names = {host.name for host in chosen}
-    return [agent for agent in crew.agents if agent.host.name in names]
+    return [agent for agent in agents.all if agent.host.name in names]
 
 
-def _open(fleet: Fleet, host: Host, code: Code, needs: Needs, crew: Crew) -> Agent:
+def _open(fleet: Fleet, host: Host, code: Code, request: Request, agents: Agents) -> Agent:
     noderank = fleet.hosts.index(host)
-    lease_s = needs.lease_here_s if host.here else needs.lease_s
-    agent = Agent(host, noderank, needs.directory.absolute(), _opened(host, code), lease_s, code)
-    crew.join(agent)
+    lease_s = request.lease_here_s if host.here else request.lease_s
+    agent = Agent(host, noderank, request.directory.absolute(), _opened(host, code), lease_s, code)
+    agents.join(agent)
     try:
-        hello = agent.ask(_hello(agent, needs), "hello")
+        hello = agent.ask(_hello(agent, request), "hello")
         agent.log_dir, agent.code_root = hello["log_dir"], hello["code_root"]
         agent.cpus, agent.port = tuple(hello["cpus"]), hello["port"]
         agent.clock_offset_s = 0.0 if host.here else clock_offset(agent)
     except HostError:
-        crew.part_with(agent)
+        agents.part_with(agent)
         raise
     return agent
 
@@ -123,12 +123,12 @@ def _opened(host: Host, code: Code) -> Channel:
         return open_module(host, code, MODULE)
 
 
-def _hello(agent: Agent, needs: Needs) -> dict[str, Any]:
+def _hello(agent: Agent, request: Request) -> dict[str, Any]:
     here = agent.host.here
     return {
         "op": "hello",
         "log_dir": str(agent.folder) if here else None,
-        "name": f"{needs.name}-{agent.name}",
+        "name": f"{request.name}-{agent.name}",
         "lease_s": agent.lease_s,
         "silence_s": None if here else _SILENCE_S,
     }
@@ -146,37 +146,37 @@ def clock_offset(agent: Agent) -> float:
     return min(ping() for _ in range(_PINGS))[1]
 
 
-def _lease_all(fleet: Fleet, agents: Sequence[Agent], needs: Needs, crew: Crew) -> list[str]:
+def _lease_all(fleet: Fleet, asked: Sequence[Agent], request: Request, agents: Agents) -> list[str]:
     """One attempt on each at the same time; who is in the way where it did not come off."""
     busy: list[str] = []
-    for agent, answer in _ask_all(fleet, agents, lambda agent: _ask_for_devices(agent, needs), crew):
+    for agent, answer in _ask_all(fleet, asked, lambda agent: _ask_for_devices(agent, request), agents):
         agent.devices = tuple(answer.get("devices", ()))
         busy += [line if agent.host.here else f"{agent.name}: {line}" for line in answer.get("holders", ())]
     return busy
 
 
-def _ask_for_devices(agent: Agent, needs: Needs) -> Message:
-    """One attempt to lease devices: as many as the round needs, or none."""
-    answer = agent.ask(_wish(agent, needs), "leased", "busy")
-    if answer["type"] == "leased" and len(set(answer["devices"])) != needs.nproc:
+def _ask_for_devices(agent: Agent, request: Request) -> Message:
+    """One attempt to lease devices: as many as the round asks for, or none."""
+    answer = agent.ask(_lease_request(agent, request), "leased", "busy")
+    if answer["type"] == "leased" and len(set(answer["devices"])) != request.nproc:
         count = len(set(answer["devices"]))
-        raise InvalidReply(agent.name, f"leased.devices has {count} devices; expected {needs.nproc}")
+        raise InvalidReply(agent.name, f"leased.devices has {count} devices; expected {request.nproc}")
     return answer
 
 
 def _ask_all(
     fleet: Fleet,
-    agents: Sequence[Agent],
+    asked: Sequence[Agent],
     ask: Callable[[Agent], Message],
-    crew: Crew,
+    agents: Agents,
 ) -> list[tuple[Agent, Message]]:
     """What each answers; a host that is lost while a case waits, for hours maybe, is left out from now on."""
-    on = {agent.host: agent for agent in agents}
+    on = {agent.host: agent for agent in asked}
     said = []
     for host, answer in each(on, lambda host: ask(on[host])).items():
         if isinstance(answer, (HostLost, InvalidReply)) and not host.here:
             fleet.lost(host, str(answer))
-            crew.part_with(on[host])
+            agents.part_with(on[host])
         elif isinstance(answer, HostError):
             raise answer
         else:
@@ -184,14 +184,14 @@ def _ask_all(
     return said
 
 
-def _wish(agent: Agent, needs: Needs) -> dict[str, Any]:
-    count = needs.devices_per_host or max(needs.nproc, len(agent.cpus))
+def _lease_request(agent: Agent, request: Request) -> dict[str, Any]:
+    count = request.devices_per_host or max(request.nproc, len(agent.cpus))
     return {
         "op": "lease",
-        "wanted": needs.nproc,
-        "candidates": [device for device in range(count) if device not in needs.unfit.get(agent.name, ())],
-        "whole_host": needs.whole_host,
-        "owner": dict(needs.owner),
+        "wanted": request.nproc,
+        "candidates": [device for device in range(count) if device not in request.unfit.get(agent.name, ())],
+        "whole_host": request.whole_host,
+        "owner": dict(request.owner),
         "directory": None,
     }
 

@@ -75,7 +75,7 @@ class Agent:
     slow: dict[str, float] = field(default_factory=dict)  # ranks that fell behind the host's others, and how far
     over: bool = False  # its ranks have ended, its devices are free
     gone: str | None = None  # why nothing more will come
-    heard_out: bool = False  # and all that came, that word too, is among the crew's messages
+    heard_out: bool = False  # and all that came, that word too, is among the messages of all
     parted: bool = False  # it was not wanted after all; what it says does not matter
     lost: str | None = None  # why it cannot be reached at the moment
     losses: int = 0  # how often that was so: what was asked before is not answered after
@@ -124,11 +124,11 @@ class Agent:
         raise HostLost(str(self.gone) if named else f"{self.name}: {self.gone}")
 
 
-class Crew:
+class Agents:
     """All agents of a round, from the first word to the last."""
 
     def __init__(self, note: Note = lambda _: None, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.agents: list[Agent] = []
+        self.all: list[Agent] = []
         self.limits = limits
         self._note = note
         self._said: queue.SimpleQueue[tuple[Agent, Message]] = queue.SimpleQueue()
@@ -146,21 +146,21 @@ class Crew:
 
     def join(self, agent: Agent) -> None:
         """Listen to it from now on."""
-        self.agents.append(agent)
+        self.all.append(agent)
         pump = threading.Thread(target=self._pump, args=(agent,), name=f"agent of {agent.name}", daemon=True)
         self._pumps.append(pump)
         pump.start()
 
     def part_with(self, agent: Agent) -> None:
         """Let one go that is not wanted after all; it leaves nothing."""
-        self.agents.remove(agent)
+        self.all.remove(agent)
         agent.parted = True
         _leave(agent, remove=True)
         if agent.heard_out:
             agent.channel.close(GRACE_S)
 
     def start(self, orders: Sequence[Message]) -> None:
-        for agent, order in zip(self.agents, orders, strict=True):
+        for agent, order in zip(self.all, orders, strict=True):
             agent.by_launcher = len(order["follow"]) > len(order["ranks"])
             agent.started = True
             agent.docker = order["container"]["socket"] if order.get("container") else None
@@ -169,13 +169,13 @@ class Crew:
     def messages(self) -> Iterator[tuple[Agent, Message]]:
         """What they say, until each is over or gone; TimeoutError where one does not stop though it was told to."""
         # In this order: who is done has said it all, and only then an empty queue stays so.
-        while not all(agent.done for agent in self.agents) or not self._said.empty():
+        while not all(agent.done for agent in self.all) or not self._said.empty():
             with suppress(queue.Empty):
                 agent, message = self._said.get(timeout=0.5)
                 if not agent.parted:
                     yield agent, message
             if self._stopped_at is not None and time.monotonic() > self._stopped_at + GRACE_S + MARGIN_S:
-                late = ", ".join(agent.name for agent in self.agents if not (agent.over or agent.gone))
+                late = ", ".join(agent.name for agent in self.all if not (agent.over or agent.gone))
                 if late:
                     raise TimeoutError(f"no word of the end from {late}")
 
@@ -184,7 +184,7 @@ class Crew:
         if self._stopped_at is not None:
             return
         self._stopped_at, self._stop_reason = time.monotonic(), reason
-        for agent in self.agents:
+        for agent in self.all:
             if agent.started and not (agent.over or agent.gone):
                 with suppress(HostError):
                     agent.send({"op": "stop", "reason": reason})
@@ -192,10 +192,10 @@ class Crew:
     def dismiss(self, keep: Collection[str] = ()) -> None:
         """No agent outlives this where it can be reached; those on ``keep`` leave their logs where they are."""
         self._closing = True
-        for agent in self.agents:
+        for agent in self.all:
             _leave(agent, remove=not agent.host.here and agent.name not in keep)
-        with ThreadPoolExecutor(max(1, len(self.agents))) as pool:
-            list(pool.map(lambda agent: agent.channel.close(GRACE_S), self.agents))
+        with ThreadPoolExecutor(max(1, len(self.all))) as pool:
+            list(pool.map(lambda agent: agent.channel.close(GRACE_S), self.all))
         for pump in self._pumps:
             pump.join(GRACE_S)
 

@@ -24,13 +24,12 @@ from pytest_flagperf.runtime import EngineRequest, Interpreter, RuntimeSetupErro
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
 
-from . import preflight
-from .acquire import Needs, muster
-from .agents import Crew, take_up
+from . import acquire, preflight
+from .agents import Agents, take_up
 from .environments import Environments
 from .late_logs import LateLogs, is_owed
-from .orders import Wishes, read_plan
-from .preflight import Data, Finding, Wants
+from .orders import RoundOptions, read_plan
+from .preflight import Data, Finding
 from .round import follow_round, run_round
 
 _SHOWN = 8
@@ -123,7 +122,7 @@ class AgentsEngine:
         return [
             finding
             for name, vendor in vendors.items()
-            for finding in preflight.inspect(self.hosts, self._wants(plans[name], vendor))
+            for finding in preflight.inspect(self.hosts, self._check_request(plans[name], vendor))
         ]
 
     def prepare(self, asked: Sequence[tuple[Plan, Vendor]]) -> list[str]:
@@ -160,11 +159,11 @@ class AgentsEngine:
         self._near = {name: {int(device): cpus for device, cpus in its.items()} for name, its in told["near"].items()}
         self._environments.builds = str(told["builds"])
 
-    def _wants(self, plans: Sequence[Plan], vendor: Vendor) -> Wants:
+    def _check_request(self, plans: Sequence[Plan], vendor: Vendor) -> preflight.Request:
         chip = vendor.chips.get(plans[0].case.hardware)
         engines = (self._engine_request(plan, vendor) for plan in plans)
         data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _is_read(plan)}
-        return Wants(
+        return preflight.Request(
             code=self._environments.code(plans[0], vendor),
             nnodes=max(plan.case.nnodes for plan in plans),
             nproc=max(plan.case.nproc for plan in plans),
@@ -197,28 +196,28 @@ class AgentsEngine:
         watch: Live,
     ) -> None:
         """A round on hosts and devices that are free; its directory says how it ended."""
-        needs = self._needs(plan, vendor, directory)
+        request = self._host_request(plan, vendor, directory)
         self._settle_with_the_lost(watch)
         self._environments.build_ahead(plan, vendor, self._fleet, watch)
         end = None
         try:
-            with Crew(watch.note, self._limits) as crew:
-                muster(
+            with Agents(watch.note, self._limits) as agents:
+                acquire.acquire(
                     self._fleet,
                     self._environments.code(plan, vendor),
-                    needs,
-                    crew,
+                    request,
+                    agents,
                     lambda who: watch.note(_waits(plan, who)),
                 )
-                hosts = [agent.host for agent in crew.agents]
+                hosts = [agent.host for agent in agents.all]
                 end = run_round(
                     plan,
                     number,
                     directory,
-                    crew=crew,
+                    agents=agents,
                     interpreters=self._environments.interpreters(plan, vendor, hosts, watch),
                     listener=watch.progress,
-                    wishes=self._wishes(plan, vendor, directory, watch),
+                    options=self._round_options(plan, vendor, directory, watch),
                 )
             self._owed += [directory] if end.missing else []
         except WriteError:
@@ -250,17 +249,17 @@ class AgentsEngine:
             return False
         lease_s = self._settings.lease_time
         try:
-            with Crew(watch.note, self._limits) as crew:
+            with Agents(watch.note, self._limits) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
-                        crew.join(take_up(host, place["noderank"], directory, place, lease_s))
+                        agents.join(take_up(host, place["noderank"], directory, place, lease_s))
                 except HostError:
-                    crew.dismiss(keep=[agent.name for agent in crew.agents])  # their logs are still to be fetched
+                    agents.dismiss(keep=[agent.name for agent in agents.all])  # their logs are still to be fetched
                     raise
                 what = "ending it" if end_because else "going on with it"
                 watch.note(f"{directory.parent.name} {directory.name} still runs: {what}")
                 show = watch.log if watch.follow else None
-                follow_round(directory, crew, watch.progress, show, end_because=end_because)
+                follow_round(directory, agents, watch.progress, show, end_because=end_because)
         except HostError:
             return False
         finally:
@@ -282,9 +281,9 @@ class AgentsEngine:
             watch.note(line)
         self._owed = [directory for directory in owed if is_owed(directory)]
 
-    def _needs(self, plan: Plan, vendor: Vendor, directory: Path) -> Needs:
+    def _host_request(self, plan: Plan, vendor: Vendor, directory: Path) -> acquire.Request:
         run = directory.parent.parent.name
-        return Needs(
+        return acquire.Request(
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
             devices_per_host=self._choice_of_devices(plan, vendor),
@@ -311,9 +310,9 @@ class AgentsEngine:
         request = self._environments.request(plan.case, vendor, plan.runtime)
         return runtimes()[plan.runtime].sees_all_devices(request)
 
-    def _wishes(self, plan: Plan, vendor: Vendor, directory: Path, watch: Live) -> Wishes:
+    def _round_options(self, plan: Plan, vendor: Vendor, directory: Path, watch: Live) -> RoundOptions:
         suite = self._catalog.suite(plan.case.model, plan.case.framework)
-        return Wishes(
+        return RoundOptions(
             monitors={
                 "vendor": vendor.name,
                 "every_s": 1.0,

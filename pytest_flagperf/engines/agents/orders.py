@@ -26,8 +26,8 @@ Show = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a user may want of a round beside the plan."""
+class RoundOptions:
+    """What a round is given beside the plan."""
 
     monitors: Mapping[str, Any] | None = None  # the sampler's orders, but for the devices
     clear_caches: bool = False
@@ -38,7 +38,7 @@ class Wishes:
     near: Mapping[str, Mapping[int, Sequence[int]]] = field(default_factory=dict)  # by host and device: its cores
 
 
-NO_WISHES = Wishes()
+NO_OPTIONS = RoundOptions()
 
 
 def make_orders(
@@ -47,14 +47,14 @@ def make_orders(
     round_number: int,
     agents: Sequence[Agent],
     interpreters: Mapping[str, Interpreter],
-    wishes: Wishes,
+    options: RoundOptions,
 ) -> list[dict[str, Any]]:
     """What each host's agent is told to do."""
     # At once: where ranks live in containers, each host makes its own.
     with ThreadPoolExecutor(max(1, len(agents))) as pool:
-        made = pool.map(lambda agent: _container(agent, interpreters[agent.name], plan, wishes), agents)
+        made = pool.map(lambda agent: _container(agent, interpreters[agent.name], plan, options), agents)
         containers = {agent.name: container for agent, container in zip(agents, made, strict=True)}
-    placement = _placement(plan, agents, interpreters, wishes, only_leased=_only_leased(containers.values()))
+    placement = _placement(plan, agents, interpreters, options, only_leased=_only_leased(containers.values()))
 
     def order(agent: Agent, host: PlacedHost, processes: Sequence[RankProcess]) -> dict[str, Any]:
         env, case = interpreters[agent.name].env, _case(plan, token, round_number, agent)
@@ -66,9 +66,9 @@ def make_orders(
             "ranks": [_entry(each, {**env, **each.env}, host) for each in processes],
             "follow": [rank for each in processes for rank in each.reports],
             "container": containers[agent.name],
-            "monitors": _monitors(plan, wishes, agent, containers[agent.name]),
-            "clear_caches": wishes.clear_caches,
-            "show": wishes.show is not None,
+            "monitors": _monitors(plan, options, agent, containers[agent.name]),
+            "clear_caches": options.clear_caches,
+            "show": options.show is not None,
             **_deadlines(plan.config),
         }
 
@@ -80,7 +80,7 @@ def _case(plan: Plan, token: str, round_number: int, agent: Agent) -> dict[str, 
     return {**plan.case_json(round_number, agent.code_root), "token": token}
 
 
-def _container(agent: Agent, interpreter: Interpreter, plan: Plan, wishes: Wishes) -> Mapping[str, Any] | None:
+def _container(agent: Agent, interpreter: Interpreter, plan: Plan, options: RoundOptions) -> Mapping[str, Any] | None:
     """The container of this round's ranks, made and not yet started; its main process is an agent of its own."""
     if interpreter.container is None:
         return None
@@ -90,7 +90,7 @@ def _container(agent: Agent, interpreter: Interpreter, plan: Plan, wishes: Wishe
         log_dir=agent.log_dir,
         read_only=[agent.code_root, *([plan.data_dir] if plan.data_dir else [])],
         devices=agent.devices,
-        labels=wishes.labels,
+        labels=options.labels,
     )
 
 
@@ -98,7 +98,7 @@ def _placement(
     plan: Plan,
     agents: Sequence[Agent],
     interpreters: Mapping[str, Interpreter],
-    wishes: Wishes,
+    options: RoundOptions,
     *,
     only_leased: bool = False,
 ) -> Placement:
@@ -111,7 +111,7 @@ def _placement(
             python=interpreters[agent.name].python,
             code_root=agent.code_root,
             log_dir=agent.log_dir,
-            cpus=_cores(plan, agent, wishes),
+            cpus=_cores(plan, agent, options),
         )
         for agent in agents
     )
@@ -130,26 +130,28 @@ def _card_is_core(plan: Plan) -> bool:
     return plan.device == "cpu"
 
 
-def _monitors(plan: Plan, wishes: Wishes, agent: Agent, container: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _monitors(
+    plan: Plan, options: RoundOptions, agent: Agent, container: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
     """The sampler's orders; a core that no tool knows is no device to it."""
-    if wishes.monitors is None:
+    if options.monitors is None:
         return None
-    probe = wishes.monitors.get("probe")
-    devices = list(agent.devices) if probe or wishes.monitors.get("nvml") else []
+    probe = options.monitors.get("probe")
+    devices = list(agent.devices) if probe or options.monitors.get("nvml") else []
     own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
     own |= {"processors_first": True} if _card_is_core(plan) else {}
     inside = {"container": container["id"]} if container else {}
-    return {**wishes.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
+    return {**options.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 
 
-def _cores(plan: Plan, agent: Agent, wishes: Wishes) -> tuple[tuple[int, ...], ...]:
+def _cores(plan: Plan, agent: Agent, options: RoundOptions) -> tuple[tuple[int, ...], ...]:
     """The cores that each rank is bound to: where a card is a core that one, else those near the rank's device."""
-    if not wishes.bind:
+    if not options.bind:
         return ()
     if _card_is_core(plan):
         enough = all(device < len(agent.cpus) for device in agent.devices)
         return tuple((agent.cpus[device],) for device in agent.devices) if enough else ()
-    near, usable = wishes.near.get(agent.name, {}), set(agent.cpus)
+    near, usable = options.near.get(agent.name, {}), set(agent.cpus)
     found = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in agent.devices)
     return found if any(found) else ()
 
@@ -180,7 +182,7 @@ def write_inputs(
     agents: Sequence[Agent],
     orders: Sequence[Mapping[str, Any]],
     interpreters: Mapping[str, Interpreter],
-    wishes: Wishes = NO_WISHES,
+    options: RoundOptions = NO_OPTIONS,
 ) -> None:
     """What reports read, and what another controller needs to go on with it. No environment: it may be secret."""
     first = interpreters[agents[0].name]
@@ -192,9 +194,9 @@ def write_inputs(
         "interpreter": {"label": first.label, **first.details},
         "code_root": agents[0].code_root,
         # What was to be sampled; a host without it lacks something.
-        "monitors": dict(wishes.monitors) if wishes.monitors else None,
-        "bind": wishes.bind,
-        **wishes.told,
+        "monitors": dict(options.monitors) if options.monitors else None,
+        "bind": options.bind,
+        **options.told,
         "argv": {
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },

@@ -15,9 +15,9 @@ from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
 
-from .agents import Agent, Crew
+from .agents import Agent, Agents
 from .collect import Missing, collect
-from .orders import NO_WISHES, Show, Wishes, make_orders, read_plan, write_inputs
+from .orders import NO_OPTIONS, RoundOptions, Show, make_orders, read_plan, write_inputs
 from .watch import Audience, Fault, Listener, ranks, start_tracker, unfinished, watch
 
 SCHEMA = 1
@@ -50,14 +50,14 @@ def run_round(
     round_number: int,
     directory: Path,
     *,
-    crew: Crew,
+    agents: Agents,
     interpreters: Mapping[str, Interpreter],
     listener: Listener = lambda _: None,
-    wishes: Wishes = NO_WISHES,
+    options: RoundOptions = NO_OPTIONS,
 ) -> RoundEnd:
     """Run it to its end, whatever that is, and leave no process; a KeyboardInterrupt passes on afterwards.
 
-    The crew holds devices on every host. Written into ``directory``: plan.json, case.json, round.json and the
+    The agents hold devices on every host. Written into ``directory``: plan.json, case.json, round.json and the
     hosts' logs.
     """
     started_ms, begin = _now_ms(), _clock_s()
@@ -65,23 +65,23 @@ def run_round(
     token = secrets.token_hex(8)
 
     def start() -> None:
-        orders = make_orders(plan, token, round_number, crew.agents, interpreters, wishes)
-        write_inputs(plan, token, round_number, directory, crew.agents, orders, interpreters, wishes)
-        crew.start(orders)
+        orders = make_orders(plan, token, round_number, agents.all, interpreters, options)
+        write_inputs(plan, token, round_number, directory, agents.all, orders, interpreters, options)
+        agents.start(orders)
 
-    audience = Audience(listener, wishes.show)
-    return _to_the_end(crew, directory, plan.to_json(), round_number, started_ms, begin, audience, start)
+    audience = Audience(listener, options.show)
+    return _to_the_end(agents, directory, plan.to_json(), round_number, started_ms, begin, audience, start)
 
 
 def follow_round(
     directory: Path,
-    crew: Crew,
+    agents: Agents,
     listener: Listener = lambda _: None,
     show: Show | None = None,
     *,
     end_because: str | None = None,
 ) -> RoundEnd:
-    """Take a round to its end that another controller started; ``crew`` holds its agents.
+    """Take a round to its end that another controller started; ``agents`` are its agents.
 
     With a reason to end it, that is done at once, and is its fault.
     """
@@ -89,7 +89,7 @@ def follow_round(
     started_ms = int((directory / "plan.json").stat().st_mtime * 1000)
 
     def started() -> None:
-        for agent in crew.agents:
+        for agent in agents.all:
             agent.by_launcher = described["launcher"] != "env"
             # What they told the other controller is not told again; their logs have it.
             agent.finished.update(ranks(agent, described))
@@ -97,11 +97,11 @@ def follow_round(
             raise HostError(end_because)
 
     number = described["round"]
-    return _to_the_end(crew, directory, described, number, started_ms, None, Audience(listener, show), started)
+    return _to_the_end(agents, directory, described, number, started_ms, None, Audience(listener, show), started)
 
 
 def _to_the_end(
-    crew: Crew,
+    agents: Agents,
     directory: Path,
     described: Mapping[str, Any],
     round_number: int,
@@ -114,7 +114,7 @@ def _to_the_end(
     fault, state = None, "failed"
     try:
         start()
-        fault = watch(crew, tracker, audience) or unfinished(crew.agents, described)
+        fault = watch(agents, tracker, audience) or unfinished(agents.all, described)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = Fault("agent", "", None, str(error))
@@ -123,15 +123,15 @@ def _to_the_end(
         state = "interrupted"
         raise
     finally:
-        _stop(crew, "the round was interrupted" if state == "interrupted" else "the round is over")
+        _stop(agents, "the round was interrupted" if state == "interrupted" else "the round is over")
         # Processes that a dead agent left may still write logs: they are ended before the logs are fetched.
-        gone = [agent for agent in crew.agents if agent.gone]
+        gone = [agent for agent in agents.all if agent.gone]
         swept = _sweep(gone)
-        missing = collect(crew.agents, crew.limits)
-        crew.dismiss(keep=[each.host for each in missing])
-        swept += _sweep(agent for agent in crew.agents if agent not in gone)
+        missing = collect(agents.all, agents.limits)
+        agents.dismiss(keep=[each.host for each in missing])
+        swept += _sweep(agent for agent in agents.all if agent not in gone)
         seconds = None if begin is None else round(_clock_s() - begin, 3)
-        ends, warnings = _host_ends(crew), _warnings(crew)
+        ends, warnings = _host_ends(agents), _warnings(agents)
         end = RoundEnd(directory, state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings)
         _write_end(end)
     return end
@@ -164,13 +164,13 @@ def write_missing(directory: Path, missing: Sequence[Mapping[str, Any]], warning
     stored.write(directory / "round.json", {**end, "missing": missing, "warnings": all_warnings})
 
 
-def _stop(crew: Crew, reason: str) -> None:
+def _stop(agents: Agents, reason: str) -> None:
     """Let the agents end their ranks; what they still say of exits is kept."""
-    if all(agent.done for agent in crew.agents):
+    if all(agent.done for agent in agents.all):
         return
-    crew.stop(reason)
+    agents.stop(reason)
     try:
-        for agent, message in crew.messages():
+        for agent, message in agents.messages():
             if message["type"] == "exit":
                 agent.exits[message["rank"]] = message
     except TimeoutError:
@@ -193,7 +193,7 @@ def _swept(agent: Agent) -> Iterator[str]:
         agent.warnings.append(f"{agent.name} could not be searched for what is left of the round: {error}")
 
 
-def _host_ends(crew: Crew) -> tuple[Message, ...]:
+def _host_ends(agents: Agents) -> tuple[Message, ...]:
     return tuple(
         {
             "name": agent.name,
@@ -203,17 +203,17 @@ def _host_ends(crew: Crew) -> tuple[Message, ...]:
                 for _, exit_ in sorted(agent.exits.items())
             ],
         }
-        for agent in crew.agents
+        for agent in agents.all
     )
 
 
-def _warnings(crew: Crew) -> tuple[str, ...]:
+def _warnings(agents: Agents) -> tuple[str, ...]:
     slow = (
         f"rank {rank} on {agent.name} was slow: {ratio:.2g} times as long for a step as the median of the host's ranks"
-        for agent in crew.agents
+        for agent in agents.all
         for rank, ratio in agent.slow.items()
     )
-    return (*(line for agent in crew.agents for line in agent.warnings), *slow)
+    return (*(line for agent in agents.all for line in agent.warnings), *slow)
 
 
 def _clock_s() -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from flagperf_driver import events
 from pytest_flagperf.hosts import Message
 
-from .agents import Agent, Crew
+from .agents import Agent, Agents
 from .orders import Show
 from .progress import Bounds, Progress, Tracker
 
@@ -47,15 +47,15 @@ def start_tracker(described: Mapping[str, Any], round_number: int, started_ms: i
     return Tracker(start, Bounds.of(described["config"]), started_ms)
 
 
-def watch(crew: Crew, tracker: Tracker, audience: Audience) -> Fault | None:
+def watch(agents: Agents, tracker: Tracker, audience: Audience) -> Fault | None:
     """Listen until all agents are done; the first fault of any of them stops all."""
     faults: list[tuple[Agent, Fault]] = []
     audience.progress(tracker.now)
-    for agent, message in crew.messages():
+    for agent, message in agents.messages():
         new = _take(agent, message, tracker, audience)
         if new is not None:
             faults.append((agent, new))
-            crew.stop(new.sentence)
+            agents.stop(new.sentence)
     return _worded(*min(faults, key=_blame)) if faults else None
 
 

@@ -1,11 +1,11 @@
 """What must hold on every host before the first rank starts: looked at on all of them at once, told all at once."""
 
-from .findings import FAIL, OK, WARN, Data, Finding, Limits, Wants
+from .findings import FAIL, OK, WARN, Data, Finding, Limits, Request
 from .judge import judge
 from .look import inspect
 from .tell import lines, near_devices, sentences, unfit_devices
 
 __all__ = [
-    "FAIL", "OK", "WARN", "Data", "Finding", "Limits", "Wants",
+    "FAIL", "OK", "WARN", "Data", "Finding", "Limits", "Request",
     "inspect", "judge", "lines", "near_devices", "sentences", "unfit_devices",
 ]  # fmt: skip

@@ -9,10 +9,10 @@ from typing import Any
 from flagperf_driver.node.sampling.devices import POWER_CAP
 from flagperf_driver.node.sampling.topology import as_list
 
-from .findings import FAIL, OK, WARN, Finding, Wants
+from .findings import FAIL, OK, WARN, Finding, Request
 
 
-def judge(host: str, survey: Mapping[str, Any], cores: int, wants: Wants) -> Iterator[Finding]:
+def judge(host: str, survey: Mapping[str, Any], cores: int, request: Request) -> Iterator[Finding]:
     """Count, model, strangers and health: an unfit device matters as much as its lack is felt."""
     devices = survey["devices"]
     if survey["error"]:
@@ -28,28 +28,28 @@ def judge(host: str, survey: Mapping[str, Any], cores: int, wants: Wants) -> Ite
         sentence = f"the vendor's tool is asked, a process for each sample and less told: {survey['instead']}"
         yield Finding(host, "devices", WARN, sentence, "see that the driver's library is found there, and answers")
     unfit: set[int] = set()
-    for kind, sentence, remedy, indexes in _unfitting(devices, wants):
+    for kind, sentence, remedy, indexes in _unfitting(devices, request):
         unfit.update(indexes)
-        enough = len(devices) - len(unfit) >= wants.nproc and kind != "model"
+        enough = len(devices) - len(unfit) >= request.nproc and kind != "model"
         yield Finding(host, kind, WARN if enough else FAIL, sentence, remedy, tuple(indexes))
     for sentence, remedy in _degraded(devices):
         yield Finding(host, "health", WARN, sentence, remedy)
-    yield _counted(host, survey, cores, wants)
+    yield _counted(host, survey, cores, request)
     near = {device["index"]: tuple(device["near"]) for device in devices if device.get("near")}
     if near:
         yield Finding(host, "numa", OK, _places(near), near=tuple(near.items()))
 
 
-def _counted(host: str, survey: Mapping[str, Any], cores: int, wants: Wants) -> Finding:
+def _counted(host: str, survey: Mapping[str, Any], cores: int, request: Request) -> Finding:
     """Whether there are as many as there should be; a round must not be given what is not there."""
     devices = survey["devices"]
-    if len(devices) < wants.nproc:
-        sentence = f"{len(devices)} for {wants.nproc} processes"
+    if len(devices) < request.nproc:
+        sentence = f"{len(devices)} for {request.nproc} processes"
         return Finding(host, "devices", FAIL, sentence, "ask for fewer with --nodes=NxP, or for other hosts")
-    most = wants.devices_per_host or max(wants.nproc, cores)  # as rounds ask for them
+    most = request.devices_per_host or max(request.nproc, cores)  # as rounds ask for them
     missing = tuple(sorted(set(range(most)) - {device["index"] for device in devices}))
-    if wants.devices_per_host and len(devices) < wants.devices_per_host:
-        sentence = f"{len(devices)} of the {wants.devices_per_host} that a host with {wants.hardware} has"
+    if request.devices_per_host and len(devices) < request.devices_per_host:
+        sentence = f"{len(devices)} of the {request.devices_per_host} that a host with {request.hardware} has"
         sentence += f": {_who(missing)} {_are(missing)} missing"
         return Finding(host, "devices", WARN, sentence, "they may have failed: see the host's kernel log", missing)
     names = ", ".join(sorted({device["name"] for device in devices if device["name"]})) or "of no name"
@@ -70,7 +70,7 @@ def _places(near: Mapping[int, Sequence[int]]) -> str:
 _Unfit = tuple[str, str, str, list[int]]
 
 
-def _unfitting(devices: Sequence[Mapping[str, Any]], wants: Wants) -> Iterator[_Unfit]:
+def _unfitting(devices: Sequence[Mapping[str, Any]], request: Request) -> Iterator[_Unfit]:
     """Devices that no rank should get."""
     for device in devices:
         index, who = [device["index"]], f"device {device['index']}"
@@ -88,11 +88,11 @@ def _unfitting(devices: Sequence[Mapping[str, Any]], wants: Wants) -> Iterator[_
             yield "health", part, "switch its partitioning off", index
     wrong: dict[str, list[int]] = {}
     for device in devices:
-        if device["name"] and not is_named(device["name"], wants.hardware, wants.chips.get(wants.hardware, ())):
+        if device["name"] and not is_named(device["name"], request.hardware, request.chips.get(request.hardware, ())):
             wrong.setdefault(device["name"], []).append(device["index"])
     for name, indexes in wrong.items():
         are = f"{_are(indexes)} a" if len(indexes) == 1 else _are(indexes)
-        yield "model", f"{_who(indexes)} {are} {name}, not {wants.hardware}", _right_name(name, wants), indexes
+        yield "model", f"{_who(indexes)} {are} {name}, not {request.hardware}", _right_name(name, request), indexes
 
 
 def _stranger(process: Mapping[str, Any]) -> str:
@@ -116,11 +116,11 @@ def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
     return re.search(rf"(?<![A-Za-z0-9]){re.escape(chip)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
 
 
-def _right_name(name: str, wants: Wants) -> str:
-    fitting = [chip for chip, patterns in wants.chips.items() if is_named(name, chip, patterns)]
+def _right_name(name: str, request: Request) -> str:
+    fitting = [chip for chip, patterns in request.chips.items() if is_named(name, chip, patterns)]
     if fitting:
         return f"say --hw={fitting[0]}"
-    return f"say which chip it is with --hw, or add the name to chips.{wants.hardware}.names in vendor.toml"
+    return f"say which chip it is with --hw, or add the name to chips.{request.hardware}.names in vendor.toml"
 
 
 def _degraded(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Wants:
+class Request:
     """What the cases of a run need of a host; of several cases, the most that any needs."""
 
     code: Code

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from . import devices
-from .findings import FAIL, OK, WARN, Finding, Limits, Wants, some
+from .findings import FAIL, OK, WARN, Finding, Limits, Request, some
 
 _GIB = float(1 << 30)
 
@@ -15,25 +15,25 @@ _Said = tuple[str, str, str, str]
 
 
 def judge(
-    host: str, facts: Mapping[str, Any], wants: Wants, clock: tuple[float, float] | None = None
+    host: str, facts: Mapping[str, Any], request: Request, clock: tuple[float, float] | None = None
 ) -> Iterator[Finding]:
     """What a host's facts mean for those who want to run there."""
-    for kind, level, sentence, remedy in _place(facts, wants, clock):
+    for kind, level, sentence, remedy in _place(facts, request, clock):
         yield Finding(host, kind, level, sentence, remedy)
     if facts["devices"]:
-        yield from devices.judge(host, facts["devices"], facts["cores"], wants)
-    for kind, level, sentence, remedy in _extras(facts, wants):
+        yield from devices.judge(host, facts["devices"], facts["cores"], request)
+    for kind, level, sentence, remedy in _extras(facts, request):
         yield Finding(host, kind, level, sentence, remedy)
 
 
-def _place(facts: Mapping[str, Any], wants: Wants, clock: tuple[float, float] | None) -> Iterator[_Said]:
+def _place(facts: Mapping[str, Any], request: Request, clock: tuple[float, float] | None) -> Iterator[_Said]:
     yield _python(facts["python"], facts["executable"])
     if clock:
-        yield _clock(*clock, wants.limits)
-    yield _cores(facts["cores"], wants)
-    yield _memory(facts["memory"], wants)
-    yield from _load(facts["load"], wants.limits)
-    yield from _disks(facts["disks"], wants.limits)
+        yield _clock(*clock, request.limits)
+    yield _cores(facts["cores"], request)
+    yield _memory(facts["memory"], request)
+    yield from _load(facts["load"], request.limits)
+    yield from _disks(facts["disks"], request.limits)
     if facts["port"] is None:
         yield "port", FAIL, "none of 100 ports tried in 20000-31999 is free", "see what listens there: ss -ltnp"
     else:
@@ -64,18 +64,18 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s"
 
 
-def _cores(cores: int, wants: Wants) -> _Said:
-    if cores >= wants.nproc:
+def _cores(cores: int, request: Request) -> _Said:
+    if cores >= request.nproc:
         return "cores", OK, str(cores), ""
-    return "cores", WARN, f"{cores} for {wants.nproc} processes", "ask for fewer with --nodes=NxP"
+    return "cores", WARN, f"{cores} for {request.nproc} processes", "ask for fewer with --nodes=NxP"
 
 
-def _memory(memory: Mapping[str, int], wants: Wants) -> _Said:
-    free, each = memory["free"] / _GIB, memory["free"] / _GIB / wants.nproc
-    if each >= wants.limits.memory_warn_gib:
+def _memory(memory: Mapping[str, int], request: Request) -> _Said:
+    free, each = memory["free"] / _GIB, memory["free"] / _GIB / request.nproc
+    if each >= request.limits.memory_warn_gib:
         return "memory", OK, f"{_gib(free)} free", ""
-    sentence = f"{_gib(free)} of {_gib(memory['total'] / _GIB)} free, for {wants.nproc} processes"
-    level = FAIL if each < wants.limits.memory_fail_gib else WARN
+    sentence = f"{_gib(free)} of {_gib(memory['total'] / _GIB)} free, for {request.nproc} processes"
+    level = FAIL if each < request.limits.memory_fail_gib else WARN
     return "memory", level, sentence, "see what takes it: ps -eo pid,user,rss,args --sort=-rss | head"
 
 
@@ -127,9 +127,9 @@ def _gib(size: float) -> str:
     return f"{size:.0f} GiB" if size >= 10 else f"{size:.1f} GiB" if size >= 1 else f"{size * 1024:.0f} MiB"
 
 
-def _extras(facts: Mapping[str, Any], wants: Wants) -> Iterator[_Said]:
+def _extras(facts: Mapping[str, Any], request: Request) -> Iterator[_Said]:
     if facts["docker"]:
-        yield from _docker(facts["docker"], wants)
+        yield from _docker(facts["docker"], request)
     for one in facts["data"]:
         for problem in one["problems"]:
             yield "data", FAIL, problem, "put the data there, or name where they are with --data-dir"
@@ -143,17 +143,17 @@ def _extras(facts: Mapping[str, Any], wants: Wants) -> Iterator[_Said]:
         yield "caches", WARN, sentence, "log in as root, or remove clear-caches from flagperf.toml"
 
 
-def _docker(docker: Mapping[str, Any], wants: Wants) -> Iterator[_Said]:
+def _docker(docker: Mapping[str, Any], request: Request) -> Iterator[_Said]:
     if docker["error"]:
         yield "docker", FAIL, docker["error"], ""
         return
     yield "docker", OK, docker["version"], ""
-    if wants.engine is None:
+    if request.engine is None:
         return
-    image = wants.engine.image
+    image = request.engine.image
     if docker["image"]:
         yield "image", OK, image, ""
-    elif wants.engine.image_is_ours:
+    elif request.engine.image_is_ours:
         yield "image", OK, f"{image} will be built", ""
     else:
         yield "image", WARN, f"{image} is not there and will be pulled", ""

@@ -14,7 +14,7 @@ from pytest_flagperf.hosts import Channel, Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import open_module
 from pytest_flagperf.hosts.fleet import each
 
-from .findings import FAIL, Finding, Wants
+from .findings import FAIL, Finding, Request
 from .judge import NEWER, judge, meetings
 
 _CHECKUP = "flagperf_driver.node.checkup"
@@ -26,16 +26,16 @@ _NEIGHBOURS = 8
 _DATA_S = 4 * 3600.0
 
 
-def inspect(hosts: Sequence[Host], wants: Wants) -> list[Finding]:
+def inspect(hosts: Sequence[Host], request: Request) -> list[Finding]:
     """Everything about every host, in the hosts' order; one process on each does all of it."""
-    visits = {host: _Visit(host, wants) for host in hosts}
+    visits = {host: _Visit(host, request) for host in hosts}
 
     def all_at_once(work: Callable[[_Visit], None]) -> None:
         each([host for host, visit in visits.items() if not visit.gone], lambda host: work(visits[host]))
 
     try:
         all_at_once(_Visit.look)
-        if wants.nnodes > 1 and sum(not visit.gone for visit in visits.values()) > 1:
+        if request.nnodes > 1 and sum(not visit.gone for visit in visits.values()) > 1:
             all_at_once(_Visit.listen)
             places = [visit.place for visit in visits.values() if visit.place]
             all_at_once(lambda visit: visit.connect(_neighbours(visit.place, places)))
@@ -54,9 +54,9 @@ def _neighbours(own: Mapping[str, Any] | None, places: Sequence[Mapping[str, Any
 class _Visit:
     """One host's checkup, from the connection to the last answer."""
 
-    def __init__(self, host: Host, wants: Wants) -> None:
+    def __init__(self, host: Host, request: Request) -> None:
         self.host = host
-        self.wants = wants
+        self.request = request
         self.channel: Channel | None = None
         self.gone = False
         self.findings: list[Finding] = []
@@ -65,11 +65,11 @@ class _Visit:
 
     def look(self) -> None:
         with self._excused():
-            self.channel = open_module(self.host, self.wants.code, _CHECKUP)
+            self.channel = open_module(self.host, self.request.code, _CHECKUP)
             clock = None if self.host.here else self._clock()
-            timeout_s = _DATA_S if self.wants.data else _ANSWER_S
-            facts = self._ask({"op": "check", "wants": _asked(self.wants, self.host)}, "facts", timeout_s)
-            self.findings = list(judge(self.host.name, facts, self.wants, clock))
+            timeout_s = _DATA_S if self.request.data else _ANSWER_S
+            facts = self._ask({"op": "check", "wants": _asked(self.request, self.host)}, "facts", timeout_s)
+            self.findings = list(judge(self.host.name, facts, self.request, clock))
 
     def listen(self) -> None:
         with self._excused():
@@ -147,15 +147,15 @@ def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
     return Finding(host, "host", FAIL, sentence, remedy)
 
 
-def _asked(wants: Wants, host: Host) -> dict[str, Any]:
+def _asked(request: Request, host: Host) -> dict[str, Any]:
     return {
-        "folder": wants.folder if host.here else None,
-        "nvml": wants.nvml,
-        "probe": wants.probe,
-        "docker": wants.engine.socket if wants.engine else None,
-        "image": wants.engine.image if wants.engine else None,
-        "data": [{"data_dir": one.folder, "entries": _entries(one.manifest)} for one in wants.data],
-        "clear_caches": wants.clear_caches,
+        "folder": request.folder if host.here else None,
+        "nvml": request.nvml,
+        "probe": request.probe,
+        "docker": request.engine.socket if request.engine else None,
+        "image": request.engine.image if request.engine else None,
+        "data": [{"data_dir": one.folder, "entries": _entries(one.manifest)} for one in request.data],
+        "clear_caches": request.clear_caches,
     }
 
 

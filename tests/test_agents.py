@@ -1,4 +1,4 @@
-"""What a crew makes of what its agents say, at the moments that are hard to meet with real ones."""
+"""What a round takes from what its agents say, at the moments that are hard to meet with real ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.engines.agents import agents as crews
-from pytest_flagperf.engines.agents.acquire import Needs, _lease_all
-from pytest_flagperf.engines.agents.agents import Agent, Crew
+from pytest_flagperf.engines.agents import agents as agents_module
+from pytest_flagperf.engines.agents.acquire import Request, _lease_all
+from pytest_flagperf.engines.agents.agents import Agent, Agents
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.fleet import Fleet
 from pytest_flagperf.hosts.local import LocalHost
@@ -55,9 +55,9 @@ def agent_on(line: Line, tmp_path: Path) -> Agent:
 
 
 def test_what_was_said_before_an_end_is_heard_whenever_one_looks(tmp_path: Path) -> None:
-    crew = Crew()
+    agents = Agents()
     agent = agent_on(Line(), tmp_path)
-    crew.agents.append(agent)
+    agents.all.append(agent)
 
     class Late(queue.SimpleQueue):  # type: ignore[type-arg]
         """All of it comes just when the queue was found to be empty."""
@@ -65,23 +65,23 @@ def test_what_was_said_before_an_end_is_heard_whenever_one_looks(tmp_path: Path)
         def empty(self) -> bool:
             found = super().empty()
             for kind in () if agent.over else ("fault", "over"):
-                crew._take(agent, {"type": kind})
+                agents._take(agent, {"type": kind})
             return found
 
-    crew._said = Late()
-    threading.Timer(0.1, crew._said.empty).start()
-    assert [message["type"] for _, message in crew.messages()] == ["fault", "over"]
+    agents._said = Late()
+    threading.Timer(0.1, agents._said.empty).start()
+    assert [message["type"] for _, message in agents.messages()] == ["fault", "over"]
 
 
 def test_the_last_words_of_an_agent_that_ended_are_heard_though_it_hears_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crews, "_ACK_S", 0.0)
+    monkeypatch.setattr(agents_module, "_ACK_S", 0.0)
     line = Line({"type": "beat", "seq": 1}, {"type": "fault", "seq": 2}, None)
     line.refuses = HostError("h1: the program there does not listen any more: Broken pipe")
-    crew = Crew()
-    crew.join(agent_on(line, tmp_path))
-    told = [message for _, message in crew.messages()]
+    agents = Agents()
+    agents.join(agent_on(line, tmp_path))
+    told = [message for _, message in agents.messages()]
     assert [message["type"] for message in told] == ["beat", "fault", "gone"]
     assert told[-1]["why"] == "Traceback: it broke"
 
@@ -89,29 +89,29 @@ def test_the_last_words_of_an_agent_that_ended_are_heard_though_it_hears_nothing
 @pytest.mark.parametrize(
     ("tell", "missed"),
     [
-        (lambda crew: crew.stop("a fault"), {"op": "stop", "reason": "a fault"}),
-        (lambda crew: setattr(crew, "_closing", True), {"op": "leave", "remove": False}),
-        (lambda crew: setattr(crew.agents[0], "parted", True), {"op": "leave", "remove": True}),
+        (lambda agents: agents.stop("a fault"), {"op": "stop", "reason": "a fault"}),
+        (lambda agents: setattr(agents, "_closing", True), {"op": "leave", "remove": False}),
+        (lambda agents: setattr(agents.all[0], "parted", True), {"op": "leave", "remove": True}),
     ],
 )
 def test_an_agent_that_comes_back_is_told_what_it_missed(
-    tell: Callable[[Crew], None], missed: Message, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tell: Callable[[Agents], None], missed: Message, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = Line(HostLost("cut")), Line()
     first.refuses = HostLost("cut")
-    crew = Crew()
+    agents = Agents()
 
     def attached(*_: Any) -> Line:
-        tell(crew)
+        tell(agents)
         return second
 
-    monkeypatch.setattr(crews, "_attached", attached)
-    crew.join(agent_on(first, tmp_path))
+    monkeypatch.setattr(agents_module, "_attached", attached)
+    agents.join(agent_on(first, tmp_path))
     second.said.put({"type": "over", "seq": 1})
-    kinds = [message["type"] for _, message in crew.messages()]
+    kinds = [message["type"] for _, message in agents.messages()]
     heard = list(second.heard)
-    crew.dismiss()
-    assert crew.agents[0].parted or kinds == ["lost", "back", "over"]
+    agents.dismiss()
+    assert agents.all[0].parted or kinds == ["lost", "back", "over"]
     assert missed in heard
 
 
@@ -126,12 +126,12 @@ class Away(LocalHost):
 
 def test_a_host_that_is_lost_while_a_case_waits_is_left_out_and_the_others_are_not(tmp_path: Path) -> None:
     hosts = (Away("h1"), Away("h2"))
-    fleet, crew = Fleet(hosts), Crew()
+    fleet, agents = Fleet(hosts), Agents()
     words: tuple[Message | Exception, ...] = (HostLost("h1: cut"), {"type": "busy", "holders": ["host is held by eve"]})
     for host, word in zip(hosts, words, strict=True):
-        crew.join(Agent(host, 0, tmp_path, Line(word), 5.0, log_dir="/there", cpus=(0,)))
-    needs = Needs(2, 1, None, False, {}, "name", tmp_path, 5.0)
-    assert _lease_all(fleet, list(crew.agents), needs, crew) == ["h2: host is held by eve"]
+        agents.join(Agent(host, 0, tmp_path, Line(word), 5.0, log_dir="/there", cpus=(0,)))
+    request = Request(2, 1, None, False, {}, "name", tmp_path, 5.0)
+    assert _lease_all(fleet, list(agents.all), request, agents) == ["h2: host is held by eve"]
     assert (fleet.usable, list(fleet.lost_hosts)) == (hosts[1:], ["h1"])
-    assert [agent.name for agent in crew.agents] == ["h2"]
-    crew.dismiss()
+    assert [agent.name for agent in agents.all] == ["h2"]
+    agents.dismiss()
