@@ -94,7 +94,7 @@ def line(case: CaseResult) -> str:
     loads = [Load(*(outcome.value(name) for name in ("core_wait", "other_cores", "core_stolen"))) for outcome in found]
     return " | ".join(
         [
-            case.case.rpartition(":")[0],
+            case.without_repeat,
             str(len(found)),
             spread(waited, "share"),
             middle(others, ""),

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Iterator, Mapping, NoReturn
 
-from flagperf_driver import events
+from flagperf_driver import events, layout
 from flagperf_driver.extern import near
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.original_names import Names
@@ -338,7 +338,7 @@ def _settle() -> None:
     if log_dir is not None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        _redirect(log_dir / f"rank{world.rank}.out.log")
+        _redirect(log_dir / layout.rank_log(world.rank))
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     # The kernel ends a rank on SIGTERM, however busy it is; a parent may have passed on "ignore".

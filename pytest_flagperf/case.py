@@ -13,6 +13,10 @@ FIELDS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _FRAMEWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(_[A-Za-z0-9._+-]+)?")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
+_FOLDER = re.compile(
+    r"(?P<model>.+)_(?P<framework>[A-Za-z][^_]*(?:_[0-9][^_]*)?)_(?P<hardware>.+)"
+    r"_(?P<nnodes>[1-9]\d{0,8})_(?P<nproc>[1-9]\d{0,8})_(?P<repeat>[1-9]\d{0,8})"
+)
 _SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
 
 _NAME_RULE = "letters, digits and . _ + -, beginning with a letter or a digit"
@@ -94,13 +98,43 @@ class Case:
     @property
     def folder(self) -> str:
         """The case's folder in a run directory."""
-        return str(self).replace(":", "_")
+        return folder(str(self))
+
+    @property
+    def without_repeat(self) -> str:
+        """The name without the repeat, the same for other numbers of rounds."""
+        return ":".join(self._terms()[:-1])
+
+    @staticmethod
+    def of_folder(name: str) -> Case | None:
+        """The case by its folder's name, as near as underscores in names allow; None for other names."""
+        found = _FOLDER.fullmatch(name)
+        return case_of(":".join(found.groups())) if found else None
 
     def __str__(self) -> str:
         return ":".join(self._terms())
 
     def _terms(self) -> list[str]:
         return [str(getattr(self, name)) for name in FIELDS]
+
+
+def folder(name: str) -> str:
+    """The folder of a case by its name; stored results may have other names, which give a folder too."""
+    return name.replace(":", "_")
+
+
+def case_of(name: str) -> Case | None:
+    """The case of a stored name; None for a name that is not a case's, such as a renamed folder's."""
+    try:
+        return Case.parse(name)
+    except CaseError:
+        return None
+
+
+def without_repeat(name: str) -> str:
+    """The stored name of a case without its repeat; a name that is not a case's stays as it is."""
+    case = case_of(name)
+    return case.without_repeat if case else name
 
 
 def _problems(terms: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 
+from .case import without_repeat
 from .problems import near, shown
 
 _FORM = "model:framework:hardware:nnodes:nproc or that and :repeat, with * for what does not matter"
@@ -21,7 +22,7 @@ class Expected:
     reason: str
 
     def is_about(self, case: str) -> bool:
-        return any(fnmatchcase(name, self.case) for name in (case, case.rpartition(":")[0]))
+        return any(fnmatchcase(name, self.case) for name in (case, without_repeat(case)))
 
     def judges(self, verdict: str) -> bool:
         return fnmatchcase(verdict, self.verdict)

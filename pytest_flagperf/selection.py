@@ -117,7 +117,10 @@ def case_in(nodeid: str, known: Collection[str]) -> str | None:
 def lane(nodeid: str, known: Collection[str]) -> str:
     """What must stay on one worker: of tests that take a case, all of its suite and hardware, whatever their file."""
     case = case_in(nodeid, known)
-    return ":".join(case.split(":")[:3]) if case else nodeid
+    if case is None:
+        return nodeid
+    parsed = Case.parse(case)
+    return f"{parsed.model}:{parsed.framework}:{parsed.hardware}"
 
 
 # -- a -k that selects nothing --------------------------------------------------------------------------------

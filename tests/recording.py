@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events, perflog
-from flagperf_driver.node.agent.seen import FILE as SEEN
+from flagperf_driver.layout import SEEN
 from flagperf_driver.node.agent.seen import MILESTONES
 from flagperf_driver.node.sampling import devices
 from flagperf_driver.node.sampling import host as hosts

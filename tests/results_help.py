@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results.measured.outcome import Metric, Outcome, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Metric, Outcome
 
 REPLAYS = Path(__file__).resolve().parent / "replays"
 NAMES = sorted(path.parent.name for path in REPLAYS.glob("*/plan.json"))

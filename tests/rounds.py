@@ -15,7 +15,7 @@ from pytest_flagperf.config import Value
 from pytest_flagperf.engines.agents.acquire import Request, acquire
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.orders import RoundOptions
-from pytest_flagperf.engines.agents.round import RoundEnd, run_round
+from pytest_flagperf.engines.agents.round import run_round
 from pytest_flagperf.engines.agents.watch import Listener
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import pack
@@ -23,6 +23,7 @@ from pytest_flagperf.hosts.fleet import Fleet
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
+from pytest_flagperf.stored.round import RoundRecord
 from tests.processes import running
 
 HEAD = """
@@ -123,7 +124,7 @@ def run_tiny(
     options: RoundOptions | None = None,
     lease_s: float = 0.0,
     devices: int | None = None,
-) -> RoundEnd:
+) -> RoundRecord:
     chosen = tuple(hosts) if hosts is not None else tuple(LocalHost(f"h{k}") for k in range(plan.case.nnodes))
     directory = directory or tmp_path / "round1"
     code = pack({"suites/tiny": write_suite(tmp_path, fault, before=before)})

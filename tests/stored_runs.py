@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.results import store, verdicts
-from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from tests.results_help import REPLAYS, edit_json, with_metric
 

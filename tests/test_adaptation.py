@@ -18,9 +18,9 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, describe, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.page import section
-from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparing.comparable import differences, notes
-from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.stored import files
 from tests.results_help import REPLAYS, edit_json, recorded
 from tests.trees import VENDOR_TOML, tree, write, write_vendor
 
@@ -192,12 +192,12 @@ def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path
 
 def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
-    jsons.write(tmp_path / "plan.json", plan.to_json())
+    files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42})
     page = section._config(tmp_path)
     assert "Brought by the vendor: 8 things beside its config" in page
     for text in (f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch"):
         assert text in page
-    jsons.write(tmp_path / "plan.json", planned(tmp_path / "plain").to_json())
+    files.write(tmp_path / "plan.json", {**planned(tmp_path / "plain").to_json(), "round": 1, "seed": 42})
     assert "Brought by the vendor" not in section._config(tmp_path)
 
 

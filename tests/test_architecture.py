@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.stored import layout
+
 REPO = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "transformers", "numpy"}
 FOR_ANY_VENDOR = {"torch", "torchvision", "transformers", "tokenizers", "numpy", "h5py", "pillow"}
@@ -20,10 +22,12 @@ IMPORTED_AS = {"pillow": "PIL"}
 # Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
 FLOORS = [
     {"printable", "limits"},
-    {"problems", "stored"},
+    {"problems"},
+    {"case"},
+    {"stored"},
     {"docker_words", "expected"},
     {"redaction"},
-    {"case", "settings", "hosts"},
+    {"settings", "hosts"},
     {"runtime"},
     {"catalog"},
     {"config"},
@@ -38,8 +42,8 @@ FLOORS = [
 ]
 # Beside the floors: these import only the ground floor and each other, lower first.
 BESIDE = ["results", "report"]
-# What both sides know: how text is shown, and the files of a run.
-COMMON = {"printable", "limits", "stored"}
+# What both sides know: how text is shown, the grammar of cases, and the files of a run.
+COMMON = {"printable", "limits", "problems", "case", "stored"}
 
 
 def modules(package: str) -> list[Path]:
@@ -223,3 +227,66 @@ def test_importing_the_plugin_imports_no_framework_and_little_else() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPO
     ).stdout.split()
     assert set(new) <= {"pytest_flagperf", "flagperf_driver"} | set(sys.stdlib_module_names)
+
+
+NAMED_FILES = {
+    value for name, value in vars(layout).items() if name.isupper() and isinstance(value, str) and "." in value
+}
+NAMED_PARTS = ("_noderank", ".out.log", ".exit.json")
+"""Parts of names that stored/layout.py makes."""
+
+
+def spelled_names(path: Path) -> list[str]:
+    """The string literals that spell the name of a file or folder of a run, alone or in a path; sentences may."""
+    texts = {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value
+    }
+    return sorted(
+        text for text in texts if NAMED_FILES.intersection(text.split("/")) or any(part in text for part in NAMED_PARTS)
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in modules("pytest_flagperf") if path.parent.name != "stored"],
+    ids=lambda path: str(path.relative_to(REPO)),
+)
+def test_only_the_stored_files_module_spells_their_names(path: Path) -> None:
+    assert spelled_names(path) == []
+
+
+def test_a_spelled_name_would_be_found(tmp_path: Path) -> None:
+    file = tmp_path / "reader.py"
+    file.write_text(
+        '"""Reads plan.json."""\nA = "plan.json"\nB = f"{A}/round.json"\nC = f"h_noderank{A}"\nD = f"rank{A}.out.log"\n'
+        'E = "see plan.json"\nF = "results.csv"\n'
+    )
+    assert spelled_names(file) == [".out.log", "/round.json", "h_noderank", "plan.json", "results.csv"]
+
+
+def parses_cases(path: Path) -> list[str]:
+    """The calls that take a case's name apart, or make its folder, by a colon."""
+    calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    return [
+        ast.unparse(node)
+        for node in calls
+        if isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("split", "rsplit", "partition", "rpartition", "replace")
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and node.args[0].value == ":"
+        and "case" in ast.unparse(node.func.value)
+    ]
+
+
+@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
+def test_only_the_case_module_parses_names_of_cases(path: Path) -> None:
+    assert parses_cases(path) == [] or path.name == "case.py"
+
+
+def test_a_parsed_name_would_be_found(tmp_path: Path) -> None:
+    file = tmp_path / "reader.py"
+    file.write_text('a = outcome.case.rpartition(":")[0]\nb = str(plan.case).replace(":", "_")\nc = text.split(":")\n')
+    assert sorted(parses_cases(file)) == ["outcome.case.rpartition(':')", "str(plan.case).replace(':', '_')"]

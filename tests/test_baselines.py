@@ -12,11 +12,11 @@ import pytest
 
 from pytest_flagperf.results.comparing import baselines, noise
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts import Kind, Verdict
+from pytest_flagperf.stored import FormatError
 from tests.results_help import edit_json, recorded, with_metric
 
 ACCEPTED = Accepted("run20260101000000", "2026-01-01T00:00:00Z", "the new compiler")
@@ -200,7 +200,7 @@ def test_bounds_and_metrics_that_were_edited_are_kept_or_made_anew() -> None:
         ([replace(rounds(1.0)[0], marks=(Mark("clock", "the clock went back"),))], (), "round 1: the clock went back"),
         (rounds(1.0), (Verdict("target", False, "", "", "missed it"),), "missed it"),
         (rounds(1.0), (Verdict("efficiency", False, "", "", "poor", expected="known"),), None),
-        (rounds(1.0), (Verdict("baseline p_core", False, "", "", "worse"),), None),
+        (rounds(1.0), (Verdict("baseline p_core", False, "", "", "worse", kind=Kind.BASELINE),), None),
         (
             [with_metric(rounds(1.0)[0], "p_core", None)],
             (),

@@ -16,7 +16,8 @@ from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.measured import busy
-from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import BUSY, Mark
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup

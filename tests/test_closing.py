@@ -20,13 +20,13 @@ from pytest_flagperf.report.terminal.summary import (
 )
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.verdicts import OneCard, Verdict
+from pytest_flagperf.results.verdicts import Kind, OneCard, Verdict
 from tests.results_help import recorded
 
 BERT = "bert:pytorch:CPU:1:2:1"
 GOOD = Verdict("finished", True, "finished", "finished", "it finished")
 MISSED = Verdict("target", False, "0.3", "acc >= 0.9", "round 1: acc reached 0.3, wanted 0.9")
-SLOWER = Verdict("baseline p_core", False, "90", "at least 95", "p_core is 90, below the baseline")
+SLOWER = Verdict("baseline p_core", False, "90", "at least 95", "p_core is 90, below the baseline", kind=Kind.BASELINE)
 
 
 def case(*judged: Verdict, replay: str = "converged_1x1", called: str = BERT) -> CaseResult:
@@ -44,7 +44,10 @@ def told(state: str, called: str = BERT, **more: Any) -> Told:
         (case(GOOD, MISSED), FAILED),
         (case(GOOD, SLOWER), REGRESSED),
         (case(MISSED, SLOWER), FAILED),
-        (case(GOOD, replace(SLOWER, name="baseline")), FAILED),  # it cannot be compared: worse is not known
+        (
+            case(GOOD, replace(SLOWER, name="baseline", kind=Kind.INCOMPARABLE)),
+            FAILED,
+        ),  # it cannot be compared: worse is not known
         (case(GOOD, replace(MISSED, expected="known")), EXPECTED),
         (case(SLOWER, replace(MISSED, expected="known")), REGRESSED),
         (case(), FAILED),

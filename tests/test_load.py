@@ -11,9 +11,9 @@ import pytest
 
 from flagperf_driver.node.sampling import devices
 from pytest_flagperf.results import frames, load, load_long, store
-from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.verdicts import OneCard
+from pytest_flagperf.stored import FormatError
 from tests.stored_runs import add_case, faster, finish, run_of
 
 START = 1_700_000_000

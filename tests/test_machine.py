@@ -10,6 +10,7 @@ import pytest
 from flagperf_driver.node.sampling.health import described
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.units import quantity
+from pytest_flagperf.stored.round import RoundDir
 from tests.recording import Training, write, write_json
 
 HOST = {
@@ -29,7 +30,7 @@ def facts(directory: Path, *reports: dict[str, Any], **plan: Any) -> dict[str, A
     write(training, directory)
     for number, report in enumerate(reports):
         write_json(directory / f"h{number + 1}_noderank{number}" / "monitors.json", report)
-    return machine.facts(directory, {"nnodes": len(reports), **plan}, {"libraries": {"somelib": "1.2.3"}})
+    return machine.facts(directory, RoundDir(directory).read_plan(), {"libraries": {"somelib": "1.2.3"}})
 
 
 def report(driver: str = "570.1", host: dict[str, str] | None = None, **device: Any) -> dict[str, Any]:
@@ -75,8 +76,9 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
 def test_whether_ranks_were_bound_is_a_fact_and_to_which_cores_is_told(
     device: str, bind: bool, cores: list[list[str]], binding: str | None, told: str, tmp_path: Path
 ) -> None:
-    hosts = [{"name": "h1", "cores": its} for its in cores] or [{"name": "h1"}]
-    plan = {"device": device, "bind": bind, "hosts": hosts}
+    hosts = [{"name": "h1", "noderank": 0, "cores": its} for its in cores] or [{"name": "h1", "noderank": 0}]
+    write(Training("a", told={"device": device, "bind": bind, "hosts": hosts}), tmp_path)
+    plan = RoundDir(tmp_path).read_plan()
     assert machine.facts(tmp_path, plan).get("binding") == binding
     assert machine.cores_of_ranks(plan) == told
 
@@ -111,7 +113,7 @@ def test_hosts_that_do_not_agree_are_named(tmp_path: Path) -> None:
 
 def test_without_a_word_nothing_is_known(tmp_path: Path) -> None:
     write(Training("a"), tmp_path)
-    assert machine.facts(tmp_path, {}) == {}
+    assert machine.facts(tmp_path, RoundDir(tmp_path).read_plan()) == {}
 
 
 def test_what_weighs_is_a_difference_and_what_does_not_or_is_not_known_is_told() -> None:

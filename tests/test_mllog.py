@@ -19,9 +19,10 @@ from mlperf_logging.mllog import mllog as official
 from pytest_flagperf.commands import main
 from pytest_flagperf.report.export.mllog import Benchmark, Line, NotExportable
 from pytest_flagperf.report.export.mlperf import Export, benchmark_of, export, rules
-from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.measured.outcome import Target, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Target
 from pytest_flagperf.results.store import load_run
+from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import NAMES, REPLAYS, edit_json, expected
@@ -42,9 +43,15 @@ REFUSED = {"nan_metric"}
 Json = dict[str, Any]
 
 
+def shape(replay: str) -> str:
+    plan = json.loads((REPLAYS / replay / "plan.json").read_text(encoding="utf-8"))
+    return f"{plan['nnodes']}:{plan['nproc']}"
+
+
 def run_of(at: Path, replays: Iterable[str], model: str = "toy") -> Path:
     """A run directory whose rounds are recorded ones, as if of another model."""
-    case = f"{model}:pytorch:CPU:1:1:1"
+    replays = list(replays)
+    case = f"{model}:pytorch:CPU:{shape(replays[0])}:1"
     for number, name in enumerate(replays, 1):
         made = at / case.replace(":", "_") / f"round{number}"
         shutil.copytree(REPLAYS / name, made)
@@ -84,7 +91,7 @@ def last(file: Path, key: str) -> Json:
 def test_a_round_is_exported_as_what_it_was(name: str, tmp_path: Path) -> None:
     found = exported(tmp_path, [name])
     if name in LEFT_OUT:
-        assert found.left_out == (f"toy:pytorch:CPU:1:1:1 round 1: {LEFT_OUT[name]}",)
+        assert found.left_out == (f"toy:pytorch:CPU:{shape(name)}:1 round 1: {LEFT_OUT[name]}",)
         assert not (tmp_path / "to").exists()
         return
     (case,) = found.cases

@@ -14,7 +14,8 @@ from flagperf_driver.original_names import TABLE, Names, Translator
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.results.logs.ranklog import RankLog, read_rank
-from pytest_flagperf.results.measured.outcome import Target, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Target
 from tests.recording import Training, write
 
 REPO = Path(__file__).resolve().parent.parent

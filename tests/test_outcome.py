@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver import perflog
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.logs import ranklog
 from pytest_flagperf.results.logs.ranklog import CURVE_POINTS, Curve, Target, read_rank
-from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
+from pytest_flagperf.stored import FormatError
 from tests.results_help import NAMES, REPLAYS, edit_json, recorded
 
 TARGET = Target("top1", "higher", "fraction", 0.9)
@@ -206,12 +207,10 @@ def test_a_broken_end_is_never_ok(round_dir: Path, text: str) -> None:
 
 
 def test_an_empty_round_is_a_finding_and_an_unreadable_plan_an_error(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text('{"case": "toy:pytorch:CPU:1:1:1"}', encoding="utf-8")
-    outcome = measure(tmp_path)
-    assert not outcome.ok
-    assert outcome.synthetic
-    (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(FormatError, match=r"plan.json: case is None; expected the case's name"):
+    shutil.copyfile(REPLAYS / "converged_1x1" / "plan.json", tmp_path / "plan.json")
+    assert not measure(tmp_path).ok
+    (tmp_path / "plan.json").write_text('{"schema": 1}', encoding="utf-8")
+    with pytest.raises(FormatError, match=r"plan.json: case is None; expected str"):
         measure(tmp_path)
     (tmp_path / "plan.json").write_text("{", encoding="utf-8")
     with pytest.raises(FormatError, match=r"plan.json: is not JSON"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver import events
-from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.verdicts import converges, failed, throughput
 from tests.recording import START_MS, Entry, Training, given, write
 

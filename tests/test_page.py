@@ -18,11 +18,11 @@ from pytest_flagperf.report.page import html as pieces
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.logs.faults import Failure
-from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.store import RunInfo
-from pytest_flagperf.results.verdicts import OneCard, Verdict
+from pytest_flagperf.results.verdicts import Kind, OneCard, Verdict
 from tests.results_help import NAMES, edit_json, recorded
 from tests.stored_runs import INFO, add_case, faster, finish
 
@@ -132,9 +132,11 @@ def test_an_expected_failure_hides_no_other(tmp_path: Path) -> None:
 def test_against_which_baseline_is_told(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
     assert "no accepted baseline" in of(finish(tmp_path)).said
-    judged(case_dir, Verdict("baseline p_core", True, "99", "at least 95", "as good as the baseline"))
+    judged(
+        case_dir, Verdict("baseline p_core", True, "99", "at least 95", "as good as the baseline", kind=Kind.BASELINE)
+    )
     assert "Compared with accepted baselines (1 of 1 case, none worse)" in of(tmp_path).said
-    judged(case_dir, Verdict("baseline p_core", False, "90", "100", "slower than the baseline"))
+    judged(case_dir, Verdict("baseline p_core", False, "90", "100", "slower than the baseline", kind=Kind.BASELINE))
     made = of(tmp_path)
     assert "accepted baselines (1 of 1 case, 1 worse)" in made.said
     assert made.said.startswith("1 case: 1 regressed")
@@ -304,11 +306,14 @@ def test_nothing_that_a_log_or_a_config_says_becomes_markup(tmp_path: Path) -> N
     value = {"value": HOSTILE, "file": HOSTILE, "line": 3, "layer": HOSTILE}
     edit_json(
         case_dir / "round1" / "plan.json",
-        case=HOSTILE, metric=metric, sample_unit=HOSTILE, scale=HOSTILE, values={HOSTILE: value}, model=HOSTILE,
-        deviations=[{"key": HOSTILE, "reference": HOSTILE}], vendor=HOSTILE, hardware=HOSTILE,
+        metric=metric, sample_unit=HOSTILE, scale=HOSTILE, values={HOSTILE: value},
+        deviations=[{"key": HOSTILE, "reference": HOSTILE}], vendor=HOSTILE,
     )  # fmt: skip
     hostile = replace(
         measure(case_dir / "round1"),
+        case=HOSTILE,
+        model=HOSTILE,
+        hardware=HOSTILE,
         failures=(Failure("crash", HOSTILE, 1, HOSTILE, (HOSTILE,)),),
         environment={HOSTILE: HOSTILE},
         machine={HOSTILE: [HOSTILE]},

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.results.measured import phases
-from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.phases import Phase
 from tests import recording
 from tests.recording import START_MS, Training

@@ -17,8 +17,10 @@ from flagperf_driver.node.sampling import devices, host
 from pytest_flagperf.results.logs import monitors, ranges
 from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOAD, LOGGED, Limits, Range
 from pytest_flagperf.results.logs.samples import Samples
-from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import converges, failed, throughput
+from pytest_flagperf.stored.plan import StoredMetric
 from tests.results_help import REPLAYS, edit_json, recorded
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "measuring.md"
@@ -145,7 +147,7 @@ def test_an_impossible_reading_changes_no_figure_of_the_round() -> None:
 
 # -- what ranks log ----------------------------------------------------------------------------------------------
 
-SUITE = {"name": "top1", "range": [0.0, 1.0], "loss_range": [-0.5, 20.0]}
+SUITE = StoredMetric("top1", range=(0.0, 1.0), loss_range=(-0.5, 20.0))
 DECLARED = [
     (events.STEP_END, "loss", Range(-0.5, 20.0)),
     (events.FINISHED, "final_loss", Range(-0.5, 20.0)),
@@ -179,7 +181,7 @@ def test_a_logged_figure_at_its_bounds_is_possible_and_one_beyond_is_not(event: 
 
 
 def test_without_a_declared_range_only_the_loss_has_one() -> None:
-    for told in (None, {}, {"name": "top1"}, {"name": "top1", "range": "x"}, {"name": "top1", "range": [1, 1]}):
+    for told in (None, StoredMetric("top1"), StoredMetric("top1", range=(1, 1))):
         limits = Limits(0, told)
         limits.check(events.EVALUATE, {"top1": 2.5})
         assert limits.impossible() == ()

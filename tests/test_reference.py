@@ -17,11 +17,11 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.plan import make_plan
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome, Step, Target
 from pytest_flagperf.results.verdicts import Verdict, converges, failed, reference
 from pytest_flagperf.results.verdicts.reference import Reference
+from pytest_flagperf.stored import FormatError
 from tests.results_help import recorded
 from tests.stored_runs import faster, run_of
 from tests.trees import write_suite

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.expected import Source
-from pytest_flagperf.results import jsons, store
-from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results import store
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import converges, failed, throughput
 from pytest_flagperf.running.gates import Gates
 from pytest_flagperf.running.judging import with_expected
 from pytest_flagperf.settings import read_settings
+from pytest_flagperf.stored import files
 from tests.results_help import NAMES, REPLAYS, expected, recorded
 from tests.trees import set_options
 
@@ -36,7 +38,7 @@ def test_a_round_has_the_verdicts_that_are_written_beside_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", GATED)
 def test_a_run_gets_past_its_gates_or_not_as_is_written_beside_it(name: str, tmp_path: Path) -> None:
-    wanted = jsons.read(GATES / name / "expected.json")
+    wanted = files.read_printable(GATES / name / "expected.json")
     (tmp_path / "flagperf.toml").write_text("".join(map(_table, wanted["expecting"])))
     outcomes = _stored(GATES / name, tmp_path / "reports" / "run20261201000000")
     assert _judged(outcomes, tmp_path) == (wanted["failed"], wanted["excused"])

@@ -24,7 +24,7 @@ from pytest_flagperf.engines.agents.progress import Bounds, Progress, Tracker, t
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan.placement import expected_placement, rank_processes
-from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.measure import measure
 from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, processes_of, run_tiny, tiny_plan
 
@@ -200,7 +200,7 @@ def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
     end = run_tiny(tmp_path, plan, at_step("raise OSError('no more')", rank=1))
     assert end.fault is not None
     assert (end.fault.host, end.fault.rank) == ("h1", 1)
-    assert [host["ranks"][0]["cause"] for host in end.hosts] == ["stopped", "crash"]
+    assert [host.ranks[0].cause for host in end.hosts] == ["stopped", "crash"]
 
 
 def test_an_interpreter_that_is_not_there_is_a_fault_that_names_it(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from flagperf_driver.node.sampling import devices, host, power, sampler
 from flagperf_driver.node.sampling.notes import Notes
 from flagperf_driver.node.sampling.orders import Orders
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.metrics import Metric
-from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results.measured.outcome import Outcome
 from tests.results_help import REPLAYS, edit_json
 
 START = 1_700_000_000

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.results import jsons, store, verdicts
-from pytest_flagperf.results.measured.outcome import Outcome, measure
+from pytest_flagperf.results import columns, store, verdicts
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.verdicts import OneCard
+from pytest_flagperf.stored import files
 from tests.results_help import REPLAYS, edit_json, recorded, with_metric
 
 INFO = RunInfo(("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1, 2, 0, ("toy:pytorch:CPU:1:1:1",), ("nothing",))
@@ -55,14 +57,14 @@ def test_an_outcome_lies_where_its_directory_says(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "outcome.json"
-    jsons.write(path, {"schema": 1})
+    files.write(path, {"schema": 1})
 
     def full(*_: object) -> None:
         raise OSError("the disk is full")
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="full"):
-        jsons.write(path, {"schema": 2})
+        files.write(path, {"schema": 2})
     assert json.loads(path.read_text(encoding="utf-8")) == {"schema": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["outcome.json"]
 
@@ -101,8 +103,8 @@ def test_results_csv_has_one_row_per_round_and_the_documented_columns(tmp_path: 
     with (tmp_path / "results.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 2
-    assert tuple(rows[0]) == store.COLUMNS
-    assert len(set(store.COLUMNS)) == len(store.COLUMNS)
+    assert tuple(rows[0]) == columns.COLUMNS
+    assert len(set(columns.COLUMNS)) == len(columns.COLUMNS)
     good, bad = rows
     assert (good["ok"], good["converged"], good["metric"], good["failure"]) == ("true", "true", "top1", "")
     assert float(good["e2e_time_s"]) > 5
@@ -194,12 +196,12 @@ def test_without_a_matching_key_there_is_no_one_card(tmp_path: Path) -> None:
 
 
 def test_new_columns_of_the_csv_stand_at_its_end() -> None:
-    first = store.COLUMNS.index("e2e_time_s")
-    old = store.COLUMNS[: first + len(store.FIGURES) + 5]
+    first = columns.COLUMNS.index("e2e_time_s")
+    old = columns.COLUMNS[: first + len(columns.FIGURES) + 5]
     assert old[-5:] == ("device", "framework_version", "started_ms", "ended_ms", "fingerprint")
-    assert store.COLUMNS[len(old) :][:2] == ("straggler_spread", "device_power_W")
-    assert len(set(store.COLUMNS)) == len(store.COLUMNS)
-    told = {name for name, _ in (*store.FIGURES, *store.MEANWHILE)}
+    assert columns.COLUMNS[len(old) :][:2] == ("straggler_spread", "device_power_W")
+    assert len(set(columns.COLUMNS)) == len(columns.COLUMNS)
+    told = {name for name, _ in (*columns.FIGURES, *columns.MEANWHILE)}
     assert {metric.name for metric in recorded("converged_1x2").metrics} - told == {"top1"}
 
 
@@ -209,13 +211,13 @@ def test_the_runs_file_says_what_the_rounds_say_together(tmp_path: Path) -> None
     many = [replace(with_metric(outcome, "p_core", value), round=number) for number, value in enumerate(cores, 1)]
     lost = replace(with_metric(outcome, "p_core", 1.0), round=7, state="failed")
     store.write_run(tmp_path, INFO, [CaseResult(outcome.case, (*many, lost))])
-    found = jsons.read(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
+    found = files.read_printable(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
     assert (found["count"], found["lowest"], found["highest"]) == (6, 500.0, 1010.0)
     assert (found["outliers"], found["rounds"], found["few"]) == ([5], [1, 2, 3, 4, 5, 6], None)
     assert found["olympic"] == pytest.approx(997.5)
     assert found["interval"][0] < found["mean"] < found["interval"][1]
     store.write_run(tmp_path, INFO, [CaseResult(outcome.case, (outcome,))])
-    alone = jsons.read(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
+    alone = files.read_printable(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
     assert (alone["interval"], alone["olympic"], alone["variation"]) == (None, None, None)
     assert "repeat the case 3 times" in alone["few"]
 
@@ -240,9 +242,9 @@ def test_the_short_round_of_one_card_is_found_by_a_later_run(tmp_path: Path) -> 
 
 def test_a_round_judged_by_parity_did_not_converge_and_was_not_asked_to() -> None:
     outcome = replace(recorded("converged_1x1"), parity_samples=1000)
-    assert not store.has_converged(outcome)
+    assert not verdicts.has_converged(outcome)
     assert CaseResult(outcome.case, (outcome,)).converged is None
-    assert store.row("run1", outcome)["converged"] is None
+    assert columns.row("run1", outcome)["converged"] is None
 
 
 def test_the_run_s_file_holds_no_curves(tmp_path: Path) -> None:

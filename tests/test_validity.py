@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.sampling.devices import NO_THROTTLING
-from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.validity import Mark
 from pytest_flagperf.results.units import quantity
 from tests.recording import START_MS, Sampling, Training, write

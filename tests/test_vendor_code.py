@@ -18,7 +18,7 @@ from pytest_flagperf.report.export import github
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import page
 from pytest_flagperf.report.terminal.summary import Closing, closing
-from pytest_flagperf.results import store
+from pytest_flagperf.results import columns, store
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import names, phrase
 from tests.plugin.conftest import Toy
@@ -89,7 +89,7 @@ def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsy
     summary = github.summary(closing(loaded))
     assert f"<code>toy1:pytorch:CPU:1:1:1</code> with {NAMED}" in summary
     assert dict(properties(loaded.cases[0].outcomes))["vendor_code"] == NAMED
-    store.write_csv(tmp_path / "results.csv", [("run", loaded.cases)])
+    columns.write_csv(tmp_path / "results.csv", [("run", loaded.cases[0].outcomes)])
     (row,) = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
     assert row["vendor_code"] == "step backward; hook events; module torch_acme"
     assert main(["table", str(run)]) == main(["show", str(run), "--width=200"]) == 0

@@ -21,7 +21,7 @@ from pytest_flagperf.commands.source_tree import affected, import_vendor, new_ve
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing
-from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.stored import FormatError
 
 COMMANDS: dict[str, ModuleType] = {
     "list": list_,

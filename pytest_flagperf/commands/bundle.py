@@ -25,11 +25,13 @@ from pytest_flagperf.case import Shape
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export.markdown import performance_tables
-from pytest_flagperf.results import jsons, store
+from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import count
-from pytest_flagperf.results.verdicts import converges, failed
+from pytest_flagperf.results.verdicts import converges, failed, has_converged
+from pytest_flagperf.stored import FormatError, sayable
+from pytest_flagperf.stored.round import RoundDir
 
 SHAPES = "1x1,1x8,2x8"
 SUMS, SUMMARY = "SHA256SUMS", "submission.json"
@@ -127,7 +129,7 @@ def _of_case(part: _Found, must_converge: bool, scale: str) -> Iterator[str]:
     if not part.ended:
         why = next((failure.sentence for one in part.case.outcomes for failure in one.failures), first.state)
         yield f"no round ended well: {why}"
-    elif must_converge and not any(store.has_converged(outcome) for outcome in part.ended):
+    elif must_converge and not any(has_converged(outcome) for outcome in part.ended):
         parity = "parity_samples has them judged by the reference's loss curve instead"
         why = next((verdict.sentence for verdict in failed(converges(part.ended[0]))), parity)
         yield f"no round reached the target: {why}"
@@ -142,8 +144,8 @@ def _of_case(part: _Found, must_converge: bool, scale: str) -> Iterator[str]:
 
 def _has_config(directory: Path) -> bool:
     try:
-        return bool(jsons.read(directory / "plan.json").get("config"))
-    except jsons.FormatError:
+        return bool(RoundDir(directory).read_plan().config)
+    except FormatError:
         return False
 
 
@@ -178,7 +180,7 @@ def _fill(
         for path in sorted(one.directory.rglob("*")):
             if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
                 _add_file(archive, top, f"{name}/{path.relative_to(one.directory).as_posix()}", path, sums)
-    summary = json.dumps(jsons.sayable(_summary(runs, wanted, problems)), indent=1, ensure_ascii=False) + "\n"
+    summary = json.dumps(sayable(_summary(runs, wanted, problems)), indent=1, ensure_ascii=False) + "\n"
     _add_text(archive, top, SUMMARY, summary, sums)
     for language in ("en", "zh"):
         table = "\n".join(performance_tables(runs, language)) + "\n"

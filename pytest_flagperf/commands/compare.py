@@ -18,7 +18,6 @@ from pytest_flagperf.commands.stored import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.page.compared import Page, alone
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
-from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparing.comparable import unlike
 from pytest_flagperf.results.comparing.comparison import (
     JUDGED,
@@ -33,6 +32,7 @@ from pytest_flagperf.results.comparing.comparison import (
 from pytest_flagperf.results.comparing.stored_runs import Rounds, StoredRuns, without_copies
 from pytest_flagperf.results.store import Run
 from pytest_flagperf.results.units import count, quantity, signed
+from pytest_flagperf.stored import write_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         where = dict(zip(names, (one.directory for one in runs), strict=True))
         page = Page(where, tuple(cases), tuple(regressions), tuple(notes), arguments.threshold)
-        jsons.write_text(arguments.html, alone(page))
+        write_text(arguments.html, alone(page))
         notes.append(f"the page is {arguments.html}")
     print("\n".join(["", *(f"note: {text}" for text in notes)]))
     closing = [f"regression: {text}" for text in regressions] or [f"no regression{_unseen(cases, arguments.threshold)}"]

@@ -6,13 +6,15 @@ Without --to each run's files are written into its own directory; with it one ta
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_flagperf.commands import stored
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import frames, store
+from pytest_flagperf.results import columns, frames
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import Run
+from pytest_flagperf.stored.layout import TABLE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _outcomes(run: Run) -> Iterator[Outcome]:
+    yield from (outcome for case in run.cases for outcome in case.outcomes)
+
+
 def _write(directory: Path, runs: Sequence[Run], arguments: argparse.Namespace) -> list[Path]:
     written = []
     if arguments.csv:
-        written.append(directory / "results.csv")
-        store.write_csv(written[-1], zip(stored.names_of(runs), (one.cases for one in runs), strict=True))
+        written.append(directory / TABLE)
+        columns.write_csv(written[-1], zip(stored.names_of(runs), map(_outcomes, runs), strict=True))
     if arguments.parquet:
         written.append(directory / "results.parquet")
         load = frames.load_long if arguments.long else frames.load

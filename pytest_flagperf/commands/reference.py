@@ -16,12 +16,13 @@ from typing import Any
 from pytest_flagperf.commands import stored
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import jsons
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import Run
 from pytest_flagperf.results.units import count, plain, quantity
 from pytest_flagperf.results.verdicts import converges, failed, reference
 from pytest_flagperf.results.verdicts.reference import EVALUATIONS, FEWEST, Batch, Reference
+from pytest_flagperf.stored import read_printable, write_text
+from pytest_flagperf.stored.round import RoundDir
 
 _TIMES = ("init_timeout_s", "hang_timeout_s", "round_timeout_s")
 _NO_MATTER = frozenset(["seed", "vendor", "data_dir", "num_workers", "min_efficiency", *_TIMES])
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if problems:
         raise Problems([*problems, *notes])
     for kind, found in made.items():
-        jsons.write_text(files[kind], found.text())
+        write_text(files[kind], found.text())
         print("\n".join(_lines(files[kind], found)))
     print("".join(f"note: {note}\n" for note in notes), end="")
     return 0
@@ -74,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _rounds(runs: Sequence[Run]) -> Iterator[_Round]:
     for name, one in zip(stored.names_of(runs), runs, strict=True):
         for outcome in (outcome for case in one.cases for outcome in case.outcomes):
-            plan = jsons.read(one.directory / outcome.directory / "plan.json")
-            yield _Round(name, outcome, plan.get("config") or {})
+            plan = RoundDir(one.directory / outcome.directory).read_plan()
+            yield _Round(name, outcome, plan.config)
 
 
 def _file(kind: _Kind) -> Path:
@@ -166,7 +167,7 @@ def _kept(file: Path, outcome: Outcome, batches: Sequence[Batch], notes: list[st
     """What the file has of other batch sizes, if it is about the same target."""
     if not file.is_file():
         return []
-    before = Reference.from_json(jsons.read(file), str(file))
+    before = Reference.from_json(read_printable(file), str(file))
     made = {batch.global_batch for batch in batches}
     others = [batch for batch in before.batches if batch.global_batch not in made]
     if others and before.target != outcome.target:

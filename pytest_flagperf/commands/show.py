@@ -14,11 +14,12 @@ from pytest_flagperf.report.terminal.summary import all_lines, closing
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.runs import is_run
 from pytest_flagperf.results.store import Run
+from pytest_flagperf.stored.layout import host_folder, rank_log
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = (
-        f"{stored.RUNS}; also logs of ranks (rank0.out.log) and the original's result folders (result/run<timestamp>)"
+        f"{stored.RUNS}; also logs of ranks ({rank_log(0)}) and the original's result folders (result/run<timestamp>)"
     )
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=what)
     parser.add_argument("--width", type=_columns, metavar="COLUMNS", help="of the table (default: the terminal's)")
@@ -39,7 +40,7 @@ def _logs(path: Path) -> list[Path]:
     """The log that a path names, or those of the first ranks in a result folder of the original."""
     if path.is_file() or is_run(path):
         return [path] if path.is_file() else []
-    return sorted(path.glob("*/round*/*_noderank0/rank0.out.log"))
+    return sorted(path.glob(f"*/round*/{host_folder('*', 0)}/{rank_log(0)}"))
 
 
 def _columns(text: str) -> int:

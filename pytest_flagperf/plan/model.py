@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from pytest_flagperf.stored.plan import SCHEMA as PLAN_SCHEMA
+
 from ..case import Case
 from ..catalog import DataItem, Metric
 from ..config import Deviation, Translated, Value
@@ -90,7 +92,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """What reports read, but for what only a round knows: its number, its hosts, their Python and code."""
         return {
-            "schema": SCHEMA,
+            "schema": PLAN_SCHEMA,
             **self._facts(),
             "device_module": self.device_module,
             "extern": self.extern,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from flagperf_driver.launch import RankProcess, Site, World, launchers
+from pytest_flagperf.stored.layout import CASE, host_folder
 
 from .model import Plan
 
@@ -36,7 +37,7 @@ class PlacedHost:
     @property
     def case_file(self) -> str:
         """What the ranks read: everything decided, nothing left to merge."""
-        return f"{self.log_dir}/case.json"
+        return f"{self.log_dir}/{CASE}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def expected_placement(plan: Plan, hosts: Sequence[Place], *, only_leased: bool 
                 tuple(range(case.nproc)),
                 python="{python}",
                 code_root="{code}",
-                log_dir=f"{{round}}/{name}_noderank{noderank}",
+                log_dir=f"{{round}}/{host_folder(name, noderank)}",
             )
             for noderank, (name, address) in enumerate(known + missing)
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flagperf_driver import addresses
+from pytest_flagperf.stored.layout import PAGE
 
 if TYPE_CHECKING:
     from pytest_flagperf.running.run import Run
@@ -71,7 +72,7 @@ def _hide_passwords(metadata: dict[str, object]) -> None:
 
 def leave_in_run(run: Run, config: pytest.Config) -> None:
     """Make the page of the run's directory where pytest-html makes none there: it is off, or writes elsewhere."""
-    own = run.directory.path / "report.html"
+    own = run.directory.path / PAGE
     made = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
     if run.records.results is None or (made is not None and made.resolve() == own.resolve()):
         return

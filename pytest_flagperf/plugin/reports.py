@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flagperf.stored.layout import PAGE
+
 from .items import selected_of, takes_case
 from .shared import OUTCOMES, RUN, VERDICTS
 from .writers import record
@@ -90,7 +92,7 @@ def _stand_alone(item: pytest.Item, report: pytest.TestReport, case: str) -> Non
         text.addsection("logs", "\n".join(map(_short, found)))
     if not item.config.pluginmanager.has_plugin("junitxml"):
         return
-    lines = attachments([*found, run.directory.path / "report.html"], os.environ)
+    lines = attachments([*found, run.directory.path / PAGE], os.environ)
     written = _WRITTEN.get(item.config.getini("junit_logging"))
     if written is not None:
         # A second output beside pytest's own is more than GitLab can read.

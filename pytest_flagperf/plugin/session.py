@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flagperf.stored.layout import JUNIT, PAGE
+
 from .command import public
 from .interrupts import Interrupts
 from .items import distinct_cases, takes_case
@@ -159,10 +161,10 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
         raise pytest.UsageError(str(problems)) from problems
     option = config.option
     if not config.getoption("htmlpath", None) and config.pluginmanager.has_plugin("metadata"):
-        option.htmlpath, option.self_contained_html = str(run.directory.path / "report.html"), True
+        option.htmlpath, option.self_contained_html = str(run.directory.path / PAGE), True
         _configure_again(session, "html")
     if not config.getoption("xmlpath", None):
-        option.xmlpath = str(run.directory.path / "junit.xml")
+        option.xmlpath = str(run.directory.path / JUNIT)
         _configure_again(session, "junitxml")
     guard(session, run)
 

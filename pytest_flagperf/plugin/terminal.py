@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flagperf.case import Case
+
 from .items import all_cases, takes_case
 from .shared import BEGUN, RUN, SESSION, is_worker, line_writer
 
@@ -117,7 +119,7 @@ def _next_steps(run: Run, end: Closing, config: pytest.Config, environment: Mapp
         return
     page = next((path for path in end.reports if path.endswith(".html")), None)
     folders = config.known_args_namespace.file_or_dir
-    model = end.cases[0].case.partition(":")[0]
+    model = Case.parse(end.cases[0].case).model
     yield "next:"
     if page:
         yield f"  open {page} in a browser"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ _OPTIONS = {
 def record(item: pytest.Item, report: pytest.TestReport, case: Case, verdicts: list[Verdict]) -> None:
     """Store what a test judged; a test whose verdicts cannot be stored fails, and its report carries them."""
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.stored import WriteError
+    from pytest_flagperf.stored import WriteError, sayable
 
     try:
         item.config.stash[RUN].records.record(case, item.name, verdicts)
@@ -40,7 +39,7 @@ def record(item: pytest.Item, report: pytest.TestReport, case: Case, verdicts: l
             report.outcome, report.longrepr = "failed", str(error)
         if all(verdict.ok for verdict in verdicts):
             verdicts.append(Verdict("record", False, "not written", "written", str(error)))
-        plain = {"case": str(case), "test": item.name, "verdicts": [asdict(verdict) for verdict in verdicts]}
+        plain = {"case": str(case), "test": item.name, "verdicts": sayable(verdicts)}
         setattr(report, _UNRECORDED, plain)
 
 
@@ -57,7 +56,7 @@ class Writers:
 
         found: Mapping[str, Any] | None = getattr(report, _UNRECORDED, None)
         if found is not None:
-            verdicts = [Verdict(**verdict) for verdict in found["verdicts"]]
+            verdicts = [Verdict.from_json(verdict) for verdict in found["verdicts"]]
             self._run.records.keep(Case.parse(found["case"]), found["test"], verdicts)
 
     @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flagperf.results import store
+from pytest_flagperf.results import columns, store
 from pytest_flagperf.results.measured.metrics import Metric
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.runs import find_runs
@@ -106,7 +106,7 @@ def _metrics(case: CaseResult, outcome: Outcome) -> Iterator[Metric]:
 def _columns(rows: Iterable[_Row]) -> list[str]:
     """The training's, each suite's own, and what was sampled meanwhile; otherwise in the order of results.csv."""
     found = {_column(name) for row in rows for name in row.metrics}
-    first, last = ([name for name, _ in figures if name in found] for figures in (store.FIGURES, store.MEANWHILE))
+    first, last = ([name for name, _ in figures if name in found] for figures in (columns.FIGURES, columns.MEANWHILE))
     return [*first, *sorted(found - {*first, *last}), *last]
 
 
@@ -117,7 +117,7 @@ def _column(name: str) -> str:
 
 def _wide(row: _Row) -> dict[str, Any]:
     outcome = row.outcome
-    told = store.row(row.run.directory.resolve().name, outcome)
+    told = columns.row(row.run.directory.resolve().name, outcome)
     found: dict[str, Any] = {name: told[name] for name in (*CASE, *ABOUT, *ORIGIN) if name in told}
     found.update(
         started=outcome.started_ms, ended=outcome.ended_ms, directory=str(row.run.directory / outcome.directory)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .jsons import FormatError
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import RESULTS
+
 from .measured.outcome import Outcome
 from .store import CaseResult, load_results
 
-FILE = "results.json"
 _YEAR_3000_MS = 32_503_680_000_000
 
 
@@ -37,7 +38,7 @@ class Published:
     @property
     def name(self) -> str:
         """The case without its number of rounds."""
-        return self.case.case.rpartition(":")[0]
+        return self.case.without_repeat
 
     @property
     def converged(self) -> bool:
@@ -56,7 +57,7 @@ def load(folder: Path) -> tuple[Published, ...]:
     """Return the newest result of each case, scale and kind of data; raise FormatError with all damaged files."""
     newest: dict[tuple[object, ...], Published] = {}
     problems: list[str] = []
-    for file in sorted(folder.rglob(FILE)):
+    for file in sorted(folder.rglob(RESULTS)):
         try:
             for result in _results(file):
                 key = _key(result.first)

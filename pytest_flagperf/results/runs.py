@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-from pytest_flagperf.results.jsons import FormatError
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.round import has_rounds
 
 
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
@@ -26,7 +27,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
 
 
 def is_run(path: Path) -> bool:
-    return any(path.glob("*/round*/plan.json"))
+    return has_rounds(path)
 
 
 def _below(path: Path) -> list[Path]:

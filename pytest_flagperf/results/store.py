@@ -2,58 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons
+from pytest_flagperf import case as case_names
+from pytest_flagperf.results.columns import write_csv
 from pytest_flagperf.results.comparing import statistics
-from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.logs import typed
 from pytest_flagperf.results.measured import machine, vendor_code
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.metrics import Metric
-from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, measure, unreadable
+from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, unreadable
 from pytest_flagperf.results.runs import newest_first
-from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed
+from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
 from pytest_flagperf.results.verdicts.speedup import in_words, p_cores
+from pytest_flagperf.stored import FormatError, files, layout, typed
+from pytest_flagperf.stored.round import RoundDir, case_folders, rounds_of
 
 SCHEMA = 1
-FIGURES = (
-    ("e2e_time", "s"), ("init_time", "s"), ("raw_train_time", "s"), ("train_no_eval_time", "s"),
-    ("pure_training_computing_time", "s"), ("eval_time", "s"), ("compile_time", "s"), ("time_to_target", "s"),
-    ("samples_to_target", ""), ("p_whole", ""), ("p_train", ""), ("p_core", ""),
-    ("step_time_mean", "s"), ("step_time_p50", "s"), ("step_time_p90", "s"), ("step_time_p99", "s"),
-    ("input_wait_share", ""), ("mfu", ""), ("peak_memory", "bytes"), ("final_loss", ""),
-)  # fmt: skip
-"""The metrics of every suite, as columns of results.csv, with the unit that the column's name carries."""
-MEANWHILE = (
-    ("straggler_spread", ""), ("device_power", "W"), ("device_power_highest", "W"), ("device_temperature", "C"),
-    ("device_temperature_highest", "C"), ("device_utilization", ""), ("device_memory", "bytes"),
-    ("device_memory_mean", "bytes"), ("device_memory_total", "bytes"), ("device_throttled", ""), ("device_energy", "J"),
-    ("device_energy_covered", ""), ("device_energy_per_sample", "J"), ("host_cpu", ""), ("host_memory", ""),
-    ("host_power", "W"), ("host_energy", "J"), ("host_energy_covered", ""), ("host_energy_per_sample", "J"),
-    ("monitor_gaps", "s"), ("device_sm_clock", "MHz"), ("device_memory_clock", "MHz"), ("core_wait", ""),
-    ("other_cores", ""), ("core_stolen", ""),
-)  # fmt: skip
-"""What ranks, devices and hosts did while the round trained, likewise."""
-COLUMNS = (
-    "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",
-    "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",
-    "stop_reason", "samples", "steps", "epochs", "batch_per_card", "accumulation", "measured_steps",
-    "warmup_steps", "metric", "metric_value", "metric_unit", "metric_direction", "target", "sample_unit",
-    *(f"{name}_{unit}" if unit else name for name, unit in FIGURES),
-    "device", "framework_version", "started_ms", "ended_ms", "fingerprint",
-    *(f"{name}_{unit}" if unit else name for name, unit in MEANWHILE),
-    "vendor_code",
-)  # fmt: skip
-"""One row of results.csv per case and round; new columns are added at the end, none is renamed."""
-_FORMULA = ("=", "+", "-", "@")
-"""What a text begins with that a spreadsheet computes instead of showing it."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +47,17 @@ class CaseResult:
     outcomes: tuple[Outcome, ...] = ()
     verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
     one_card: OneCard | None = None
+
+    @property
+    def without_repeat(self) -> str:
+        """The name of the case without the repeat, the same for other numbers of rounds."""
+        return case_names.without_repeat(self.case)
+
+    @property
+    def repeat(self) -> int:
+        """How many rounds the case has by its name."""
+        case = case_names.case_of(self.case)
+        return case.repeat if case else 1
 
     @property
     def speedup(self) -> float | None:
@@ -144,25 +123,18 @@ def last_quality(outcomes: Iterable[Outcome]) -> float | None:
     return statistics.summarize(one.quality.last for one in outcomes if one.ok and one.meant_to_converge).median
 
 
-def has_converged(outcome: Outcome) -> bool:
-    """By the same verdicts that the tests give."""
-    return outcome.meant_to_converge and not failed(converges(outcome))
-
-
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
-    path = round_dir / "outcome.json"
-    jsons.write(path, outcome.to_json())
-    return path
+    return RoundDir(round_dir).write_outcome(outcome.to_json())
 
 
 def load_outcome(round_dir: Path) -> Outcome:
-    path = round_dir / "outcome.json"
-    return Outcome.from_json(jsons.read(path, SCHEMA), str(path))
+    path = round_dir / layout.OUTCOME
+    return Outcome.from_json(files.read_printable(path, SCHEMA), str(path))
 
 
 def read_round(round_dir: Path) -> Outcome:
     """A round's stored outcome, else what its files say; a failed outcome with the reason if they cannot be read."""
-    if not (round_dir / "outcome.json").exists():
+    if not RoundDir(round_dir).has_outcome:
         return measured(round_dir)
     return _or_unreadable(load_outcome, round_dir)
 
@@ -184,29 +156,29 @@ def _or_unreadable(read: Callable[[Path], Outcome], round_dir: Path) -> Outcome:
 
 def save_verdicts(case_dir: Path, test: str, verdicts: Sequence[Verdict]) -> Path:
     """One file per test, so that what was judged before a kill is kept."""
-    path = case_dir / "verdicts" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', test)}.json"
-    jsons.write(path, {"schema": SCHEMA, "test": test, "verdicts": list(verdicts)})
+    path = case_dir / layout.VERDICTS / layout.verdicts_file(test)
+    files.write(path, {"schema": SCHEMA, "test": test, "verdicts": list(verdicts)})
     return path
 
 
 def load_verdicts(case_dir: Path) -> dict[str, tuple[Verdict, ...]]:
     """By test; a file that cannot be read is a failed verdict with the reason."""
-    return dict(_judged(path) for path in sorted((case_dir / "verdicts").glob("*.json")))
+    return dict(_judged(path) for path in sorted((case_dir / layout.VERDICTS).glob("*.json")))
 
 
 def _judged(path: Path) -> tuple[str, tuple[Verdict, ...]]:
     try:
-        body = jsons.read(path, SCHEMA)
+        body = files.read_printable(path, SCHEMA)
         return str(body["test"]), _verdicts(body["verdicts"], str(path))
     except FormatError as error:
         reason = str(error)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         reason = f"{path}: does not hold verdicts: {error}"
     return path.stem, (Verdict("record", False, "unreadable", "verdicts", reason),)
 
 
 def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, ...]:
-    verdicts = tuple(Verdict(**item) for item in items)
+    verdicts = tuple(Verdict.from_json(item) for item in items)
     for verdict in verdicts:
         typed.check(verdict, where)
         if not verdict.name.strip():
@@ -216,28 +188,18 @@ def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, 
 
 def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
     """What the case's speed-up is measured against."""
-    path = case_dir / "one_card.json"
-    jsons.write(path, {"schema": SCHEMA, "one_card": one_card})
+    path = case_dir / layout.ONE_CARD_FIGURE
+    files.write(path, {"schema": SCHEMA, "one_card": one_card})
     return path
 
 
 def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
     """results.json and results.csv."""
     body = {"schema": SCHEMA, "run": info, "cases": [_case_json(case) for case in cases]}
-    jsons.write(run_dir / "results.json", body)
-    write_csv(run_dir / "results.csv", [(run_dir.name, cases)])
-    return run_dir / "results.json", run_dir / "results.csv"
-
-
-def write_csv(path: Path, runs: Iterable[tuple[str, Iterable[CaseResult]]]) -> None:
-    """One row per round, of each run by its name."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for run, cases in runs:
-        for outcome in (outcome for case in cases for outcome in case.outcomes):
-            writer.writerow({name: _cell(value) for name, value in row(run, outcome).items()})
-    jsons.write_text(path, stream.getvalue())
+    results, table = run_dir / layout.RESULTS, run_dir / layout.TABLE
+    files.write(results, body)
+    write_csv(table, [(run_dir.name, (outcome for case in cases for outcome in case.outcomes))])
+    return results, table
 
 
 def load_run(run_dir: Path) -> Run:
@@ -253,12 +215,14 @@ def load_results(path: Path) -> tuple[CaseResult, ...]:
     The outcomes have no curves: these are in the rounds' own files. So take the stored verdicts, not ``converged``.
     """
     where = str(path)
-    cases = jsons.read(path, SCHEMA).get("cases")
+    cases = files.read_printable(path, SCHEMA).get("cases")
     if not isinstance(cases, list):
         raise FormatError(f"{where}: cases is {cases!r:.40}; expected a list")
     try:
         return tuple(_case_from_json(body, where) for body in cases)
-    except (KeyError, TypeError, AttributeError) as error:
+    except FormatError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{where}: does not hold cases: {type(error).__name__}: {error}") from error
 
 
@@ -275,8 +239,8 @@ def _case_from_json(body: Mapping[str, Any], where: str) -> CaseResult:
 
 def each_case(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
     """One after the other, for who needs no two at a time; ``problems`` gets what could not be read."""
-    for case_dir in sorted({path.parent.parent for path in run_dir.glob("*/round*/plan.json")}):
-        outcomes = tuple(map(read_round, sorted(case_dir.glob("round*"), key=lambda path: (len(path.name), path.name))))
+    for case_dir in case_folders(run_dir):
+        outcomes = tuple(read_round(one.path) for one in rounds_of(case_dir))
         problems += [one.failures[0].sentence for one in outcomes if one.state == UNREADABLE]
         yield CaseResult(outcomes[0].case, outcomes, load_verdicts(case_dir), _stored_one_card(case_dir, problems))
 
@@ -286,7 +250,7 @@ def find_one_card(reports_dir: Path, key: str | None, ran_on: Mapping[str, Any] 
     if not key:
         return None
     for run_dir in newest_first(reports_dir):
-        for path in sorted(run_dir.glob("*/*/outcome.json")):
+        for path in sorted(run_dir.glob(f"*/*/{layout.OUTCOME}")):
             found = _one_card(path, key, ran_on or {})
             if found is not None:
                 return found
@@ -314,9 +278,9 @@ def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None
 
 def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
     """What the run says of itself; None where it did not come to its end."""
-    path = run_dir / "results.json"
+    path = run_dir / layout.RESULTS
     try:
-        run = dict(jsons.read(path, SCHEMA)["run"])
+        run = dict(files.read_printable(path, SCHEMA)["run"])
         for name in ("command", "selected", "unsupported"):
             run[name] = tuple(run.get(name) or ())
         info = RunInfo(**run)
@@ -330,11 +294,11 @@ def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
 
 
 def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
-    path = case_dir / "one_card.json"
+    path = case_dir / layout.ONE_CARD_FIGURE
     if not path.exists():
         return None
     try:
-        return _one_card_from(jsons.read(path, SCHEMA)["one_card"], str(path))
+        return _one_card_from(files.read_printable(path, SCHEMA)["one_card"], str(path))
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError) as error:
@@ -379,7 +343,7 @@ def _over_rounds(rounds: Sequence[int], metrics: Sequence[Metric]) -> dict[str, 
         "unit": record.unit,
         "direction": record.direction,
         "how": record.how,
-        **jsons.sayable(summary),
+        **files.sayable(summary),
         "outliers": [rounds[place] for place in summary.outliers],
         "few": statistics.few(summary.count),
         "rounds": list(rounds),
@@ -395,35 +359,3 @@ def _round_json(outcome: Outcome) -> dict[str, Any]:
     for name in ("steps", "evaluations", "reference", "schema"):
         del body[name]
     return body
-
-
-def row(run: str, outcome: Outcome) -> dict[str, Any]:
-    """By the names of the columns."""
-    found: dict[str, Any] = {name: getattr(outcome, name, None) for name in COLUMNS}
-    found.update({name: getattr(outcome.work, name) for name in COLUMNS if hasattr(outcome.work, name)})
-    found.update(
-        schema=SCHEMA,
-        run=run,
-        precision=outcome.environment.get("precision"),
-        converged=has_converged(outcome) if outcome.meant_to_converge else None,
-        failure=outcome.failures[0].sentence if outcome.failures else None,
-        metric=outcome.target.name,
-        metric_value=outcome.quality.last,
-        metric_unit=outcome.target.unit,
-        metric_direction=outcome.target.direction,
-        target=outcome.target.value,
-        device=outcome.environment.get("device"),
-        framework_version=outcome.environment.get("framework"),
-        fingerprint=outcome.fingerprint.get("key"),
-        vendor_code="; ".join(outcome.vendor_code),
-    )
-    found.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in (*FIGURES, *MEANWHILE)})
-    return found
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return "" if value is None else value

@@ -7,10 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.stored.layout import ASKED, JUNIT, LEFT_OUT, PAGE
 
-from .resume import FILE as ASKED
-
-LEFT_OUT = "left_out.json"
 """The file of a parallel run that says which hosts and devices its controller left out."""
 
 
@@ -41,7 +39,7 @@ class RunDirectory:
 
     def remove_if_unused(self) -> None:
         """Remove a directory that holds nothing but the reports that were switched on by themselves."""
-        small = {"report.html", "junit.xml", ASKED, LEFT_OUT}
+        small = {PAGE, JUNIT, ASKED, LEFT_OUT}
         if self._is_reserved and self.path.is_dir() and {path.name for path in self.path.iterdir()} <= small:
             shutil.rmtree(self.path, ignore_errors=True)
 

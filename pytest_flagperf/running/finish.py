@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pytest_flagperf.report.terminal.summary import Closing, closing
 from pytest_flagperf.results import store
-from pytest_flagperf.stored import WriteError
+from pytest_flagperf.stored import WriteError, layout
+from pytest_flagperf.stored.round import has_rounds
 
 from . import controller, judging
 from .directory import relative
@@ -20,7 +21,7 @@ from .run import Run
 def finish(run: Run, command: Sequence[str], exit_status: int, had_workers: bool = False) -> None:
     """Write results.json and results.csv, of all workers' rounds. ``command`` is stored as it is."""
     directory = run.directory.path
-    if not directory.is_dir() or not any(directory.glob("*/round*/plan.json")):
+    if not directory.is_dir() or not has_rounds(directory):
         return
     if had_workers:
         run.rounds.end_what_workers_left()
@@ -52,8 +53,7 @@ def closing_summary(run: Run, nodeids: Sequence[str]) -> Closing:
     """What is told at the end, of what was begun and of the tests that were reported."""
     directory = run.directory.path
     results = run.records.results or store.Run(directory, None, ())
-    names = ("report.html", "junit.xml", "results.json", "results.csv")
-    reports = [str(relative(directory / name)) for name in names if (directory / name).is_file()]
+    reports = [str(relative(directory / name)) for name in layout.REPORTS if (directory / name).is_file()]
     notes = [*run.notes, *_refusals(run.records.refused, directory)]
     end = closing(results, _not_run(run, nodeids, results), notes, reports if run.records.results else ())
     if end.interrupted:

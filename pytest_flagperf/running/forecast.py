@@ -12,11 +12,11 @@ from statistics import median
 from pytest_flagperf.config.layers import PER_STEP
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.published import Published, load
-from pytest_flagperf.results.store import has_converged
 from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.results.verdicts import has_converged
+from pytest_flagperf.stored import FormatError
 
 UTILIZATION = 0.3
 """The share of the declared peak at which a training is assumed to run where no run measured its throughput."""
@@ -61,11 +61,11 @@ def training_time(plan: Plan, stored_runs: StoredRuns) -> str:
 
 def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> Iterator[str]:
     """Yield the names of runs and published files in which the case reached its target."""
-    for rounds in stored_runs.of_case(_name(plan)):
+    for rounds in stored_runs.of_case(plan.case.without_repeat):
         if any(_is_same_case(plan, one) and has_converged(one) for one in rounds):
             yield "a stored run"
     for result in results:
-        if result.converged and result.name == _name(plan) and _is_same_case(plan, result.first):
+        if result.converged and result.name == plan.case.without_repeat and _is_same_case(plan, result.first):
             yield f"{result.file.parent.name}/{result.file.name}"
 
 
@@ -74,11 +74,6 @@ def published(folders: Iterable[Path]) -> Iterator[Published]:
     for folder in folders:
         with suppress(FormatError):
             yield from load(folder)
-
-
-def _name(plan: Plan) -> str:
-    """The case without its number of rounds."""
-    return str(plan.case).rpartition(":")[0]
 
 
 def _is_same_case(plan: Plan, outcome: Outcome) -> bool:
@@ -106,7 +101,7 @@ def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
 def _stored(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
     """By the newest run with rounds of this work: whole trainings, else the time of a step and the step limit."""
     steps = most_steps(plan)
-    for rounds in stored_runs.of_case(_name(plan)):
+    for rounds in stored_runs.of_case(plan.case.without_repeat):
         like = [one for one in rounds if _is_same_work(plan, one)]
         whole = _values([one for one in like if _is_as_long(plan, one)], "e2e_time")
         if whole:
@@ -157,7 +152,7 @@ def _by_throughput(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
 
 def _throughput(plan: Plan, stored_runs: StoredRuns) -> tuple[float | None, str]:
     """The throughput of the newest stored run of the case, else from the declared peak; and which it is."""
-    for rounds in stored_runs.of_case(_name(plan)):
+    for rounds in stored_runs.of_case(plan.case.without_repeat):
         rates = [rate for one in rounds if (rate := one.value("p_core")) and one.vendor == plan.vendor]
         rates = rates if all(one.scale == plan.scale for one in rounds) else []
         if rates:

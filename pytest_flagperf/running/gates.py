@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_flagperf.results.comparing import baselines
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import Verdict, valid
 from pytest_flagperf.settings import Settings
+from pytest_flagperf.stored import FormatError
 
 from .judging import stored_baseline
 from .scaling import Scaling

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from pytest_flagperf.case import without_repeat
 from pytest_flagperf.catalog import Vendor
 from pytest_flagperf.expected import Source
 from pytest_flagperf.problems import Problems
@@ -15,10 +16,10 @@ from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.units import count, quantity
-from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts import Kind, Verdict
 from pytest_flagperf.settings import Settings
+from pytest_flagperf.stored import FormatError
 
 
 def check_baseline(settings: Settings, case: str) -> None:
@@ -45,7 +46,7 @@ def stored_baseline(folder: Path, case: str) -> Baseline | None:
     """The accepted baseline of a case, if it has one."""
     path = baselines.path_of(folder, case)
     found = baselines.read(path) if path.exists() else None
-    wanted = case.rpartition(":")[0]
+    wanted = without_repeat(case)
     if found is not None and found.case != wanted:
         raise FormatError(f"{path}: case is {found.case!r}: a file of this name holds the baseline of {wanted}")
     return found
@@ -93,7 +94,7 @@ def accept(
 def _why_not(case: store.CaseResult, all_cases: Iterable[store.CaseResult]) -> str | None:
     """Cases that differ in nothing but their number of rounds have one baseline: that of the most rounds."""
     for other in all_cases:
-        same = other.case.rpartition(":")[0] == case.case.rpartition(":")[0]
+        same = other.without_repeat == case.without_repeat
         if same and len(other.outcomes) > len(case.outcomes):
             return f"{other.case} of the same run has more rounds"
     return baselines.why_not(case)
@@ -145,7 +146,15 @@ def _untrue(source: Source, about: Sequence[Verdict], *, strict: bool) -> Verdic
         f"expected to fail and did not: {names} ({source.expected.reason}); take the table [[expected]] for"
         f" case {source.expected.case} out of {source.file}"
     )
-    return Verdict("expected", not strict, "passed", "the failure that was expected", sentence, warning=not strict)
+    return Verdict(
+        "expected",
+        not strict,
+        "passed",
+        "the failure that was expected",
+        sentence,
+        warning=not strict,
+        kind=Kind.EXPECTED,
+    )
 
 
 def never_judged(sources: Iterable[Source], cases: Iterable[store.CaseResult]) -> list[str]:

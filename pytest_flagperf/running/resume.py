@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pytest_flagperf import stored
-from pytest_flagperf.engines.agents.orders import read_plan
-from pytest_flagperf.engines.agents.round import missing_logs
 from pytest_flagperf.problems import Problems, kind
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, Settings, located, wrong_value
 from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import ASKED, is_repeatable
+from pytest_flagperf.stored.round import RoundDir
 
-FILE = "asked.json"
 # What cases were asked for says these already; a plan or a look at the hosts alone is not to be gone on with.
 _NOT_KEPT = frozenset(["case", "nodes", "hw", "repeat", "reports", "resume", "plan", "preflight"])
-
-_ROUND = re.compile(r"round\d+|(turn\d+_)?one_card|turn\d+_all_cards")
 
 
 def remember(directory: Path, settings: Settings, cases: Iterable[tuple[str, str | None]]) -> None:
@@ -32,7 +28,7 @@ def remember(directory: Path, settings: Settings, cases: Iterable[tuple[str, str
         if option.key not in _NOT_KEPT and option.may_be_stored(value)
     }
     asked["case"] = [f"{case}={data_dir}" if data_dir else case for case, data_dir in cases]
-    stored.write(directory / FILE, asked)
+    stored.write(directory / ASKED, asked)
 
 
 def recalled(command_line: Mapping[str, Any], cwd: Path) -> dict[str, Any]:
@@ -42,7 +38,7 @@ def recalled(command_line: Mapping[str, Any], cwd: Path) -> dict[str, Any]:
         return dict(command_line)
     directory = Path(located(str(given["resume"]), cwd))
     try:
-        asked = _asked(directory / FILE)
+        asked = _asked(directory / ASKED)
     except FormatError as error:
         raise Problems(
             [f"--resume={given['resume']}: is no run to go on with: {error}; expected a run directory"]
@@ -63,35 +59,22 @@ def _asked(file: Path) -> dict[str, Any]:
 def set_aside(directory: Path) -> list[str]:
     """Rename the rounds that failed or whose records cannot be read, so that they run again; a sentence for each."""
     told = []
-    for round_dir in sorted(path for path in directory.glob("*/*") if _ROUND.fullmatch(path.name)):
-        outcome = store.read_round(round_dir) if _has_ended(round_dir) else None
+    for round_dir in map(RoundDir, sorted(path for path in directory.glob("*/*") if is_repeatable(path.name))):
+        outcome = store.read_round(round_dir.path) if round_dir.has_ended else None
         reason = None if outcome is None else _reason_to_repeat(round_dir, outcome)
         if outcome is not None and reason is not None:
-            move_aside(round_dir)
+            round_dir.move_aside()
             told.append(f"runs again: {outcome.case}: {reason}")
     return told
 
 
-def _has_ended(round_dir: Path) -> bool:
-    """Whether a round ended in some way; without these files it may still run, and the run goes on with it."""
-    return any((round_dir / name).exists() for name in ("round.json", "outcome.json"))
-
-
-def _reason_to_repeat(round_dir: Path, outcome: Outcome) -> str | None:
+def _reason_to_repeat(round_dir: RoundDir, outcome: Outcome) -> str | None:
     """Why a round that ended is not done; None if it is."""
     try:
-        read_plan(round_dir)
-        missing_logs(round_dir)
+        round_dir.read_hosts()
+        round_dir.read_record()
     except FormatError as error:
         return str(error)
     if outcome.ok:
         return None
     return outcome.failures[0].sentence if outcome.failures else outcome.state
-
-
-def move_aside(round_dir: Path) -> None:
-    """Out of the way of the round that takes its place; nothing of it is lost."""
-    taken = len(list(round_dir.parent.glob(f"failed*-{round_dir.name}")))
-    aside = round_dir.with_name(f"failed{taken + 1}-{round_dir.name}")
-    with stored.writing(aside):
-        round_dir.rename(aside)

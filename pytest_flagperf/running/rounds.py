@@ -11,7 +11,6 @@ from pathlib import Path
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import Vendor
 from pytest_flagperf.engines import Engine
-from pytest_flagperf.engines.agents.late_logs import is_owed
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results import store
@@ -20,12 +19,12 @@ from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.selection import Selected
-from pytest_flagperf.stored import FormatError, WriteError, make_folder
+from pytest_flagperf.stored import FormatError, WriteError, layout, make_folder
+from pytest_flagperf.stored.round import RoundDir, has_readable_record, planned_rounds
 
-from .directory import LEFT_OUT, RunDirectory
+from .directory import RunDirectory
 from .plans import Plans
 from .records import Records
-from .resume import move_aside
 
 
 class Rounds:
@@ -59,12 +58,12 @@ class Rounds:
         folder = self.folder(one, number)
         with _alone(folder.parent):
             # A user may spread tests of one case over workers: the round is another's then.
-            done = (folder / "outcome.json").is_file()
+            done = RoundDir(folder).has_outcome
             return store.read_round(folder) if done else self.run(plan, one.vendor, number, folder)
 
     def folder(self, one: Selected, number: int) -> Path:
         """The directory of a round of a case."""
-        return self._directory.path / one.case.folder / f"round{number}"
+        return self._directory.path / one.case.folder / layout.round_folder(number)
 
     def samples(self, one: Selected, number: int) -> Mapping[str, Samples]:
         """What was sampled on each host while a round ran."""
@@ -81,7 +80,7 @@ class Rounds:
                 self._leave_out()
                 self._engine.run(plan, vendor, number, folder, self.watch)
         except BaseException:
-            if (folder / "plan.json").is_file():
+            if RoundDir(folder).is_planned:
                 with suppress(WriteError):
                     store.save_outcome(folder, store.measured(folder))
             raise
@@ -92,32 +91,32 @@ class Rounds:
     def _leave_out(self) -> None:
         """Use no host or device that the controller of a parallel run left out; a broken record leaves out none."""
         with suppress(FormatError):
-            self._engine.leave_out(stored.read(self._directory.path / LEFT_OUT))
+            self._engine.leave_out(stored.read(self._directory.path / layout.LEFT_OUT))
 
     def _gone_on(self, folder: Path) -> bool:
         """Whether the round was running already, left by a controller that died, and could be taken to its end."""
-        if not (folder / "plan.json").is_file():
+        left = RoundDir(folder)
+        if not left.is_planned:
             return False
-        if _is_readable(folder / "round.json") or self._engine.resume(folder, self.watch):
+        if has_readable_record(left) or self._engine.resume(folder, self.watch):
             return True
-        move_aside(folder)
+        left.move_aside()
         return False
 
     # -- at the run's end ------------------------------------------------------------------------------------
 
     def end_what_workers_left(self) -> None:
         """The ranks of a worker that was killed would go on for their lease, for nobody."""
-        for folder in sorted(path.parent for path in self._directory.path.glob("*/*/plan.json")):
-            if folder.name.startswith("failed") or (folder / "round.json").is_file():
+        for left in planned_rounds(self._directory.path):
+            if layout.is_failed(left.path.name) or left.has_record:
                 continue
             with self._records.noting_refusals():
-                self._engine.resume(folder, self.watch, "the worker of pytest-xdist that ran this round died")
-            self._measure_again(folder)
+                self._engine.resume(left.path, self.watch, "the worker of pytest-xdist that ran this round died")
+            self._measure_again(left.path)
 
     def fetch_late_logs(self) -> list[str]:
         """Logs that a host could not hand out at its round's end may be had now; a sentence for each."""
-        rounds = sorted(self._directory.path.glob("*/*/round.json"))
-        lacking = [path.parent for path in rounds if is_owed(path.parent)]
+        lacking = [one.path for one in planned_rounds(self._directory.path) if one.owes_logs]
         sentences = self._engine.fetch_late_logs(lacking) if lacking else []
         for folder in lacking:
             self._measure_again(folder)
@@ -138,11 +137,3 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _is_readable(file: Path) -> bool:
-    try:
-        stored.read(file)
-    except FormatError:
-        return False
-    return True

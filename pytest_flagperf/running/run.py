@@ -18,11 +18,11 @@ from pytest_flagperf.original import TestConf
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.selection import Selected, Selection, select
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
-from pytest_flagperf.stored import writing
+from pytest_flagperf.stored import layout, writing
 
 from . import controller
 from .asked import Asked
-from .directory import LEFT_OUT, RunDirectory
+from .directory import RunDirectory
 from .plans import Plans
 from .records import Records
 from .resume import recalled, remember, set_aside
@@ -103,7 +103,7 @@ class Run:
         self.before = controller.before_run()
         directory = self.directory.path
         told = set_aside(directory) if self.settings.resume else []
-        stored.write(directory / LEFT_OUT, self.engine.left_out)
+        stored.write(directory / layout.LEFT_OUT, self.engine.left_out)
         remember(directory, self.settings, ((str(one.case), one.data_dir) for one in chosen))
         return told
 
@@ -112,7 +112,7 @@ class Run:
         if self.records.results is None:
             self.directory.remove_if_unused()
             return
-        own = self.directory.path / "junit.xml"
+        own = self.directory.path / layout.JUNIT
         if junit is not None and junit.is_file() and junit.resolve() != own.resolve():
             with writing(own):
                 shutil.copyfile(junit, own)

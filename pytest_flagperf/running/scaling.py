@@ -14,9 +14,9 @@ from pytest_flagperf.results.comparing import statistics
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import count
-from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
-from pytest_flagperf.results.verdicts.speedup import EFFICIENCY
+from pytest_flagperf.results.verdicts import Kind, OneCard, Verdict, speedup
 from pytest_flagperf.selection import Selected
+from pytest_flagperf.stored import layout
 
 from .directory import RunDirectory
 from .plans import Plans
@@ -39,8 +39,8 @@ class Scaling:
     @property
     def is_open(self) -> bool:
         """Whether it was measured and missed: more rounds could show something else."""
-        found = {one.name: one.ok for one in self.verdicts()}
-        return EFFICIENCY in found and not all(found.values())
+        found = self.verdicts()
+        return any(one.kind is Kind.EFFICIENCY for one in found) and not all(one.ok for one in found)
 
     def verdicts(self, *, strict: bool = False) -> list[Verdict]:
         """Whether many cards are faster than one, by what was promised."""
@@ -64,7 +64,7 @@ class ScalingRounds:
 
         def measured() -> Outcome:
             self._rounds.watch.note(f"{one.case}: measuring one card for the speed-up")
-            return self._rounds.run(alone, one.vendor, 1, folder / "one_card")
+            return self._rounds.run(alone, one.vendor, 1, folder / layout.ONE_CARD)
 
         one_card = self._one_cards.of(key, outcomes[0].machine, self._rounds.measured.values(), measured)
         found = Scaling(outcomes, one_card, one.case.shape.cards, plan.min_efficiency, plan.scaling)
@@ -82,8 +82,8 @@ class ScalingRounds:
         """A short round of one card and then one of all, so that both see the same of the machine."""
         plan = self._plans.plan(one)
         values = []
-        for name, each in (("one_card", one_card_plan(plan)), ("all_cards", short_plan(plan))):
-            outcome = self._rounds.run(each, one.vendor, turn, self._folder(one) / f"turn{turn}_{name}")
+        for name, each in ((layout.ONE_CARD, one_card_plan(plan)), (layout.ALL_CARDS, short_plan(plan))):
+            outcome = self._rounds.run(each, one.vendor, turn, self._folder(one) / layout.turn_folder(turn, name))
             _check_short_round(outcome)
             values += [] if outcome.busy else statistics.finite([outcome.value("p_core")])
         return one_card.with_turn(*values) if len(values) == 2 else one_card

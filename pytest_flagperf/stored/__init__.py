@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from .files import FormatError, WriteError, listed, make_folder, need, read, sayable, write, write_text, writing
+from .files import (
+    FormatError,
+    WriteError,
+    check_schema,
+    listed,
+    make_folder,
+    need,
+    objects,
+    read,
+    read_printable,
+    sayable,
+    write,
+    write_text,
+    writing,
+)
 
 __all__ = [
     "FormatError",
     "WriteError",
+    "check_schema",
     "listed",
     "make_folder",
     "need",
+    "objects",
     "read",
+    "read_printable",
     "sayable",
     "write",
     "write_text",

@@ -11,11 +11,12 @@ import pwd
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
 from flagperf_driver import perflog
-from pytest_flagperf.printable import printable
+from pytest_flagperf.printable import printable, printable_in
 
 _CANNOT_BE_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
@@ -99,6 +100,30 @@ def read(path: Path) -> dict[str, Any]:
     return body
 
 
+def read_printable(path: Path, schema: int | None = None) -> dict[str, Any]:
+    """Return the object in a JSON file with printable texts; ``schema`` is the newest version that the caller knows."""
+    body: dict[str, Any] = printable_in(read(path))
+    if schema is not None:
+        check_schema(body, schema, str(path))
+    return body
+
+
+def objects(value: object) -> list[dict[str, Any]]:
+    """Return the objects of a list that was read; none of another value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def check_schema(body: Mapping[str, Any], schema: int, where: str) -> None:
+    """Raise FormatError if the object is of a newer schema, or says none; ``schema`` is the newest that is known."""
+    got = body.get("schema")
+    if not isinstance(got, int) or isinstance(got, bool) or got < 1:
+        raise FormatError(f"{where}: schema is {got!r}, wanted a whole number from 1 to {schema}")
+    if got > schema:
+        raise FormatError(
+            f"{where}: schema {got} is of a newer pytest-flagperf; this one reads up to {schema}: upgrade it"
+        )
+
+
 def need(body: Mapping[str, Any], kinds: Mapping[str, type | tuple[type, ...]], where: str) -> None:
     """Raise FormatError if a key is missing or has a value of another type."""
     for key, kind in kinds.items():
@@ -124,6 +149,8 @@ def sayable(value: Any) -> Any:
     """Return the value in JSON's types; NaN and the infinities become strings, as in PerfLog."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: sayable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_flagperf import stored
 from pytest_flagperf.results import store
-from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.running import resume
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture

@@ -26,9 +26,9 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results import store
-from pytest_flagperf.results.jsons import FormatError
-from pytest_flagperf.results.measured.outcome import measure
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import REPLAYS, edit_json, recorded

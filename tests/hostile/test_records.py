@@ -25,7 +25,8 @@ from pytest_flagperf.report.page import charts, page
 from pytest_flagperf.report.terminal.live import line
 from pytest_flagperf.report.terminal.summary import closing
 from pytest_flagperf.results import store
-from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, measure
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import REPLAYS

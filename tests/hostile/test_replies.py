@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 from flagperf_driver.node.agent.archive import Limits
 from pytest_flagperf.engines.agents.collect import _archive
 from pytest_flagperf.engines.agents.preflight import Request, inspect
-from pytest_flagperf.engines.agents.round import RoundEnd
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, TooMuch
 from pytest_flagperf.hosts import Channel, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, Checked, check_reply
+from pytest_flagperf.stored.round import RoundRecord
 from tests.rounds import processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration
@@ -86,7 +86,7 @@ def instead(text: str) -> str:
     return f"line = {text.encode()!r} + b'\\n'"
 
 
-def run_with(tmp_path: Path, host: Elsewhere, number: int = 1) -> RoundEnd:
+def run_with(tmp_path: Path, host: Elsewhere, number: int = 1) -> RoundRecord:
     return run_tiny(
         tmp_path,
         tiny_plan(nproc=1, nnodes=2),

@@ -136,10 +136,10 @@ def test_what_failed_is_not_accepted(toy: Toy) -> None:
 
 def test_a_marked_round_is_a_warning_and_fails_where_all_is_strict(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     (toy.root / "conftest.py").write_text(
-        "from pytest_flagperf.results.measured import outcome\n"
+        "from pytest_flagperf.results.measured import measure\n"
         "from pytest_flagperf.results.measured.validity import Mark\n"
         "mark = Mark('clock', 'the clock of host a went back by 3 s')\n"
-        "outcome.validity.marks = lambda *_: (mark,)\n"
+        "measure.validity.marks = lambda *_: (mark,)\n"
     )
     toy.run(*ONE).assert_outcomes(passed=2)
     assert verdicts(toy)["valid"]["got"] == "clock"

@@ -6,6 +6,7 @@ import json
 import time
 from typing import Sequence
 
+from flagperf_driver import layout
 from flagperf_driver.node.agent.wire import Message, Wire
 from flagperf_driver.node.folder import LogFolder
 
@@ -60,7 +61,7 @@ class News:
         """How a rank ended; nothing is known of a code where nobody saw it end."""
         end = {"rank": rank, "code": code, "signal": signal, "cause": cause}
         times = {"pid": pid, "started_ms": started_ms, "ended_ms": now_ms()}
-        self.folder.write(f"rank{rank}.exit.json", json.dumps({**end, **times}) + "\n")
+        self.folder.write(layout.rank_exit(rank), json.dumps({**end, **times}) + "\n")
         self.note(f"rank {rank} ended: code {code}, signal {signal}, cause {cause}")
         self.tell({"type": "exit", **end, "last_lines": list(last_lines)})
 

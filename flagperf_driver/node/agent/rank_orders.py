@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
+from flagperf_driver import layout
 from flagperf_driver.node.agent import watch
 
 
@@ -76,6 +77,6 @@ def _rank_order(entry: Mapping[str, Any], log_dir: Path) -> RankOrder:
         argv=[str(word) for word in entry["argv"]],
         env={str(name): str(value) for name, value in entry["env"].items()},
         cwd=str(entry.get("cwd") or log_dir),
-        log=str(entry.get("log") or f"rank{rank}.out.log"),
+        log=str(entry.get("log") or layout.rank_log(rank)),
         cpus=[int(cpu) for cpu in entry.get("cpus") or ()],
     )

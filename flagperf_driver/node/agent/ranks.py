@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping, Sequence
 
-from flagperf_driver import events, perflog
+from flagperf_driver import events, layout, perflog
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent import oom, watch
 from flagperf_driver.node.agent.messages import News, now_ms
 from flagperf_driver.node.agent.rank_orders import Orders, RankOrder
-from flagperf_driver.node.agent.seen import FILE, MILESTONES, SCHEMA, Milestones, Moment
+from flagperf_driver.node.agent.seen import MILESTONES, SCHEMA, Milestones, Moment
 from flagperf_driver.node.agent.timer import Agenda
 from flagperf_driver.node.sampling import topology
 
@@ -111,7 +111,7 @@ class Ranks:
         if self.over:
             self._stream(to_the_end=True)
             seen = {str(rank): milestones.to_json() for rank, milestones in self._seen.items()}
-            self._folder.write(FILE, json.dumps({"schema": SCHEMA, "ranks": seen}) + "\n")
+            self._folder.write(layout.SEEN, json.dumps({"schema": SCHEMA, "ranks": seen}) + "\n")
 
     def _start(self, order: RankOrder) -> bool:
         with suppress(OSError):  # an earlier round's would be taken for this one's sign of life
@@ -166,7 +166,7 @@ class Ranks:
         def show(lines: list[str]) -> None:
             self._news.tell({"type": "lines", "rank": rank, "lines": lines}, expendable=True)
 
-        return watch.LogTail(self._path(rank, "out.log"), wanted, show if self._orders.show else None)
+        return watch.LogTail(self._folder.path / layout.rank_log(rank), wanted, show if self._orders.show else None)
 
     def _stream(self, to_the_end: bool = False) -> None:
         for rank in self._tails:
@@ -220,7 +220,7 @@ class Ranks:
             self._news.tell({"type": "beat", "ranks": ranks, "slow": watch.find_slow(self._pulses)}, expendable=True)
 
     def _end_silence(self, silence: watch.Silence) -> None:
-        lines = watch.last_lines(self._path(silence.rank, "out.log"))
+        lines = watch.last_lines(self._folder.path / layout.rank_log(silence.rank))
         said = f"; its last line: {lines[-1].strip()}" if lines else ""
         self.fail(silence.kind, silence.rank, silence.sentence + said)
         # Of a launcher's ranks it is the launcher that is ours; it may have ended just now.

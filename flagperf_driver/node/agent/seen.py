@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from flagperf_driver import events
 
-FILE = "seen.json"
 SCHEMA = 1
 MILESTONES = (events.INIT_START, events.INIT_END, events.TRAIN_START, events.TRAIN_END, events.FINISHED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Iterator, Mapping
 
+from flagperf_driver import layout
 from flagperf_driver.node.sampling import schedule, series
 from flagperf_driver.node.sampling.devices import LOG_EVERY_S, DeviceFiles, Source
 from flagperf_driver.node.sampling.foreign import Strangers
@@ -72,7 +73,7 @@ class DeviceSampler:
         self._notes.driver = source.driver
         self._notes.devices = source.facts()
         lines = [_said_of(one) for one in source.facts()]
-        with open(self._orders.folder + "/sys_info.log", "a") as out:  # noqa: PTH123
+        with open(f"{self._orders.folder}/{layout.SYSTEM}", "a") as out:  # noqa: PTH123
             out.write("".join([f"accelerators: {source.means}\n", *lines] if lines else []))
 
     def say_that_it_hangs(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Sequence, Union
 
+from flagperf_driver import layout
 from flagperf_driver.node.sampling.series import STAMP, Lines, device_line
 
 QUANTITIES = (
@@ -42,8 +43,8 @@ class DeviceFiles:
     """One row a device and sample; cells that were not sampled then are empty."""
 
     def __init__(self, folder: str, vendor: str) -> None:
-        self.series = Lines(folder + "/devices.series.csv", ",".join(COLUMNS), _text)
-        self.log = Lines(f"{folder}/{vendor}_monitor.log") if vendor and vendor not in HOST_LOGS else None
+        self.series = Lines(f"{folder}/{layout.DEVICE_SERIES}", ",".join(COLUMNS), _text)
+        self.log = Lines(f"{folder}/{layout.monitor_log(vendor)}") if vendor and vendor not in HOST_LOGS else None
         self._last: dict[int, list[Cell]] = {}
 
     def row(self, device: int, now: float, cells: list[Cell], last: list[Cell]) -> None:

@@ -22,6 +22,7 @@ import threading
 import time
 from typing import Any, Callable
 
+from flagperf_driver import layout
 from flagperf_driver.node import command
 from flagperf_driver.node.sampling import host, load, power, schedule, series
 from flagperf_driver.node.sampling.device_sampler import DeviceSampler
@@ -44,7 +45,7 @@ class HostSampler:
         self._every_s = orders.every_s
         self._folder = orders.folder
         self._power = node_power
-        self._series = series.Lines(orders.folder + "/host.series.csv", ",".join(host.COLUMNS))
+        self._series = series.Lines(f"{orders.folder}/{layout.HOST_SERIES}", ",".join(host.COLUMNS))
         self._files = [self._series]
         self._logs = {name: self._log(name) for name in ("cpu", "mem")}
         self._cpu, self._memory = host.Cpu(), host.Memory()
@@ -59,7 +60,7 @@ class HostSampler:
         notes.means.update(cpu=self._cpu.means, memory=self._memory.means)
 
     def _log(self, name: str) -> series.Lines:
-        log = series.Lines(f"{self._folder}/{name}_monitor.log")
+        log = series.Lines(f"{self._folder}/{layout.monitor_log(name)}")
         self._files.append(log)
         return log
 
@@ -152,7 +153,7 @@ class LoadSampler:
     def __init__(self, orders: Orders, notes: Notes) -> None:
         self._notes = notes
         self._load = load.Load(orders.folder, os.getppid(), orders.container)
-        self._series = series.Lines(orders.folder + "/load.series.csv", ",".join(load.COLUMNS))
+        self._series = series.Lines(f"{orders.folder}/{layout.LOAD_SERIES}", ",".join(load.COLUMNS))
         notes.means["load"] = load.MEANS
 
     def run(self, stop: Stop) -> None:
@@ -196,7 +197,7 @@ class Sampling:
 
     def run(self, stdin: int) -> None:
         signal.signal(signal.SIGTERM, self._stop.tell)
-        with open(self._orders.folder + "/sys_info.log", "w") as out:  # noqa: PTH123
+        with open(f"{self._orders.folder}/{layout.SYSTEM}", "w") as out:  # noqa: PTH123
             out.write(host.system_info(self._notes.host))
         threads = [threading.Thread(target=call, args=(self._stop,), daemon=True) for call in self._beside()]
         for thread in [*threads, threading.Thread(target=self._listen, args=(stdin,), daemon=True)]:
@@ -239,7 +240,7 @@ class Sampling:
             "schedule": {task.name: task.report() for task in [*self._tasks, *devices] if task.name in _TOLD},
         }
         with contextlib.suppress(OSError):  # a full disk: the next one may fit
-            series.replace(self._orders.folder + "/monitors.json", content)
+            series.replace(f"{self._orders.folder}/{layout.MONITORS}", content)
 
 
 _TOLD = ("host", "devices")

@@ -18,7 +18,7 @@ from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands.source_tree import marked, sections, skeletons, tree, vendor_sections
 from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import jsons
+from pytest_flagperf.stored import write_text
 
 _T = TypeVar("_T")
 _REASON = re.compile(r"^- (`\w+`(?:, `\w+`)*):", re.MULTILINE)
@@ -61,7 +61,7 @@ class _Document:
     def lay_out(self) -> None:
         """Write the skeleton if the README is missing."""
         if not self.file.is_file():
-            jsons.write_text(self.file, self.skeleton)
+            write_text(self.file, self.skeleton)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -129,7 +129,7 @@ def _written(one: _Document) -> list[str]:
         return wrong
     filled = marked.filled(text, one.texts)
     if filled != text:
-        jsons.write_text(one.file, filled)
+        write_text(one.file, filled)
     return _wrong_reasons(one, filled)
 
 

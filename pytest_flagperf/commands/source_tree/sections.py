@@ -12,10 +12,10 @@ from pytest_flagperf.catalog import REFERENCE, DataItem, Scale, Suite, Vendor
 from pytest_flagperf.commands.source_tree import marked
 from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase, chip_place
 from pytest_flagperf.report.export.markdown import NONE, figure_names, figures, row
-from pytest_flagperf.results import published
 from pytest_flagperf.results.published import Published
 from pytest_flagperf.results.units import count, quantity
 from pytest_flagperf.runtime import requirements
+from pytest_flagperf.stored.layout import RESULTS
 
 _NO_CONFIG = "–"
 _NOT_MEASURED = "not measured"
@@ -214,7 +214,7 @@ def _notes(tree: Tree, document: Path, suite: Suite, vendor: Vendor) -> Iterator
         marks = (mark.sentence for outcome in one.case.outcomes for mark in outcome.marks)
         facts = escape("; ".join(dict.fromkeys([*_ran_on(one), *_other_values(tree, suite, vendor, one), *marks])))
         name = f"{one.first.hardware} {Shape(*one.shape)}, {one.first.scale} scale"
-        yield f"- {name}: {facts}; {tree.link(document, one.file, published.FILE)}"
+        yield f"- {name}: {facts}; {tree.link(document, one.file, RESULTS)}"
 
 
 def _other_values(tree: Tree, suite: Suite, vendor: Vendor, one: Published) -> Iterator[str]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flagperf_driver.node.agent.archive import Limits
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import Code, attach
+from pytest_flagperf.stored.layout import host_folder
+from pytest_flagperf.stored.plan import StoredHost
 
 from .unpack import DEFAULT_LIMITS, TooMuch
 
@@ -94,7 +96,7 @@ class Agent:
     @property
     def folder(self) -> Path:
         """Where its logs are in the end, here."""
-        return self.directory / f"{self.host.name}_noderank{self.noderank}"
+        return self.directory / host_folder(self.host.name, self.noderank)
 
     def send(self, message: Message) -> None:
         self.channel.send(message)
@@ -324,18 +326,18 @@ def _attached(host: Host, log_dir: str, after: int) -> Channel:
     return channel
 
 
-def take_up(host: Host, noderank: int, directory: Path, placed: Mapping[str, Any], lease_s: float) -> Agent:
+def take_up(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> Agent:
     """The agent of a round that another controller started, as its plan.json says."""
     return Agent(
         host,
-        noderank,
+        placed.noderank,
         directory,
-        _attached(host, str(placed["log_dir"]), 0),
+        _attached(host, placed.log_dir, 0),
         lease_s,
-        log_dir=str(placed["log_dir"]),
-        code_root=str(placed["code_root"]),
-        clock_offset_s=float(placed.get("clock_offset_s", 0.0)),
-        devices=tuple(placed["devices"]),
+        log_dir=placed.log_dir,
+        code_root=placed.code_root,
+        clock_offset_s=placed.clock_offset_s,
+        devices=placed.devices,
         started=True,
     )
 

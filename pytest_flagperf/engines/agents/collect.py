@@ -9,13 +9,13 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from flagperf_driver.node.agent.archive import Limits
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
+from pytest_flagperf.stored.round import MissingLogs
 
 from .acquire import MODULE
 from .agents import ANSWER_S, GRACE_S, MARGIN_S, Agent, Refused, refusal
@@ -33,20 +33,7 @@ class Gone(HostError):
     """Nothing is left of a round's logs on its host."""
 
 
-@dataclass(frozen=True)
-class Missing:
-    """Logs that are still on a host."""
-
-    host: str
-    noderank: int
-    log_dir: str
-    why: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def collect(agents: Sequence[Agent], limits: Limits) -> tuple[Missing, ...]:
+def collect(agents: Sequence[Agent], limits: Limits) -> tuple[MissingLogs, ...]:
     """Fetch from every host that is elsewhere, all at once; what could not be fetched stays there."""
     elsewhere = [agent for agent in agents if not agent.host.here and agent.started]
     with ThreadPoolExecutor(max(1, len(elsewhere))) as pool:
@@ -54,7 +41,7 @@ def collect(agents: Sequence[Agent], limits: Limits) -> tuple[Missing, ...]:
         return tuple(missing for missing in found if missing is not None)
 
 
-def _collect_one(agent: Agent, limits: Limits) -> Missing | None:
+def _collect_one(agent: Agent, limits: Limits) -> MissingLogs | None:
     why = ""
     for _ in range(_TRIES):
         while agent.lost and not agent.gone:
@@ -72,7 +59,7 @@ def _collect_one(agent: Agent, limits: Limits) -> Missing | None:
         if agent.lost and agent.gone:
             break
         time.sleep(_AGAIN_S)
-    return Missing(agent.name, agent.noderank, agent.log_dir, why)
+    return MissingLogs(agent.name, agent.noderank, agent.log_dir, why)
 
 
 def _fetch_from(agent: Agent, limits: Limits) -> tuple[str, ...]:

@@ -23,12 +23,13 @@ from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.runtime import EngineRequest, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
+from pytest_flagperf.stored.round import RoundDir
 
 from . import acquire, preflight
 from .agents import Agents, take_up
 from .environments import Environments
-from .late_logs import LateLogs, is_owed
-from .orders import RoundOptions, read_plan
+from .late_logs import LateLogs
+from .orders import RoundOptions
 from .preflight import Data, Finding
 from .round import follow_round, run_round
 
@@ -241,10 +242,10 @@ class AgentsEngine:
 
     def _take_up(self, directory: Path, watch: Live, end_because: str | None) -> bool:
         try:
-            placed = read_plan(directory)["hosts"]
+            placed = RoundDir(directory).read_hosts()
         except FormatError:
             return False
-        hosts = [self._fleet.host(place["name"]) for place in placed]
+        hosts = [self._fleet.host(place.name) for place in placed]
         if None in hosts:
             return False
         lease_s = self._settings.lease_time
@@ -252,7 +253,7 @@ class AgentsEngine:
             with Agents(watch.note, self._limits) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
-                        agents.join(take_up(host, place["noderank"], directory, place, lease_s))
+                        agents.join(take_up(host, directory, place, lease_s))
                 except HostError:
                     agents.dismiss(keep=[agent.name for agent in agents.all])  # their logs are still to be fetched
                     raise
@@ -279,7 +280,7 @@ class AgentsEngine:
         owed, self._owed = self._owed, []
         for line in self.fetch_late_logs(owed):
             watch.note(line)
-        self._owed = [directory for directory in owed if is_owed(directory)]
+        self._owed = [directory for directory in owed if RoundDir(directory).owes_logs]
 
     def _host_request(self, plan: Plan, vendor: Vendor, directory: Path) -> acquire.Request:
         run = directory.parent.parent.name

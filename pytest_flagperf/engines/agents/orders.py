@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from flagperf_driver.launch import RankProcess, threads_per_rank
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.node.staged import module_argv
-from pytest_flagperf import stored
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
+from pytest_flagperf.stored.layout import CASE, LAUNCHER_LOG, rank_log, task_log
+from pytest_flagperf.stored.round import RoundDir
 
 from .acquire import MODULE
 from .agents import GRACE_S, Agent
@@ -60,8 +60,8 @@ def make_orders(
         env, case = interpreters[agent.name].env, _case(plan, token, round_number, agent)
         return {
             "op": "start",
-            "log": f"start_{plan.case.framework_name}_task.log",
-            "files": {"case.json": json.dumps(case, indent=1) + "\n"},
+            "log": task_log(plan.case.framework_name),
+            "files": {CASE: json.dumps(case, indent=1) + "\n"},
             "not_inherited": list(_NOT_INHERITED),
             "ranks": [_entry(each, {**env, **each.env}, host) for each in processes],
             "follow": [rank for each in processes for rank in each.reports],
@@ -165,7 +165,7 @@ def _entry(process: RankProcess, env: Mapping[str, str], host: PlacedHost) -> di
         "cwd": host.log_dir,
         "cpus": list(process.cpus),
         # A launcher of several ranks is none of them: they have their logs, it has its own.
-        "log": f"rank{process.rank}.out.log" if process.reports == (process.rank,) else "launcher.log",
+        "log": rank_log(process.rank) if process.reports == (process.rank,) else LAUNCHER_LOG,
     }
 
 
@@ -178,7 +178,7 @@ def write_inputs(
     plan: Plan,
     token: str,
     round_number: int,
-    directory: Path,
+    directory: RoundDir,
     agents: Sequence[Agent],
     orders: Sequence[Mapping[str, Any]],
     interpreters: Mapping[str, Interpreter],
@@ -201,26 +201,7 @@ def write_inputs(
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },
     }
-    stored.write(directory / "case.json", _case(plan, token, round_number, agents[0]))
-    stored.write(directory / "plan.json", {**plan.to_json(), "token": token, **facts})
-
-
-def read_plan(directory: Path) -> dict[str, Any]:
-    """Return a round's plan.json, with everything that is needed to go on with the round; FormatError without it."""
-    path = directory / "plan.json"
-    plan = stored.read(path)
-    kinds = {"case": str, "round": int, "launcher": str, "nproc": int, "sample_unit": str}
-    stored.need(plan, {**kinds, "metric": dict, "config": dict}, str(path))
-    stored.need(plan["metric"], {"name": str, "target": (int, float, type(None))}, f"{path}: metric")
-    for host in read_places(directory):
-        stored.need(host, {"code_root": str, "devices": list, "clock_offset_s": (int, float)}, f"{path}: hosts")
-    return plan
-
-
-def read_places(directory: Path) -> list[dict[str, Any]]:
-    """Return where each host of a round has its logs, as plan.json lists them; FormatError if it cannot be read."""
-    path = directory / "plan.json"
-    return stored.listed(stored.read(path), "hosts", {"name": str, "noderank": int, "log_dir": str}, str(path))
+    directory.write_inputs({**plan.to_json(), "token": token, **facts}, _case(plan, token, round_number, agents[0]))
 
 
 def _placed(agent: Agent, interpreter: Interpreter, order: Mapping[str, Any]) -> dict[str, Any]:

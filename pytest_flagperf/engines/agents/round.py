@@ -4,45 +4,21 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from pytest_flagperf import stored
-from pytest_flagperf.hosts import HostError, Message
+from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
+from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord, begun_ms
 
 from .agents import Agent, Agents
-from .collect import Missing, collect
-from .orders import NO_OPTIONS, RoundOptions, Show, make_orders, read_plan, write_inputs
-from .watch import Audience, Fault, Listener, ranks, start_tracker, unfinished, watch
-
-SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class RoundEnd:
-    """How a round ended: what round.json says."""
-
-    directory: Path
-    state: str  # finished, failed or interrupted
-    fault: Fault | None
-    started_ms: int
-    ended_ms: int
-    seconds: float | None = None
-    """From start to end, by a clock that is never set; None where another controller started the round."""
-    hosts: tuple[Message, ...] = ()
-    swept: tuple[str, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        body = asdict(self)
-        del body["directory"]
-        return {"schema": SCHEMA, **body}
+from .collect import collect
+from .orders import NO_OPTIONS, RoundOptions, Show, make_orders, write_inputs
+from .watch import Audience, Listener, ranks, start_tracker, unfinished, watch
 
 
 def run_round(
@@ -54,7 +30,7 @@ def run_round(
     interpreters: Mapping[str, Interpreter],
     listener: Listener = lambda _: None,
     options: RoundOptions = NO_OPTIONS,
-) -> RoundEnd:
+) -> RoundRecord:
     """Run it to its end, whatever that is, and leave no process; a KeyboardInterrupt passes on afterwards.
 
     The agents hold devices on every host. Written into ``directory``: plan.json, case.json, round.json and the
@@ -63,14 +39,16 @@ def run_round(
     started_ms, begin = _now_ms(), _clock_s()
     # A rank's log repeats the token, so that a log of another round is not taken for this one's.
     token = secrets.token_hex(8)
+    begun = {**plan.to_json(), "token": token, "round": round_number, "seed": plan.seed(round_number), "hosts": []}
+    left = RoundDir(directory)
 
     def start() -> None:
         orders = make_orders(plan, token, round_number, agents.all, interpreters, options)
-        write_inputs(plan, token, round_number, directory, agents.all, orders, interpreters, options)
+        write_inputs(plan, token, round_number, left, agents.all, orders, interpreters, options)
         agents.start(orders)
 
-    audience = Audience(listener, options.show)
-    return _to_the_end(agents, directory, plan.to_json(), round_number, started_ms, begin, audience, start)
+    stored_plan = StoredPlan.from_json(stored.sayable(begun), f"case {plan.case}")
+    return _to_the_end(agents, left, stored_plan, started_ms, begin, Audience(listener, options.show), start)
 
 
 def follow_round(
@@ -80,46 +58,44 @@ def follow_round(
     show: Show | None = None,
     *,
     end_because: str | None = None,
-) -> RoundEnd:
-    """Take a round to its end that another controller started; ``agents`` are its agents.
+) -> RoundRecord:
+    """Take a round to its end that another controller started; ``agents`` holds its agents.
 
     With a reason to end it, that is done at once, and is its fault.
     """
-    described = read_plan(directory)
-    started_ms = int((directory / "plan.json").stat().st_mtime * 1000)
+    left = RoundDir(directory)
+    plan = left.read_plan()
 
     def started() -> None:
         for agent in agents.all:
-            agent.by_launcher = described["launcher"] != "env"
+            agent.by_launcher = plan.launcher != "env"
             # What they told the other controller is not told again; their logs have it.
-            agent.finished.update(ranks(agent, described))
+            agent.finished.update(ranks(agent, plan))
         if end_because is not None:
             raise HostError(end_because)
 
-    number = described["round"]
-    return _to_the_end(agents, directory, described, number, started_ms, None, Audience(listener, show), started)
+    return _to_the_end(agents, left, plan, begun_ms(left), None, Audience(listener, show), started)
 
 
 def _to_the_end(
     agents: Agents,
-    directory: Path,
-    described: Mapping[str, Any],
-    round_number: int,
+    directory: RoundDir,
+    plan: StoredPlan,
     started_ms: int,
     begin: float | None,
     audience: Audience,
     start: Callable[[], None],
-) -> RoundEnd:
-    tracker = start_tracker(described, round_number, started_ms)
+) -> RoundRecord:
+    tracker = start_tracker(plan, started_ms)
     fault, state = None, "failed"
     try:
         start()
-        fault = watch(agents, tracker, audience) or unfinished(agents.all, described)
+        fault = watch(agents, tracker, audience) or unfinished(agents.all, plan)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
-        fault = Fault("agent", "", None, str(error))
+        fault = RoundFault("agent", "", None, str(error))
     except BaseException as error:
-        fault = Fault("interrupted", "", None, f"interrupted by {type(error).__name__} {error}".strip())
+        fault = RoundFault("interrupted", "", None, f"interrupted by {type(error).__name__} {error}".strip())
         state = "interrupted"
         raise
     finally:
@@ -132,36 +108,21 @@ def _to_the_end(
         swept += _sweep(agent for agent in agents.all if agent not in gone)
         seconds = None if begin is None else round(_clock_s() - begin, 3)
         ends, warnings = _host_ends(agents), _warnings(agents)
-        end = RoundEnd(directory, state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings)
-        _write_end(end)
+        end = RoundRecord(state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings)
+        _write_end(directory, end)
     return end
 
 
 # -- after the end ----------------------------------------------------------------------------------------
 
 
-def _write_end(end: RoundEnd) -> None:
+def _write_end(directory: RoundDir, end: RoundRecord) -> None:
     """Write round.json; of an interrupted round the interrupt is raised, not that its end could not be written."""
     try:
-        stored.write(end.directory / "round.json", end.to_json())
+        directory.write_record(end)
     except stored.WriteError:
         if end.state != "interrupted":
             raise
-
-
-def missing_logs(directory: Path) -> list[dict[str, Any]]:
-    """Return the logs that are still on a host, as round.json lists them; FormatError if it cannot be read."""
-    path = directory / "round.json"
-    end = {"missing": [], **stored.read(path)}
-    stored.need(end, {"state": str}, str(path))
-    return stored.listed(end, "missing", {"host": str, "noderank": int, "log_dir": str, "why": str}, str(path))
-
-
-def write_missing(directory: Path, missing: Sequence[Mapping[str, Any]], warnings: Sequence[str] = ()) -> None:
-    """Replace the list of missing logs in round.json, and add warnings."""
-    end = stored.read(directory / "round.json")
-    all_warnings = [*(end.get("warnings") or ()), *warnings]
-    stored.write(directory / "round.json", {**end, "missing": missing, "warnings": all_warnings})
 
 
 def _stop(agents: Agents, reason: str) -> None:
@@ -193,16 +154,16 @@ def _swept(agent: Agent) -> Iterator[str]:
         agent.warnings.append(f"{agent.name} could not be searched for what is left of the round: {error}")
 
 
-def _host_ends(agents: Agents) -> tuple[Message, ...]:
+def _host_ends(agents: Agents) -> tuple[HostEnd, ...]:
     return tuple(
-        {
-            "name": agent.name,
-            "noderank": agent.noderank,
-            "ranks": [
-                {key: exit_.get(key) for key in ("rank", "code", "signal", "cause")}
-                for _, exit_ in sorted(agent.exits.items())
-            ],
-        }
+        HostEnd(
+            agent.noderank,
+            agent.name,
+            tuple(
+                RankEnd(rank, exit_.get("code"), exit_.get("signal"), exit_.get("cause"))
+                for rank, exit_ in sorted(agent.exits.items())
+            ),
+        )
         for agent in agents.all
     )
 

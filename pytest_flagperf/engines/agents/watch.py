@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from flagperf_driver import events
 from pytest_flagperf.hosts import Message
+from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round import RoundFault
 
 from .agents import Agent, Agents
 from .orders import Show
@@ -24,32 +25,20 @@ class Audience:
     show: Show | None = None
 
 
-@dataclass(frozen=True)
-class Fault:
-    """The first thing that went wrong; all later ones follow from it."""
-
-    kind: str
-    host: str
-    rank: int | None
-    sentence: str
-    last_lines: tuple[str, ...] = ()
-
-
-def start_tracker(described: Mapping[str, Any], round_number: int, started_ms: int) -> Tracker:
-    metric = described["metric"]
+def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
     start = Progress(
-        case=described["case"],
-        round=round_number,
-        metric_name=metric["name"],
-        target=metric["target"],
-        sample_unit=described["sample_unit"],
+        case=str(plan.case),
+        round=plan.round,
+        metric_name=plan.metric.name,
+        target=plan.metric.target,
+        sample_unit=plan.sample_unit,
     )
-    return Tracker(start, Bounds.of(described["config"]), started_ms)
+    return Tracker(start, Bounds.of(plan.config), started_ms)
 
 
-def watch(agents: Agents, tracker: Tracker, audience: Audience) -> Fault | None:
+def watch(agents: Agents, tracker: Tracker, audience: Audience) -> RoundFault | None:
     """Listen until all agents are done; the first fault of any of them stops all."""
-    faults: list[tuple[Agent, Fault]] = []
+    faults: list[tuple[Agent, RoundFault]] = []
     audience.progress(tracker.now)
     for agent, message in agents.messages():
         new = _take(agent, message, tracker, audience)
@@ -59,7 +48,7 @@ def watch(agents: Agents, tracker: Tracker, audience: Audience) -> Fault | None:
     return _worded(*min(faults, key=_blame)) if faults else None
 
 
-def _blame(told: tuple[Agent, Fault]) -> int:
+def _blame(told: tuple[Agent, RoundFault]) -> int:
     """Which of several faults the others follow from: a host's or a container's end, a killed rank, then the first."""
     agent, fault = told
     if fault.kind in ("lost", "agent", "container"):
@@ -68,7 +57,7 @@ def _blame(told: tuple[Agent, Fault]) -> int:
     return 1 if killed and fault.kind == "crash" else 2
 
 
-def _take(agent: Agent, message: Message, tracker: Tracker, audience: Audience) -> Fault | None:
+def _take(agent: Agent, message: Message, tracker: Tracker, audience: Audience) -> RoundFault | None:
     kind = message["type"]
     if kind == "perflog":
         _take_event(agent, message, tracker, audience.progress)
@@ -83,11 +72,11 @@ def _take(agent: Agent, message: Message, tracker: Tracker, audience: Audience) 
     elif kind == "warning":
         agent.warnings.append(f"{agent.name}: {message['sentence']}")
     elif kind == "fault":
-        return Fault(message["kind"], agent.name, message.get("rank"), message["sentence"])
+        return RoundFault(message["kind"], agent.name, message.get("rank"), message["sentence"])
     elif kind == "gone" and not agent.over:
         if agent.lost:
-            return Fault("lost", agent.name, None, f"{agent.name} is lost and did not come back: {agent.gone}")
-        return Fault("agent", agent.name, None, f"the agent on {agent.name} is gone: {agent.gone}")
+            return RoundFault("lost", agent.name, None, f"{agent.name} is lost and did not come back: {agent.gone}")
+        return RoundFault("agent", agent.name, None, f"the agent on {agent.name} is gone: {agent.gone}")
     return None
 
 
@@ -101,7 +90,7 @@ def _take_event(agent: Agent, message: Message, tracker: Tracker, listener: List
         listener(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
 
 
-def _worded(agent: Agent, fault: Fault) -> Fault:
+def _worded(agent: Agent, fault: RoundFault) -> RoundFault:
     """The fault with the last words of the rank that it began with, which may have come after it."""
     if fault.rank is None:
         return fault
@@ -117,17 +106,17 @@ def _worded(agent: Agent, fault: Fault) -> Fault:
     return replace(fault, rank=rank, sentence=sentence, last_lines=lines)
 
 
-def ranks(agent: Agent, described: Mapping[str, Any]) -> range:
-    first = agent.noderank * int(described["nproc"])
-    return range(first, first + int(described["nproc"]))
+def ranks(agent: Agent, plan: StoredPlan) -> range:
+    first = agent.noderank * plan.case.nproc
+    return range(first, first + plan.case.nproc)
 
 
-def unfinished(agents: Sequence[Agent], described: Mapping[str, Any]) -> Fault | None:
+def unfinished(agents: Sequence[Agent], plan: StoredPlan) -> RoundFault | None:
     """A rank that owes a FINISHED and did not write one failed, whatever its exit code."""
     for agent in agents:
-        for rank in ranks(agent, described):
+        for rank in ranks(agent, plan):
             if rank not in agent.finished:
                 lines = tuple(agent.exits.get(rank, {}).get("last_lines") or ())
                 sentence = f"rank {rank} ended without a {events.FINISHED} line"
-                return Fault("unfinished", agent.name, rank, sentence, lines)
+                return RoundFault("unfinished", agent.name, rank, sentence, lines)
     return None

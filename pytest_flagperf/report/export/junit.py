@@ -10,8 +10,9 @@ from pytest_flagperf.printable import printable
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import phrase
 from pytest_flagperf.results.units import quantity
+from pytest_flagperf.results.verdicts import Kind, Verdict
 from pytest_flagperf.results.verdicts.speedup import SPEEDUP
-from pytest_flagperf.results.verdicts.verdict import Verdict
+from pytest_flagperf.stored.layout import rank_log
 
 LOGS = 8
 """Of how many ranks at most, those that failed first: of a thousand nobody opens more."""
@@ -30,7 +31,7 @@ def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
 def judged(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str]]:
     """The speed-up as people read it, and each warning: what was judged is otherwise seen only where it failed."""
     for verdict in verdicts:
-        if verdict.name == SPEEDUP:
+        if verdict.kind is Kind.SPEEDUP:
             yield SPEEDUP, printable(verdict.got)
         if verdict.warning:
             yield f"warning.{verdict.name}", printable(verdict.sentence)
@@ -72,7 +73,7 @@ def logs(run_dir: Path, outcomes: Iterable[Outcome]) -> list[Path]:
     """The ranks' logs of the rounds, those of rounds and ranks that failed first."""
     found = []
     for outcome in sorted(outcomes, key=lambda one: one.ok):
-        failed = {f"rank{failure.rank}.out.log" for failure in outcome.failures}
+        failed = {rank_log(failure.rank) for failure in outcome.failures if failure.rank is not None}
         names = sorted(outcome.logs, key=lambda name: Path(name).name not in failed)
         found += [run_dir / outcome.directory / name for name in names]
     return found[:LOGS]

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any
 
-from pytest_flagperf.results import jsons
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round import RoundDir
 
 LANGUAGES = ("en", "zh")
 PUBLISHED = ((1, 1), (1, 8), (2, 8))
@@ -134,19 +135,19 @@ def _configuration(one: Outcome, chinese: bool) -> str:
     return f"{one.hardware} {hosts} x {one.nproc} ({shape})"
 
 
-def _plan(entry: _Entry) -> Mapping[str, Any]:
+def _plan(entry: _Entry) -> StoredPlan | None:
     try:
-        return jsons.read(entry.run.directory / entry.first.directory / "plan.json")
-    except jsons.FormatError:
-        return {}
+        return RoundDir(entry.run.directory / entry.first.directory).read_plan()
+    except FormatError:
+        return None
 
 
-def _deviations(plan: Mapping[str, Any]) -> str:
+def _deviations(plan: StoredPlan | None) -> str:
     """Which values are not the suite's own; where it is not known, that is no "none"."""
-    found = jsons.objects(plan.get("deviations"))
-    texts = [f"{item.get('key')}={item.get('value')}" for item in found if item.get("key") != "data_dir"]
-    names = [str(item.get("name")) for item in jsons.objects(plan.get("brought"))]
-    texts += [f"own {name.partition(' ')[2]}" for name in names if name.startswith("step ")]
+    if plan is None:
+        return NONE
+    texts = [f"{item.key}={item.value}" for item in plan.deviations if item.key != "data_dir"]
+    texts += [f"own {one.name.partition(' ')[2]}" for one in plan.brought if one.name.startswith("step ")]
     return " ".join(texts) or NONE
 
 

@@ -15,7 +15,9 @@ from flagperf_driver import events, perflog
 from flagperf_driver.perflog import Record, number
 from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import has_converged
+from pytest_flagperf.results.verdicts import has_converged
+from pytest_flagperf.stored.layout import rank_log
+from pytest_flagperf.stored.plan import StoredPlan, StoredValue
 
 MARK = ":::MLLOG "
 WANTED = (
@@ -78,7 +80,7 @@ class Line:
 
 def rank0_records(round_dir: Path, outcome: Outcome) -> list[Record]:
     """What the first rank's log says of the training's course."""
-    log = next((name for name in outcome.logs if Path(name).name == "rank0.out.log"), None)
+    log = next((name for name in outcome.logs if Path(name).name == rank_log(0)), None)
     if log is None:
         raise NotExportable("rank 0 left no log")
     try:
@@ -88,9 +90,7 @@ def rank0_records(round_dir: Path, outcome: Outcome) -> list[Record]:
         raise NotExportable(f"{log} cannot be read: {error.strerror}") from error
 
 
-def lines(
-    outcome: Outcome, plan: Mapping[str, Any], records: Iterable[Record], benchmark: Benchmark, org: str
-) -> list[Line]:
+def lines(outcome: Outcome, plan: StoredPlan, records: Iterable[Record], benchmark: Benchmark, org: str) -> list[Line]:
     """The whole result file, in the log's order and with its times; raises NotExportable."""
     records = list(records)
     begin = next((record for record in records if record.event == events.INIT_START), None)
@@ -127,16 +127,13 @@ def _submission(outcome: Outcome, benchmark: Benchmark, org: str, begin: Record)
         yield Line(key, begin.time_ms, value, _place(begin))
 
 
-def _told(outcome: Outcome, plan: Mapping[str, Any], begin: Record) -> Iterator[Line]:
+def _told(outcome: Outcome, plan: StoredPlan, begin: Record) -> Iterator[Line]:
     """The options, each with the file and line that said so."""
-    config, values = (found if isinstance(found := plan.get(name), dict) else {} for name in ("config", "values"))
+    config = plan.config
 
     def line(key: str, value: object, option: str) -> Line:
-        told = values.get(option)
-        told = told if isinstance(told, dict) else {}
-        return Line(
-            key, begin.time_ms, value, {"file": told.get("file", begin.file), "lineno": told.get("line", begin.lineno)}
-        )
+        setting = plan.values.get(option) or StoredValue(file=begin.file, line=begin.lineno)
+        return Line(key, begin.time_ms, value, {"file": setting.file, "lineno": setting.line})
 
     if outcome.seed is not None:
         yield line("seed", outcome.seed, "seed")

@@ -11,11 +11,12 @@ from pathlib import Path
 from string import Template
 
 from pytest_flagperf.report.export.mllog import Benchmark, NotExportable, lines, rank0_records
-from pytest_flagperf.results import jsons
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import quantity
+from pytest_flagperf.stored import FormatError, write, write_text
+from pytest_flagperf.stored.layout import SYSTEM
+from pytest_flagperf.stored.round import RoundDir
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -96,7 +97,7 @@ def export(run: Run, to: Path, *, suites: Path | None = None, org: str = "unveri
         if found is not None:
             done.append(found)
     if done:
-        jsons.write_text(to / "README.md", _readme(done))
+        write_text(to / "README.md", _readme(done))
     return Export(tuple(done), tuple(left_out))
 
 
@@ -117,15 +118,15 @@ def _export_case(
     folder = Path("results", system, benchmark.name)
     files = [folder / f"result_{number}.txt" for number in range(len(texts))]
     for path, text in zip(files, texts, strict=True):
-        jsons.write_text(to / path, text)
+        write_text(to / path, text)
     rules_path = Path("rules", system, f"{benchmark.name}.yaml")
-    jsons.write_text(to / rules_path, checks)
-    jsons.write(to / "systems" / f"{system}.json", _system(run, first, system, org))
+    write_text(to / rules_path, checks)
+    write(to / "systems" / f"{system}.json", _system(run, first, system, org))
     return Exported(case.case, rules_path, benchmark.ruleset, tuple(files))
 
 
 def _text(round_dir: Path, outcome: Outcome, benchmark: Benchmark, org: str) -> str:
-    plan = jsons.read(round_dir / "plan.json")
+    plan = RoundDir(round_dir).read_plan()
     told = lines(outcome, plan, rank0_records(round_dir, outcome), benchmark, org)
     return "".join(f"{line}\n" for line in told)
 
@@ -166,7 +167,7 @@ def _host(round_dir: Path, outcome: Outcome) -> Mapping[str, str]:
     """What the first host's sys_info.log says."""
     if not outcome.logs:
         return {}
-    path = (round_dir / outcome.logs[0]).parent / "sys_info.log"
+    path = (round_dir / outcome.logs[0]).parent / SYSTEM
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -32,6 +32,8 @@ from pytest_flagperf.report.terminal.summary import (
 from pytest_flagperf.results import store
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.stored import layout
+from pytest_flagperf.stored.round import case_folders, rounds_of
 
 BYTES = 2_500_000
 """What the page may weigh where that is possible; of many cases the charts have fewer points."""
@@ -44,7 +46,7 @@ _READ = 16_000_000
 _SHOWN = 30
 """So many failed cases are told at the top; the table has all."""
 _INTERRUPTED = 2
-_FILES = (("results.json", "all results"), ("results.csv", "as a table"), ("junit.xml", "JUnit"))
+_FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
 
 
 def alone(run_dir: Path, page: Path) -> str:
@@ -61,7 +63,7 @@ def body(run_dir: Path, page_dir: Path) -> str:
     """The part between: needs the style before it and the script after it."""
     problems: list[str] = []
     run_dir = run_dir.resolve()
-    info = store.load_info(run_dir, problems) if (run_dir / "results.json").is_file() else None
+    info = store.load_info(run_dir, problems) if (run_dir / layout.RESULTS).is_file() else None
     detail = _detail(run_dir)
     made: list[tuple[Row, str]] = []
     for case in store.each_case(run_dir, problems):
@@ -96,8 +98,8 @@ def _section(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detai
 
 def _detail(run_dir: Path) -> Detail:
     """As fine as there is room for."""
-    cases = len({path.parent.parent for path in run_dir.glob("*/round*/plan.json")})
-    rounds = sum(1 for _ in run_dir.glob("*/round*/plan.json"))
+    folders = case_folders(run_dir)
+    cases, rounds = len(folders), sum(len(rounds_of(folder)) for folder in folders)
     if not rounds:
         return Detail()
     full = Detail()

@@ -11,6 +11,7 @@ from statistics import median
 from pytest_flagperf.report.page.charts import LINES_AT_MOST, MAX_POINTS, Band, Chart, Line, envelope, make_chart
 from pytest_flagperf.results.logs.samples import Samples, Series
 from pytest_flagperf.results.measured.phases import Phase
+from pytest_flagperf.stored.layout import host_of
 
 _HOLE = 2.5
 """So many intervals between two samples are a gap."""
@@ -120,4 +121,4 @@ def _start(monitored: Mapping[str, Samples], phases: Sequence[Phase]) -> float:
 
 
 def _short(folder: str) -> str:
-    return folder.rpartition("_noderank")[0] or folder
+    return host_of(folder) or folder

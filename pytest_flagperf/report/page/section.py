@@ -14,15 +14,17 @@ from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.html import Name, Number, anchor, css_class, figures, folded, items, state, table
 from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED, Told
 from pytest_flagperf.report.terminal.table import metric
-from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.logs import excerpts, monitors
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Failure, Metric, Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import round_folder
+from pytest_flagperf.stored.plan import StoredDeviation, StoredPlan, StoredValue
+from pytest_flagperf.stored.round import RoundDir
 
 FIRST = (
     "p_core", "p_train", "p_whole", "mfu", "e2e_time", "time_to_target", "step_time_p50", "step_time_p90",
@@ -83,8 +85,8 @@ def _body(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail: 
     yield f"<h3>Training</h3>{charts.html(drawn)}" if any(drawn) else ""
     yield _figures(rounds)
     for outcome in rounds:
-        yield _round(case_dir / f"round{outcome.round}", outcome, page_dir, detail, only=len(rounds) == 1)
-    yield _config(case_dir / f"round{rounds[0].round}")
+        yield _round(case_dir / round_folder(outcome.round), outcome, page_dir, detail, only=len(rounds) == 1)
+    yield _config(case_dir / round_folder(rounds[0].round))
     yield _over_rounds("Environment", [(one.round, one.environment) for one in rounds])
     yield _over_rounds("Machine", [(one.round, _flat(one.machine)) for one in rounds])
     yield _over_rounds(
@@ -307,12 +309,10 @@ def _logs(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
 def _config(round_dir: Path) -> str:
     """The resolved config and where each value is from; what differs from the reference is marked."""
     try:
-        plan = jsons.read(round_dir / "plan.json")
+        plan = RoundDir(round_dir).read_plan()
     except FormatError as error:
         return f'<p class="bad">{escape(str(error))}</p>'
-    values = plan.get("values")
-    values = values if isinstance(values, dict) else {}
-    deviations = {str(item.get("key")): item for item in jsons.objects(plan.get("deviations"))}
+    values, deviations = plan.values, {item.key: item for item in plan.deviations}
     keys = sorted(values, key=lambda name: (name not in deviations, name))
     if not keys:
         return ""
@@ -322,25 +322,20 @@ def _config(round_dir: Path) -> str:
     return folded(title, table(("key", "value", "reference", "from", "layer"), rows, marked)) + _brought(plan)
 
 
-def _brought(plan: Mapping[str, Any]) -> str:
+def _brought(plan: StoredPlan) -> str:
     """What the vendor has in place of the suite's own, beside its config."""
-    rows = [
-        (str(one.get("name")), str(one.get("value")), str(one.get("reference")), _place(one))
-        for one in jsons.objects(plan.get("brought"))
-    ]
+    rows = [(one.name, one.value, one.reference, _place(one.file, one.line)) for one in plan.brought]
     title = f"Brought by the vendor: {count(len(rows), 'thing')} beside its config"
     return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""
 
 
-def _setting(key: str, said: Any, deviation: Mapping[str, Any] | None) -> tuple[str, ...]:
-    said = said if isinstance(said, dict) else {"value": said}
-    reference = "" if deviation is None else repr(deviation.get("reference"))
-    return key, repr(said.get("value")), reference, _place(said), str(said.get("layer") or "")
+def _setting(key: str, setting: StoredValue, deviation: StoredDeviation | None) -> tuple[str, ...]:
+    reference = "" if deviation is None else repr(deviation.reference)
+    return key, repr(setting.value), reference, _place(setting.file, setting.line), setting.layer
 
 
-def _place(said: Mapping[str, Any]) -> str:
-    file, line = said.get("file"), said.get("line")
-    return f"{file}:{line}" if file and line else str(file or "")
+def _place(file: str, line: int) -> str:
+    return f"{file}:{line}" if file and line else file
 
 
 def _over_rounds(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:

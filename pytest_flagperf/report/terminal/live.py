@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from pytest_flagperf.case import Case
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.units import plain, quantity
 
@@ -47,8 +48,8 @@ def line(progress: Progress, width: int = 1000) -> str:
     wide = "  ".join([f"{progress.case} round {progress.round}", *_figures(progress)])
     if len(wide) <= width:
         return wide
-    model, _, _, nnodes, nproc, _ = progress.case.split(":")
-    return "  ".join([f"{model} {nnodes}x{nproc} #{progress.round}", *_figures(progress)])[:width]
+    case = Case.parse(progress.case)
+    return "  ".join([f"{case.model} {case.shape} #{progress.round}", *_figures(progress)])[:width]
 
 
 def _figures(progress: Progress) -> Iterator[str]:

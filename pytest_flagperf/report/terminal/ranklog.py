@@ -8,10 +8,11 @@ from typing import Any
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.logs.ranklog import RankLog, Target, read_rank
 from pytest_flagperf.results.measured.metrics import TIMES
 from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import rank_log
 
 _NO_TARGET = Target("", "", "", None)
 _RATES = ("p_whole", "p_train", "p_core")
@@ -21,7 +22,7 @@ def lines(path: Path) -> Iterator[str]:
     """The log's figures, by our names; FormatError if the file has no records."""
     log = read_rank(path, 0, _NO_TARGET)
     if log.last_ms is None:
-        raise FormatError(f"{path}: no [PerfLog] record found; expected the log of a rank, such as rank0.out.log")
+        raise FormatError(f"{path}: no [PerfLog] record found; expected the log of a rank, such as {rank_log(0)}")
     yield f"{path}: {'a log of the original, by our names' if log.names.original else 'a rank log'}, not judged"
     if log.names.difference:
         yield f"  different values for one figure: {printable(str(log.names.difference))}"

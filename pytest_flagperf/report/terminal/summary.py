@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import count
-from pytest_flagperf.results.verdicts import Verdict, failed
+from pytest_flagperf.results.verdicts import Kind, Verdict, failed, is_regression
 
 FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not finished", "failed as expected", "passed"
 STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
@@ -49,10 +48,16 @@ def tell(case: CaseResult, *, interrupted: bool = False) -> Told:
     known = {verdict.sentence for verdict in told_of}
     reasons = {verdict.sentence: _in_short(verdict) for verdict in unexpected}
     reasons |= {text: text for text in broken if text not in {*reasons, *known}}
-    # "baseline" alone is one that cannot be compared with or read: nothing is known to be worse.
-    worse = [verdict.name.startswith(f"{baselines.PREFIX} ") for verdict in unexpected]
-    state = REGRESSED if worse and all(worse) and not broken else FAILED if reasons else EXPECTED if told_of else PASSED
-    if interrupted and not unexpected and (broken or not case.verdicts or len(case.outcomes) < _wanted_rounds(case)):
+    state = (
+        REGRESSED
+        if is_regression(unexpected) and not broken
+        else FAILED
+        if reasons
+        else EXPECTED
+        if told_of
+        else PASSED
+    )
+    if interrupted and not unexpected and (broken or not case.verdicts or len(case.outcomes) < case.repeat):
         state, reasons = UNFINISHED, {}
     elif not case.verdicts and not broken:
         state, reasons = FAILED, {"nothing was judged": "nothing was judged"}
@@ -181,14 +186,9 @@ def _in_short(one: Verdict) -> str:
     # What is judged in words, what it is judged of by its name: "baseline p_core".
     words, _, name = one.name.partition(" ")
     said = f"{words.replace('_', ' ')}{name and ' '}{name} {one.got}, wanted {one.wanted}"
-    if one.name not in ("finished", "expected") and len(said) <= _SHORT:
+    if one.kind not in (Kind.FINISHED, Kind.EXPECTED) and len(said) <= _SHORT:
         return said
     return shorten(one.sentence, 2 * _SHORT, placeholder=" ...")
-
-
-def _wanted_rounds(case: CaseResult) -> int:
-    repeat = case.case.rpartition(":")[2]
-    return int(repeat) if repeat.isdecimal() else 1
 
 
 def _warnings(case: CaseResult) -> Iterator[str]:

@@ -13,16 +13,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results import jsons
+from pytest_flagperf.case import folder as folder_of
+from pytest_flagperf.case import without_repeat
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import unlike
 from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
 from pytest_flagperf.results.comparing.statistics import finite
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, plain, quantity
-from pytest_flagperf.results.verdicts import Verdict, throughput
+from pytest_flagperf.results.verdicts import Kind, Verdict, throughput
+from pytest_flagperf.stored import FormatError, files
 
 SCHEMA = 1
 LEAST = THRESHOLD
@@ -123,7 +124,7 @@ def judge(outcomes: Sequence[Outcome], baseline: Baseline, *, allow_unlike: bool
 def unreadable(error: Exception) -> Verdict:
     """A gate that cannot be read is shut."""
     sentence = f"the baseline cannot be read: {error}; mend it, or remove it and accept a new one"
-    return Verdict(PREFIX, False, "an unreadable file", "a baseline", sentence)
+    return Verdict(PREFIX, False, "an unreadable file", "a baseline", sentence, kind=Kind.INCOMPARABLE)
 
 
 def _field(text: str) -> str:
@@ -136,7 +137,7 @@ def _refused(texts: Sequence[str], baseline: Baseline) -> Verdict:
         f"cannot be compared with the baseline ({baseline.said}): {what};"
         " accept a new baseline (--accept-baseline), or compare all the same with --unlike"
     )
-    return Verdict(PREFIX, False, what, "rounds like the accepted ones", sentence)
+    return Verdict(PREFIX, False, what, "rounds like the accepted ones", sentence, kind=Kind.INCOMPARABLE)
 
 
 def _judged(
@@ -149,12 +150,21 @@ def _judged(
     if not values:
         near = get_close_matches(name, {metric.name for outcome in outcomes for metric in outcome.metrics}, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        return Verdict(title, False, "missing", wanted, f"{name} is missing, wanted {wanted} ({baseline.said}){hint}")
+        return Verdict(
+            title,
+            False,
+            "missing",
+            wanted,
+            f"{name} is missing, wanted {wanted} ({baseline.said}){hint}",
+            kind=Kind.BASELINE,
+        )
     units = {metric.unit for outcome in outcomes for metric in outcome.metrics if metric.name == name}
     if figure.unit not in units:
         got = " and ".join(sorted(units))
         sentence = f"{name} is measured in {got!r}, its unit is {figure.unit!r} in the baseline ({baseline.said})"
-        return Verdict(title, False, got, figure.unit, f"{sentence}; mend the file, or accept a new baseline")
+        return Verdict(
+            title, False, got, figure.unit, f"{sentence}; mend the file, or accept a new baseline", kind=Kind.BASELINE
+        )
     value = statistics.median(values)
     below, above = low is not None and value < low, high is not None and value > high
     worse = (below and figure.direction != "lower") or (above and figure.direction != "higher")
@@ -165,7 +175,9 @@ def _judged(
         sentence += f"; since then changed: {', '.join(since)}"
     if (below or above) and not worse:
         sentence += "; it is better by more than its bound: accept a new baseline (--accept-baseline)"
-    return Verdict(title, not worse, got, wanted, sentence, warning=not worse and bool(below or above or label))
+    return Verdict(
+        title, not worse, got, wanted, sentence, warning=not worse and bool(below or above or label), kind=Kind.BASELINE
+    )
 
 
 def _wanted(figure: Figure, low: float | None, high: float | None) -> str:
@@ -195,8 +207,8 @@ def why_not(case: CaseResult) -> str | None:
 
     What they were compared with does not count: an accepted change for the worse is what accepting is for.
     """
-    there, wanted = len(case.outcomes), case.case.rpartition(":")[2]
-    if wanted.isdecimal() and there < int(wanted):
+    there, wanted = len(case.outcomes), case.repeat
+    if there < wanted:
         return f"{there} of its {wanted} rounds {'is' if there == 1 else 'are'} there"
     for outcome in case.outcomes:
         if not outcome.ok:
@@ -223,7 +235,7 @@ def no_gate(baseline: Baseline) -> str | None:
 
 def is_comparison(verdict: Verdict) -> bool:
     """Whether the verdict compares rounds with a baseline."""
-    return verdict.name.split()[0] == PREFIX
+    return verdict.kind in (Kind.BASELINE, Kind.INCOMPARABLE)
 
 
 def accept(
@@ -243,7 +255,7 @@ def accept(
     kept = old.metrics if old is not None and keep_bounds else {}
     figures = {name: _figure(name, case.outcomes, earlier, kept.get(name)) for name in names}
     return Baseline(
-        case=case.case.rpartition(":")[0],
+        case=case.without_repeat,
         metrics={name: figure for name, figure in figures.items() if figure is not None},
         accepted=accepted,
         throughput_only=first.throughput_only,
@@ -278,17 +290,17 @@ def width(measured: noise.Noise, rounds: int) -> float:
 
 def path_of(folder: Path, case: str) -> Path:
     """Where the baseline of a case lies, whatever its number of rounds."""
-    return folder / f"{case.rpartition(':')[0].replace(':', '_')}.json"
+    return folder / f"{folder_of(without_repeat(case))}.json"
 
 
 def write(path: Path, baseline: Baseline) -> None:
     body = {name: getattr(baseline, name) for name in _KEYS}
-    jsons.write(path, {"schema": SCHEMA, **body})
+    files.write(path, {"schema": SCHEMA, **body})
 
 
 def read(path: Path) -> Baseline:
     """A FormatError says all that is wrong with the file."""
-    body = jsons.read(path, SCHEMA)
+    body = files.read_printable(path, SCHEMA)
     problems = [f"{path}: {problem}" for problem in _problems(body)]
     if problems:
         raise FormatError("\n".join(problems))
@@ -337,7 +349,7 @@ def _figure_problems(where: str, item: object) -> Iterator[str]:
         ("noise", "a share from 0 on, as 0.01, or null", lambda value: value is None or _within(value, 0, math.inf)),
     ):
         if name in item and not fine(item[name]):
-            yield f"{where}.{name} is {jsons.sayable(item[name])!r}, allowed is {wanted}"
+            yield f"{where}.{name} is {files.sayable(item[name])!r}, allowed is {wanted}"
 
 
 def _keys(where: str, item: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> Iterator[str]:

@@ -90,7 +90,11 @@ class CaseRuns:
 
     @property
     def name(self) -> str:
-        return self.old.case if plain_name(self.old) == plain_name(self.new) else f"{self.old.case} -> {self.new.case}"
+        return (
+            self.old.case
+            if self.old.without_repeat == self.new.without_repeat
+            else f"{self.old.case} -> {self.new.case}"
+        )
 
     @property
     def runs(self) -> list[tuple[str, CaseResult]]:
@@ -206,26 +210,21 @@ def match(runs: Sequence[tuple[str, Sequence[CaseResult]]], *, across_hardware: 
             lost.append(case.case)
         else:
             rows.append(CaseRuns(names, (case, *partners), case, new))
-    matched = {plain_name(case) for case in found[-1].values()}
-    fresh = [case.case for case in others[-1] if plain_name(case) not in matched]
+    matched = {case.without_repeat for case in found[-1].values()}
+    fresh = [case.case for case in others[-1] if case.without_repeat not in matched]
     return Matched(tuple(rows), tuple(lost), tuple(fresh))
 
 
 def _partners(old: Sequence[CaseResult], new: Sequence[CaseResult], across_hardware: bool) -> dict[str, CaseResult]:
     """By model, framework, hardware and shape; else, when asked, by all but the hardware where that is one case."""
-    rest = {plain_name(case): case for case in new}
-    found = {case.case: rest.pop(plain_name(case)) for case in old if plain_name(case) in rest}
+    rest = {case.without_repeat: case for case in new}
+    found = {case.case: rest.pop(case.without_repeat) for case in old if case.without_repeat in rest}
     left = [case for case in old if case.case not in found] if across_hardware else []
     for case in left:
         near = [other for other in rest.values() if _shape(other) == _shape(case)]
         if len(near) == 1 and sum(_shape(other) == _shape(case) for other in left) == 1:
-            found[case.case] = rest.pop(plain_name(near[0]))
+            found[case.case] = rest.pop(near[0].without_repeat)
     return found
-
-
-def plain_name(case: CaseResult) -> str:
-    """The case without its number of rounds."""
-    return case.case.rpartition(":")[0]
 
 
 def _values(name: str, outcomes: Iterable[Outcome]) -> tuple[float, ...]:

@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import unlike
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.runs import newest_first
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import OUTCOME
 
 Rounds = tuple[Outcome, ...]
 
@@ -40,7 +42,7 @@ class StoredRuns:
     def like(self, outcome: Outcome, across: Collection[str] = ()) -> list[Rounds]:
         """Return each like run's valid rounds, the newest run last; runs may be unlike in the fields of ``across``."""
         found: list[Rounds] = []
-        for rounds in self.of_case(outcome.case.rpartition(":")[0]):
+        for rounds in self.of_case(outcome.without_repeat):
             if all(text.partition(":")[0] in across for text in unlike(rounds[0], outcome)):
                 found = without_copies([*found, rounds])
             if len(found) == noise.MEMORY:
@@ -49,11 +51,11 @@ class StoredRuns:
 
     def of_case(self, case: str) -> Iterator[Rounds]:
         """Yield the rounds of a case without its repeat, the newest run first; runs are read one by one."""
-        folder = glob.escape(case.replace(":", "_"))
+        folder = glob.escape(folder_of(case))
         for directory in self._directories:
             rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]
             # Underscores in a name may make another case's folder look like this one's.
-            mine = tuple(one for one in rounds if one.case.rpartition(":")[0] == case)
+            mine = tuple(one for one in rounds if one.without_repeat == case)
             if mine:
                 yield mine
 
@@ -69,7 +71,7 @@ class StoredRuns:
 
 def _valid(case_dir: Path) -> Iterator[Outcome]:
     """Yield the rounds that ended well and have no mark; rounds that cannot be read do not count."""
-    for path in sorted(case_dir.glob("round*/outcome.json")):
+    for path in sorted(case_dir.glob(f"round*/{OUTCOME}")):
         try:
             outcome = store.load_outcome(path.parent)
         except FormatError:

@@ -6,58 +6,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 from flagperf_driver import perflog
 from pytest_flagperf.results.logs.ranklog import RankLog
+from pytest_flagperf.stored.layout import host_folder
+from pytest_flagperf.stored.round import RoundFault, RoundRecord
 
 _SAID_AT_MOST = 300
-
-
-class RankEnd(TypedDict, total=False):
-    """How a rank ended, as its agent wrote it."""
-
-    rank: int
-    code: int | None
-    signal: str | None
-    cause: str | None
-
-
-class HostEnd(TypedDict, total=False):
-    """The ranks of a host in round.json."""
-
-    noderank: int
-    ranks: list[RankEnd] | None
-
-
-class RoundFault(TypedDict, total=False):
-    """The first thing that went wrong in a round, in round.json."""
-
-    kind: str
-    host: str | None
-    rank: int | None
-    sentence: str
-    last_lines: list[str] | None
-
-
-class MissingLogs(TypedDict):
-    """Logs that are still on a host, in round.json."""
-
-    host: str
-    log_dir: str
-    why: str
-
-
-class RoundEnd(TypedDict, total=False):
-    """What is read of round.json."""
-
-    state: str
-    fault: RoundFault | None
-    seconds: float | None
-    hosts: list[HostEnd] | None
-    swept: list[str] | None
-    missing: list[MissingLogs] | None
-    warnings: list[str] | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +37,7 @@ class Place:
 
     @property
     def folder(self) -> str:
-        return f"{self.host}_noderank{self.noderank}"
+        return host_folder(self.host, self.noderank)
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host}"
@@ -105,7 +61,7 @@ class Exit:
 
 def find(
     number: int,
-    end: Mapping[str, Any] | None,
+    end: RoundRecord | None,
     places: Sequence[Place],
     exits: Mapping[int, Exit],
     logs: Mapping[int, RankLog],
@@ -118,8 +74,8 @@ def find(
     found: list[Failure] = []
     if unreadable_end is not None:
         found.append(Failure("unreadable", None, None, f"round {number}: its end cannot be read: {unreadable_end}"))
-    fault = end.get("fault") if end else None
-    if isinstance(fault, dict) and not _seen_in_the_log(fault, exits, logs):
+    fault = end.fault if end else None
+    if fault is not None and not _seen_in_the_log(fault, exits, logs):
         found.append(_from_fault(number, fault, places, logs))
     found.extend(_of_round(number, end) if unreadable_end is None else ())
     still_there = _still_there(end)
@@ -129,33 +85,33 @@ def find(
         if told or (found and exit_.shared and not logs[place.rank].failed):
             continue
         found.extend(_of_rank(number, place, exit_, logs[place.rank], still_there.get(place.noderank)))
-    if not found and end is not None and end.get("state") != "finished":
-        sentence = f"round {number}: its state is {end.get('state')!r}, wanted 'finished'"
+    if not found and end is not None and end.state != "finished":
+        sentence = f"round {number}: its state is {end.state!r}, wanted 'finished'"
         found.append(Failure("failed", None, None, sentence))
     return tuple(found)
 
 
-def _seen_in_the_log(fault: Mapping[str, Any], exits: Mapping[int, Exit], logs: Mapping[int, RankLog]) -> bool:
+def _seen_in_the_log(fault: RoundFault, exits: Mapping[int, Exit], logs: Mapping[int, RankLog]) -> bool:
     """A missing FINISHED is found here too, and told with the exit code and the last line."""
-    rank = fault.get("rank")
-    if fault.get("kind") != "unfinished" or not isinstance(rank, int) or rank not in logs:
+    rank = fault.rank
+    if fault.kind != "unfinished" or rank is None or rank not in logs:
         return False
     return exits[rank].code == 0 and logs[rank].present and logs[rank].finished is None
 
 
-def _from_fault(number: int, fault: Mapping[str, Any], places: Sequence[Place], logs: Mapping[int, RankLog]) -> Failure:
-    rank = fault.get("rank")
+def _from_fault(number: int, fault: RoundFault, places: Sequence[Place], logs: Mapping[int, RankLog]) -> Failure:
+    rank = fault.rank
     place = next((place for place in places if place.rank == rank), None)
-    host = fault.get("host") or (place.host if place else None)
-    lines = tuple(str(line) for line in fault.get("last_lines") or ())
+    host = fault.host or (place.host if place else None)
+    lines = fault.last_lines
     if not lines and place is not None:
         lines = logs[place.rank].tail()
-    sentence = _one_line(str(fault.get("sentence") or fault.get("kind") or "it failed, nobody said why"))
+    sentence = _one_line(fault.sentence or fault.kind or "it failed, nobody said why")
     sentence = _with_host(sentence, rank, host)
     failed = logs[place.rank].failed if place else None
     if failed and str(failed.get("type")) not in sentence:
         sentence = f"{sentence}; it said: {_said(failed)}"
-    return Failure(str(fault.get("kind") or "unknown"), host, rank, _with_round(sentence, number), lines)
+    return Failure(fault.kind or "unknown", host, rank, _with_round(sentence, number), lines)
 
 
 def _with_host(sentence: str, rank: object, host: str | None) -> str:
@@ -169,12 +125,12 @@ def _with_round(sentence: str, number: int) -> str:
     return sentence if re.match(rf"round {number}\b", sentence) else f"round {number}: {sentence}"
 
 
-def _still_there(end: Mapping[str, Any] | None) -> dict[int, str]:
+def _still_there(end: RoundRecord | None) -> dict[int, str]:
     """By noderank, where logs are that were not fetched: ``on h1 in /tmp/...``."""
     return {
-        item["noderank"]: f"on {item.get('host')} in {item.get('log_dir')}"
-        for item in (end or {}).get("missing") or ()
-        if isinstance(item, dict) and "noderank" in item and not item.get("gone")
+        missing.noderank: f"on {missing.host} in {missing.log_dir}"
+        for missing in (end.missing if end else ())
+        if not missing.gone
     }
 
 
@@ -204,10 +160,10 @@ def _break(end: Exit, log: RankLog, still_there: str | None) -> tuple[str, str]:
     return "", ""
 
 
-def _of_round(number: int, end: Mapping[str, Any] | None) -> Iterator[Failure]:
+def _of_round(number: int, end: RoundRecord | None) -> Iterator[Failure]:
     if end is None:
         yield Failure("no_end", None, None, f"round {number}: was not ended in order: it left no round.json")
-    elif end.get("state") == "interrupted":
+    elif end.state == "interrupted":
         yield Failure("interrupted", None, None, f"round {number}: was interrupted")
 
 

@@ -13,15 +13,22 @@ from typing import Any, TypedDict
 
 from flagperf_driver.node.sampling.notes import KINDS
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons
+from pytest_flagperf.stored import FormatError, files, typed
+from pytest_flagperf.stored.layout import (
+    DEVICE_SERIES,
+    HOST_SERIES,
+    LOAD_SERIES,
+    MONITORS,
+    host_folder,
+    host_of,
+    noderank_of,
+)
+from pytest_flagperf.stored.round import RoundDir
 
-from . import ranges, typed
+from . import ranges
 from .ranges import Sieve
 from .samples import Event, Samples, find_gaps
 from .series_files import read_series
-
-HOST_SERIES, DEVICE_SERIES, REPORT = "host.series.csv", "devices.series.csv", "monitors.json"
-LOAD_SERIES = "load.series.csv"
 
 
 class DeviceReport(TypedDict, total=False):
@@ -63,37 +70,30 @@ def dropped(samples: Mapping[str, Samples]) -> list[str]:
     return [text for folder, found in samples.items() for text in ranges.sentences(host_of(folder), found.dropped)]
 
 
-def host_of(folder: str) -> str:
-    return folder.rpartition("_noderank")[0]
-
-
 def reports(round_dir: Path) -> dict[str, Mapping[str, Any]]:
     """By host folder, what its sampler said of itself, the host and the devices."""
     return {folder.name: _report(folder) for folder in _folders(round_dir)}
 
 
 def _folders(round_dir: Path) -> list[Path]:
-    return sorted(path for path in round_dir.glob("*_noderank*") if path.is_dir())
+    return sorted(path for path in round_dir.glob(host_folder("*", "*")) if path.is_dir())
 
 
 def read(round_dir: Path, at_most: float = inf) -> dict[str, Samples]:
     """By host folder; of a series of more than ``at_most`` bytes parts that show its course."""
     offsets = _offsets(round_dir)
     return {
-        folder.name: _host(folder, offsets.get(folder.name.rpartition("_noderank")[2], 0.0), at_most)
+        folder.name: _host(folder, offsets.get(noderank_of(folder.name), 0.0), at_most)
         for folder in _folders(round_dir)
     }
 
 
-def _offsets(round_dir: Path) -> dict[str, float]:
+def _offsets(round_dir: Path) -> dict[int, float]:
     """By node rank: how far the host's clock was ahead of ours."""
     try:
-        hosts = jsons.read(round_dir / "plan.json").get("hosts")
-    except jsons.FormatError:
+        return {host.noderank: host.clock_offset_s for host in RoundDir(round_dir).read_plan().hosts}
+    except FormatError:
         return {}
-    entries = enumerate(hosts) if isinstance(hosts, list) else ()
-    found = {str(rank): entry.get("clock_offset_s") for rank, entry in entries if isinstance(entry, dict)}
-    return {rank: offset for rank, value in found.items() if isfinite(offset := number(value))}
 
 
 def _host(folder: Path, offset: float, at_most: float) -> Samples:
@@ -124,11 +124,11 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
 
 def _report(folder: Path) -> Mapping[str, Any]:
     """What is in monitors.json; where it cannot be read, that alone is missing."""
-    path = folder / REPORT
+    path = folder / MONITORS
     try:
-        found = jsons.read(path) if path.exists() else {}
+        found = files.read_printable(path) if path.exists() else {}
         typed.check_json(found, Report, str(path))
-    except jsons.FormatError as error:
+    except FormatError as error:
         return {"missing": [str(error)]}
     return found
 

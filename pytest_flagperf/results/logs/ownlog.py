@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from flagperf_driver import events
-from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons
 from pytest_flagperf.results.logs.faults import Failure, Place
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.results.logs.seen import Seen
 from pytest_flagperf.results.units import quantity
+from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round import RoundRecord
 
 LOG = "log"
 """The kind of these failures."""
-_REPEATED = ("case", "round", "seed", "token")
 _ONCE = (events.INIT_END, events.TRAIN_START, events.TRAIN_END, events.FINISHED)
 OUTSIDE_S, DRIFT = 2.0, 2e-4
 """So far may a record's time lie outside its round: offsets are measured once, and quartz drifts."""
 
 
 def find(
-    plan: Mapping[str, Any],
-    end: Mapping[str, Any] | None,
+    plan: StoredPlan,
+    end: RoundRecord | None,
     places: Sequence[Place],
     logs: Mapping[int, RankLog],
     seen: Mapping[int, Seen],
@@ -33,7 +30,7 @@ def find(
     """At most one failure of each rank: the first thing that shows it."""
     for place in places:
         log = logs[place.rank]
-        ahead_s = offset_s(plan, place)
+        ahead_s = plan.host(place.noderank).clock_offset_s
         why = (
             _repeated(plan, log)
             or _written_once(log, place)
@@ -41,20 +38,21 @@ def find(
             or _unseen(plan, log, seen.get(place.rank))
         )
         if why:
-            sentence = f"round {plan.get('round')}: {place}: its log is not this round's alone: {why}"
+            sentence = f"round {plan.round}: {place}: its log is not this round's alone: {why}"
             yield Failure(LOG, place.host, place.rank, sentence)
 
 
-def _repeated(plan: Mapping[str, Any], log: RankLog) -> str | None:
+def _repeated(plan: StoredPlan, log: RankLog) -> str | None:
     """Rounds of before had no token, and repeated nothing."""
-    if "token" not in plan:
+    if plan.token is None:
         return None
+    planned = {"case": str(plan.case), "round": plan.round, "seed": plan.seed, "token": plan.token}
     if not log.given and log.finished is not None:
         return f"it has no {events.INIT_END}, which repeats the round's token"
     for given in log.given:
-        for name in _REPEATED:
-            if given.get(name) != plan.get(name):
-                return f"{events.INIT_END} repeats {name} {given.get(name)!r}, expected {plan.get(name)!r} (plan.json)"
+        for name, value in planned.items():
+            if given.get(name) != value:
+                return f"{events.INIT_END} repeats {name} {given.get(name)!r}, expected {value!r} (plan.json)"
     return None
 
 
@@ -69,9 +67,11 @@ def _written_once(log: RankLog, place: Place) -> str | None:
     return None
 
 
-def _outside(end: Mapping[str, Any] | None, log: RankLog, ahead_s: float, clock_set_s: float) -> str | None:
+def _outside(end: RoundRecord | None, log: RankLog, ahead_s: float, clock_set_s: float) -> str | None:
     """By the records' times, and those of round.json."""
-    begin, over = (number((end or {}).get(name)) / 1000 for name in ("started_ms", "ended_ms"))
+    if end is None or end.started_ms is None or end.ended_ms is None:
+        return None
+    begin, over = end.started_ms / 1000, end.ended_ms / 1000
     if not begin <= over or log.finished is None:
         return None
     allowed = OUTSIDE_S + DRIFT * (over - begin) + clock_set_s
@@ -86,17 +86,8 @@ def _outside(end: Mapping[str, Any] | None, log: RankLog, ahead_s: float, clock_
     return None
 
 
-def _unseen(plan: Mapping[str, Any], log: RankLog, seen: Seen | None) -> str | None:
-    if "token" not in plan or log.finished is None:
+def _unseen(plan: StoredPlan, log: RankLog, seen: Seen | None) -> str | None:
+    if plan.token is None or log.finished is None:
         return None
     lacking = next((event for event in log.counts if seen is None or event not in seen.milestones), None)
     return None if lacking is None else f"the host's agent saw no {lacking} in it while the round ran (seen.json)"
-
-
-def offset_s(plan: Mapping[str, Any], place: Place) -> float:
-    """How far the host's clock was ahead of the harness's."""
-    for host in jsons.objects(plan.get("hosts")):
-        if host.get("noderank") == place.noderank:
-            offset = number(host.get("clock_offset_s"))
-            return offset if math.isfinite(offset) else 0.0
-    return 0.0

@@ -6,7 +6,7 @@ A reading outside its range is dropped, counted and reported; a logged figure ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from flagperf_driver import events
 from flagperf_driver.perflog import number
 from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.results.units import SCALED, count, quantity
+from pytest_flagperf.stored.plan import StoredMetric
 
 POWER_FACTOR = 2.0
 """A board may draw this many times its power limit for the length of one reading."""
@@ -177,11 +178,10 @@ class Impossible:
 class Limits:
     """The ranges of one suite's records, and which records of one rank were outside them."""
 
-    def __init__(self, rank: int, metric: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, rank: int, metric: StoredMetric | None = None) -> None:
         """``metric`` is the plan's: its name, and ``range`` and ``loss_range`` where the suite declares them."""
-        declared = metric or {}
-        name = str(declared.get("name") or "")
-        of_metric, of_loss = _pair(declared.get("range")), _pair(declared.get("loss_range"))
+        name = metric.name if metric else ""
+        of_metric, of_loss = (_pair(metric.range), _pair(metric.loss_range)) if metric else (None, None)
         loss = of_loss or NOT_NEGATIVE
         evaluated = {name: of_metric} if name and of_metric else {}
         final = {f"final_metrics.{name}": of_metric} if name and of_metric else {}
@@ -227,11 +227,11 @@ def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
     return {**value, **{f"{name}.{member}": each for name, table in tables for member, each in table.items()}}
 
 
-def _pair(value: object) -> Range | None:
-    """A range of a plan; None where the plan has no such thing, as those of before ranges were declared."""
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
+def _pair(bounds: Sequence[float] | None) -> Range | None:
+    """A range of a plan; None where the suite declares none."""
+    if bounds is None or len(bounds) != 2:
         return None
-    low, high = map(number, value)
+    low, high = bounds
     return Range(low, high) if low < high else None
 
 

@@ -18,6 +18,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.results.logs.logged import Logged
 from pytest_flagperf.results.logs.ranges import Impossible, Limits
+from pytest_flagperf.stored.plan import StoredMetric
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20
@@ -163,14 +164,14 @@ def read_rank(
     rank: int,
     target: Target,
     warmup: int = 0,
-    metric: Mapping[str, Any] | None = None,
+    metric: StoredMetric | None = None,
     sample_unit: str = "",
 ) -> RankLog:
     """The rank's log, of so many steps of warm-up, in our names; a missing file is a log without lines.
 
     ``metric`` is the plan's, with the ranges that the suite declares and the original's name.
     """
-    names = Translator(Names(target.name, str((metric or {}).get("original_name") or ""), sample_unit))
+    names = Translator(Names(target.name, metric.original_name if metric else "", sample_unit))
     log = RankLog(rank, path, names=names)
     dropped = perflog.Dropped()
     limits = Limits(rank, metric)

@@ -11,7 +11,8 @@ from typing import Any
 from flagperf_driver.node.agent import seen
 from flagperf_driver.node.agent.seen import Moment
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons
+from pytest_flagperf.stored import files
+from pytest_flagperf.stored.layout import SEEN
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Seen:
 def read(folder: Path) -> dict[int, Seen]:
     """By rank; nothing where the host's agent left no such file, as those of before did."""
     try:
-        body = jsons.read(folder / seen.FILE)
-    except jsons.FormatError:
+        body = files.read_printable(folder / SEEN)
+    except files.FormatError:
         return {}
     ranks = body.get("ranks")
     found = {rank: _seen(its) for rank, its in ranks.items()} if isinstance(ranks, dict) else {}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results import jsons
-from pytest_flagperf.results.logs.monitors import host_of
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.stored import files
+from pytest_flagperf.stored.layout import host_of
 
 from .metrics import Metric
 from .phases import Phase
@@ -88,7 +88,7 @@ def _who(load: Load, report: Mapping[str, Any]) -> str:
     """Who had the cores meanwhile, as far as that is known."""
     seen = [
         f"{one.get('name')} (pid {one.get('pid')}, {plain(number(one.get('cores')), 2)})"
-        for one in jsons.objects(report.get("others"))
+        for one in files.objects(report.get("others"))
     ]
     names = f", most of it {', '.join(seen)}" if seen else ""
     return f"other processes used {_cores(load.others)}{names}"

@@ -18,7 +18,8 @@ from pytest_flagperf.results.units import compared, quantity
 class Rank:
     """What is compared of one rank, and of what its host sampled."""
 
-    plan: Mapping[str, Any]
+    config: Mapping[str, Any]
+    cards: int
     log: RankLog
     seen: Seen | None = None
     first: Mapping[str, Any] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class Rank:
 
     def earlier(self, name: str) -> float:
         resumed = (self.log.finished or {}).get("resumed")
-        if not isinstance(resumed, dict) or not resumed or not self._config.get("checkpoint_dir"):
+        if not isinstance(resumed, dict) or not resumed or not self.config.get("checkpoint_dir"):
             return 0.0
         return number(resumed.get(name))
 
@@ -65,23 +66,17 @@ class Rank:
         times = (self.log.finished or {}).get("step_time")
         return number(times.get(name)) if isinstance(times, dict) else math.nan
 
-    @property
-    def _config(self) -> Mapping[str, Any]:
-        config = self.plan.get("config")
-        return config if isinstance(config, dict) else {}
-
     def knows(self, name: str) -> bool:
         """Whether the plan has this value of the config."""
-        return name in self._config
+        return name in self.config
 
     def configured(self, name: str) -> int:
-        return max(whole(self._config.get(name)), 0)
+        return max(whole(self.config.get(name)), 0)
 
     @property
     def per_step(self) -> int:
         """Items of a step of all cards; 0 where the config does not say so."""
-        cards = max(whole(self.plan.get("nnodes")), 1) * max(whole(self.plan.get("nproc")), 1)
-        return self.configured("train_batch_size") * cards * max(self.configured("gradient_accumulation_steps"), 1)
+        return self.configured("train_batch_size") * self.cards * max(self.configured("gradient_accumulation_steps"), 1)
 
     def items(self, steps: float, passes: float) -> tuple[float, float]:
         """Samples in so many steps: a pass may end with a smaller one; an item may stand for several samples."""

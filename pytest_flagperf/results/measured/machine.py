@@ -7,10 +7,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results.jsons import objects
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.units import quantity
+from pytest_flagperf.stored import objects
+from pytest_flagperf.stored.layout import host_of, noderank_of
+from pytest_flagperf.stored.plan import StoredPlan
 
 TOLD = frozenset(["os", "memory", "hardware", "image_id", "environment", "commit"])
 """Facts that bend no figure by themselves: where they differ it is told, and the figures are compared all the same."""
@@ -18,16 +20,16 @@ _UNKNOWN = "unknown"
 Facts = Mapping[str, Any]
 
 
-def facts(round_dir: Path, plan: Mapping[str, Any], init_end: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def facts(round_dir: Path, plan: StoredPlan, init_end: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Each fact a text or a number, by a name that people read; what no host said is not there.
 
     ``init_end`` is what a rank said of itself when it was ready.
     """
     reports = monitors.reports(round_dir)
-    several = whole(plan.get("nnodes")) > 1
+    several = plan.case.nnodes > 1
     hosts = {
-        monitors.host_of(folder): dict(_of_host(report, several=several))
-        for folder, report in sorted(reports.items(), key=lambda item: _noderank(item[0]))
+        host_of(folder): dict(_of_host(report, several=several))
+        for folder, report in sorted(reports.items(), key=lambda item: noderank_of(item[0]))
     }
     return {**_merged(hosts), **dict(_binding(plan)), **dict(_software(plan, init_end or {}))}
 
@@ -55,11 +57,6 @@ def _differing(old: Facts, new: Facts, names: Iterable[str]) -> Iterator[str]:
 
 
 # -- hosts ---------------------------------------------------------------------------------------------------
-
-
-def _noderank(folder: str) -> int:
-    number = folder.rpartition("_noderank")[2]
-    return int(number) if number.isdecimal() else 0
 
 
 def _of_host(report: Mapping[str, Any], *, several: bool) -> Iterator[tuple[str, Any]]:
@@ -117,37 +114,36 @@ def _merged(hosts: Mapping[str, Facts]) -> dict[str, Any]:
     return found
 
 
-def _binding(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _binding(plan: StoredPlan) -> Iterator[tuple[str, str]]:
     """Whether the ranks were bound to cores, and to which kind of them, not to which: a lease gives any devices.
 
     Nothing where there was nothing to bind them by: one card of that host may well be bound, and be compared.
     """
     cores = _cores(plan)
-    if plan.get("bind") is False:
+    if not plan.bind:
         yield "binding", "none"
     elif any(cores):
-        each = "a core each" if plan.get("device") == "cpu" else "near its device"
+        each = "a core each" if plan.device == "cpu" else "near its device"
         yield "binding", each if all(cores) else "of some ranks"
 
 
-def cores_of_ranks(plan: Mapping[str, Any]) -> str:
+def cores_of_ranks(plan: StoredPlan) -> str:
     """Those that they were bound to, host by host, the same ones together: ``4 x 0-31; 4 x 32-63``."""
     cores = _cores(plan)
     runs = [(text or "any", len(list(same))) for text, same in groupby(cores)] if any(cores) else []
     return "; ".join(f"{count} x {text}" if count > 1 else text for text, count in runs)
 
 
-def _cores(plan: Mapping[str, Any]) -> list[str]:
+def _cores(plan: StoredPlan) -> list[str]:
     """Of each process that was started; an empty text is any core."""
-    lists = [host.get("cores") for host in objects(plan.get("hosts"))]
-    return [str(text) for its in lists if isinstance(its, list) for text in its]
+    return [cores for host in plan.hosts for cores in host.cores]
 
 
 # -- what ran on them ----------------------------------------------------------------------------------------
 
 
-def _software(plan: Mapping[str, Any], init_end: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    used = _mapping(plan.get("interpreter"))
+def _software(plan: StoredPlan, init_end: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    used = plan.interpreter
     if used.get("image"):
         yield "image", used.get("digest") or used["image"]
         yield "image_id", used.get("image_id") or _UNKNOWN
@@ -156,7 +152,7 @@ def _software(plan: Mapping[str, Any], init_end: Mapping[str, Any]) -> Iterator[
     if used.get("python"):
         yield "python", used["python"]
     yield from ((str(name), str(version)) for name, version in sorted(_mapping(init_end.get("libraries")).items()))
-    checkout = _mapping(plan.get("checkout"))
+    checkout = plan.checkout
     if checkout.get("commit"):
         yield "commit", f"{checkout['commit']}{' with changes' if checkout.get('changed') else ''}"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.logs.ranklog import RankLog, Target, whole
+from pytest_flagperf.stored.plan import StoredPlan
 
 TIMES = {
     "e2e_time": "from the start of the process to FINISHED",
@@ -38,7 +39,7 @@ class Metric:
     """How many steps of warm-up were left out, where it is about steps."""
 
 
-def of_round(plan: Mapping[str, Any], logs: Iterable[RankLog], target: Target) -> tuple[Metric, ...]:
+def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple[Metric, ...]:
     """What the ranks said of themselves and what follows from it; a figure nobody gave is not there."""
     logs = list(logs)
     first = next((log for log in logs if log.finished is not None), None)
@@ -60,8 +61,8 @@ def _times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
         yield from _metric(name, end.get(name), "s", "lower", f"{clock} of rank {rank}, {how}")
 
 
-def _throughputs(plan: Mapping[str, Any], end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
-    unit = f"{plan.get('sample_unit') or 'samples'}/s"
+def _throughputs(plan: StoredPlan, end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+    unit = f"{plan.sample_unit or 'samples'}/s"
     clock = f"host clock of rank {rank}"
     samples, steps = f"{whole(end.get('samples')):,} samples of all cards", _count(end.get("steps"))
     yield from _metric("p_whole", end.get("p_whole"), unit, "higher", f"{samples} over raw_train_time, {clock}", steps)
@@ -93,15 +94,15 @@ def _step_times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
         yield from _metric(f"step_time_{name}", value, "s", "lower", f"{_window(end)}, rank {rank}", *_measured(end))
 
 
-def _shares(plan: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Metric]:
+def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[Metric]:
     waited, training = number(end.get("input_wait_time")), number(end.get("train_no_eval_time"))
     if end.get("input_wait_time") is not None and training > 0:
         how = f"{_timing(end)}, time that steps waited for input over train_no_eval_time"
         yield Metric("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
-    flops, peak = number(plan.get("flops_per_sample")), number(plan.get("peak_tflops"))
+    flops, peak = plan.flops_per_sample or 0.0, plan.peak_tflops or 0.0
     if end.get("p_core") is not None and flops > 0 and peak > 0:
-        how = f"{flops:.4g} FLOPs per sample x p_core over {cards(plan)} x {peak:g} TFLOPS of dense peak"
-        value = flops * number(end.get("p_core")) / (cards(plan) * peak * 1e12)
+        how = f"{flops:.4g} FLOPs per sample x p_core over {plan.cards} x {peak:g} TFLOPS of dense peak"
+        value = flops * number(end.get("p_core")) / (plan.cards * peak * 1e12)
         yield Metric("mfu", value, "share", "higher", how, *_measured(end))
 
 
@@ -148,7 +149,3 @@ def _metric(
 
 def _count(value: object) -> int | None:
     return whole(value) if math.isfinite(number(value)) else None
-
-
-def cards(plan: Mapping[str, Any]) -> int:
-    return max(whole(plan.get("nnodes")), 1) * max(whole(plan.get("nproc")), 1)

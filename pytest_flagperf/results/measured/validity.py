@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,13 @@ from typing import Any
 
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, POWER_CAP
 from flagperf_driver.node.sampling.notes import CLOCK_SET, KINDS
-from pytest_flagperf.results import jsons
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Gap, Reasons, Samples
 from pytest_flagperf.results.units import quantity
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import host_of, round_number
+from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round import RoundDir, rounds_of
 
 from . import busy
 from .phases import Phase
@@ -21,7 +23,6 @@ from .phases import Phase
 THROTTLED, UNSEEN, SEED, BUSY = "throttled", "gap", "seed", "busy"
 _THROTTLED_SHARE = 0.01
 _UNSEEN_SHARE, _UNSEEN_S, _UNSEEN_AT_ONCE_S = 0.1, 3.0, 30.0
-_ROUND = re.compile(r"round(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Mark:
 
 def marks(
     round_dir: Path,
-    plan: Mapping[str, Any],
+    plan: StoredPlan,
     samples: Mapping[str, Samples] | None = None,
     training: Phase | None = None,
 ) -> tuple[Mark, ...]:
@@ -42,13 +43,13 @@ def marks(
     samples = monitors.read(round_dir) if samples is None else samples
     reports = monitors.reports(round_dir)
     found = [mark for host, its in samples.items() for mark in _of_host(host, its, reports[host], plan, training)]
-    return (*found, *seed_again(round_dir, plan.get("seed")))
+    return (*found, *seed_again(round_dir, plan.seed))
 
 
 def _of_host(
-    folder: str, samples: Samples, report: Mapping[str, Any], plan: Mapping[str, Any], training: Phase | None
+    folder: str, samples: Samples, report: Mapping[str, Any], plan: StoredPlan, training: Phase | None
 ) -> Iterator[Mark]:
-    host = monitors.host_of(folder)
+    host = host_of(folder)
     yield from (Mark(event.kind, f"{host}: {event.sentence}") for event in samples.events if event.kind in KINDS)
     if training is None:
         return
@@ -107,10 +108,10 @@ def _limits(report: Mapping[str, Any], device: int) -> tuple[Any, Any]:
 # -- what was not sampled ------------------------------------------------------------------------------------
 
 
-def _lacking(host: str, samples: Samples, plan: Mapping[str, Any]) -> Iterator[Mark]:
+def _lacking(host: str, samples: Samples, plan: StoredPlan) -> Iterator[Mark]:
     """A host or devices of which there is nothing; only where it is known that there should be."""
-    wanted = plan.get("monitors")
-    if not isinstance(wanted, dict):
+    wanted = plan.monitors
+    if wanted is None:
         return
     if not samples.host:
         yield Mark(UNSEEN, f"{host} was not sampled at all during the training")
@@ -151,23 +152,22 @@ def _set_forward(samples: Samples, gap: Gap) -> float:
 # -- seeds ---------------------------------------------------------------------------------------------------
 
 
-def seed_again(round_dir: Path, seed: object) -> Iterator[Mark]:
+def seed_again(round_dir: Path, seed: int) -> Iterator[Mark]:
     """The later of two rounds of a case with one seed is marked: it says again what the first one said."""
-    own = _ROUND.match(round_dir.name)
-    if own is None or seed is None:
+    own = round_number(round_dir.name)
+    if own is None:
         return
-    for other in sorted(round_dir.parent.glob("round*/plan.json")):
-        number = _ROUND.match(other.parent.name)
-        if number is not None and int(number[1]) < int(own[1]) and _seed(other) == seed:
-            as_then = f"seed {seed}, as {other.parent.name} did"
+    for other in rounds_of(round_dir.parent):
+        if (round_number(other.path.name) or own) < own and _seed(other) == seed:
+            as_then = f"seed {seed}, as {other.path.name} did"
             yield Mark(SEED, f"{round_dir.name} trained with {as_then}: rounds of a case are to be independent")
             return
 
 
-def _seed(plan_file: Path) -> object:
+def _seed(directory: RoundDir) -> int | None:
     try:
-        return jsons.read(plan_file).get("seed")
-    except jsons.FormatError:
+        return directory.read_plan().seed
+    except FormatError:
         return None
 
 

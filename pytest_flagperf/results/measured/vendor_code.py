@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.results.measured.validity import Mark
+from pytest_flagperf.stored.plan import StoredPlan
 
 VENDOR_CODE = "vendor_code"
 """The kind of a mark: ranks ran other vendor code than the plan lists."""
@@ -39,12 +40,11 @@ def reported(init_end: Mapping[str, Any], kind: str) -> list[str]:
     return list(map(str, value)) if isinstance(value, list) else []
 
 
-def marks(plan: Mapping[str, Any], logs: Iterable[RankLog]) -> tuple[Mark, ...]:
+def marks(plan: StoredPlan, logs: Iterable[RankLog]) -> tuple[Mark, ...]:
     """A mark for each step or hook that the plan lists and ranks did not report, or the other way round."""
-    fingerprint = plan.get("fingerprint")
-    planned = {name for name in names(fingerprint if isinstance(fingerprint, dict) else {}) if _is_reported(name)}
+    planned = {name for name in names(plan.fingerprint) if _is_reported(name)}
     begun = {log.rank: set(_of_rank(log)) for log in logs if log.init_end}
-    return tuple(_differences(planned, begun, str(plan.get("vendor"))))
+    return tuple(_differences(planned, begun, plan.vendor))
 
 
 def _is_reported(name: str) -> bool:

@@ -7,9 +7,20 @@ from pytest_flagperf.results.verdicts import convergence, likeness
 from pytest_flagperf.results.verdicts.learned import learned
 from pytest_flagperf.results.verdicts.speedup import OneCard, speedup
 from pytest_flagperf.results.verdicts.throughput import throughput
-from pytest_flagperf.results.verdicts.verdict import Verdict, failed, finished, in_range, valid
+from pytest_flagperf.results.verdicts.verdict import Kind, Verdict, failed, finished, in_range, is_regression, valid
 
-__all__ = ["OneCard", "Verdict", "converges", "failed", "finished", "speedup", "throughput", "valid"]
+__all__ = [
+    "Kind",
+    "OneCard",
+    "Verdict",
+    "converges",
+    "failed",
+    "has_converged",
+    "is_regression",
+    "speedup",
+    "throughput",
+    "valid",
+]
 
 
 def converges(outcome: Outcome | None) -> list[Verdict]:
@@ -26,3 +37,8 @@ def converges(outcome: Outcome | None) -> list[Verdict]:
         return [*found, *learnt, likeness.parity(outcome)]
     early = likeness.not_too_early(outcome) if learnt else None
     return [*found, *learnt, *convergence.reached(outcome), *convergence.agrees(outcome), *([early] if early else [])]
+
+
+def has_converged(outcome: Outcome) -> bool:
+    """By the same verdicts that the tests give."""
+    return outcome.meant_to_converge and not failed(converges(outcome))

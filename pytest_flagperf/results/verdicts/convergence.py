@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.results.verdicts.reference import step_samples
-from pytest_flagperf.results.verdicts.verdict import Verdict
+from pytest_flagperf.results.verdicts.verdict import Kind, Verdict
 
 
 def finite_loss(outcome: Outcome) -> Iterator[Verdict]:
@@ -19,28 +19,30 @@ def finite_loss(outcome: Outcome) -> Iterator[Verdict]:
             f"round {outcome.round}: the loss was {got} at step {losses.first_bad_step}"
             f" (the first of {count(losses.bad, 'such line')}), wanted it {wanted}"
         )
-        yield Verdict("loss_finite", False, got, wanted, sentence)
+        yield Verdict("loss_finite", False, got, wanted, sentence, kind=Kind.CONVERGENCE)
     elif not losses.logged:
         sentence = f"round {outcome.round}: no step's loss was logged, wanted it {wanted}"
-        yield Verdict("loss_finite", False, "no logged step", wanted, sentence)
+        yield Verdict("loss_finite", False, "no logged step", wanted, sentence, kind=Kind.CONVERGENCE)
     elif losses.final is None or not math.isfinite(losses.final):
         got = quantity(losses.final)
         sentence = f"round {outcome.round}: the loss at the end is {got}, wanted it {wanted}"
-        yield Verdict("loss_finite", False, got, wanted, sentence)
+        yield Verdict("loss_finite", False, got, wanted, sentence, kind=Kind.CONVERGENCE)
     else:
         got = plain(losses.final)
         steps = count(losses.logged, "logged step")
         sentence = f"round {outcome.round}: the loss was finite at {steps}, at last {got}"
-        yield Verdict("loss_finite", True, got, wanted, sentence)
+        yield Verdict("loss_finite", True, got, wanted, sentence, kind=Kind.CONVERGENCE)
 
 
 def real_data(outcome: Outcome) -> Iterator[Verdict]:
     if outcome.synthetic is not False:
         sentence = f"round {outcome.round}: synthetic data can't show convergence: train on the suite's own data"
-        yield Verdict("real_data", False, "synthetic data", "the suite's data", sentence)
+        yield Verdict("real_data", False, "synthetic data", "the suite's data", sentence, kind=Kind.CONVERGENCE)
     if outcome.throughput_only is not False:
         sentence = f"round {outcome.round}: a throughput-only training can't show convergence"
-        yield Verdict("real_data", False, "throughput only", "a training to the target", sentence)
+        yield Verdict(
+            "real_data", False, "throughput only", "a training to the target", sentence, kind=Kind.CONVERGENCE
+        )
 
 
 def reached(outcome: Outcome) -> Iterator[Verdict]:
@@ -48,7 +50,7 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
     if target.value is None or not math.isfinite(target.value) or target.direction not in ("higher", "lower"):
         got = f"target {quantity(target.value)}, direction {target.direction!r}"
         sentence = f"{where}: the plan has no target that could be reached: {got}; a suite.toml declares both"
-        yield Verdict("target", False, got, "a number and higher or lower", sentence)
+        yield Verdict("target", False, got, "a number and higher or lower", sentence, kind=Kind.CONVERGENCE)
         return
     sign = target.sign
     wanted = f"{target.name} {sign} {quantity(target.value, target.unit)}"
@@ -57,10 +59,10 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
             f"{where}: {target.name} was missing or not a number in {quality.bad} of"
             f" {count(quality.evaluations, 'evaluation')}, wanted {wanted}"
         )
-        yield Verdict("target", False, "NaN", wanted, sentence)
+        yield Verdict("target", False, "NaN", wanted, sentence, kind=Kind.CONVERGENCE)
     elif not quality.evaluations or quality.last is None:
         sentence = f"{where}: no evaluation was logged, wanted {wanted}"
-        yield Verdict("target", False, "no evaluation", wanted, sentence)
+        yield Verdict("target", False, "no evaluation", wanted, sentence, kind=Kind.CONVERGENCE)
     elif quality.reached is None or not target.reached_by(quality.reached.metrics.get(target.name)):
         yield _missed(outcome, sign)
     elif (late := _too_late(outcome)) is not None:
@@ -74,7 +76,7 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
             f"{where}: {target.name} reached {got} at step {reached.step:,}"
             f" ({count(reached.samples, 'sample')}){stopped}, wanted {sign} {limit}"
         )
-        yield Verdict("target", True, got, wanted, sentence)
+        yield Verdict("target", True, got, wanted, sentence, kind=Kind.CONVERGENCE)
 
 
 def _too_late(outcome: Outcome) -> Verdict | None:
@@ -91,7 +93,7 @@ def _too_late(outcome: Outcome) -> Verdict | None:
             unit = name.removeprefix("max_")
             said, wanted = f"{plain(got)} {unit}", f"within {plain(limits[name])} {unit}"
             sentence = f"round {outcome.round}: {outcome.target.name} reached the target after {said}, wanted {wanted}"
-            return Verdict("target", False, said, wanted, f"{sentence} ({name})")
+            return Verdict("target", False, said, wanted, f"{sentence} ({name})", kind=Kind.CONVERGENCE)
     return None
 
 
@@ -104,7 +106,7 @@ def _missed(outcome: Outcome, sign: str) -> Verdict:
         f" in {count(quality.evaluations, 'evaluation')} and {count(outcome.work.samples or 0, 'sample')}"
         f" (ended by {outcome.stop_reason or 'an unknown reason'}), wanted {target.name} {sign} {limit}"
     )
-    return Verdict("target", False, best, f"{target.name} {sign} {limit}", sentence)
+    return Verdict("target", False, best, f"{target.name} {sign} {limit}", sentence, kind=Kind.CONVERGENCE)
 
 
 def agrees(outcome: Outcome) -> Iterator[Verdict]:
@@ -118,14 +120,14 @@ def agrees(outcome: Outcome) -> Iterator[Verdict]:
             f"{where}: FINISHED says converged: {said}, by what EVALUATE logged it is {str(reached).lower()}"
             f" (last {outcome.target.name}: {quantity(quality.last, outcome.target.unit)})"
         )
-        yield Verdict("agrees", False, f"converged: {said}", wanted, sentence)
+        yield Verdict("agrees", False, f"converged: {said}", wanted, sentence, kind=Kind.CONVERGENCE)
     elif quality.program_final is not None and not _equal(quality.program_final, quality.last):
         got, logged = compared(quality.program_final, quality.last, outcome.target.unit)
         sentence = f"{where}: FINISHED says {outcome.target.name} {got}, but the last EVALUATE logged {logged}"
-        yield Verdict("agrees", False, got, logged, sentence)
+        yield Verdict("agrees", False, got, logged, sentence, kind=Kind.CONVERGENCE)
     else:
         sentence = f"{where}: FINISHED says what EVALUATE logged (converged: {str(reached).lower()})"
-        yield Verdict("agrees", True, f"converged: {str(reached).lower()}", wanted, sentence)
+        yield Verdict("agrees", True, f"converged: {str(reached).lower()}", wanted, sentence, kind=Kind.CONVERGENCE)
 
 
 def _equal(left: float | None, right: float | None) -> bool:

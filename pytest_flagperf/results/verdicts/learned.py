@@ -13,7 +13,7 @@ from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts.reference import loss_points, metric_points
-from pytest_flagperf.results.verdicts.verdict import Verdict
+from pytest_flagperf.results.verdicts.verdict import Kind, Verdict
 
 CHANCE = 0.01
 """How often the loss of a model that learns nothing may seem to fall; its metric has to move as well."""
@@ -49,7 +49,9 @@ def learned(outcome: Outcome) -> Verdict:
     said = "; ".join(text for well, text in found if ok or not well)
     wanted = "a loss below and a metric beyond where they began, by more than noise"
     sentence = f"round {outcome.round}: it {'learned' if ok else 'did not learn'}: {said}"
-    return Verdict("learned", ok, said, wanted, sentence if ok else f"{sentence}; wanted {wanted}")
+    return Verdict(
+        "learned", ok, said, wanted, sentence if ok else f"{sentence}; wanted {wanted}", kind=Kind.CONVERGENCE
+    )
 
 
 def fall(points: curves.Points) -> Fall:

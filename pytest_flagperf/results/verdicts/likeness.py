@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome
 from pytest_flagperf.results.units import compared, count, plain, quantity
@@ -16,7 +15,8 @@ from pytest_flagperf.results.verdicts.reference import (
     loss_points,
     step_samples,
 )
-from pytest_flagperf.results.verdicts.verdict import Verdict
+from pytest_flagperf.results.verdicts.verdict import Kind, Verdict
+from pytest_flagperf.stored import FormatError
 
 FEWEST_PLACES = 3
 """A loss curve of fewer places has no shape."""
@@ -58,7 +58,9 @@ def _long_gap(outcome: Outcome, reached: Evaluation, bound: float) -> Verdict | 
         f" evaluation was logged in the {gap:,} {unit} before, expected {expected} with {_batch_words(outcome)}:"
         f" a false evaluation would not show otherwise; evaluate every {steps} or more often (eval_steps)"
     )
-    return Verdict("not_too_early", False, f"{gap:,} {unit} without an evaluation", expected, sentence)
+    return Verdict(
+        "not_too_early", False, f"{gap:,} {unit} without an evaluation", expected, sentence, kind=Kind.CONVERGENCE
+    )
 
 
 def _early(outcome: Outcome, samples: int, bound: float, reference: Reference) -> Verdict:
@@ -70,7 +72,7 @@ def _early(outcome: Outcome, samples: int, bound: float, reference: Reference) -
     ok = samples >= bound
     if not ok:
         sentence += "; what is trained, or how it is evaluated, is not what the suite says"
-    return Verdict("not_too_early", ok, f"{got} {unit}", wanted, sentence)
+    return Verdict("not_too_early", ok, f"{got} {unit}", wanted, sentence, kind=Kind.CONVERGENCE)
 
 
 def _honest(reference: Reference, outcome: Outcome) -> str:
@@ -120,7 +122,7 @@ def _on_the_curve(outcome: Outcome, batch: Batch, trained: int) -> Verdict:
         f" {count(len(batch.loss.rounds), 'reference round')}, {'' if ok else 'wanted '}{wanted}: parity with the"
         " reference was judged, not convergence"
     )
-    return Verdict("parity", ok, said, wanted, sentence)
+    return Verdict("parity", ok, said, wanted, sentence, kind=Kind.CONVERGENCE)
 
 
 def _reference(outcome: Outcome) -> Reference | str:
@@ -148,11 +150,20 @@ def _unlike(outcome: Outcome, reference: Reference) -> str | None:
 
 def _unknown(outcome: Outcome, why: str, *, ok: bool) -> Verdict:
     sentence = f"round {outcome.round}: whether the target came too early can't be told: {why}"
-    return Verdict("not_too_early", ok, "not known", "not earlier than the reference's rounds", sentence)
+    return Verdict(
+        "not_too_early", ok, "not known", "not earlier than the reference's rounds", sentence, kind=Kind.CONVERGENCE
+    )
 
 
 def _no_parity(outcome: Outcome, why: str, wanted: str, got: str = "not known") -> Verdict:
-    return Verdict("parity", False, got, wanted, f"round {outcome.round}: no parity of the loss curve: {why}")
+    return Verdict(
+        "parity",
+        False,
+        got,
+        wanted,
+        f"round {outcome.round}: no parity of the loss curve: {why}",
+        kind=Kind.CONVERGENCE,
+    )
 
 
 def _batch_words(outcome: Outcome) -> str:

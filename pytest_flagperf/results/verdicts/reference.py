@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pytest_flagperf.results import jsons
 from pytest_flagperf.results.comparing.statistics import student_limit
-from pytest_flagperf.results.jsons import FormatError
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.logs.curves import Apart
 from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.stored import FormatError, files
 
 SCHEMA = 1
 FEWEST = 5
@@ -120,12 +119,12 @@ class Reference:
 
     def text(self) -> str:
         """JSON for people's diffs: a line for each list of numbers."""
-        body = json.dumps(jsons.sayable({"schema": SCHEMA, "of": self}), indent=1, allow_nan=False)
+        body = json.dumps(files.sayable({"schema": SCHEMA, "of": self}), indent=1, allow_nan=False)
         return re.sub(r"\[[^][{}]+\]", lambda found: " ".join(found[0].split()), body) + "\n"
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "reference") -> Reference:
-        jsons.check_schema(body, SCHEMA, where)
+        files.check_schema(body, SCHEMA, where)
         try:
             of = body["of"]
             named = {name: str(of[name]) for name in ("model", "framework", "scale", "sample_unit")}

@@ -11,7 +11,7 @@ from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.statistics import SURE, finite, student_limit
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import compared, quantity
-from pytest_flagperf.results.verdicts.verdict import Verdict, finished
+from pytest_flagperf.results.verdicts.verdict import Kind, Verdict, finished
 
 SCALINGS = ("weak", "strong")
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
@@ -77,7 +77,16 @@ def speedup(
     A speed-up that was missed while other work had the cores is a warning, under ``strict`` a failure.
     """
     if not outcomes:
-        return [Verdict("finished", False, "no outcome", "finished", "no round was run: there is no speed-up")]
+        return [
+            Verdict(
+                "finished",
+                False,
+                "no outcome",
+                "finished",
+                "no round was run: there is no speed-up",
+                kind=Kind.FINISHED,
+            )
+        ]
     found = [verdict for outcome in outcomes for verdict in finished(outcome)]
     if not all(verdict.ok for verdict in found):
         return found
@@ -147,14 +156,14 @@ def _no_speedup(
 
 
 def _unsaid(why: str, got: str, wanted: str) -> Verdict:
-    return Verdict(SPEEDUP, False, got, wanted, f"no speed-up can be told: {why}")
+    return Verdict(SPEEDUP, False, got, wanted, f"no speed-up can be told: {why}", kind=Kind.SPEEDUP)
 
 
 def _faster(factor: float, cards: int, what: str) -> Verdict:
     got = in_words(factor, cards) if factor > cards else compared(factor, 1.0, "x")[0]
     ok = factor > 1
     sentence = f"{what}: speed-up {got}" + ("" if ok else ", wanted more than one card alone does")
-    return Verdict(SPEEDUP, ok, got, "above 1x", sentence, warning=factor > cards)
+    return Verdict(SPEEDUP, ok, got, "above 1x", sentence, warning=factor > cards, kind=Kind.SPEEDUP)
 
 
 def _sure(alone: Sequence[float], many: Sequence[float]) -> float | None:
@@ -170,7 +179,7 @@ def _efficient(factor: float, cards: int, least: float, what: str, sure: float |
     ok = efficiency >= least
     interval = _interval(efficiency, sure, least)
     sentence = f"{what}: speed-up {quantity(factor, 'x')}, efficiency {got} ({interval}), wanted at least {wanted}"
-    return Verdict(EFFICIENCY, ok, got, f"at least {wanted}", sentence)
+    return Verdict(EFFICIENCY, ok, got, f"at least {wanted}", sentence, kind=Kind.EFFICIENCY)
 
 
 def _interval(efficiency: float, sure: float | None, least: float) -> str:

@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from pytest_flagperf.limits import LARGEST_INT
-from pytest_flagperf.results.jsons import FormatError
+
+from .files import FormatError
 
 _SHOWN = 40
 

@@ -1,0 +1,322 @@
+"""What one round measured, from the files it left: its plan, its end and the ranks' logs, nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flagperf_driver.perflog import number
+from pytest_flagperf.printable import printable_in
+from pytest_flagperf.results.logs import faults, monitors, ownlog, seen
+from pytest_flagperf.results.logs.faults import Exit, Failure, Place
+from pytest_flagperf.results.logs.ranklog import RankLog, Target, read_rank, whole
+from pytest_flagperf.results.logs.samples import Samples
+from pytest_flagperf.results.measured import (
+    busy,
+    crosscheck,
+    machine,
+    metrics,
+    sampled,
+    stragglers,
+    validity,
+    vendor_code,
+)
+from pytest_flagperf.results.measured import phases as phases_of
+from pytest_flagperf.results.measured.figure_pair import Rank
+from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Work
+from pytest_flagperf.results.measured.phases import Phase
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import rank_log
+from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round import RankEnd, RoundDir, RoundRecord
+
+
+def measure(round_dir: Path) -> Outcome:
+    """The outcome of a round's directory; only an unreadable plan.json is an error, all else is a finding."""
+    directory = RoundDir(round_dir)
+    plan = directory.read_plan()
+    end, unreadable_end = _end(directory)
+    target = Target(plan.metric.name, plan.metric.direction, plan.metric.unit, plan.metric.target)
+    places = _places(plan)
+    warmup = whole(plan.config.get("timing_warmup_steps"))
+    logs = {
+        place.rank: read_rank(
+            round_dir / place.folder / rank_log(place.rank), place.rank, target, warmup, plan.metric, plan.sample_unit
+        )
+        for place in places
+    }
+    exits = {place.rank: _exit(directory, plan, end, place) for place in places}
+    eyes = _seen(round_dir, places)
+    failures = faults.find(plan.round, end, places, exits, logs, unreadable_end)
+    phases = phases_of.of_round(logs.values(), plan.host(0).clock_offset_s)
+    own = metrics.of_round(plan, logs.values(), target)
+    samples, training = monitors.read(round_dir), phases_of.training(phases)
+    clocks = {place.rank: _clock_set(samples, eyes, place) for place in places}
+    failures += tuple(ownlog.find(plan, end, places, logs, eyes, clocks))
+    compared = 0
+    if not failures:
+        ranks = _compared_ranks(plan, end, places, logs, eyes, clocks, sampled.counted(samples, training))
+        compared, failures = crosscheck.check(ranks, plan.round)
+    p_whole = next((metric.value for metric in own if metric.name == "p_whole"), None)
+    reports = monitors.reports(round_dir)
+    load = busy.figures(samples, reports, training)
+    found = (*own, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole), *load)
+    doubts = (*sampled.doubts(samples, training), *busy.doubts(samples, reports, training))
+    said = (*monitors.warnings(round_dir), *monitors.dropped(samples), *doubts)
+    warnings = (*_warnings(plan, end), *stragglers.find(places, logs), *said)
+    marks = (*validity.marks(round_dir, plan, samples, training), *vendor_code.marks(plan, logs.values()))
+    ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
+    outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases)
+    return _printable(replace(outcome, marks=marks, machine=ran_on, compared=compared))
+
+
+def _printable(outcome: Outcome) -> Outcome:
+    """The outcome as everyone may show it: its texts come from ranks' logs and from hosts."""
+    body = outcome.to_json()
+    shown = printable_in(body)
+    return outcome if shown == body else Outcome.from_json(shown)
+
+
+def _seen(round_dir: Path, places: Iterable[Place]) -> dict[int, seen.Seen]:
+    folders = dict.fromkeys(place.folder for place in places)
+    return {rank: its for folder in folders for rank, its in seen.read(round_dir / folder).items()}
+
+
+def _clock_set(samples: Mapping[str, Samples], eyes: Mapping[int, seen.Seen], place: Place) -> float:
+    """By how much a rank's host's clock was set while it ran, at most: as its agent saw it, and as was sampled."""
+    found = samples.get(place.folder)
+    sampled_s = sum(abs(event.seconds) for event in found.events) if found else 0.0
+    return sampled_s + (eyes[place.rank].clock_set_s if place.rank in eyes else 0.0)
+
+
+def _compared_ranks(
+    plan: StoredPlan,
+    end: RoundRecord | None,
+    places: Iterable[Place],
+    logs: Mapping[int, RankLog],
+    eyes: Mapping[int, seen.Seen],
+    clocks: Mapping[int, float],
+    counted: tuple[sampled.Counted, ...],
+) -> list[tuple[Place, Rank]]:
+    places = list(places)
+    first = logs[places[0].rank]
+    started_ms = math.nan if first.train_start_ms is None else first.train_start_ms
+    offsets = {place.rank: plan.host(place.noderank).clock_offset_s for place in places}
+    return [
+        (
+            place,
+            Rank(
+                plan.config,
+                plan.cards,
+                logs[place.rank],
+                eyes.get(place.rank),
+                first={} if place is places[0] else first.finished or {},
+                first_start_ms=started_ms + 1000 * (offsets[place.rank] - offsets[places[0].rank]),
+                round_s=end.seconds if end else None,
+                clock_set_s=clocks[place.rank],
+                counted=counted if place is places[0] else (),
+            ),
+        )
+        for place in places
+    ]
+
+
+def _outcome(
+    round_dir: Path,
+    plan: StoredPlan,
+    end: RoundRecord | None,
+    target: Target,
+    failures: tuple[Failure, ...],
+    warnings: tuple[str, ...],
+    logs: list[RankLog],
+    found: tuple[Metric, ...],
+    phases: tuple[Phase, ...],
+) -> Outcome:
+    first = logs[0]
+    finished = first.finished or {}
+    return Outcome(
+        case=str(plan.case),
+        model=plan.case.model,
+        framework=plan.case.framework_name,
+        vendor=plan.vendor,
+        hardware=plan.case.hardware,
+        nnodes=plan.case.nnodes,
+        nproc=plan.case.nproc,
+        round=plan.round,
+        seed=plan.seed,
+        scale=plan.scale,
+        synthetic=plan.synthetic,
+        throughput_only=plan.throughput_only,
+        sample_unit=plan.sample_unit or "samples",
+        state=end.state if end else "unknown",
+        target=target,
+        failures=failures,
+        stop_reason=_text(finished.get("stop_reason")),
+        metrics=found,
+        steps=first.steps,
+        evaluations=first.evaluations,
+        untrained=first.untrained,
+        work=_work(plan, finished),
+        losses=_losses(logs, finished),
+        quality=_quality(first, finished, target),
+        environment=_environment(plan, first, finished),
+        fingerprint=_fingerprint(plan, first.init_end),
+        started_ms=end.started_ms if end else None,
+        ended_ms=end.ended_ms if end else None,
+        impossible=tuple(each for log in logs for each in log.impossible),
+        broken_lines=sum(log.broken_lines for log in logs),
+        other_lines=sum(log.other_lines for log in logs),
+        logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
+        warnings=warnings,
+        limits=_limits(plan),
+        parity_samples=_count(plan.config.get("parity_samples")),
+        reference=plan.reference or None,
+        phases=phases,
+    )
+
+
+def _fingerprint(plan: StoredPlan, init_end: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The plan's, with what only a rank could know not to be the suite's own."""
+    told, found = plan.fingerprint, _mapping(init_end.get("deviations"))
+    return {**told, "deviations": {**_mapping(told.get("deviations")), **found}} if found else told
+
+
+def _end(directory: RoundDir) -> tuple[RoundRecord | None, str | None]:
+    """What round.json holds, or why it cannot be read; neither where the round was not ended in order."""
+    if not directory.has_record:
+        return None, None
+    try:
+        return directory.read_record(), None
+    except FormatError as error:
+        return None, str(error)
+
+
+def _places(plan: StoredPlan) -> list[Place]:
+    """The ranks that the plan wants, in order, whether they left something or not."""
+    nproc = plan.case.nproc
+    return [
+        Place(noderank * nproc + local, plan.host(noderank).name, noderank)
+        for noderank in range(plan.case.nnodes)
+        for local in range(nproc)
+    ]
+
+
+def _exit(directory: RoundDir, plan: StoredPlan, end: RoundRecord | None, place: Place) -> Exit:
+    """From round.json; where that does not know the rank, from what its agent wrote."""
+    hosts = [host for host in (end.hosts if end else ()) if host.noderank == place.noderank]
+    ends = {rank.rank: rank for host in hosts for rank in host.ranks}
+    if ends and plan.launcher != "env":
+        # One process started all ranks of the host: its end stands for theirs.
+        return _exit_of(ends[min(ends)], shared=True)
+    if place.rank in ends:
+        return _exit_of(ends[place.rank])
+    try:
+        return _exit_of(directory.read_rank_end(place.folder, place.rank))
+    except FormatError:
+        return Exit()
+
+
+def _exit_of(end: RankEnd, *, shared: bool = False) -> Exit:
+    return Exit(end.code, end.signal, end.cause, shared)
+
+
+def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
+    privileged = plan.interpreter.get("privileged")
+    told = [f"the ranks' container was privileged, as {privileged} asks"] if privileged else []
+    if end is None:
+        return tuple(told)
+    told += end.warnings
+    told += [f"left after the end of the round, and removed: {line}" for line in end.swept]
+    for item in end.missing:
+        how = "gone" if item.gone else f"missing, they are there in {item.log_dir}"
+        told.append(f"the logs of {item.host} are {how}: {item.why}")
+    return tuple(told)
+
+
+def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> Work:
+    config = plan.config
+    epochs = number(finished.get("epochs"))
+    return Work(
+        samples=_count(finished.get("samples")),
+        steps=_count(finished.get("steps")),
+        epochs=epochs if math.isfinite(epochs) else None,
+        measured_steps=_count(finished.get("measured_steps")),
+        measured_samples=_count(finished.get("measured_samples")),
+        warmup_steps=_count(finished.get("warmup_steps")),
+        batch_per_card=_count(config.get("train_batch_size")),
+        accumulation=whole(config.get("gradient_accumulation_steps")) or 1,
+        samples_per_item=whole(config.get("samples_per_item")) or 1,
+    )
+
+
+def _limits(plan: StoredPlan) -> dict[str, float]:
+    named = {name: number(plan.config.get(name)) for name in ("max_steps", "max_epochs", "max_samples")}
+    return {name: limit for name, limit in named.items() if 0 < limit < math.inf}
+
+
+def _losses(logs: Iterable[RankLog], finished: Mapping[str, Any]) -> Losses:
+    logs = list(logs)
+    bad = next((log for log in logs if log.bad_losses), None)
+    final = finished.get("final_loss")
+    return Losses(
+        logged=logs[0].logged_steps,
+        bad=sum(log.bad_losses for log in logs),
+        first_bad_step=bad.first_bad_step if bad else None,
+        first_bad=bad.first_bad_loss if bad else None,
+        final=None if final is None else number(final),
+    )
+
+
+def _quality(log: RankLog, finished: Mapping[str, Any], target: Target) -> Quality:
+    said = finished.get("converged")
+    final = _mapping(finished.get("final_metrics")).get(target.name)
+    return Quality(
+        evaluations=log.num_evaluations,
+        bad=log.bad_metrics,
+        best=log.best if math.isfinite(log.best) else None,
+        last=log.last_evaluation.metrics.get(target.name) if log.last_evaluation else None,
+        reached=log.reached,
+        program_converged=said if isinstance(said, bool) else None,
+        program_final=None if final is None else number(final),
+    )
+
+
+def _environment(plan: StoredPlan, log: RankLog, finished: Mapping[str, Any]) -> dict[str, str]:
+    """Every entry a text for people: what it ran on and with."""
+    init = log.init_end
+    found: dict[str, object] = {
+        "device": init.get("device"),
+        "log": "of the original, with its names" if log.names.original else None,
+        "framework": " ".join(filter(None, [plan.case.framework_name, _text(init.get("framework_version"))])),
+        "precision": init.get("precision"),
+        "compile": init.get("compile"),
+        "world size": init.get("world_size"),
+        "parameters": init.get("parameters"),
+        "threads per rank": finished.get("threads"),
+        "cores of each rank": machine.cores_of_ranks(plan),
+        "hosts": ", ".join(host.name for host in plan.hosts),
+        "runtime": plan.runtime,
+        "launcher": plan.launcher,
+        "python": plan.python,
+        "replaced steps": ", ".join(vendor_code.reported(init, "step")),
+        "replaced hooks": ", ".join(vendor_code.reported(init, "hook")),
+    }
+    for name, version in sorted(_mapping(init.get("libraries")).items()):
+        found[f"library {name}"] = version
+    return {name: str(value) for name, value in found.items() if value not in (None, "")}
+
+
+def _count(value: object) -> int | None:
+    return whole(value) if math.isfinite(number(value)) else None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

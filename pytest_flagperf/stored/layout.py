@@ -1,0 +1,132 @@
+"""The names of the files and folders of a run, of its cases and of its rounds."""
+
+from __future__ import annotations
+
+import re
+
+from flagperf_driver.layout import (
+    CASE,
+    DEVICE_SERIES,
+    HOST_SERIES,
+    LAUNCHER_LOG,
+    LOAD_SERIES,
+    MONITORS,
+    SEEN,
+    SYSTEM,
+    rank_exit,
+    rank_log,
+    task_log,
+)
+
+__all__ = [
+    "ALL_CARDS",
+    "ASKED",
+    "CASE",
+    "DEVICE_SERIES",
+    "HOST_SERIES",
+    "JUNIT",
+    "LAUNCHER_LOG",
+    "LEFT_OUT",
+    "LOAD_SERIES",
+    "MONITORS",
+    "ONE_CARD",
+    "ONE_CARD_FIGURE",
+    "OUTCOME",
+    "PAGE",
+    "PLAN",
+    "RECORD",
+    "REPORTS",
+    "RESULTS",
+    "SEEN",
+    "SYSTEM",
+    "TABLE",
+    "VERDICTS",
+    "failed_folder",
+    "host_folder",
+    "host_of",
+    "is_failed",
+    "is_repeatable",
+    "noderank_of",
+    "rank_exit",
+    "rank_log",
+    "round_folder",
+    "round_number",
+    "task_log",
+    "turn_folder",
+    "verdicts_file",
+]
+
+# -- of a run ------------------------------------------------------------------------------------------------
+
+RESULTS, TABLE, PAGE, JUNIT = "results.json", "results.csv", "report.html", "junit.xml"
+REPORTS = (PAGE, JUNIT, RESULTS, TABLE)
+"""What a run leaves for its readers."""
+ASKED = "asked.json"
+"""The options of the run, for --resume."""
+LEFT_OUT = "left_out.json"
+"""The hosts and devices that the controller of a parallel run left out."""
+
+# -- of a case -----------------------------------------------------------------------------------------------
+
+VERDICTS = "verdicts"
+"""The folder with a file of verdicts for each test."""
+ONE_CARD_FIGURE = "one_card.json"
+"""What the speed-up of the case is measured against."""
+
+# -- of a round ----------------------------------------------------------------------------------------------
+
+PLAN, RECORD, OUTCOME = "plan.json", "round.json", "outcome.json"
+ONE_CARD, ALL_CARDS = "one_card", "all_cards"
+
+_NODERANK = "_noderank"
+_ROUND = re.compile(r"round(\d+)")
+_REPEATABLE = re.compile(rf"round\d+|(turn\d+_)?{ONE_CARD}|turn\d+_{ALL_CARDS}")
+
+
+def verdicts_file(test: str) -> str:
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', test)}.json"
+
+
+def round_folder(number: int) -> str:
+    return f"round{number}"
+
+
+def round_number(folder: str) -> int | None:
+    """Return the number of a round by its folder's name; None for other folders, such as a failed round's."""
+    found = _ROUND.fullmatch(folder)
+    return int(found[1]) if found else None
+
+
+def turn_folder(turn: int, cards: str) -> str:
+    """The folder of a short round that measures a speed-up again, with ONE_CARD or ALL_CARDS."""
+    return f"turn{turn}_{cards}"
+
+
+def is_repeatable(folder: str) -> bool:
+    """Whether a resumed run would look for a round in a folder of this name."""
+    return _REPEATABLE.fullmatch(folder) is not None
+
+
+def failed_folder(number: int | str, folder: str) -> str:
+    """The name for a failed round that makes room for another try; ``*`` as the number gives a pattern."""
+    return f"failed{number}-{folder}"
+
+
+def is_failed(folder: str) -> bool:
+    return folder.startswith("failed")
+
+
+def host_folder(host: str, noderank: int | str) -> str:
+    """The folder of a host's logs in a round's directory; ``*`` for both gives a pattern."""
+    return f"{host}{_NODERANK}{noderank}"
+
+
+def host_of(folder: str) -> str:
+    """Return the host's name by the name of its folder."""
+    return folder.rpartition(_NODERANK)[0]
+
+
+def noderank_of(folder: str) -> int:
+    """Return the host's number by the name of its folder; 0 where the name has no number."""
+    number = folder.rpartition(_NODERANK)[2]
+    return int(number) if number.isdecimal() else 0

@@ -1,0 +1,205 @@
+"""The stored plan of a round: what ran, where, and with which config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flagperf_driver.perflog import number
+from pytest_flagperf.case import Case, CaseError
+from pytest_flagperf.printable import printable_in
+
+from . import typed
+from .files import FormatError, check_schema, listed, need, read
+from .layout import host_folder
+
+SCHEMA = 1
+_MOST_RANKS = 100_000
+_REQUIRED: Mapping[str, type] = {
+    "case": str, "round": int, "seed": int, "vendor": str, "scale": str, "synthetic": bool, "throughput_only": bool,
+    "metric": dict, "sample_unit": str, "config": dict, "launcher": str,
+}  # fmt: skip
+_OF_A_HOST: Mapping[str, type] = {"name": str, "noderank": int}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StoredMetric:
+    """The metric of the suite with its target, as the plan has it."""
+
+    name: str
+    direction: str = ""
+    unit: str = ""
+    target: float | None = None
+    range: tuple[float, ...] | None = None
+    loss_range: tuple[float, ...] | None = None
+    original_name: str = ""
+
+
+@dataclass(frozen=True)
+class StoredHost:
+    """A host of the round: its devices, its folders and its clock."""
+
+    name: str
+    noderank: int
+    address: str = ""
+    devices: tuple[int, ...] = ()
+    cores: tuple[str, ...] = ()
+    """The cores that each process was bound to; an empty string: any core."""
+    log_dir: str = ""
+    code_root: str = ""
+    clock_offset_s: float = 0.0
+    """How far the clock of the host was ahead of the harness's clock."""
+    python: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the host's logs in the round's directory."""
+        return host_folder(self.name, self.noderank)
+
+
+@dataclass(frozen=True)
+class StoredValue:
+    """A value of the config, and where it was set."""
+
+    value: Any = None
+    file: str = ""
+    line: int = 0
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class StoredDeviation:
+    """A key of the config that does not have the suite's own value."""
+
+    key: str
+    value: Any = None
+    reference: Any = None
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class StoredBrought:
+    """A thing of the vendor in place of the suite's own, beside the config."""
+
+    name: str
+    value: str = ""
+    reference: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """What plan.json says, with every text printable except those of the hosts, which are names and paths."""
+
+    case: Case
+    round: int
+    seed: int
+    vendor: str
+    scale: str
+    synthetic: bool
+    throughput_only: bool
+    metric: StoredMetric
+    sample_unit: str
+    config: Mapping[str, Any]
+    launcher: str
+    hosts: tuple[StoredHost, ...]
+    device: str = ""
+    runtime: str = ""
+    python: str = ""
+    values: Mapping[str, StoredValue] = field(default_factory=dict)
+    deviations: tuple[StoredDeviation, ...] = ()
+    brought: tuple[StoredBrought, ...] = ()
+    flops_per_sample: float | None = None
+    peak_tflops: float | None = None
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    reference: Mapping[str, Any] | None = None
+    """The suite's reference curves."""
+    token: str | None = None
+    """What the ranks' logs repeat."""
+    interpreter: Mapping[str, Any] = field(default_factory=dict)
+    checkout: Mapping[str, Any] = field(default_factory=dict)
+    monitors: Mapping[str, Any] | None = None
+    """What was to be sampled; None: nothing."""
+    bind: bool = True
+
+    @property
+    def cards(self) -> int:
+        return self.case.shape.cards
+
+    def host(self, noderank: int) -> StoredHost:
+        """Return the host with this number; one without a known name where the plan does not list it."""
+        found = (host for host in self.hosts if host.noderank == noderank)
+        return next(found, StoredHost(f"host{noderank}", noderank))
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any], where: str) -> StoredPlan:
+        """Check the whole plan once; FormatError names the key, its value and what was expected."""
+        check_schema(body, SCHEMA, where)
+        need(body, _REQUIRED, where)
+        shown = printable_in(body)
+        made = {
+            "case": _case(body["case"], where),
+            "metric": _metric(shown["metric"], where),
+            "hosts": tuple(_host(item, where) for item in listed(body, "hosts", _OF_A_HOST, where)),
+            "values": _values(shown.get("values", {}), where),
+            "deviations": _records(StoredDeviation, shown, "deviations", {"key": str}, where),
+            "brought": _records(StoredBrought, shown, "brought", {"name": str}, where),
+        }
+        plan = _made(cls, {**shown, **made})
+        typed.check(plan, where, besides=("case",))
+        return plan
+
+
+def read_plan(path: Path) -> StoredPlan:
+    return StoredPlan.from_json(read(path), str(path))
+
+
+def _case(text: str, where: str) -> Case:
+    try:
+        case = Case.parse(text)
+    except CaseError as error:
+        raise FormatError(f"{where}: {error}") from error
+    if case.shape.cards > _MOST_RANKS:
+        raise FormatError(f"{where}: nnodes x nproc is {case.shape.cards:,}; expected at most {_MOST_RANKS:,} ranks")
+    return case
+
+
+def _metric(body: Mapping[str, Any], where: str) -> StoredMetric:
+    need(body, {"name": str}, f"{where}: metric")
+    ranges = {
+        name: tuple(map(number, body[name])) for name in ("range", "loss_range") if isinstance(body.get(name), list)
+    }
+    return _made(StoredMetric, {**body, **ranges})
+
+
+def _host(body: Mapping[str, Any], where: str) -> StoredHost:
+    name = body["name"]
+    if "/" in name or "\0" in name:
+        raise FormatError(f"{where}: a host's name is {name!r:.40}; expected a name without / and NUL")
+    lists = {name: _tuple(body[name]) for name in ("devices", "cores") if name in body}
+    return _made(StoredHost, {**body, **lists})
+
+
+def _values(body: Any, where: str) -> dict[str, StoredValue]:
+    need({"values": body}, {"values": dict}, where)
+    need(body, dict.fromkeys(body, dict), f"{where}: values")
+    return {str(key): _made(StoredValue, value) for key, value in body.items()}
+
+
+def _records(cls: type[T], body: Mapping[str, Any], key: str, kinds: Mapping[str, type], where: str) -> tuple[T, ...]:
+    return tuple(_made(cls, item) for item in listed({key: [], **body}, key, kinds, where))
+
+
+def _made(cls: type[T], body: Mapping[str, Any]) -> T:
+    """Make a record of those keys that it knows; ``typed`` checks the values."""
+    return cls(**{name: body[name] for name in cls.__dataclass_fields__ if name in body})  # type: ignore[attr-defined]
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
