@@ -192,12 +192,12 @@ def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path
 
 def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
-    files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42})
+    files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42, "hosts": []})
     page = section._config(tmp_path)
     assert "Brought by the vendor: 8 things beside its config" in page
     for text in (f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch"):
         assert text in page
-    files.write(tmp_path / "plan.json", {**planned(tmp_path / "plain").to_json(), "round": 1, "seed": 42})
+    files.write(tmp_path / "plan.json", {**planned(tmp_path / "plain").to_json(), "round": 1, "seed": 42, "hosts": []})
     assert "Brought by the vendor" not in section._config(tmp_path)
 
 

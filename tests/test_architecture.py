@@ -290,3 +290,43 @@ def test_a_parsed_name_would_be_found(tmp_path: Path) -> None:
     file = tmp_path / "reader.py"
     file.write_text('a = outcome.case.rpartition(":")[0]\nb = str(plan.case).replace(":", "_")\nc = text.split(":")\n')
     assert sorted(parses_cases(file)) == ["outcome.case.rpartition(':')", "str(plan.case).replace(':', '_')"]
+
+
+MOST_MODULES, MOST_LINES, MOST_METHODS = 15, 400, 15
+
+
+def too_large(root: Path) -> Iterator[str]:
+    """Packages with too many modules, modules with too many lines and classes with too many public methods."""
+    for folder in sorted({path.parent for path in root.rglob("*.py")}):
+        modules_of = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        if len(modules_of) > MOST_MODULES:
+            yield f"{folder.relative_to(root.parent)}: {len(modules_of)} modules; at most {MOST_MODULES}"
+    for path in sorted(root.rglob("*.py")):
+        text, where = path.read_text(encoding="utf-8"), path.relative_to(root.parent)
+        if (lines := text.count("\n")) > MOST_LINES:
+            yield f"{where}: {lines} lines; at most {MOST_LINES}"
+        for each in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)):
+            methods = [node for node in each.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+            public = [method for method in methods if not method.name.startswith("_")]
+            if len(public) > MOST_METHODS:
+                yield f"{where}: class {each.name}: {len(public)} public methods; at most {MOST_METHODS}"
+
+
+@pytest.mark.parametrize("package", ["pytest_flagperf", "flagperf_driver"])
+def test_nothing_is_too_large(package: str) -> None:
+    assert list(too_large(REPO / package)) == []
+
+
+def test_what_is_too_large_would_be_found(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    for number in range(MOST_MODULES + 1):
+        (package / f"module{number:02}.py").touch()
+    (package / "module00.py").write_text("\n" * (MOST_LINES + 1))
+    methods = "".join(f"    def method{number}(self) -> None: ...\n" for number in range(MOST_METHODS + 1))
+    (package / "module01.py").write_text(f"class Large:\n{methods}")
+    assert list(too_large(package)) == [
+        "package: 16 modules; at most 15",
+        "package/module00.py: 401 lines; at most 400",
+        "package/module01.py: class Large: 16 public methods; at most 15",
+    ]

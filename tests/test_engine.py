@@ -50,7 +50,7 @@ def left(tmp_path: Path) -> Path:
     directory.mkdir(parents=True)
     more = {"log_dir": "/x", "code_root": "/x", "devices": [0], "clock_offset_s": 0.0}
     hosts = [{"name": name, "noderank": rank, **more} for rank, name in enumerate(("h1", "h2"))]
-    plan = {**tiny_plan(nnodes=2).to_json(), "round": 1, "launcher": "env", "hosts": hosts}
+    plan = {**tiny_plan(nnodes=2).to_json(), "round": 1, "seed": 42, "hosts": hosts}
     (directory / "plan.json").write_text(json.dumps(plan))
     return directory
 

@@ -170,7 +170,7 @@ def test_the_clocks_and_what_held_them_back(round_dir: Path) -> None:
 
 def test_the_offset_of_the_hosts_clock_is_taken_off_both(round_dir: Path) -> None:
     sampled(round_dir, *((when, at_work(when), "") for when in ticks()))
-    edit_json(round_dir / "plan.json", hosts=[{"name": "localhost", "clock_offset_s": 86_400}])
+    edit_json(round_dir / "plan.json", hosts=[{"name": "localhost", "noderank": 0, "clock_offset_s": 86_400}])
     outcome = measure(round_dir)
     assert outcome.phases[0].start == pytest.approx(START - 86_400, abs=1e-3)
     assert outcome.value("device_energy") == pytest.approx(1800.0)
