@@ -15,7 +15,7 @@ from flagperf_driver import events
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.results.measured import crosscheck
 from pytest_flagperf.results.measured.crosscheck import CONTRADICTION, PAIRS
-from pytest_flagperf.results.measured.figure_pair import Rank
+from pytest_flagperf.results.measured.figure_pair import RankFigures
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.sampled import Counted
@@ -192,7 +192,7 @@ def test_a_figure_passes_at_the_tolerance_and_fails_beyond_it(tmp_path: Path, ca
 def test_an_energy_counter_passes_at_the_tolerance_and_fails_beyond_it(tmp_path: Path) -> None:
     (pair,) = [pair for pair in PAIRS if pair.name == "energy"]
     none = RankLog(0, tmp_path)
-    ranks = [Rank({}, 1, none, counted=(Counted(joules, 1000.0, 50.0, "h1: device 7"),)) for joules in (1350.0, 1350.1)]
+    ranks = [RankFigures({}, 1, none, counted=(Counted(joules, 1000.0, 50.0, "h1: device 7"),)) for joules in (1350.0, 1350.1)]
     passes, fails = (found for rank in ranks if (found := pair.of(rank)) is not None)
     assert pair.contradiction(passes) is None
     assert (pair.contradiction(fails) or "").startswith(

@@ -25,13 +25,13 @@ HOLDER = """
 import sys
 from pathlib import Path
 from flagperf_driver.node.lease import owner, take
-wanted, whole, directory, janitor = int(sys.argv[1]), sys.argv[2] == "host", Path(sys.argv[3]), sys.argv[4]
+wanted, whole, directory, reaper = int(sys.argv[1]), sys.argv[2] == "host", Path(sys.argv[3]), sys.argv[4]
 held = take(wanted, candidates=range(4), whole_host=whole, owner=owner(case=sys.argv[5]), directory=directory)
-if janitor == "janitor":
+if reaper == "reaper":
     import subprocess
     child = subprocess.Popen(["sleep", "300"], pass_fds=held.fds, start_new_session=True,
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    print("JANITOR", child.pid, flush=True)
+    print("REAPER", child.pid, flush=True)
 print("HAS", *held.devices, flush=True) if held else print("NOTHING", flush=True)
 sys.stdin.read()
 """
@@ -40,8 +40,8 @@ sys.stdin.read()
 class Holder:
     """Another process that takes a lease and keeps it until told to end."""
 
-    def __init__(self, directory: Path, wanted: int, how: str = "device", janitor: str = "-", case: str = "c") -> None:
-        argv = [sys.executable, "-c", HOLDER, str(wanted), how, str(directory), janitor, case]
+    def __init__(self, directory: Path, wanted: int, how: str = "device", reaper: str = "-", case: str = "c") -> None:
+        argv = [sys.executable, "-c", HOLDER, str(wanted), how, str(directory), reaper, case]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def line(self) -> str:
@@ -166,15 +166,15 @@ def test_a_killed_holders_devices_are_free_at_once(directory: Path, started: Any
 
 
 def test_a_killed_agents_devices_stay_taken_while_its_janitor_is_at_work(directory: Path, started: Any) -> None:
-    holder = started(2, janitor="janitor")
-    janitor = int(holder.line().split()[1])
+    holder = started(2, reaper="reaper")
+    reaper = int(holder.line().split()[1])
     assert holder.line() == "HAS 0 1"
     holder.kill()
     try:
         assert not free(directory, 4)
         assert "whose agent has ended while its ranks have not yet" in holders(directory)[0]
     finally:
-        os.kill(janitor, signal.SIGKILL)
+        os.kill(reaper, signal.SIGKILL)
     assert becomes_free(directory, 4)
 
 

@@ -215,7 +215,7 @@ class Elsewhere(LocalHost):
     here = False
 
 
-# Kill the agent and its other children, among them the janitor, which leaves a process of the rank behind.
+# Kill the agent and its other children, among them the reaper, which leaves a process of the rank behind.
 KILL_ALL = """
 def fault(rank, step):
     if step == 2:
@@ -230,7 +230,7 @@ def fault(rank, step):
 @pytest.mark.parametrize(
     ("kill", "strays"),
     [(at_step("os.kill(os.getppid(), signal.SIGKILL)", rank=0), []), (KILL_ALL, ["sleep"])],
-    ids=["agent", "agent and janitor"],
+    ids=["agent", "agent and reaper"],
 )
 def test_the_logs_that_a_killed_agent_left_on_its_host_are_fetched(
     kill: str, strays: list[str], tmp_path: Path, short_tmpdir: Path

@@ -11,7 +11,7 @@ import pytest
 
 from flagperf_driver.node.sampling import devices, host, power, sampler
 from flagperf_driver.node.sampling.notes import Notes
-from flagperf_driver.node.sampling.orders import Orders
+from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.metrics import Metric
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -197,7 +197,7 @@ def processors_sampled(round_dir: Path, monkeypatch: pytest.MonkeyPatch, watts: 
     for module in (host, sampler):
         monkeypatch.setattr(module, "time", clock)
     (zone / "energy_uj").write_text("250000000")
-    orders = Orders({"folder": str(round_dir / "localhost_noderank0")})
+    orders = SamplerOrders({"folder": str(round_dir / "localhost_noderank0")})
     one = sampler.HostSampler(orders, notes, power.NodePower(notes, str(root), processors_first=True))
     joules = 250.0
     for tick in range(13):

@@ -146,7 +146,7 @@ def _reap(pid: int, how: int = 0) -> None:
         os.waitpid(pid, how)
 
 
-class Errand:
+class BackgroundTask:
     """A call that may take long, made by a child, so that this process goes on meanwhile.
 
     The child is a copy of this process, which must have one thread. The answer must be JSON of at most 64 KiB.
@@ -157,7 +157,7 @@ class Errand:
         self._reader, writer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            _run_errand(call, writer, parent)
+            _run_task(call, writer, parent)
         os.close(writer)
 
     def ended(self) -> bool:
@@ -173,7 +173,7 @@ class Errand:
         return answer["value"]
 
 
-def _run_errand(call: Callable[[], Any], writer: int, parent: int) -> None:
+def _run_task(call: Callable[[], Any], writer: int, parent: int) -> None:
     try:
         die_with(parent)
         signal.set_wakeup_fd(-1)
@@ -187,7 +187,7 @@ def _run_errand(call: Callable[[], Any], writer: int, parent: int) -> None:
         os._exit(0)
 
 
-class Janitor:
+class Reaper:
     """A child that does one thing: when this process dies without a word, it kills the sessions told to it.
 
     The kernel's parent-death signal reaches a rank only, not the rank's own children. Until it is done it holds

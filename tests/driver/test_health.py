@@ -6,13 +6,22 @@ from collections.abc import Mapping
 
 import pytest
 
-from flagperf_driver.node.sampling.health import NUMBERS, TEXTS, TRUTHS, WORDS, Course, described, fits, understood
+from flagperf_driver.node.sampling.health import (
+    NUMBERS,
+    TEXTS,
+    TRUTHS,
+    WORDS,
+    DeviceHealth,
+    described,
+    fits,
+    understood,
+)
 from flagperf_driver.node.sampling.notes import Notes
 
 
 def told(*states: Mapping[str, object]) -> list[tuple[str | None, str]]:
     notes = Notes()
-    course = Course(3, notes)
+    course = DeviceHealth(3, notes)
     for state in states:
         course.learn(state)
     return [(event["kind"], event["sentence"]) for event in notes.report()["events"]]

@@ -190,7 +190,7 @@ def test_a_killed_agents_devices_are_free_when_its_ranks_are_gone(lab: Lab) -> N
     lab.agent.kill()
     lab.wait_until_empty(within_s=5)
     deadline = time.monotonic() + 5
-    while not is_orphaned(lab.log_dir):  # its janitor looks once more
+    while not is_orphaned(lab.log_dir):  # its reaper looks once more
         assert time.monotonic() < deadline
         time.sleep(0.01)
     with Lab(lab.folder / "again") as again:

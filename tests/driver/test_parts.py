@@ -15,7 +15,7 @@ from flagperf_driver import heartbeat, seeds
 from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
 from flagperf_driver.node import manifest
 from flagperf_driver.node.agent import caches, oom, watch
-from flagperf_driver.node.agent.watch import Limits, Pulse, find_silence, last_lines, last_word
+from flagperf_driver.node.agent.watch import Pulse, Timeouts, find_silence, last_lines, last_word
 from tests.driver.lab import REPO
 
 # -- heartbeat ---------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_all_problems_are_told_and_a_missing_directory_is_one(data: Path) -> Non
 
 # -- who hangs ---------------------------------------------------------------------------------------------
 
-LIMITS = Limits(init_s=100, hang_s=10)
+LIMITS = Timeouts(init_s=100, hang_s=10)
 
 
 def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> Pulse:
@@ -246,23 +246,23 @@ def test_with_sudo_they_are_cleared_all_the_same(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "done").exists()
 
 
-# -- errands -----------------------------------------------------------------------------------------------
+# -- background tasks ----------------------------------------------------------------------------------------
 
 
-def errand(call: str) -> str:
+def task(call: str) -> str:
     """What becomes of a call made by a child of a program with one thread."""
     program = (
-        "import os, time\nfrom flagperf_driver.node.processes import Errand\n"
-        f"errand = Errand(lambda: {call})\n"
-        "while not errand.ended(): time.sleep(0.01)\n"
-        "try: print('got', errand.answer())\n"
+        "import os, time\nfrom flagperf_driver.node.processes import BackgroundTask\n"
+        f"task = BackgroundTask(lambda: {call})\n"
+        "while not task.ended(): time.sleep(0.01)\n"
+        "try: print('got', task.answer())\n"
         "except RuntimeError as error: print('failed', error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=REPO)
     return done.stdout.strip()
 
 
-def test_an_errand_brings_back_what_the_call_returned_or_raised() -> None:
-    assert errand("{'size': [1, 2]}") == "got {'size': [1, 2]}"
-    assert errand("open('/no/such/file')") == "failed [Errno 2] No such file or directory: '/no/such/file'"
-    assert errand("os.kill(os.getpid(), 9)") == "failed it was killed"
+def test_a_background_task_returns_what_the_call_returned_or_raised() -> None:
+    assert task("{'size': [1, 2]}") == "got {'size': [1, 2]}"
+    assert task("open('/no/such/file')") == "failed [Errno 2] No such file or directory: '/no/such/file'"
+    assert task("os.kill(os.getpid(), 9)") == "failed it was killed"

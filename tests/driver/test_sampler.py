@@ -24,7 +24,7 @@ from flagperf_driver.node.sampling import host, power, probe, sampler, schedule,
 from flagperf_driver.node.sampling.devices import COLUMNS, QUANTITIES, DeviceFiles
 from flagperf_driver.node.sampling.notes import AT_MOST, Notes
 from flagperf_driver.node.sampling.nvml.quantities import throttle_names
-from flagperf_driver.node.sampling.orders import Orders
+from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from pytest_flagperf.results.logs import monitors, samples
 from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED, Nvml
@@ -97,7 +97,7 @@ def test_times_are_true_and_what_changes_slowly_is_read_slowly(start: Start) -> 
 
 def test_a_clock_that_is_set_meanwhile_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes()
-    orders = Orders({"folder": str(tmp_path)})
+    orders = SamplerOrders({"folder": str(tmp_path)})
     one = sampler.HostSampler(orders, notes, power.NodePower(notes, str(tmp_path)))
     one.sample(0)
     real = time.time

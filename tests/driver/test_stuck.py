@@ -38,7 +38,7 @@ def test_a_child_that_cannot_be_killed_is_not_waited_for(repo: Path, how: str, s
 
 def test_a_sampler_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    sampler = sampler_process.Companion({}, told.append, module="this")
+    sampler = sampler_process.SamplerProcess({}, told.append, module="this")
     child = sampler._child
     assert child is not None
     monkeypatch.setattr(sampler_process, "_PATIENCE_S", 0.05)

@@ -100,7 +100,7 @@ def test_ranks_of_one_round_share_a_folder_and_rounds_do_not(lab: Lab, short: Pa
     assert folders[0] == folders[1] != folders[2]
 
 
-def test_a_killed_agents_folder_is_removed_by_its_janitor(lab: Lab, short: Path) -> None:
+def test_a_killed_agents_folder_is_removed_by_its_reaper(lab: Lab, short: Path) -> None:
     lab.start(FOREVER)
     folder = folder_of(lab, short)
     lab.lost = True
@@ -109,7 +109,7 @@ def test_a_killed_agents_folder_is_removed_by_its_janitor(lab: Lab, short: Path)
     wait_until_gone(folder)
 
 
-def kill_agent_and_janitor(lab: Lab) -> None:
+def kill_agent_and_reaper(lab: Lab) -> None:
     """Every process but the rank, which the kernel ends with its agent."""
     lab.lost = True
     rank = lab.wait_for("started")["pid"]
@@ -128,7 +128,7 @@ def test_a_folder_whose_agent_and_janitor_were_killed_is_removed_by_the_next_loo
     folder = folder_of(lab, short)
     assert list(temporary.remove_leftovers()) == []  # the control: its agent lives
     assert (folder / "closed" / "file").is_file()
-    kill_agent_and_janitor(lab)
+    kill_agent_and_reaper(lab)
     assert folder.exists()
     assert list(temporary.remove_leftovers()) == [f"temporary files in {folder}"]
     assert not folder.exists()
@@ -137,7 +137,7 @@ def test_a_folder_whose_agent_and_janitor_were_killed_is_removed_by_the_next_loo
 def test_the_sweep_of_a_round_removes_its_folder(lab: Lab, short: Path) -> None:
     lab.start(FOREVER)
     folder = folder_of(lab, short)
-    kill_agent_and_janitor(lab)
+    kill_agent_and_reaper(lab)
     assert sweep(LocalHost("h"), pack({}), str(lab.log_dir), None) == ([], [])
     assert not folder.exists()
 

@@ -132,15 +132,15 @@ def test_what_an_engine_that_stays_away_keeps_is_told_and_removed_by_the_next_ru
 # -- agents -----------------------------------------------------------------------------------------------
 
 
-def kill_agent(host: LabHost, *, with_janitor: bool) -> None:
-    """Kill the round's agent on a host. Its janitor is a fork of it and has the lock of the log folder open, too."""
+def kill_agent(host: LabHost, *, with_reaper: bool) -> None:
+    """Kill the round's agent on a host. Its reaper is a fork of it and has the lock of the log folder open, too."""
     holders = []
     for one in host.processes():
         with suppress(OSError):
             handles = (host.root / f"proc/{one.pid}/fd").iterdir()
             holders += [one.pid for handle in handles if str(handle.readlink()).endswith("/agent.lock")][:1]
     assert len(holders) >= 2, holders
-    killed = list(map(str, holders if with_janitor else holders[:1]))
+    killed = list(map(str, holders if with_reaper else holders[:1]))
     host.run(["kill", "-STOP", *killed])  # none of them gets to act on the other's death
     host.run(["kill", "-9", *killed])
 
@@ -148,7 +148,7 @@ def kill_agent(host: LabHost, *, with_janitor: bool) -> None:
 def test_the_logs_of_an_agent_that_is_killed_are_fetched(cluster: ClusterToy) -> None:
     going = cluster.start("-k", "converges", _SLOW)
     going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
-    kill_agent(cluster.hosts[1], with_janitor=False)
+    kill_agent(cluster.hosts[1], with_reaper=False)
     assert going.wait() == 1, going.text
     assert "round 1: the agent on h2 is gone: " in going.text
     assert "left no log" not in going.text
@@ -163,7 +163,7 @@ def test_the_container_of_an_agent_that_is_killed_with_its_janitor_is_removed(cl
     going = cluster.start("-k", "converges", _SLOW)
     going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
     name = only_container(cluster.hosts[1])["Names"]
-    kill_agent(cluster.hosts[1], with_janitor=True)
+    kill_agent(cluster.hosts[1], with_reaper=True)
     assert going.wait() == 1, going.text
     assert "round 1: the agent on h2 is gone: " in going.text
     assert f"left after the end of the round, and removed: container {name}" in going.text
@@ -176,7 +176,7 @@ def test_a_container_that_cannot_be_removed_after_its_agent_is_named(cluster: Cl
     going = cluster.start("-k", "converges", _SLOW)
     going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
     cluster.hosts[1].kill_dockerd()
-    kill_agent(cluster.hosts[1], with_janitor=True)
+    kill_agent(cluster.hosts[1], with_reaper=True)
     assert going.wait() == 1, going.text
     what = "h2: the container of the round may stay until the next run on this host removes it: nobody listens on"
     assert what in going.text

@@ -63,7 +63,7 @@ class Archive:
     def _pack_into(self, handle: int, on_disk: bool = True) -> None:
         self._handle = handle
         self._on_disk = on_disk
-        self._packing = processes.Errand(lambda: pack(self._folder, handle, self._limits))
+        self._packing = processes.BackgroundTask(lambda: pack(self._folder, handle, self._limits))
 
     def _is_packed(self) -> bool:
         if self._facts is None and self._packing.ended():

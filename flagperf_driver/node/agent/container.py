@@ -13,9 +13,9 @@ from typing import Any, Callable
 
 from flagperf_driver import events
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent.messages import News
-from flagperf_driver.node.agent.rank_orders import Orders
-from flagperf_driver.node.agent.timer import Agenda
+from flagperf_driver.node.agent.messages import Messages
+from flagperf_driver.node.agent.rank_orders import RankOrders
+from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.agent.wire import Connection, Door, Message, Wire
 from flagperf_driver.node.folder import INNER_SOCKET
 
@@ -29,31 +29,31 @@ _BEYOND_GRACE_S = 20.0  # what the agent in there may need to end its ranks beyo
 _REMOVE_FOR_S = 20.0  # Docker may be just restarting
 
 
-class Nest:
+class RoundContainer:
     """One round's container on this host, from its start to its removal."""
 
     def __init__(
         self,
         order: Message,
-        orders: Orders,
-        news: News,
+        orders: RankOrders,
+        messages: Messages,
         wire: Wire,
-        janitor: processes.Janitor,
+        reaper: processes.Reaper,
     ) -> None:
         from flagperf_driver.node.engine import Engine  # needs http, which a round without a container does not
 
         self._order = order
         self._orders = orders
-        self._news = news
+        self._messages = messages
         self._wire = wire
-        self._janitor = janitor
+        self._reaper = reaper
         self._id = str(order["container"]["id"])
         self._socket = str(order["container"]["socket"])
         self._engine = Engine(self._socket)
         self._waiting = {each.rank for each in orders.ranks}  # whose end is not known yet
-        self._errand: tuple[processes.Errand, Callable[[processes.Errand], None]] | None = None
-        self._agenda = Agenda()
-        self._agenda.every(_BEAT_S, self._feel_silence)
+        self._task: tuple[processes.BackgroundTask, Callable[[processes.BackgroundTask], None]] | None = None
+        self._timer = Timer()
+        self._timer.every(_BEAT_S, self._feel_silence)
         self._door: Door | None = None
         self._peer: Connection | None = None
         self._call_by = 0.0
@@ -67,7 +67,7 @@ class Nest:
         self.over = False
 
     def start(self) -> None:
-        self._janitor.watch_container(self._socket, self._id)
+        self._reaper.watch_container(self._socket, self._id)
         self._door = Door(INNER_SOCKET)
         self._wire.others.append(self._door)
         self._send(self._started, lambda: self._engine.start(self._id))
@@ -75,30 +75,30 @@ class Nest:
 
     def turn(self) -> None:
         """Do what is to be done now; called often, and at once when something has come."""
-        if self._errand is not None and self._errand[0].ended():
-            (errand, then), self._errand = self._errand, None
-            then(errand)
+        if self._task is not None and self._task[0].ended():
+            (task, then), self._task = self._task, None
+            then(task)
         self._let_in()
         if self._peer is not None:
             self._relay(self._peer)
-        self._agenda.do_what_is_due()
+        self._timer.do_what_is_due()
 
     def end(self, reason: str) -> None:
         """Have all ranks end, by their own agent if it is there."""
         if self._ending:
             return
-        self._news.note(f"told to stop: {reason}")
+        self._messages.note(f"told to stop: {reason}")
         self._ending = True
         if self._peer is not None and not self._peer.ended:
             self._say({"op": "stop", "reason": reason})
-            self._agenda.after(self._orders.grace_s + _BEYOND_GRACE_S, self._remove)
-        elif self._errand is None:
+            self._timer.after(self._orders.grace_s + _BEYOND_GRACE_S, self._remove)
+        elif self._task is None:
             self._remove()
 
     def fail(self, kind: str, rank: int | None, sentence: str) -> None:
         """Tell the fault; it does not end the ranks. What goes wrong at their end is none."""
         if not self._ending:
-            self._news.fault(kind, rank, sentence)
+            self._messages.fault(kind, rank, sentence)
 
     def abandon(self) -> None:
         """Nothing of the container may survive, whatever happened to this process."""
@@ -108,26 +108,26 @@ class Nest:
 
     # -- its start -----------------------------------------------------------------------------------------
 
-    def _started(self, errand: processes.Errand) -> None:
+    def _started(self, task: processes.BackgroundTask) -> None:
         try:
-            errand.answer()
+            task.answer()
         except RuntimeError as error:
             self._broke(f"could not be started: {error}")
             return
-        self._news.note(f"container {self._id[:12]} started")
+        self._messages.note(f"container {self._id[:12]} started")
         self._call_by = time.monotonic() + _CALL_S
         if self._ending:
             self._remove()
         else:
-            self._agenda.after(_LOOK_S, self._look_whether_it_calls)
+            self._timer.after(_LOOK_S, self._look_whether_it_calls)
 
     def _look_whether_it_calls(self) -> None:
         if self._peer is None and not self._removing:
             self._send(self._judge_the_silent, self._look)
 
-    def _judge_the_silent(self, errand: processes.Errand) -> None:
+    def _judge_the_silent(self, task: processes.BackgroundTask) -> None:
         """A container that has not called is given time, as long as it runs."""
-        found = self._found(errand)
+        found = self._found(task)
         if self._peer is not None or self._removing:
             return
         if self._ending:
@@ -137,7 +137,7 @@ class Nest:
         elif time.monotonic() > self._call_by:
             self._broke(f"runs, but its agent did not call within {_CALL_S:g} s{found['said']}")
         else:
-            self._agenda.after(_LOOK_S, self._look_whether_it_calls)
+            self._timer.after(_LOOK_S, self._look_whether_it_calls)
 
     def _let_in(self) -> None:
         if self._door is None or self._peer is not None or not self._door.arrived:
@@ -164,7 +164,7 @@ class Nest:
             self._pass_on(message)
         if self._heard > before:
             self._say({"op": "ack", "seq": self._heard})
-        if peer.ended and not self._removing and self._errand is None:
+        if peer.ended and not self._removing and self._task is None:
             self._hang_up()
             self._send(self._explain, self._look_until_it_has_ended)
 
@@ -194,17 +194,17 @@ class Nest:
             if kind == "exit":
                 self._waiting.discard(int(body["rank"]))
             expendable = kind in ("beat", "lines") or body.get("event") not in (None, events.FAILED, events.FINISHED)
-            if kind != "beat" or self._news.heard:
-                self._news.tell(body, expendable)
+            if kind != "beat" or self._messages.heard:
+                self._messages.tell(body, expendable)
 
     def _beat(self) -> None:
         """Say that we are there for as long as nobody in the container does."""
         if self._peer is None and not self.over:
-            self._news.alive()
-            self._agenda.after(_BEAT_S, self._beat)
+            self._messages.alive()
+            self._timer.after(_BEAT_S, self._beat)
 
-    def _explain(self, errand: processes.Errand) -> None:
-        self._broke(self._found(errand)["sentence"])
+    def _explain(self, task: processes.BackgroundTask) -> None:
+        self._broke(self._found(task)["sentence"])
 
     def _broke(self, what: str) -> None:
         ranks = sorted(self._waiting)
@@ -223,18 +223,18 @@ class Nest:
         self._try_to_remove()
 
     def _try_to_remove(self) -> None:
-        if self._errand is not None:  # what was asked before is still to be answered
-            self._agenda.after(0.05, self._try_to_remove)
+        if self._task is not None:  # what was asked before is still to be answered
+            self._timer.after(0.05, self._try_to_remove)
             return
         self._send(self._removed, lambda: self._engine.remove(self._id, force=True))
 
-    def _removed(self, errand: processes.Errand) -> None:
+    def _removed(self, task: processes.BackgroundTask) -> None:
         try:
-            errand.answer()
+            task.answer()
         except RuntimeError as error:
             self._try_again(str(error))
             return
-        self._news.note(f"container {self._id[:12]} removed")
+        self._messages.note(f"container {self._id[:12]} removed")
         self._finish()
 
     def _try_again(self, why: str) -> None:
@@ -242,24 +242,24 @@ class Nest:
         if late or not self._warned:
             self._warned = True
             stays = "stays behind until the next run here removes it" if late else "cannot be removed yet"
-            self._news.warning(f"container {self._id[:12]} {stays}: {why}")
+            self._messages.warning(f"container {self._id[:12]} {stays}: {why}")
         if late:
             self._finish()
         else:
-            self._agenda.after(1.0, self._try_to_remove)
+            self._timer.after(1.0, self._try_to_remove)
 
     def _finish(self) -> None:
         self._hang_up()
         self._shut()
         for rank in sorted(self._waiting):
-            self._news.exit(rank, cause="stopped" if self._ending else "crash")
+            self._messages.exit(rank, cause="stopped" if self._ending else "crash")
         self.over = True
 
     # -- helpers -------------------------------------------------------------------------------------------
 
-    def _send(self, then: Callable[[processes.Errand], None], call: Callable[[], Any]) -> None:
+    def _send(self, then: Callable[[processes.BackgroundTask], None], call: Callable[[], Any]) -> None:
         """Have a child ask Docker, and call ``then`` when it is back."""
-        self._errand = (processes.Errand(call), then)
+        self._task = (processes.BackgroundTask(call), then)
 
     def _look(self) -> dict[str, Any]:
         state = self._engine.state(self._id)
@@ -273,9 +273,9 @@ class Nest:
             time.sleep(0.1)
         return {**found, "sentence": "lost its agent"} if found["running"] else found
 
-    def _found(self, errand: processes.Errand) -> dict[str, Any]:
+    def _found(self, task: processes.BackgroundTask) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = errand.answer()
+            found: dict[str, Any] = task.answer()
         except RuntimeError as error:
             return {"running": None, "sentence": f"is gone, and Docker cannot say why: {error}", "said": ""}
         return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Callable
 
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent.round import Refused, Round
+from flagperf_driver.node.agent.round import OrderRefused, Round
 from flagperf_driver.node.agent.wire import Connection, Message, Wire, dial, error
 from flagperf_driver.node.folder import INNER_SOCKET, SOCKET, FolderError, LogFolder, default_folder
 from flagperf_driver.node.lease import LeaseError
@@ -55,7 +55,7 @@ class Agent:
     @property
     def _known(self) -> Round:
         if self._round is None:
-            raise Refused("the first order must be 'hello'")
+            raise OrderRefused("the first order must be 'hello'")
         return self._round
 
     def serve(self) -> None:
@@ -75,9 +75,9 @@ class Agent:
         try:
             order = self._orders.get(str(message.get("op")))
             if order is None:
-                raise Refused(f"an order that is not known; there are {', '.join(self._orders)}")
+                raise OrderRefused(f"an order that is not known; there are {', '.join(self._orders)}")
             order(message)
-        except (Refused, LeaseError, FolderError) as refused:
+        except (OrderRefused, LeaseError, FolderError) as refused:
             self._refuse(message, str(refused))
         except (OSError, LookupError, TypeError, ValueError) as wrong:
             self._refuse(message, f"{type(wrong).__name__}: {wrong}")
@@ -89,7 +89,7 @@ class Agent:
 
     def _hello(self, order: Message) -> None:
         if self._round is not None:
-            raise Refused("this agent has a round already")
+            raise OrderRefused("this agent has a round already")
         lease_s = float(order.get("lease_s", 0))
         silence_s = float(order["silence_s"]) if order.get("silence_s") is not None else None
         folder, lock = self._folder(order)

@@ -11,7 +11,7 @@ from flagperf_driver.node.agent.wire import Message, Wire
 from flagperf_driver.node.folder import LogFolder
 
 
-class News:
+class Messages:
     """The first fault is told, for later ones follow from it; every rank's end is."""
 
     def __init__(self, folder: LogFolder, wire: Wire) -> None:

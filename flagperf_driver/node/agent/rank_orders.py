@@ -29,19 +29,19 @@ class RankOrder:
 
 
 @dataclass(frozen=True)
-class Orders:
+class RankOrders:
     """The start message, as far as it is about ranks."""
 
     ranks: Sequence[RankOrder]
     follow: Sequence[int]  # the ranks whose logs and heartbeats are read: a launcher's, too
-    limits: watch.Limits
+    limits: watch.Timeouts
     round_s: float
     grace_s: float
     not_inherited: Sequence[str]  # how names begin that are kept from the ranks
     show: bool  # every line of the ranks' logs, to somebody who wants to see them
 
 
-def read_orders(body: Mapping[str, Any], log_dir: Path) -> Orders:
+def read_orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
     """The start message, checked; StartError names everything that is wrong."""
     if not body.get("ranks"):
         raise StartError("'ranks' is {}".format("empty" if "ranks" in body else "missing"))
@@ -51,12 +51,12 @@ def read_orders(body: Mapping[str, Any], log_dir: Path) -> Orders:
         raise StartError(f"{type(error).__name__}: {error}") from error
 
 
-def _orders(body: Mapping[str, Any], log_dir: Path) -> Orders:
+def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
     ranks = [_rank_order(entry, log_dir) for entry in body["ranks"]]
-    return Orders(
+    return RankOrders(
         ranks=ranks,
         follow=sorted(int(rank) for rank in body.get("follow") or [order.rank for order in ranks]),
-        limits=watch.Limits(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
+        limits=watch.Timeouts(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
         round_s=_limit(body.get("round_timeout_s")),
         grace_s=float(body.get("grace_s", 3)),
         not_inherited=[str(name) for name in body.get("not_inherited") or ()],

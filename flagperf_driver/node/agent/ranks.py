@@ -18,10 +18,10 @@ from typing import Mapping, Sequence
 from flagperf_driver import events, layout, perflog
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent import oom, watch
-from flagperf_driver.node.agent.messages import News, now_ms
-from flagperf_driver.node.agent.rank_orders import Orders, RankOrder
+from flagperf_driver.node.agent.messages import Messages, now_ms
+from flagperf_driver.node.agent.rank_orders import RankOrder, RankOrders
 from flagperf_driver.node.agent.seen import MILESTONES, SCHEMA, Milestones, Moment
-from flagperf_driver.node.agent.timer import Agenda
+from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.sampling import topology
 
 _TICK_S = 0.2
@@ -47,13 +47,18 @@ class Ranks:
     """One round's ranks on this host, from the first one's start to the last one's end."""
 
     def __init__(
-        self, orders: Orders, news: News, janitor: processes.Janitor, own: Mapping[str, str], inner: bool = False
+        self,
+        orders: RankOrders,
+        messages: Messages,
+        reaper: processes.Reaper,
+        own: Mapping[str, str],
+        inner: bool = False,
     ) -> None:
         self._orders = orders
         self._own = own  # variables that only this host's agent knows, and every rank gets
-        self._news = news
-        self._folder = news.folder
-        self._janitor = janitor
+        self._messages = messages
+        self._folder = messages.folder
+        self._reaper = reaper
         self._inner = inner
         self._live: dict[int, Process] = {}
         self._errors: dict[int, perflog.Record] = {}
@@ -62,10 +67,10 @@ class Ranks:
         self._tails = {rank: self._tail(rank) for rank in orders.follow}
         self._seen: dict[int, Milestones] = {}
         self._pulses = {rank: watch.Pulse(self._path(rank, "progress")) for rank in orders.follow}
-        self._agenda = Agenda()
-        self._agenda.every(_TICK_S, lambda _: self._stream())
-        self._agenda.every(_PULSE_S, self._feel_pulses)
-        self._agenda.every(_BEAT_S, lambda _: self._tell_beats())
+        self._timer = Timer()
+        self._timer.every(_TICK_S, lambda _: self._stream())
+        self._timer.every(_PULSE_S, self._feel_pulses)
+        self._timer.every(_BEAT_S, lambda _: self._tell_beats())
         self._memory = oom.count()
 
     # -- the round -----------------------------------------------------------------------------------------
@@ -80,24 +85,24 @@ class Ranks:
         for order in self._orders.ranks:
             if not self._start(order):
                 break
-        self._agenda.after(self._orders.round_s, self._round_is_over)
+        self._timer.after(self._orders.round_s, self._round_is_over)
         self._settle()
 
     def turn(self) -> None:
         """Do what is to be done now; called often, and at once when a child has ended."""
         self._collect()
-        self._agenda.do_what_is_due()
+        self._timer.do_what_is_due()
         self._settle()
 
     def end(self, reason: str) -> None:
         """Have all ranks end."""
-        self._news.note(f"told to stop: {reason}")
+        self._messages.note(f"told to stop: {reason}")
         self._end("stopped")
 
     def fail(self, kind: str, rank: int | None, sentence: str) -> None:
         """Tell the fault; it does not end the ranks. What goes wrong at their end is none."""
         if not self._ending:
-            self._news.fault(kind, rank, sentence)
+            self._messages.fault(kind, rank, sentence)
 
     def abandon(self) -> None:
         """Nothing of any rank may survive, whatever happened to this process."""
@@ -122,10 +127,10 @@ class Ranks:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._cannot_start(order, error)
             return False
-        self._janitor.watch(child.pid)
+        self._reaper.watch(child.pid)
         self._live[order.rank] = Process(order, child, now_ms())
-        self._news.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
-        self._news.tell({"type": "started", "rank": order.rank, "pid": child.pid})
+        self._messages.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
+        self._messages.tell({"type": "started", "rank": order.rank, "pid": child.pid})
         return True
 
     def _cores(self, order: RankOrder) -> Sequence[int]:
@@ -134,7 +139,7 @@ class Ranks:
         lacking = [cpu for cpu in order.cpus if cpu not in allowed]
         if lacking:
             whose = f"rank {order.rank} was to be bound to the cores {topology.as_list(order.cpus)}"
-            self._news.warning(f"{whose}; of these this process may not use {topology.as_list(lacking)}")
+            self._messages.warning(f"{whose}; of these this process may not use {topology.as_list(lacking)}")
         return [cpu for cpu in order.cpus if cpu in allowed]
 
     def _environment(self, order: RankOrder) -> Mapping[str, str]:
@@ -145,7 +150,7 @@ class Ranks:
     def _cannot_start(self, order: RankOrder, error: Exception) -> None:
         what = "{}: {}".format(getattr(error, "filename", None) or order.argv[0], _reason(error))
         self.fail("start", order.rank, f"rank {order.rank} could not be started: {what}")
-        self._news.exit(order.rank, cause="crash")
+        self._messages.exit(order.rank, cause="crash")
         self._end("stopped")
 
     def _round_is_over(self) -> None:
@@ -164,7 +169,7 @@ class Ranks:
         wanted = None if rank == self._first else {*_LAST_WORDS, *MILESTONES}
 
         def show(lines: list[str]) -> None:
-            self._news.tell({"type": "lines", "rank": rank, "lines": lines}, expendable=True)
+            self._messages.tell({"type": "lines", "rank": rank, "lines": lines}, expendable=True)
 
         return watch.LogTail(self._folder.path / layout.rank_log(rank), wanted, show if self._orders.show else None)
 
@@ -183,7 +188,7 @@ class Ranks:
                 self._errors.setdefault(rank, record)
             if rank != self._first and record.event not in _LAST_WORDS:
                 continue
-            self._news.tell(
+            self._messages.tell(
                 {
                     "type": "perflog",
                     "rank": rank,
@@ -216,8 +221,10 @@ class Ranks:
             if pulse.beat is not None
         }
         # Also without any: the controller takes an agent that says nothing for gone.
-        if self._news.heard:
-            self._news.tell({"type": "beat", "ranks": ranks, "slow": watch.find_slow(self._pulses)}, expendable=True)
+        if self._messages.heard:
+            self._messages.tell(
+                {"type": "beat", "ranks": ranks, "slow": watch.find_slow(self._pulses)}, expendable=True
+            )
 
     def _end_silence(self, silence: watch.Silence) -> None:
         lines = watch.last_lines(self._folder.path / layout.rank_log(silence.rank))
@@ -247,7 +254,7 @@ class Ranks:
         rank = process.order.rank
         processes.kill_session(process.child.pid)
         process.child.wait()
-        self._janitor.forget(process.child.pid)
+        self._reaper.forget(process.child.pid)
         del self._live[rank]
         self._stream_one(rank, to_the_end=True)
 
@@ -303,9 +310,9 @@ class Ranks:
         self._ending = True
         for process in self._live.values():
             process.cause = process.cause or cause
-        self._agenda.after(delay_s, self._terminate)
-        self._agenda.after(delay_s + self._orders.grace_s, self._kill)
-        self._agenda.after(delay_s + self._orders.grace_s + _KILLED_S, self._give_up)
+        self._timer.after(delay_s, self._terminate)
+        self._timer.after(delay_s + self._orders.grace_s, self._kill)
+        self._timer.after(delay_s + self._orders.grace_s + _KILLED_S, self._give_up)
 
     def _terminate(self) -> None:
         for process in self._live.values():
@@ -315,17 +322,17 @@ class Ranks:
 
     def _kill(self) -> None:
         for process in self._live.values():
-            self._news.note(f"rank {process.order.rank} ignored SIGTERM and is killed")
+            self._messages.note(f"rank {process.order.rank} ignored SIGTERM and is killed")
             processes.kill_session(process.child.pid)
 
     def _give_up(self) -> None:
         for process in list(self._live.values()):
-            self._news.note(f"rank {process.order.rank} cannot be killed: it is stuck in the kernel")
+            self._messages.note(f"rank {process.order.rank} cannot be killed: it is stuck in the kernel")
             del self._live[process.order.rank]
             self._tell_exit(process, None, None, process.cause)
 
     def _tell_exit(self, process: Process, code: int | None, name: str | None, cause: str | None) -> None:
-        self._news.exit(
+        self._messages.exit(
             process.order.rank,
             code=code,
             signal=name,

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from flagperf_driver.node import lease, processes
 from flagperf_driver.node.agent.archive import Archive, Limits
-from flagperf_driver.node.agent.container import Nest
-from flagperf_driver.node.agent.messages import News, now_ms
+from flagperf_driver.node.agent.container import RoundContainer
+from flagperf_driver.node.agent.messages import Messages, now_ms
 from flagperf_driver.node.agent.rank_orders import StartError, read_orders
 from flagperf_driver.node.agent.ranks import Ranks
-from flagperf_driver.node.agent.sampler_process import Companion
-from flagperf_driver.node.agent.timer import Agenda
+from flagperf_driver.node.agent.sampler_process import SamplerProcess
+from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.agent.wire import Message, Wire
 from flagperf_driver.node.folder import FolderError, LogFolder
 from flagperf_driver.node.temporary import Temporary
@@ -21,7 +21,7 @@ from flagperf_driver.node.temporary import Temporary
 _BEAT_S = 1.0
 
 
-class Refused(Exception):
+class OrderRefused(Exception):
     """An order that cannot be followed; the text says why."""
 
 
@@ -49,23 +49,23 @@ class Round:
         self.folder = folder
         self.over = False
         self._wire = wire
-        self._news = News(folder, wire)
+        self._messages = Messages(folder, wire)
         self._lock = lock  # on the folder; an agent in a container has none
         self._lease: lease.Lease | None = None
-        self._janitor: processes.Janitor | None = None
+        self._reaper: processes.Reaper | None = None
         self._temporary: Temporary | None = None
-        self._caches: processes.Errand | None = None
-        self._companion: Companion | None = None
+        self._caches: processes.BackgroundTask | None = None
+        self._sampler: SamplerProcess | None = None
         self._work: Work | None = None
         self._archive: Archive | None = None
-        self._agenda = Agenda()
-        self._agenda.every(_BEAT_S, lambda _: self._news.alive())
+        self._timer = Timer()
+        self._timer.every(_BEAT_S, lambda _: self._messages.alive())
         folder.state()
 
     @property
     def begun(self) -> bool:
         """Whether it was told to start its ranks."""
-        return self._janitor is not None
+        return self._reaper is not None
 
     @property
     def waiting(self) -> bool:
@@ -74,14 +74,14 @@ class Round:
 
     @property
     def running(self) -> bool:
-        return self._janitor is not None and not self.over
+        return self._reaper is not None and not self.over
 
     # -- devices -------------------------------------------------------------------------------------------
 
     def take_devices(self, order: Message) -> Message:
         """One attempt; the answer says which it got, or who has them."""
-        if self._lease is not None or self._janitor is not None:
-            raise Refused("this agent has its devices already")
+        if self._lease is not None or self._reaper is not None:
+            raise OrderRefused("this agent has its devices already")
         directory = Path(order["directory"]) if order.get("directory") else lease.default_directory()
         self._lease = lease.take(
             int(order["wanted"]),
@@ -96,7 +96,7 @@ class Round:
 
     def release_devices(self) -> Message:
         if self.running:
-            raise Refused("its ranks still have the devices")
+            raise OrderRefused("its ranks still have the devices")
         self._release()
         return {"type": "released"}
 
@@ -108,40 +108,40 @@ class Round:
     # -- ranks ---------------------------------------------------------------------------------------------
 
     def start(self, order: Message) -> None:
-        if self._janitor is not None:
-            raise Refused("this agent has started its round already")
+        if self._reaper is not None:
+            raise OrderRefused("this agent has started its round already")
         self.folder.log = str(order.get("log", "start_task.log"))
         self.folder.state(state="running", started_ms=now_ms())
         # It has the locks until it is done: devices are not free while it still kills what was left of the ranks.
         locks = [*(self._lease.fds if self._lease is not None else ()), *([self._lock] if self._lock else [])]
-        self._janitor = processes.Janitor(locks)
+        self._reaper = processes.Reaper(locks)
         try:
-            self._work = self._prepare(order, self._janitor)
+            self._work = self._prepare(order, self._reaper)
         except FolderError as wrong:
-            self._news.fault("start", None, str(wrong))
+            self._messages.fault("start", None, str(wrong))
             self._end()
             return
         except (StartError, OSError) as wrong:
-            self._news.fault("start", None, f"a start message that cannot be followed: {wrong}")
+            self._messages.fault("start", None, f"a start message that cannot be followed: {wrong}")
             self._end()
             return
         if self._caches is None:
             self._work.start()
 
-    def _prepare(self, order: Message, janitor: processes.Janitor) -> Work:
+    def _prepare(self, order: Message, reaper: processes.Reaper) -> Work:
         """Everything that ranks find when they start."""
         for name, content in dict(order.get("files") or {}).items():
             (self.folder.path / name).write_text(content, "utf-8")
         orders = read_orders(order, self.folder.path)
         if order.get("clear_caches"):
-            self._caches = processes.Errand(_clear_caches)
+            self._caches = processes.BackgroundTask(_clear_caches)
         if order.get("monitors"):
-            self._companion = Companion(order["monitors"], self._news.warning)
+            self._sampler = SamplerProcess(order["monitors"], self._messages.warning)
         if order.get("container"):
-            return Nest(order, orders, self._news, self._wire, janitor)
+            return RoundContainer(order, orders, self._messages, self._wire, reaper)
         self._temporary = Temporary()
-        janitor.watch_folder(self._temporary.path)
-        return Ranks(orders, self._news, janitor, self._temporary.env, inner=self._lock is None)
+        reaper.watch_folder(self._temporary.path)
+        return Ranks(orders, self._messages, reaper, self._temporary.env, inner=self._lock is None)
 
     def stop(self, reason: str) -> None:
         """Have the ranks end, if there are any."""
@@ -173,57 +173,57 @@ class Round:
         elif not self._work.over:
             self._work.turn()
         over = self._caches is None and self._work.over  # ranks that wait for their start have not ended
-        if self._companion is not None:
+        if self._sampler is not None:
             if over:
-                self._companion.end()
-            self._companion.turn()
-        if over and (self._companion is None or self._companion.ended):
+                self._sampler.end()
+            self._sampler.turn()
+        if over and (self._sampler is None or self._sampler.ended):
             self._end()
 
-    def _start_when_cleared(self, work: Work, caches: processes.Errand) -> None:
+    def _start_when_cleared(self, work: Work, caches: processes.BackgroundTask) -> None:
         if not caches.ended():  # a terabyte of them takes minutes
-            self._agenda.do_what_is_due()
+            self._timer.do_what_is_due()
             return
         self._caches = None
         try:
             caches.answer()
         except RuntimeError as refused:
-            self._news.warning(f"the host's caches could not be cleared: {refused}")
+            self._messages.warning(f"the host's caches could not be cleared: {refused}")
         work.start()
 
     def _give_up(self, failed: Exception) -> None:
         import traceback  # costs every agent's start more than all else that only a failure needs
 
-        self._news.note(traceback.format_exc())
-        self._news.fault("agent", None, f"the agent failed: {type(failed).__name__}: {failed}")
+        self._messages.note(traceback.format_exc())
+        self._messages.fault("agent", None, f"the agent failed: {type(failed).__name__}: {failed}")
         self._archive = None
         if self.running:
             self._end()
 
     def _end(self) -> None:
         """No process and no lock is left, and the controller hears so."""
-        for each in (self._work, self._companion):
+        for each in (self._work, self._sampler):
             if each is not None:
                 each.abandon()
-        assert self._janitor is not None
-        processes.kill_children(besides=self._janitor.pid)
+        assert self._reaper is not None
+        processes.kill_children(besides=self._reaper.pid)
         if self._temporary is not None and not self._temporary.remove():
-            self._news.warning(f"the ranks' temporary folder {self._temporary.path} could not be removed")
-        self._janitor.dismiss()
+            self._messages.warning(f"the ranks' temporary folder {self._temporary.path} could not be removed")
+        self._reaper.dismiss()
         self._release()
         self.over = True
         ended_ms = now_ms()
         self.folder.state(state="over", ended_ms=ended_ms)
         if self._lock is None:
             self.folder.give_to_its_owner()
-        self._news.tell({"type": "over", "ended_ms": ended_ms})
+        self._messages.tell({"type": "over", "ended_ms": ended_ms})
 
     # -- logs ----------------------------------------------------------------------------------------------
 
     def collect(self, order: Message) -> None:
         """Have a piece of the packed logs answered; they are packed at the first request."""
         if self.running:
-            raise Refused("the logs can be had when the round is over")
+            raise OrderRefused("the logs can be had when the round is over")
         if self._archive is None:
             limits = [float(order.get(name) or math.inf) for name in ("max_bytes", "max_entries")]
             self._archive = Archive(self.folder.path, Limits(*limits))

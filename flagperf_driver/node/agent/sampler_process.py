@@ -19,7 +19,7 @@ _PATIENCE_S = 3.0
 _WORDS = 400  # of what it said on stderr
 
 
-class Companion:
+class SamplerProcess:
     """The sampler's process."""
 
     def __init__(self, orders: Mapping[str, Any], warn: Callable[[str], None], module: str = _MODULE) -> None:

@@ -6,7 +6,7 @@ import time
 from typing import Callable
 
 
-class Agenda:
+class Timer:
     """Calls that are made once, and calls that are made every so often."""
 
     def __init__(self) -> None:

@@ -125,7 +125,7 @@ class Pulse:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Timeouts:
     """How long a rank may be silent: up to its first step, and after it."""
 
     init_s: float
@@ -144,7 +144,7 @@ class Silence:
     sentence: str = field(compare=False)
 
 
-def find_silence(pulses: Mapping[int, Pulse], limits: Limits) -> Silence | None:
+def find_silence(pulses: Mapping[int, Pulse], limits: Timeouts) -> Silence | None:
     """Who hangs, if somebody does: the ranks furthest behind are all silent for too long.
 
     Those ahead are only waiting for them, so their silence alone is none: one rank may evaluate for all.
@@ -176,7 +176,7 @@ def _odd_one(behind: Mapping[int, Pulse]) -> int:
     return min(behind, key=lambda rank: (phases[behind[rank].phase], -behind[rank].idle_s, rank))
 
 
-def _silence_sentence(rank: int, kind: str, pulses: Mapping[int, Pulse], limits: Limits) -> str:
+def _silence_sentence(rank: int, kind: str, pulses: Mapping[int, Pulse], limits: Timeouts) -> str:
     pulse = pulses[rank]
     limit = limits.of(pulse)
     name = "init_timeout_s" if kind == "init_timeout" else "hang_timeout_s"

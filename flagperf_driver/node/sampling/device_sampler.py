@@ -7,10 +7,10 @@ from typing import Any, Iterator, Mapping
 
 from flagperf_driver import layout
 from flagperf_driver.node.sampling import schedule, series
-from flagperf_driver.node.sampling.devices import LOG_EVERY_S, DeviceFiles, Source
-from flagperf_driver.node.sampling.foreign import Strangers
+from flagperf_driver.node.sampling.devices import LOG_EVERY_S, DeviceFiles, DeviceSource
+from flagperf_driver.node.sampling.foreign import ForeignProcesses
 from flagperf_driver.node.sampling.notes import FOREIGN, Notes
-from flagperf_driver.node.sampling.orders import Orders
+from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from flagperf_driver.node.sampling.schedule import Stop, Task
 
 _LOOK_S = 10.0
@@ -20,12 +20,12 @@ _STRANGERS_S = 5.0
 class DeviceSampler:
     """The devices, in a thread of their own: a driver or a tool that hangs does not hold up the host's samples."""
 
-    def __init__(self, orders: Orders, notes: Notes) -> None:
+    def __init__(self, orders: SamplerOrders, notes: Notes) -> None:
         self._orders = orders
         self._notes = notes
         self._files = DeviceFiles(orders.folder, orders.vendor)
-        self._source: Source | None = None
-        self._strangers = Strangers(orders.folder, os.getppid(), orders.container)
+        self._source: DeviceSource | None = None
+        self._strangers = ForeignProcesses(orders.folder, os.getppid(), orders.container)
         self._told: set[tuple[int, int]] = set()
         self._unclear = False
         self._asked = ""
@@ -41,7 +41,7 @@ class DeviceSampler:
         except Exception as error:
             self._notes.event(f"the sampling of the devices ended: {type(error).__name__}: {error}")
 
-    def _open(self) -> Source | None:
+    def _open(self) -> DeviceSource | None:
         """NVML, or else the vendor's tool; why not is noted."""
         for source in self._sources():
             self._asked = source.means
@@ -52,7 +52,7 @@ class DeviceSampler:
             self._notes.missing(f"devices: {why_not}")
         return None
 
-    def _sources(self) -> Iterator[Source]:
+    def _sources(self) -> Iterator[DeviceSource]:
         every_s = self._orders.device_every_s
         if self._orders.nvml:
             from flagperf_driver.node.sampling.nvml.source import Nvml
@@ -63,12 +63,12 @@ class DeviceSampler:
 
             yield Probe(self._orders.probe, every_s, self._files, self._notes)
 
-    def _look_after(self, source: Source, tick: int) -> None:
+    def _look_after(self, source: DeviceSource, tick: int) -> None:
         source.look_after(tick)
         if not self._notes.devices:
             self._describe(source)
 
-    def _describe(self, source: Source) -> None:
+    def _describe(self, source: DeviceSource) -> None:
         """As they were at first; of a tool it is known when it has answered."""
         self._notes.driver = source.driver
         self._notes.devices = source.facts()
@@ -83,7 +83,7 @@ class DeviceSampler:
             self._notes.missing(f"devices: {self._asked} does not answer")
         self._notes.event(f"{self._asked} did not answer to the end: the figures of the devices end before")
 
-    def _sample(self, source: Source, stop: Stop) -> None:
+    def _sample(self, source: DeviceSource, stop: Stop) -> None:
         self.tasks = [
             Task("devices", source.every_s, source.sample),
             Task("device log", LOG_EVERY_S, lambda tick: self._files.write_log() if tick else None),
@@ -101,7 +101,7 @@ class DeviceSampler:
         self._files.flush()
         source.close()
 
-    def _look_for_strangers(self, source: Source) -> None:
+    def _look_for_strangers(self, source: DeviceSource) -> None:
         """Whoever computes on the round's devices beside it is told once for each."""
         found = source.processes()
         strangers = {one.pid: one for one in self._strangers.among({pid for _, pid in found})}

@@ -71,7 +71,7 @@ class DeviceFiles:
             self.log.flush()
 
 
-class Source:
+class DeviceSource:
     """Where the devices' figures come from."""
 
     means = ""

@@ -25,13 +25,13 @@ def is_elsewhere(pid: int, proc: str = PROC) -> bool:
     return _namespace(proc) != _FIRST_NAMESPACE and not os.path.exists(f"{proc}/{pid}")  # noqa: PTH110
 
 
-class Stranger(NamedTuple):
+class ForeignProcess(NamedTuple):
     pid: int
     name: str
     user: str
 
 
-class Strangers:
+class ForeignProcesses:
     """Tells the round's own processes by the folder in their environment, their parents and their container."""
 
     def __init__(self, folder: str, agent: int, container: str | None = None, proc: str = PROC) -> None:
@@ -43,7 +43,7 @@ class Strangers:
         self.numbers_are_ours = _namespace(proc) == _FIRST_NAMESPACE
         self._known: dict[tuple[int, str], bool] = {}
 
-    def among(self, pids: set[int]) -> list[Stranger]:
+    def among(self, pids: set[int]) -> list[ForeignProcess]:
         """Those that run and are not the round's; none where the numbers may mean other processes."""
         own = {pid: self.is_own(pid) for pid in sorted(pids)}
         self.numbers_are_ours = self.numbers_are_ours or True in own.values()
@@ -81,9 +81,9 @@ class Strangers:
         words = rest.split()
         return _Stat(head.partition("(")[2], words[0], int(words[1]), words[19]) if len(words) > 19 else None
 
-    def _seen(self, pid: int) -> Stranger:
+    def _seen(self, pid: int) -> ForeignProcess:
         stat = self._stat(pid)
-        return Stranger(pid, stat.name if stat else "a process", _owner(f"{self._proc}/{pid}"))
+        return ForeignProcess(pid, stat.name if stat else "a process", _owner(f"{self._proc}/{pid}"))
 
 
 class _Stat(NamedTuple):

@@ -56,7 +56,7 @@ def fits(name: str, value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-class Course:
+class DeviceHealth:
     """How one device fares over a round: what changes is an event."""
 
     def __init__(self, index: int, notes: Notes) -> None:

@@ -7,7 +7,7 @@ import time
 from typing import Any, Iterable, NamedTuple
 
 from flagperf_driver.node.processes import log_dir_of, rank_of
-from flagperf_driver.node.sampling.foreign import Strangers
+from flagperf_driver.node.sampling.foreign import ForeignProcesses
 from flagperf_driver.node.sampling.host import PROC, File, content, names
 
 MEANS = "/proc/<pid>/schedstat of each rank's main thread; /proc/stat without the round's own processes"
@@ -136,7 +136,7 @@ class Load:
         self._folder = folder
         self._proc = proc
         self._container = container
-        self._strangers = Strangers(folder, agent, container, proc)
+        self._strangers = ForeignProcesses(folder, agent, container, proc)
         # On the harness's own machine the harness is above the agent.
         self._above = and_above(agent, proc) - {agent}
         self._known = dict.fromkeys(self._above | {agent}, True)

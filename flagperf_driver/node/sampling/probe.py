@@ -14,8 +14,8 @@ import time
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver.node import command
-from flagperf_driver.node.sampling.devices import NO_THROTTLING, QUANTITIES, Cell, DeviceFiles, Source
-from flagperf_driver.node.sampling.health import PROCESSES, WORDS, Course, described, fits, understood
+from flagperf_driver.node.sampling.devices import NO_THROTTLING, QUANTITIES, Cell, DeviceFiles, DeviceSource
+from flagperf_driver.node.sampling.health import PROCESSES, WORDS, DeviceHealth, described, fits, understood
 from flagperf_driver.node.sampling.notes import CHANGED, Notes
 
 _KNOWN = frozenset(["device", PROCESSES, *WORDS, *QUANTITIES])
@@ -99,7 +99,7 @@ def _environment(path: str, module: Any) -> dict[str, str]:
     return {name: os.path.expandvars(text) for name, text in told.items()}
 
 
-class Probe(Source):
+class Probe(DeviceSource):
     """Runs the tool at its own rate; what it cannot read is said once and counted."""
 
     def __init__(self, path: str, every_s: float, files: DeviceFiles, notes: Notes) -> None:
@@ -111,7 +111,7 @@ class Probe(Source):
         self._wanted: set[int] | None = None
         self._tool: Tool | None = None
         self._seen: set[int] = set()
-        self._courses: dict[int, Course] = {}
+        self._courses: dict[int, DeviceHealth] = {}
         self._facts: list[dict[str, Any]] = []
         self._processes: list[tuple[int, int]] = []
 
@@ -152,7 +152,7 @@ class Probe(Source):
     def _learn(self, index: int, reading: Mapping[str, Any]) -> None:
         """What it is and how it fares; as it was at first it is told with the results."""
         if index not in self._courses:
-            self._courses[index] = Course(index, self._notes)
+            self._courses[index] = DeviceHealth(index, self._notes)
             self._facts.append(described(index, reading))
             self.driver = ", ".join(sorted({one["driver"] for one in self._facts if one["driver"]})) or None
         self._courses[index].learn({"trouble": "none", **understood(reading)})

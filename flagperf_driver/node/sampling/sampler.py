@@ -28,7 +28,7 @@ from flagperf_driver.node.sampling import host, load, power, schedule, series
 from flagperf_driver.node.sampling.device_sampler import DeviceSampler
 from flagperf_driver.node.sampling.devices import LOG_EVERY_S
 from flagperf_driver.node.sampling.notes import CLOCK_SET, Notes
-from flagperf_driver.node.sampling.orders import OrderError, Orders
+from flagperf_driver.node.sampling.sampler_orders import OrderError, SamplerOrders
 from flagperf_driver.node.sampling.schedule import Stop, Task
 
 POWER_LOG_S = 120.0
@@ -41,7 +41,7 @@ _CLOCK_SET_S = 0.5
 class HostSampler:
     """Rows of the host's series, and the original's lines from the same sources."""
 
-    def __init__(self, orders: Orders, notes: Notes, node_power: power.NodePower) -> None:
+    def __init__(self, orders: SamplerOrders, notes: Notes, node_power: power.NodePower) -> None:
         self._every_s = orders.every_s
         self._folder = orders.folder
         self._power = node_power
@@ -150,7 +150,7 @@ def _share(value: float | None) -> str:
 class LoadSampler:
     """Who has the cores: counters that only grow, so that they show each part of the round by itself."""
 
-    def __init__(self, orders: Orders, notes: Notes) -> None:
+    def __init__(self, orders: SamplerOrders, notes: Notes) -> None:
         self._notes = notes
         self._load = load.Load(orders.folder, os.getppid(), orders.container)
         self._series = series.Lines(f"{orders.folder}/{layout.LOAD_SERIES}", ",".join(load.COLUMNS))
@@ -182,7 +182,7 @@ class LoadSampler:
 class Sampling:
     """All of it, from the orders to the last report."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: SamplerOrders) -> None:
         self._orders = orders
         self._notes = Notes()
         self._notes.host = host.facts()
@@ -251,7 +251,7 @@ def main() -> int:
         signal.signal(ignored, signal.SIG_IGN)  # the agent says when to end
     line = sys.stdin.buffer.readline()
     try:
-        sampling = Sampling(Orders.parse(line))
+        sampling = Sampling(SamplerOrders.parse(line))
         # Nothing here makes cycles: what is imported by now need not be looked through again and again.
         gc.freeze()
         sampling.run(sys.stdin.fileno())

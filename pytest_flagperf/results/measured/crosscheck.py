@@ -13,14 +13,14 @@ from flagperf_driver import events
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.logs.faults import Failure, Place
 from pytest_flagperf.results.logs.ranklog import whole
-from pytest_flagperf.results.measured.figure_pair import Compared, Pair, Rank, Tolerance
+from pytest_flagperf.results.measured.figure_pair import FigureBounds, Pair, RankFigures, Tolerance
 
 CONTRADICTION = "contradiction"
 """The kind of these failures."""
 INF = math.inf
 
 
-def check(ranks: Sequence[tuple[Place, Rank]], number_: int) -> tuple[int, tuple[Failure, ...]]:
+def check(ranks: Sequence[tuple[Place, RankFigures]], number_: int) -> tuple[int, tuple[Failure, ...]]:
     """How many pairs were compared, and a failure for each that is apart; of ranks with FINISHED."""
     compared_, failures = 0, list[Failure]()
     for place, rank in ranks:
@@ -49,47 +49,47 @@ def table() -> Iterator[str]:
 # -- names ---------------------------------------------------------------------------------------------------
 
 
-def _two_names(rank: Rank) -> Compared | None:
+def _two_names(rank: RankFigures) -> FigureBounds | None:
     names = rank.log.names
-    return Compared(names.differences, 0.0, 0.0, which=str(names.difference or "")) if names.has_both else None
+    return FigureBounds(names.differences, 0.0, 0.0, which=str(names.difference or "")) if names.has_both else None
 
 
 # -- times ---------------------------------------------------------------------------------------------------
 
 
-def _train_time(rank: Rank) -> Compared:
+def _train_time(rank: RankFigures) -> FigureBounds:
     seconds = rank.between(events.TRAIN_START, events.TRAIN_END)
-    return Compared(rank.train_s, seconds, seconds, rank.clock_set_s)
+    return FigureBounds(rank.train_s, seconds, seconds, rank.clock_set_s)
 
 
-def _finish(rank: Rank) -> Compared:
+def _finish(rank: RankFigures) -> FigureBounds:
     seconds = rank.get("init_time") + rank.between(events.TRAIN_START, events.FINISHED)
-    return Compared(rank.get("e2e_time"), seconds, seconds, rank.clock_set_s)
+    return FigureBounds(rank.get("e2e_time"), seconds, seconds, rank.clock_set_s)
 
 
-def _init(rank: Rank) -> Compared:
+def _init(rank: RankFigures) -> FigureBounds:
     least = rank.between(events.INIT_START, events.TRAIN_START)
-    return Compared(rank.get("init_time"), least, INF, rank.clock_set_s)
+    return FigureBounds(rank.get("init_time"), least, INF, rank.clock_set_s)
 
 
-def _seen_train(rank: Rank) -> Compared | None:
+def _seen_train(rank: RankFigures) -> FigureBounds | None:
     between = rank.seen.seconds(events.TRAIN_START, events.TRAIN_END) if rank.seen else None
-    return None if between is None else Compared(rank.train_s, *between)
+    return None if between is None else FigureBounds(rank.train_s, *between)
 
 
-def _seen_from_the_start(name: str, milestone: str) -> Callable[[Rank], Compared | None]:
+def _seen_from_the_start(name: str, milestone: str) -> Callable[[RankFigures], FigureBounds | None]:
     """Since the process's start at most, and since its first record at least: a launcher starts ranks late."""
 
-    def compare(rank: Rank) -> Compared | None:
+    def compare(rank: RankFigures) -> FigureBounds | None:
         if rank.seen is None:
             return None
         most, least = rank.seen.seconds(None, milestone), rank.seen.seconds(events.INIT_START, milestone)
-        return None if most is None or least is None else Compared(rank.get(name), least[0], most[1])
+        return None if most is None or least is None else FigureBounds(rank.get(name), least[0], most[1])
 
     return compare
 
 
-def _seen_records(rank: Rank) -> Compared | None:
+def _seen_records(rank: RankFigures) -> FigureBounds | None:
     """By how much the worst record's time is outside of when it was seen."""
     if rank.seen is None:
         return None
@@ -101,76 +101,76 @@ def _seen_records(rank: Rank) -> Compared | None:
     if not outside:
         return None
     most, event = max(outside)
-    return Compared(most, 0.0, 0.0, rank.clock_set_s, event)
+    return FigureBounds(most, 0.0, 0.0, rank.clock_set_s, event)
 
 
-def _within_the_round(rank: Rank) -> Compared | None:
-    return None if rank.round_s is None else Compared(rank.get("e2e_time"), -INF, rank.round_s)
+def _within_the_round(rank: RankFigures) -> FigureBounds | None:
+    return None if rank.round_s is None else FigureBounds(rank.get("e2e_time"), -INF, rank.round_s)
 
 
-def _to_target(rank: Rank) -> Compared | None:
+def _to_target(rank: RankFigures) -> FigureBounds | None:
     reached = rank.log.reached
     if reached is None:
         return None
     ends = (rank.log.finished or {}).get("stop_reason") == "target" and reached is rank.log.last_evaluation
-    return Compared(reached.time, rank.train_s if ends else -INF, rank.train_s, rank.clock_set_s)
+    return FigureBounds(reached.time, rank.train_s if ends else -INF, rank.train_s, rank.clock_set_s)
 
 
-def _no_eval(rank: Rank) -> Compared:
+def _no_eval(rank: RankFigures) -> FigureBounds:
     seconds = rank.log.logged.evaluated_s
-    return Compared(rank.train_s - rank.no_eval_s, seconds, seconds, rank.lost_evaluations_s)
+    return FigureBounds(rank.train_s - rank.no_eval_s, seconds, seconds, rank.lost_evaluations_s)
 
 
-def _eval_time(rank: Rank) -> Compared:
+def _eval_time(rank: RankFigures) -> FigureBounds:
     seconds = rank.log.logged.evaluated_s
-    return Compared(rank.here("eval_time", "eval_time"), seconds, seconds, rank.lost_evaluations_s)
+    return FigureBounds(rank.here("eval_time", "eval_time"), seconds, seconds, rank.lost_evaluations_s)
 
 
-def _evaluations(rank: Rank) -> Compared | None:
+def _evaluations(rank: RankFigures) -> FigureBounds | None:
     logged = rank.log.logged
     if not logged.evaluations:
         return None
     more = rank.clock_set_s + 0.01 * logged.evaluations
-    return Compared(logged.evaluated_s, -INF, logged.evaluated_between_s, more)
+    return FigureBounds(logged.evaluated_s, -INF, logged.evaluated_between_s, more)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------
 
 
-def _host_clock(rank: Rank) -> Compared:
+def _host_clock(rank: RankFigures) -> FigureBounds:
     by_host = rank.get("windows_time")
     more = 0.002 * rank.log.logged.windows
     if rank.configured("gradient_accumulation_steps") > 1:
         # Batches that came to no whole step at the end of a pass are in no window of the device.
         more += rank.step_time("mean") * (rank.get("epochs") + 1)
-    return Compared(rank.windows_s, by_host, by_host, more)
+    return FigureBounds(rank.windows_s, by_host, by_host, more)
 
 
-def _windows(rank: Rank) -> Compared:
-    return Compared(rank.windows_s, -INF, rank.no_eval_s)
+def _windows(rank: RankFigures) -> FigureBounds:
+    return FigureBounds(rank.windows_s, -INF, rank.no_eval_s)
 
 
-def _logged_windows(rank: Rank) -> Compared | None:
+def _logged_windows(rank: RankFigures) -> FigureBounds | None:
     seconds = rank.log.logged.windows_s
-    return Compared(seconds, rank.windows_s, rank.windows_s, rank.lost_share * seconds) if seconds else None
+    return FigureBounds(seconds, rank.windows_s, rank.windows_s, rank.lost_share * seconds) if seconds else None
 
 
-def _logged_wait(rank: Rank) -> Compared | None:
+def _logged_wait(rank: RankFigures) -> FigureBounds | None:
     if not rank.log.logged.windows:
         return None
     waited = rank.here("input_wait_time", "input_wait_time")
-    return Compared(rank.log.logged.waited_s, waited, waited, rank.lost_share * waited)
+    return FigureBounds(rank.log.logged.waited_s, waited, waited, rank.lost_share * waited)
 
 
-def _step_time(rank: Rank) -> Compared | None:
+def _step_time(rank: RankFigures) -> FigureBounds | None:
     logged = rank.log.logged
     if not logged.windows_s or not rank.knows("timing_warmup_steps"):
         return None
     seconds = rank.step_time("mean") * rank.get("measured_steps")
-    return Compared(seconds, logged.measured_s, logged.measured_s + logged.straddling_s, rank.lost_share * seconds)
+    return FigureBounds(seconds, logged.measured_s, logged.measured_s + logged.straddling_s, rank.lost_share * seconds)
 
 
-def _percentiles(rank: Rank) -> Compared | None:
+def _percentiles(rank: RankFigures) -> FigureBounds | None:
     """Of n times in order, those at and beyond a percentile are as long as it at least, those before it at most."""
     count = whole(rank.get("measured_steps"))
     p50, p90, p99 = (rank.step_time(name) for name in ("p50", "p90", "p99"))
@@ -179,26 +179,26 @@ def _percentiles(rank: Rank) -> Compared | None:
     at50, at90, at99 = (min(count - 1, int(share * count)) for share in (0.5, 0.9, 0.99))
     least = (at90 - at50) * p50 + (at99 - at90) * p90 + (count - at99) * p99
     most = (at50 + 1) * p50 + (at90 - at50) * p90 + (at99 - at90) * p99 if at99 == count - 1 else INF
-    return Compared(rank.step_time("mean"), least / count, most / count)
+    return FigureBounds(rank.step_time("mean"), least / count, most / count)
 
 
-def _forward(rank: Rank) -> Compared:
-    return Compared(rank.get("forward_time"), -INF, rank.step_time("mean"))
+def _forward(rank: RankFigures) -> FigureBounds:
+    return FigureBounds(rank.get("forward_time"), -INF, rank.step_time("mean"))
 
 
 # -- throughputs ---------------------------------------------------------------------------------------------
 
 
-def _rate(name: str, seconds: str) -> Callable[[Rank], Compared | None]:
-    def compare(rank: Rank) -> Compared | None:
+def _rate(name: str, seconds: str) -> Callable[[RankFigures], FigureBounds | None]:
+    def compare(rank: RankFigures) -> FigureBounds | None:
         took = rank.get(seconds)
         rate = rank.get("samples") / took if took > 0 else math.nan
-        return Compared(rank.get(name), rate, rate)
+        return FigureBounds(rank.get(name), rate, rate)
 
     return compare
 
 
-def _p_core(rank: Rank) -> Compared | None:
+def _p_core(rank: RankFigures) -> FigureBounds | None:
     """Its seconds are part of all steps' compute time, and all of the measured steps but their waiting."""
     samples, compute = rank.get("measured_samples"), rank.compute_s
     logged = rank.log.logged
@@ -207,90 +207,90 @@ def _p_core(rank: Rank) -> Compared | None:
     seconds = rank.step_time("mean") * rank.get("measured_steps") - waited
     if not samples > 0 or not compute > 0 or not seconds > 0:
         return None
-    return Compared(rank.get("p_core"), samples / compute, samples / seconds)
+    return FigureBounds(rank.get("p_core"), samples / compute, samples / seconds)
 
 
-def _throughputs(rank: Rank) -> Compared | None:
+def _throughputs(rank: RankFigures) -> FigureBounds | None:
     logged = rank.log.logged
     if not logged.rated_samples:
         return None
     samples = logged.samples - rank.earlier("samples")
-    return Compared(logged.rated_samples, samples, samples, rank.lost_share * samples)
+    return FigureBounds(logged.rated_samples, samples, samples, rank.lost_share * samples)
 
 
 # -- samples and steps ---------------------------------------------------------------------------------------
 
 
-def _samples(rank: Rank) -> Compared | None:
+def _samples(rank: RankFigures) -> FigureBounds | None:
     steps = rank.get("steps")
     if not rank.per_step or math.isnan(steps):
         return None
-    return Compared(rank.get("samples"), *rank.items(steps, _passes(rank)))
+    return FigureBounds(rank.get("samples"), *rank.items(steps, _passes(rank)))
 
 
-def _measured_samples(rank: Rank) -> Compared | None:
+def _measured_samples(rank: RankFigures) -> FigureBounds | None:
     steps = rank.get("measured_steps")
     if not rank.per_step or math.isnan(steps):
         return None
-    return Compared(rank.get("measured_samples"), *rank.items(steps, _passes(rank)))
+    return FigureBounds(rank.get("measured_samples"), *rank.items(steps, _passes(rank)))
 
 
-def _passes(rank: Rank) -> float:
+def _passes(rank: RankFigures) -> float:
     epochs = rank.get("epochs")
     return max(epochs, 0.0) if math.isfinite(epochs) else 0.0
 
 
-def _measured_steps(rank: Rank) -> Compared:
+def _measured_steps(rank: RankFigures) -> FigureBounds:
     steps = max(rank.here("steps", "step") - rank.get("warmup_steps"), 0.0)
-    return Compared(rank.get("measured_steps"), steps, steps)
+    return FigureBounds(rank.get("measured_steps"), steps, steps)
 
 
-def _warmup(rank: Rank) -> Compared | None:
+def _warmup(rank: RankFigures) -> FigureBounds | None:
     steps = rank.configured("timing_warmup_steps")
-    return Compared(rank.get("warmup_steps"), steps, steps) if steps else None
+    return FigureBounds(rank.get("warmup_steps"), steps, steps) if steps else None
 
 
-def _logged_samples(rank: Rank) -> Compared | None:
+def _logged_samples(rank: RankFigures) -> FigureBounds | None:
     """The last step that was logged may lie a few before the end."""
     logged = rank.log.logged
     if not logged.windows or not rank.per_step:
         return None
     left = rank.get("steps") - logged.step
-    return Compared(rank.get("samples"), logged.samples, logged.samples + rank.items(max(left, 0.0), 0.0)[1])
+    return FigureBounds(rank.get("samples"), logged.samples, logged.samples + rank.items(max(left, 0.0), 0.0)[1])
 
 
-def _logged_steps(rank: Rank) -> Compared | None:
+def _logged_steps(rank: RankFigures) -> FigureBounds | None:
     logged = rank.log.logged
     if not logged.windows:
         return None
     every = max(rank.configured("log_freq"), 1)
-    return Compared(rank.get("steps"), logged.step, logged.step + (every - 1) + every * rank.log.broken_lines)
+    return FigureBounds(rank.get("steps"), logged.step, logged.step + (every - 1) + every * rank.log.broken_lines)
 
 
 # -- ranks and devices ---------------------------------------------------------------------------------------
 
 
-def _as_first(name: str) -> Callable[[Rank], Compared | None]:
-    def compare(rank: Rank) -> Compared | None:
+def _as_first(name: str) -> Callable[[RankFigures], FigureBounds | None]:
+    def compare(rank: RankFigures) -> FigureBounds | None:
         first = number(rank.first.get(name))
-        return Compared(rank.get(name), first, first)
+        return FigureBounds(rank.get(name), first, first)
 
     return compare
 
 
-def _train_time_of_ranks(rank: Rank) -> Compared:
+def _train_time_of_ranks(rank: RankFigures) -> FigureBounds:
     """All ranks end together; a rank that began later trained for less."""
     first = number(rank.first.get("raw_train_time"))
     later = (rank.log.train_start_ms or math.nan) - rank.first_start_ms
-    return Compared(rank.get("raw_train_time"), first, first, abs(later) / 1000 + rank.clock_set_s)
+    return FigureBounds(rank.get("raw_train_time"), first, first, abs(later) / 1000 + rank.clock_set_s)
 
 
-def _energy(rank: Rank) -> Compared | None:
+def _energy(rank: RankFigures) -> FigureBounds | None:
     """The device that is furthest off."""
     worst = max(rank.counted, key=lambda one: abs(one.counted - one.integral) - one.noise, default=None)
     if worst is None:
         return None
-    return Compared(worst.counted, worst.integral, worst.integral, worst.noise, worst.device)
+    return FigureBounds(worst.counted, worst.integral, worst.integral, worst.noise, worst.device)
 
 
 _SET = "what the clock was set by"

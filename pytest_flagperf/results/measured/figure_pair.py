@@ -15,7 +15,7 @@ from pytest_flagperf.results.units import compared, quantity
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankFigures:
     """What is compared of one rank, and of what its host sampled."""
 
     config: Mapping[str, Any]
@@ -104,7 +104,7 @@ class Rank:
 
 
 @dataclass(frozen=True)
-class Compared:
+class FigureBounds:
     """What a figure is, and between which bounds the other one says that it lies; ``more`` is allowed beside."""
 
     got: float
@@ -138,17 +138,17 @@ class Pair:
     name: str
     figure: str
     against: str
-    compare: Callable[[Rank], Compared | None]
+    compare: Callable[[RankFigures], FigureBounds | None]
     tolerance: Tolerance
 
-    def of(self, rank: Rank) -> Compared | None:
+    def of(self, rank: RankFigures) -> FigureBounds | None:
         """Both figures; None where one of them is missing."""
         found = self.compare(rank)
         if found is None or any(map(math.isnan, (found.got, found.least, found.most, found.more))):
             return None
         return found
 
-    def contradiction(self, found: Compared) -> str | None:
+    def contradiction(self, found: FigureBounds) -> str | None:
         """Why the two are not the same figure; None where they are."""
         finite = [abs(bound) for bound in (found.least, found.most) if math.isfinite(bound)]
         slack = self.tolerance.allowed + found.more + self.tolerance.share * max(finite, default=0.0)
@@ -158,7 +158,7 @@ class Pair:
             return None
         return self._sentence(found, slack)
 
-    def _sentence(self, found: Compared, slack: float) -> str:
+    def _sentence(self, found: FigureBounds, slack: float) -> str:
         unit = self.tolerance.unit
         bound = found.least if found.got < found.least else found.most
         got, least = compared(found.got, bound, unit)

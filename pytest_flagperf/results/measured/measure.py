@@ -25,7 +25,7 @@ from pytest_flagperf.results.measured import (
     vendor_code,
 )
 from pytest_flagperf.results.measured import phases as phases_of
-from pytest_flagperf.results.measured.figure_pair import Rank
+from pytest_flagperf.results.measured.figure_pair import RankFigures
 from pytest_flagperf.results.measured.metrics import Metric
 from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Work
 from pytest_flagperf.results.measured.phases import Phase
@@ -101,7 +101,7 @@ def _compared_ranks(
     eyes: Mapping[int, seen.Seen],
     clocks: Mapping[int, float],
     counted: tuple[sampled.Counted, ...],
-) -> list[tuple[Place, Rank]]:
+) -> list[tuple[Place, RankFigures]]:
     places = list(places)
     first = logs[places[0].rank]
     started_ms = math.nan if first.train_start_ms is None else first.train_start_ms
@@ -109,7 +109,7 @@ def _compared_ranks(
     return [
         (
             place,
-            Rank(
+            RankFigures(
                 plan.config,
                 plan.cards,
                 logs[place.rank],

@@ -30,7 +30,7 @@ def contradictions(folder: Path, rank: int, trained: dict[str, Any]) -> list[str
     path.write_text(trained["log"])
     log = read_rank(path, rank, TARGET, trained["case"]["config"]["timing_warmup_steps"])
     case = trained["case"]
-    read = figure_pair.Rank(case["config"], case["nnodes"] * case["nproc"], log)
+    read = figure_pair.RankFigures(case["config"], case["nnodes"] * case["nproc"], log)
     compared, failures = crosscheck.check([(Place(rank, "localhost", 0), read)], 1)
     assert compared >= 12, case
     return [failure.sentence for failure in failures]

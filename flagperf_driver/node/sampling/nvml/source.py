@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any, Sequence
 
-from flagperf_driver.node.sampling.devices import QUANTITIES, Cell, DeviceFiles, Source
-from flagperf_driver.node.sampling.health import Course
+from flagperf_driver.node.sampling.devices import QUANTITIES, Cell, DeviceFiles, DeviceSource
+from flagperf_driver.node.sampling.health import DeviceHealth
 from flagperf_driver.node.sampling.notes import CHANGED, Notes
 from flagperf_driver.node.sampling.nvml.facts import (
     computing_processes,
@@ -39,10 +39,10 @@ class Device:
         self.lost = False
         self.told: set[str] = set()
         self.facts: dict[str, Any] = {}
-        self.course = Course(index, notes)
+        self.course = DeviceHealth(index, notes)
 
 
-class Nvml(Source):
+class Nvml(DeviceSource):
     """All the devices that were asked for; each quantity as often as it changes."""
 
     def __init__(self, every_s: float, files: DeviceFiles, notes: Notes) -> None:

@@ -12,7 +12,7 @@ class OrderError(ValueError):
     """The orders cannot be followed."""
 
 
-class Orders:
+class SamplerOrders:
     """What to sample, how often and where to."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
@@ -27,7 +27,7 @@ class Orders:
         self.processors_first = bool(body.get("processors_first"))
 
     @classmethod
-    def parse(cls, line: bytes) -> Orders:
+    def parse(cls, line: bytes) -> SamplerOrders:
         try:
             return cls(json.loads(line))
         except (KeyError, TypeError, ValueError, AttributeError) as error:

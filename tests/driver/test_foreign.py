@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.sampling.foreign import Strangers, is_elsewhere
+from flagperf_driver.node.sampling.foreign import ForeignProcesses, is_elsewhere
 
 AGENT, FOLDER, CONTAINER = 50, "/tmp/rounds/r1/h1_noderank0", "3f2a" * 16
 
@@ -30,8 +30,8 @@ def process(
     return pid
 
 
-def strangers(proc: Path, container: str | None = None) -> Strangers:
-    return Strangers(FOLDER, AGENT, container, str(proc))
+def strangers(proc: Path, container: str | None = None) -> ForeignProcesses:
+    return ForeignProcesses(FOLDER, AGENT, container, str(proc))
 
 
 def rank(proc: Path) -> int:
@@ -89,7 +89,7 @@ def test_a_number_that_nobody_has_in_a_container_is_of_somebody_outside(proc: Pa
 
 def test_on_the_host_itself_the_numbers_are_right_from_the_start() -> None:
     first = Path("/proc/self/ns/pid").stat().st_ino == 0xEFFFFFFC
-    assert Strangers(FOLDER, AGENT).numbers_are_ours is first
+    assert ForeignProcesses(FOLDER, AGENT).numbers_are_ours is first
 
 
 def test_a_number_given_anew_is_looked_at_again(proc: Path) -> None:
@@ -102,4 +102,4 @@ def test_a_number_given_anew_is_looked_at_again(proc: Path) -> None:
 
 
 def test_it_runs_on_this_machines_proc() -> None:
-    assert Strangers(FOLDER, os.getppid()).among({os.getpid()}) == []
+    assert ForeignProcesses(FOLDER, os.getppid()).among({os.getpid()}) == []
