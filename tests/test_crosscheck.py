@@ -192,7 +192,10 @@ def test_a_figure_passes_at_the_tolerance_and_fails_beyond_it(tmp_path: Path, ca
 def test_an_energy_counter_passes_at_the_tolerance_and_fails_beyond_it(tmp_path: Path) -> None:
     (pair,) = [pair for pair in PAIRS if pair.name == "energy"]
     none = RankLog(0, tmp_path)
-    ranks = [RankFigures({}, 1, none, counted=(Counted(joules, 1000.0, 50.0, "h1: device 7"),)) for joules in (1350.0, 1350.1)]
+    ranks = [
+        RankFigures({}, 1, none, counted=(Counted(joules, 1000.0, 50.0, "h1: device 7"),))
+        for joules in (1350.0, 1350.1)
+    ]
     passes, fails = (found for rank in ranks if (found := pair.of(rank)) is not None)
     assert pair.contradiction(passes) is None
     assert (pair.contradiction(fails) or "").startswith(
