@@ -215,6 +215,13 @@ def test_an_extension_that_nobody_would_build_is_told_before_the_run(tmp_path: P
     assert note.endswith("with --runtime=host the Python at hand must have it")
 
 
+def test_container_options_with_an_unclosed_quote_are_a_problem_of_the_check(tmp_path: Path) -> None:
+    made, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--env 'A=1",))
+    assert made.notes(plan.case, vendor, "docker") == []
+    with pytest.raises(Problems, match=r": No closing quotation$"):
+        made.check(plan, vendor)
+
+
 def image_of(made: AgentsEngine, plan: Plan, vendor: Vendor) -> Image:
     image = made._environments.request(plan.case, vendor, "docker").image
     assert image is not None

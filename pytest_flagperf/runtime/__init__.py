@@ -36,6 +36,7 @@ class Image:
     extras: Path | None = None  # the case's folder: its config/requirements.txt and csrc/ go into a second layer
     options: tuple[str, ...] = field(default=(), repr=False)  # may hold passwords; as the docker command line has them
     options_by: str = "container options"  # where they were given, for messages
+    unreadable: str = ""  # why options that were given are no words, as an unclosed quote
     shm_size: str | None = None
     shm_size_by: str = "shm size"  # where it was given, for messages
     privileged_by: str | None = None  # which file asks for --privileged; the report says so

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
-from pytest_flagperf.problems import Problems
 from pytest_flagperf.runtime import Image, Request, runtimes
 from pytest_flagperf.settings import Settings
 
@@ -38,13 +37,15 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
     said, theirs = vendor.toml.container, vendor.image(case.framework)
     own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
     given, frameworks = settings.image, {framework for _, framework in catalog.suites}
+    words, unreadable = _container_options(settings)
     return Image(
         image=given or (theirs.name if theirs else None),
         image_by=settings.told("image") if given else theirs.by if theirs else "",
         folder=theirs.folder if theirs and not given else None,
         expected=f"vendors/{vendor.name}/images/{case.framework}/Dockerfile",
         extras=own if own.is_dir() else None,
-        options=(*said.options, *_container_options(settings)),
+        options=(*said.options, *words),
+        unreadable=unreadable,
         options_by=_told_options(settings, vendor),
         shm_size=settings.shm_size or said.shm_size,
         shm_size_by=settings.told("shm_size"),
@@ -53,12 +54,12 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
     )
 
 
-def _container_options(settings: Settings) -> list[str]:
-    """The words of all options that were given, as a shell would see them."""
+def _container_options(settings: Settings) -> tuple[list[str], str]:
+    """The words of all options that were given, as a shell would see them, and why they cannot be split."""
     try:
-        return [word for text in settings.container_opt for word in shlex.split(text)]
+        return [word for text in settings.container_opt for word in shlex.split(text)], ""
     except ValueError as error:
-        raise Problems([f"{settings.told('container_opt')}: {error}"]) from error
+        return [], f"{settings.told('container_opt')}: {error}"
 
 
 def _told_options(settings: Settings, vendor: Vendor) -> str:

@@ -60,6 +60,8 @@ def _image(request: Request) -> Image:
 def _wrong_options(image: Image) -> Iterator[str]:
     from . import options
 
+    if image.unreadable:
+        yield image.unreadable
     try:
         options.parse(image.options, image.options_by)
     except options.OptionsError as error:
