@@ -17,7 +17,7 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.report.page import html as pieces
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results import store, verdicts
-from pytest_flagperf.results.logs.faults import Failure
+from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import Mark

@@ -72,9 +72,10 @@ class Launcher(Protocol):
 
 
 def launchers() -> dict[str, Launcher]:
-    """Every launcher there is, by name: the modules of this folder."""
+    """Every launcher there is, by name: the modules of this folder that have a function ``launch``."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return {name: importlib.import_module(f"{__name__}.{name}").launch for name in names}
+    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    return {name: module.launch for name, module in modules.items() if hasattr(module, "launch")}
 
 
 def frameworks_of(launcher: str) -> frozenset[str] | None:
@@ -87,20 +88,3 @@ def threads_per_rank(cores: int, nproc: int, bound: Sequence[Sequence[int]] = ()
     """A host's cores shared out fairly; those that ranks are bound to, among the ranks that are bound to them."""
     fair = [len(cpus) // sum(cpus == others for others in bound) for cpus in bound if cpus]
     return max(1, min([*fair, *([] if bound and all(bound) else [cores // nproc])]))
-
-
-def common_env(world: World, noderank: int, site: Site) -> dict[str, str]:
-    """What all processes of a host are told, whoever starts them."""
-    env = {
-        "MASTER_ADDR": world.master_addr,
-        "MASTER_PORT": str(world.master_port),
-        "OMP_NUM_THREADS": str(world.threads_per_rank),
-        # Spinning threads of one rank take the cores of another.
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "FLAGPERF_CASE": site.case_file,
-        "FLAGPERF_LOG_DIR": site.log_dir,
-        "PYTHONPATH": f"{site.code_root}:{site.code_root}/suites",
-    }
-    if world.visible_devices_env:
-        env[world.visible_devices_env] = ",".join(map(str, world.devices_of(noderank)))
-    return env

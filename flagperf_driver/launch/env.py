@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import RankProcess, Site, World, common_env
+from . import RankProcess, Site, World
+from .environment import common_env
 
 
 def launch(world: World, noderank: int, site: Site) -> list[RankProcess]:

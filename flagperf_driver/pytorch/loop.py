@@ -24,6 +24,7 @@ from flagperf_driver.pytorch.feed import epoch_batches
 from flagperf_driver.pytorch.hooks import forward, plug_in, versions
 from flagperf_driver.pytorch.parts import Parts, build, context, description, with_vendor
 from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.pytorch.throughput import throughputs
 from flagperf_driver.pytorch.training_progress import Evaluated, TrainingProgress
 
 LONGEST_WINDOW = 1000
@@ -363,9 +364,7 @@ class Training:
             "steps": progress.step,
             "samples": progress.samples,
             "epochs": progress.epoch,
-            "p_whole": _rate(progress.samples, whole),
-            "p_train": _rate(progress.samples, training),
-            "p_core": _rate(measured, totals.measured_compute),
+            **throughputs(progress.samples, whole, training, measured, totals.measured_compute),
             "timing": self.timeline.marks.name,
             "warmup_steps": self.config.timing_warmup_steps,
             "measured_steps": len(totals.measured),
@@ -383,7 +382,3 @@ class Training:
 
 
 _NOTHING = contextlib.nullcontext()
-
-
-def _rate(samples: int, seconds: float) -> float | None:
-    return samples / seconds if samples and seconds > 0 else None

@@ -345,7 +345,7 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
     more = WAITING.format(module="engines.agents.engine", owner="AgentsEngine", name="_settle_with_the_lost")
     one, _ = prepare(
         cluster,
-        more=more + "\nfrom pytest_flagperf.engines.agents import agents\nagents._PATIENCE_WITH_THE_LOST_S = 0.5",
+        more=more + "\nfrom pytest_flagperf.engines.agents import lost_hosts\nlost_hosts._AFTER_A_FAULT_S = 0.5",
     )
     cluster.toy.suite("beta")
     going = start(cluster, "--set=step_s=0.6", "--set=fault=exit")

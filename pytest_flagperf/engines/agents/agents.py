@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from flagperf_driver.node.agent.archive import Limits
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message
-from pytest_flagperf.hosts.deploy import Code, attach
+from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
 
+from .lost_hosts import ANSWER_S, attached, latest_return, reach_again
 from .unpack import DEFAULT_LIMITS, TooMuch
 
 if TYPE_CHECKING:
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
 
 GRACE_S = 3.0  # from a polite word to SIGKILL
 MARGIN_S = 15.0  # what an agent may need beyond it: a container's end, a slow host
-ANSWER_S = 60.0
 # An agent that watches ranks says something every second; one that is silent for so long is stuck.
 SILENCE_S = 60.0
 _ACK_S = 1.0
-_AGAIN_S = 1.0  # between two tries to reach a host that was lost
-_PATIENCE_WITH_THE_LOST_S = 5.0
 
 _ANSWERS = frozenset(["hello", "pong", "leased", "busy", "released", "chunk", "attached", "end", "error"])
 
@@ -268,27 +266,22 @@ class Agents:
         agent.losses += 1
         self._say(agent, "lost", f"{agent.name} is lost ({why}); its ranks go on for {agent.lease_s:g} s")
         deadline = time.monotonic() + agent.lease_s
-        while not self._closing and time.monotonic() < self._patience(deadline):
-            try:
-                agent.host.reconnect()
-            except HostError as error:
-                why = str(error)
-                time.sleep(_AGAIN_S)
-                continue
-            try:
-                agent.channel = _attached(agent.host, agent.log_dir, agent.seq)
-            except HostLost as error:
-                why = str(error)
-            except HostError as error:
-                agent.gone, agent.lost = f"{agent.lost}; when the host was back, {error}", None
-                return False
-            else:
-                agent.lost = None
-                self._say(agent, "back", f"{agent.name} is back")
-                self._tell_what_it_missed(agent)
-                return True
-        agent.gone = why
-        return False
+
+        def is_given_up() -> bool:
+            return self._closing or time.monotonic() >= latest_return(deadline, self._stopped_at)
+
+        try:
+            channel, why = reach_again(agent.host, agent.log_dir, agent.seq, why, is_given_up)
+        except HostError as error:
+            agent.gone, agent.lost = f"{agent.lost}; when the host was back, {error}", None
+            return False
+        if channel is None:
+            agent.gone = why
+            return False
+        agent.channel, agent.lost = channel, None
+        self._say(agent, "back", f"{agent.name} is back")
+        self._tell_what_it_missed(agent)
+        return True
 
     def _tell_what_it_missed(self, agent: Agent) -> None:
         """What all were told went nowhere where a link was cut."""
@@ -298,32 +291,10 @@ class Agents:
             with suppress(HostError):
                 agent.send({"op": "stop", "reason": self._stop_reason})
 
-    def _patience(self, deadline: float) -> float:
-        """With a fault at hand nobody waits for a lost host as long as its lease."""
-        return deadline if self._stopped_at is None else min(deadline, self._stopped_at + _PATIENCE_WITH_THE_LOST_S)
-
     def _say(self, agent: Agent, kind: str, sentence: str) -> None:
         agent.warnings.append(sentence)
         self._note(sentence)
         self._said.put((agent, {"type": kind, "sentence": sentence}))
-
-
-def _attached(host: Host, log_dir: str, after: int) -> Channel:
-    """A new connection to an agent that runs already; it says again what came after that number."""
-    channel = attach(host, log_dir)
-    try:
-        channel.send({"op": "attach", "after": after})
-        first = channel.receive(ANSWER_S)
-        if first is None or first["type"] != "attached":
-            said = channel.complaint().strip() or f"it answered {first}"
-            raise HostError(f"no agent was there: the host was restarted, or the agent killed: {said}")
-    except TimeoutError as error:
-        channel.close(0.0)
-        raise HostLost(f"{host.name}: its agent does not answer") from error
-    except HostError:
-        channel.close(0.0)
-        raise
-    return channel
 
 
 def take_up(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> Agent:
@@ -332,7 +303,7 @@ def take_up(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> 
         host,
         placed.noderank,
         directory,
-        _attached(host, placed.log_dir, 0),
+        attached(host, placed.log_dir, 0),
         lease_s,
         log_dir=placed.log_dir,
         code_root=placed.code_root,

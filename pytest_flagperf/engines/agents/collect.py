@@ -18,7 +18,8 @@ from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
 from pytest_flagperf.stored.round import MissingLogs
 
 from .acquire import MODULE
-from .agents import ANSWER_S, GRACE_S, MARGIN_S, Agent, Refused, refusal
+from .agents import GRACE_S, MARGIN_S, Agent, Refused, refusal
+from .lost_hosts import ANSWER_S
 from .unpack import TooMuch, check_limits, unpack
 
 _IN_MEMORY = 1 << 26

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagperf_driver import events
-from pytest_flagperf.results.logs.faults import Failure, Place
+from pytest_flagperf.results.logs.failures import Failure, Place
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.results.logs.seen import Seen
 from pytest_flagperf.results.units import quantity

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from flagperf_driver import events
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.logs.faults import Failure, Place
+from pytest_flagperf.results.logs.failures import Failure, Place
 from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.measured.figure_pair import FigureBounds, Pair, RankFigures, Tolerance
 

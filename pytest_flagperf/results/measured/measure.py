@@ -10,8 +10,9 @@ from typing import Any
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable_in
-from pytest_flagperf.results.logs import faults, monitors, ownlog, seen
-from pytest_flagperf.results.logs.faults import Exit, Failure, Place
+from pytest_flagperf.results.logs import failures as failures_of
+from pytest_flagperf.results.logs import monitors, ownlog, seen
+from pytest_flagperf.results.logs.failures import Exit, Failure, Place
 from pytest_flagperf.results.logs.ranklog import RankLog, Target, read_rank, whole
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import (
@@ -51,7 +52,7 @@ def measure(round_dir: Path) -> Outcome:
     }
     exits = {place.rank: _exit(directory, plan, end, place) for place in places}
     eyes = _seen(round_dir, places)
-    failures = faults.find(plan.round, end, places, exits, logs, unreadable_end)
+    failures = failures_of.find(plan.round, end, places, exits, logs, unreadable_end)
     phases = phases_of.of_round(logs.values(), plan.host(0).clock_offset_s)
     own = metrics.of_round(plan, logs.values(), target)
     samples, training = monitors.read(round_dir), phases_of.training(phases)

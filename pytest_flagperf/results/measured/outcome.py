@@ -11,7 +11,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case
 from pytest_flagperf.limits import LARGEST_COUNT
-from pytest_flagperf.results.logs.faults import Failure
+from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.logs.ranges import Impossible, impossible_from_json
 from pytest_flagperf.results.logs.ranklog import Evaluation, Step, Target, whole
 from pytest_flagperf.results.measured import crosscheck, validity, vendor_code

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.logs.faults import Place
+from pytest_flagperf.results.logs.failures import Place
 from pytest_flagperf.results.logs.ranklog import RankLog, whole
 from pytest_flagperf.results.measured.metrics import Metric
 from pytest_flagperf.results.units import quantity

@@ -25,6 +25,7 @@ from pytest_flagperf.runtime.requirements import union
 
 from .images import Recipe, case_recipe, vendor_recipe
 from .look import looked_at, merged
+from .mounts import own_mounts
 from .options import SHM_SIZE, Options, OptionsError, parse, size
 
 _ENGINE = "http+docker://localhost"  # docker-py's own name for it
@@ -341,7 +342,7 @@ class _Container:
         devices: Sequence[int],
         labels: Mapping[str, str],
     ) -> Mapping[str, Any]:
-        own = {"mounts": [*(_mount(folder) for folder in read_only), _mount(log_dir, read_only=False)]}
+        own = {"mounts": own_mounts(read_only, log_dir)}
         with _client(host) as client:
             made = client.containers.create(
                 self.image,
@@ -370,11 +371,6 @@ class _Container:
                 {"device_ids": [str(device) for device in devices], "capabilities": [["gpu"]]}
             ]
         return arguments
-
-
-def _mount(folder: str, *, read_only: bool = True) -> dict[str, Any]:
-    """A folder of the host, at the same path. A mount, not a bind: Docker would make the folder of a bind."""
-    return {"Type": "bind", "Source": folder, "Target": folder, "ReadOnly": read_only}
 
 
 def _container_name(log_dir: str) -> str:

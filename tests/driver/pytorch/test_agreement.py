@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results.logs.faults import Place
+from pytest_flagperf.results.logs.failures import Place
 from pytest_flagperf.results.logs.ranklog import Target, read_rank
 from pytest_flagperf.results.measured import crosscheck, figure_pair
 from tests.driver.pytorch.conftest import Found
