@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.engines.agents import agents as agents_module
+from pytest_flagperf.engines.agents import lost_hosts
 from pytest_flagperf.engines.agents.acquire import Request, _lease_all
 from pytest_flagperf.engines.agents.agents import Agent, Agents
 from pytest_flagperf.hosts import HostError, HostLost, Message
@@ -105,7 +106,7 @@ def test_an_agent_that_comes_back_is_told_what_it_missed(
         tell(agents)
         return second
 
-    monkeypatch.setattr(agents_module, "_attached", attached)
+    monkeypatch.setattr(lost_hosts, "attached", attached)
     agents.join(agent_on(first, tmp_path))
     second.said.put({"type": "over", "seq": 1})
     kinds = [message["type"] for _, message in agents.messages()]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import RankProcess, Site, World
-from .environment import common_env
+from flagperf_driver.launch import RankProcess, Site, World
+from flagperf_driver.launch.environment import common_env
 
 
 def launch(world: World, noderank: int, site: Site) -> list[RankProcess]:
