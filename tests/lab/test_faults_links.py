@@ -53,7 +53,7 @@ Tracker.take = noting
 # As many pieces of the second host's logs as the file has characters come broken.
 BROKEN = """
 import base64, pathlib
-from pytest_flagperf.engines.agents import agents
+from pytest_flagperf.engines.agents import agents, round
 ask, left = agents.Agent.ask, pathlib.Path("broken")
 
 def broken(self, message, *rest, **more):
