@@ -5,12 +5,14 @@ The training is a small suite with a fixed seed, so both do the same steps. They
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
 import tempfile
 from pathlib import Path
+
+from pytest_flagperf.stored.layout import CASE
+from pytest_flagperf.stored.round import RoundDir
 
 from .section import REPO, Goal, Section, table, timed
 
@@ -28,7 +30,7 @@ def by_torchrun(round_: Path) -> float:
     """Seconds of torchrun on the same program, case and Python."""
     environment = {
         **os.environ,
-        "FLAGPERF_CASE": str(round_ / "case.json"),
+        "FLAGPERF_CASE": str(round_ / CASE),
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         "PYTHONPATH": os.pathsep.join([str(REPO), str(REPO / "suites")]),
@@ -40,7 +42,7 @@ def by_torchrun(round_: Path) -> float:
 
 def torch_python(round_: Path) -> str:
     """The Python of the environment that a round's ranks ran in."""
-    return str(json.loads((round_ / "plan.json").read_text())["python"])
+    return RoundDir(round_).read_plan().python
 
 
 def first_round(reports: Path) -> Path:
