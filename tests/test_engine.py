@@ -18,6 +18,7 @@ from pytest_flagperf.engines.agents import engine, environments
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.preflight import Request
+from pytest_flagperf.engines.agents.runtime_request import runtime_request
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.fleet import Fleet
 from pytest_flagperf.hosts.local import LocalHost
@@ -202,9 +203,11 @@ def test_an_extension_that_nobody_would_build_is_told_before_the_run(tmp_path: P
         made.check(plan, vendor)
         assert made.notes(plan.case, vendor, runtime) == []
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/kernel.cu", "")
+    made, plan, vendor = planned(tmp_path, "venv")
     with pytest.raises(Problems, match=r"^vendors/acme/toy-pytorch/csrc has neither setup\.py nor pyproject\.toml"):
         made.check(plan, vendor)
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/setup.py", "")
+    made, plan, vendor = planned(tmp_path, "venv")
     with pytest.raises(Problems, match=r"csrc is built into images only, and --runtime=venv has none"):
         made.check(plan, vendor)
     for runtime, noted in (("docker", 0), ("host", 1)):
@@ -297,3 +300,23 @@ def test_what_may_be_over_soon_is_tried_again(tmp_path: Path, monkeypatch: pytes
     made._environments.build_ahead(plan, vendor, made._fleet, silent())
     assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
     assert len(made._fleet.usable) == 3
+
+
+def test_the_folders_of_a_case_are_looked_at_once_for_all_its_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = tree(tmp_path)
+    write_vendor(tmp_path, toml=SIXTEEN)
+    made = AgentsEngine(read_settings({}, tmp_path), catalog, None)
+    looks: list[Case] = []
+
+    def counted(settings: Any, catalog: Any, case: Case, *more: Any) -> Any:
+        looks.append(case)
+        return runtime_request(settings, catalog, case, *more)
+
+    monkeypatch.setattr(environments, "runtime_request", counted)
+    for cards in (1, 2, 4, 8):
+        made.notes(Case.parse(f"toy:pytorch:X9:1:{cards}:1"), catalog.vendor("acme"), "host")
+    assert len(looks) == 1
+    made.notes(Case.parse("toy:pytorch:X9:1:1:1"), catalog.vendor("acme"), "docker")
+    assert len(looks) == 2

@@ -9,8 +9,6 @@ from pathlib import Path
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.stored.layout import ASKED, JUNIT, LEFT_OUT, PAGE
 
-"""The file of a parallel run that says which hosts and devices its controller left out."""
-
 
 class RunDirectory:
     """The path of a run's directory; ``is_made``: it exists, or another process of the run makes it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
@@ -32,6 +33,7 @@ class Environments:
         self._settings = settings
         self._catalog = catalog
         self._codes: dict[tuple[str, str], Code] = {}
+        self._requests: dict[tuple[str, str, str, str], Request] = {}
         self._ready: dict[tuple[str, str, Request], Interpreter] = {}  # by host and runtime
         self._failed: dict[tuple[str, str, Request], BuildFailed] = {}  # likewise
         self.builds = secrets.token_hex(8)
@@ -54,8 +56,11 @@ class Environments:
         return self._codes[key]
 
     def request(self, case: Case, vendor: Vendor, runtime: str) -> Request:
-        """What the case asks of its runtime."""
-        return runtime_request(self._settings, self._catalog, case, vendor, runtime, self.builds)
+        """What the case asks of its runtime: the same for all shapes, so the folders are looked at once."""
+        key = case.model, case.framework, vendor.name, runtime
+        if key not in self._requests:
+            self._requests[key] = runtime_request(self._settings, self._catalog, case, vendor, runtime)
+        return replace(self._requests[key], run=self.builds)
 
     def interpreters(self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
         """The Python of the case's framework on each host; Problems where it cannot be made ready."""

@@ -11,10 +11,8 @@ from pytest_flagperf.runtime import Image, Request, runtimes
 from pytest_flagperf.settings import Settings
 
 
-def runtime_request(
-    settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str, builds: str = ""
-) -> Request:
-    """The request of a case; ``builds`` is equal for all processes of a run, which builds nothing twice that failed."""
+def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str) -> Request:
+    """The request of a case, but for the run that it is made in."""
     kind, own = runtimes()[runtime], catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
     files = (*requirements(catalog, case.framework_name, vendor), own / "config" / "requirements.txt")
     environment = own / "config" / "environment_variables.sh"
@@ -24,7 +22,6 @@ def runtime_request(
         python=settings.python if kind.takes_python else None,
         pip_source=settings.pip_source,
         uv_settings=tuple(vendor.toml.uv.items()),
-        run=builds,
         environment=tuple(vendor.environment.items()),
         environment_file=environment if environment.is_file() else None,
         image=_image(settings, catalog, case, vendor) if kind.uses_images else None,
