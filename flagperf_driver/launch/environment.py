@@ -1,4 +1,4 @@
-"""The environment variables that all processes of a host have, whoever starts them."""
+"""The environment variables of all processes of a host, with any launcher."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
 
 
 def _limit(seconds: object) -> float:
-    """A limit that is not given is none."""
+    """The limit in seconds; without one the time is unlimited."""
     return math.inf if seconds is None else float(str(seconds))
 
 
