@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import shutil
@@ -20,6 +21,7 @@ from . import Completed, HostError, Message
 from .lines import Listening
 from .replies import check_length
 
+_log = logging.getLogger("flagperf.hosts")
 _COMPLAINT_BYTES = 8192
 _LOOK_UP_S = 0.2  # how soon a reader sees that the line was hung up
 
@@ -86,6 +88,7 @@ class LocalHost:
     def _start(
         self, argv: Sequence[str], env: Mapping[str, str] | None, err: int | IO[bytes]
     ) -> subprocess.Popen[bytes]:
+        _log.debug("%s: start %s", self.name, argv[0])
         # In a session of its own: a terminal's Ctrl-C is for the harness, which ends its programs in order.
         try:
             return subprocess.Popen(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import shlex
 import threading
@@ -31,6 +32,7 @@ from .replies import check_length
 from .session import END_S, TICK_S, Session
 from .tunnel import Tunnel
 
+_log = logging.getLogger("flagperf.hosts")
 _BOOT = 'import sys; stdin=open(0,"rb",closefd=False); exec(stdin.read(int(stdin.readline())))'
 _START_S = 60.0
 _COMPLAINT_BYTES = 8192
@@ -162,6 +164,8 @@ class SSHHost:
     def _session(self, request: Message, deadline: float) -> Session:
         with self._lock:
             link = self._connect()
+        what = request.get("path") or request.get("argv", [""])[0]
+        _log.debug("%s: %s %s", self.name, request["op"], what)
         return Session(self.name, self.python, link, self._command, request, deadline)
 
     def _connect(self) -> Link:
@@ -170,6 +174,7 @@ class SSHHost:
         if self._link is None:
             by = self._gateway.enter(self) if self._gateway is not None else None
             self._link = Link(self._address, self._conf, by)
+            _log.info("%s: connected to %s", self.name, self.address)
         return self._link
 
     def _drop(self) -> None:

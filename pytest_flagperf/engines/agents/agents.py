@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -24,6 +25,7 @@ from .unpack import DEFAULT_LIMITS, TooMuch
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_log = logging.getLogger("flagperf.agents")
 GRACE_S = 3.0  # from a polite word to SIGKILL
 MARGIN_S = 15.0  # what an agent may need beyond it: a container's end, a slow host
 # An agent that watches ranks says something every second; one that is silent for so long is stuck.
@@ -97,6 +99,7 @@ class Agent:
         return self.directory / host_folder(self.host.name, self.noderank)
 
     def send(self, message: Message) -> None:
+        _log.debug("%s: sent %s", self.name, message["op"])
         self.channel.send(message)
 
     def ask(self, message: Message, *answers: str, timeout_s: float = ANSWER_S) -> Message:
@@ -231,6 +234,7 @@ class Agents:
                     return False
                 if message:
                     heard = now
+                    _log.debug("%s: received %s", agent.name, message["type"])
                     self._take(agent, message)
                 elif agent.started and not agent.over and now - heard > SILENCE_S:
                     raise HostError(f"its agent has said nothing for {SILENCE_S:g} s")

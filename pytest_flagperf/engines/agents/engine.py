@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -33,6 +34,7 @@ from .orders import RoundOptions
 from .preflight import Data, Finding
 from .round import follow_round, run_round
 
+_log = logging.getLogger("flagperf.preflight")
 _SHOWN = 8
 
 
@@ -129,6 +131,8 @@ class AgentsEngine:
     def prepare(self, asked: Sequence[tuple[Plan, Vendor]]) -> list[str]:
         """Inspect, and leave unfit hosts and devices out; what to tell. Problems where too few are left."""
         findings = self.inspect(asked)
+        for finding in findings:
+            _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)
         wanted = max((plan.case.nnodes for plan, _ in asked), default=0)
         for host in self.hosts:

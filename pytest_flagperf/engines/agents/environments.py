@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from pytest_flagperf.settings import Settings
 
 from .runtime_request import runtime_request
 
+_log = logging.getLogger("flagperf.environments")
 _LASTING = ("building", "another", "pulling", "warning:")
 
 
@@ -107,6 +109,7 @@ class Environments:
                     if isinstance(error, BuildFailed):
                         self._failed[key] = error
                     raise _NotReady(str(error)) from error
+                _log.info("%s: interpreter %s", host.name, self._ready[key].python)
             return self._ready[key]
 
         try:

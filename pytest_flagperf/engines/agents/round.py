@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,8 @@ from .agents import Agent, Agents
 from .collect import collect
 from .orders import NO_OPTIONS, RoundOptions, Show, make_orders, write_inputs
 from .watch import Audience, Listener, ranks, start_tracker, unfinished, watch
+
+_log = logging.getLogger("flagperf.rounds")
 
 
 def run_round(
@@ -43,6 +46,8 @@ def run_round(
     left = RoundDir(directory)
 
     def start() -> None:
+        for agent in agents.all:
+            _log.info("%s: %s: devices %s", left.label, agent.name, list(agent.devices))
         orders = make_orders(plan, token, round_number, agents.all, interpreters, options)
         write_inputs(plan, token, round_number, left, agents.all, orders, interpreters, options)
         agents.start(orders)
@@ -110,6 +115,7 @@ def _to_the_end(
         ends, warnings = _host_ends(agents), _warnings(agents)
         end = RoundRecord(state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings)
         _write_end(directory, end)
+        _log.info("%s: %s%s", directory.label, state, f": {fault.sentence}" if fault else "")
     return end
 
 
