@@ -87,11 +87,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the lab is slow, and alone: whether a host answers in time is what much of it is about."""
-    for item in items:
-        if "lab_or_skip" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.alone)
+    """Mark tests that need the lab as slow, and run them first: they mostly wait, so that others can use the cores."""
+    for item in filter(_needs_lab, items):
+        item.add_marker(pytest.mark.slow)
+    items.sort(key=_needs_lab, reverse=True)
+
+
+def _needs_lab(item: pytest.Item) -> bool:
+    return "lab_or_skip" in getattr(item, "fixturenames", ())
 
 
 def listens_to_ctrl_c() -> None:

@@ -241,7 +241,6 @@ def installed(wheel: Wheel, torch_python: str, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_a_new_environment_with_only_the_wheel_trains_and_reports(installed: Path, empty: Path) -> None:
     site = next(installed.glob("lib/python3*/site-packages/pytest_flagperf"))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

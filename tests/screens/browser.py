@@ -84,7 +84,7 @@ def shown(browser: Browser, file: Path, width: int = DESK, *, dark: bool = False
         viewport={"width": width, "height": HEIGHT}, color_scheme="dark" if dark else "light", offline=True
     )
     page = context.new_page()
-    page.set_default_timeout(60_000)  # beside other work a page of 200 cases needs a while for its charts
+    page.set_default_timeout(60_000)  # beside other work a page of 100 cases needs a while for its charts
     seen = Shown(page, file)
     page.on("console", lambda said: _console(seen.complaints, said.type, said.text))
     page.on("pageerror", lambda error: seen.complaints.append(f"an error in a script: {error}"))
