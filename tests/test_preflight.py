@@ -104,7 +104,7 @@ def test_a_host_without_a_python_is_named_and_the_others_are_looked_at_all_the_s
     assert bad(findings) == {("lacking", "python")}
     (fault,) = [one for one in findings if one.fatal]
     assert "/no/such/python" in fault.sentence
-    assert fault.remedy.startswith("a Python >= 3.8 is needed")
+    assert fault.remedy.startswith("Python >= 3.8 is required")
     assert of(findings, "network") == [(OK, "reaches 1 other")] * 2
 
 
@@ -134,7 +134,7 @@ def test_a_clock_that_is_off_is_told_and_refuses_nobody(monkeypatch: pytest.Monk
     assert of(inspect([Elsewhere("a")], WANTS), "clock")[0][0] == OK
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - 3600.0)
-    assert of(inspect([Elsewhere("a")], WANTS), "clock")[0][1].startswith("it is 1.0 h ahead of this machine's (±")
+    assert of(inspect([Elsewhere("a")], WANTS), "clock")[0][1].startswith("1.0 h ahead of this machine's clock (±")
     assert bad(inspect([Elsewhere("a")], WANTS)) == {("a", "clock")}
     assert not any(one.fatal for one in inspect([Elsewhere("a")], WANTS))
 
@@ -144,7 +144,7 @@ def test_a_place_where_nothing_can_be_written_is_refused(tmp_path: Path, monkeyp
     results = replace(WANTS, folder=str(tmp_path / "file" / "reports"))
     assert of(inspect([LocalHost()], results), "disk")[-1] == (
         FAIL,
-        f"nothing can be written in {tmp_path}/file/reports: Not a directory",
+        f"cannot write in {tmp_path}/file/reports: Not a directory",
     )
     assert bad(inspect([Elsewhere()], results)) == set()  # results are written here only
 
@@ -167,7 +167,7 @@ def test_a_host_that_hangs_is_named_in_time(tmp_path: Path, monkeypatch: pytest.
         silent.listen()
         (fault,) = inspect([Elsewhere("slow")], replace(WANTS, engine=engine_at(tmp_path / "docker.sock")))
     assert (fault.kind, fault.level) == ("host", FAIL)
-    assert "did not answer the checkup in time" in fault.sentence
+    assert "no reply to the host check in time" in fault.sentence
 
 
 # -- who meets whom ----------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:
 
 def test_whom_most_cannot_reach_is_to_blame() -> None:
     assert meetings(h0=["h2"], h1=["h2"], h2=["h2"], h3=["h2"]) == [
-        ("h2", FAIL, "h0, h1, h2 and 1 more cannot reach it at 10.0.0.2: late"),
+        ("h2", FAIL, "h0, h1, h2 and 1 more cannot reach this host at 10.0.0.2: late"),
         ("h2", OK, "reaches 3 others"),
         ("h0", OK, "reaches 2 others"),
         ("h1", OK, "reaches 2 others"),
@@ -210,7 +210,7 @@ def test_whom_most_cannot_reach_is_to_blame() -> None:
 def test_who_cannot_reach_the_others_is_to_blame() -> None:
     found = meetings(h0=[], h1=[], h2=[], h3=["h0", "h1", "h2"])
     assert [entry for entry in found if entry[1] == FAIL] == [
-        ("h3", FAIL, "it cannot reach h0, h1, h2 (10.0.0.0: late; 10.0.0.1: late; 10.0.0.2: late)")
+        ("h3", FAIL, "cannot reach h0, h1, h2 (10.0.0.0: late; 10.0.0.1: late; 10.0.0.2: late)")
     ]
 
 
@@ -280,19 +280,19 @@ def test_well_devices_are_counted_and_named() -> None:
 
 
 def test_too_few_devices_are_refused_and_fewer_than_usual_told() -> None:
-    assert of(judged(device(0)), "devices") == [(FAIL, "1 for 2 processes")]
+    assert of(judged(device(0)), "devices") == [(FAIL, "1 available, 2 needed")]
     found = judged(device(0), device(1), device(3), devices_per_host=5)
-    assert of(found, "devices") == [(WARN, "3 of the 5 that a host with X9 has: devices 2, 4 are missing")]
+    assert of(found, "devices") == [(WARN, "found 3, expected 5 on a host with X9: devices 2, 4 are missing")]
     assert unfit_devices(found) == {"h1": {2, 4}}
     assert of(judged(device(0), device(2), devices_per_host=3), "devices") == [
-        (WARN, "2 of the 3 that a host with X9 has: device 1 is missing")
+        (WARN, "found 2, expected 3 on a host with X9: device 1 is missing")
     ]
 
 
 def test_another_chip_is_refused_and_the_right_name_offered() -> None:
     (fault,) = [one for one in judged(device(0), device(1, name="Acme Why1"), device(2)) if one.level != OK]
     assert (fault.level, fault.sentence) == (FAIL, "device 1 is a Acme Why1, not X9")
-    assert fault.remedy == "say --hw=Y1"
+    assert fault.remedy == "pass --hw=Y1"
     (fault,) = [one for one in judged(*(device(n, name="Acme X90") for n in range(2))) if one.level != OK]
     assert fault.sentence == "devices 0, 1 are Acme X90, not X9"
     assert "chips.X9.names in vendor.toml" in fault.remedy
@@ -324,7 +324,7 @@ def test_a_checkup_asks_the_kernel_by_the_devices_bus(monkeypatch: pytest.Monkey
 def test_a_strangers_device_is_refused_only_where_it_is_needed() -> None:
     taken = device(1, processes=[stranger()])
     (fault,) = [one for one in judged(device(0), taken) if one.level != OK]
-    assert (fault.kind, fault.level, fault.devices) == ("strangers", FAIL, (1,))
+    assert (fault.kind, fault.level, fault.devices) == ("foreign processes", FAIL, (1,))
     assert fault.sentence == "device 1 is in use by python (pid 77 of eve, 512 MiB)"
     (spare,) = [one for one in judged(device(0), taken, device(2)) if one.level != OK]
     assert spare.level == WARN
@@ -347,15 +347,15 @@ def test_sick_devices_are_named() -> None:
         device(10, throttle=["sw_power_cap"]),
     ]
     assert of(judged(*sick), "health") == [
-        (WARN, "device 3 could not replace failing memory rows"),
+        (WARN, "device 3 could not remap failing memory rows"),
         (WARN, "device 4 cannot be read: GPU is lost"),
         (WARN, "device 0 had 3 uncorrected memory errors"),
-        (WARN, "device 1 waits to replace failing memory rows"),
-        (WARN, "device 2 is slowed down: hw_thermal, {hot}"),
-        (WARN, "the vendor's tool says of device 5: Warning {0}"),
-        (WARN, "devices 6, 7 are limited to 250 W where 700 W are usual"),
+        (WARN, "device 1 needs a reset to remap failing memory rows"),
+        (WARN, "device 2 is throttled: hw_thermal, {hot}"),
+        (WARN, "the vendor's tool reports for device 5: Warning {0}"),
+        (WARN, "devices 6, 7 are limited to 250 W; the default is 700 W"),
         (WARN, "device 8 has 8 of its 16 PCIe lanes"),
-        (WARN, "device 9 has 16 of 18 links to its like up"),
+        (WARN, "device 9 has 16 of 18 links to other devices up"),
     ]
     assert {level for level, _ in of(judged(*sick, nproc=10), "health")} == {WARN, FAIL}
     assert unfit_devices(judged(*sick)) == {"h1": {3, 4}}
@@ -367,10 +367,10 @@ def test_what_is_as_it_is_built_or_cannot_be_told_is_no_finding() -> None:
     assert bad(judged(device(0, power_limit=750.0), device(1, pcie_generation=1))) == set()
     assert bad(judged(device(0, links=0, links_down=12), device(1, links=0, links_down=12))) == set()
     assert of(judged(device(0, links=0, links_down=18), device(1)), "health") == [
-        (WARN, "device 0 has 0 of 18 links to its like up")
+        (WARN, "device 0 has 0 of 18 links to other devices up")
     ]
     assert of(judged(device(0, links=None, links_down=2), device(1)), "health") == [
-        (WARN, "device 0 has 0 of 2 links to its like up")
+        (WARN, "device 0 has 0 of 2 links to other devices up")
     ]
 
 
@@ -396,8 +396,8 @@ def test_whatever_tools_tell_is_judged_and_only_two_things_of_health_refuse_a_de
 def test_a_part_of_a_device_is_not_the_chip() -> None:
     (fault,) = [one for one in judged(device(0), device(1, partitioned=True)) if one.level != OK]
     assert (fault.level, fault.devices) == (FAIL, (1,))
-    assert fault.sentence == "device 1 is partitioned (MIG): no part of it is the chip"
-    assert fault.remedy == "switch its partitioning off"
+    assert fault.sentence == "device 1 is partitioned (MIG) and not a whole chip"
+    assert fault.remedy == "disable its partitioning"
     (spare,) = [one for one in judged(device(0), device(1, partitioned=True), device(2)) if one.level != OK]
     assert spare.level == WARN
 
@@ -407,7 +407,7 @@ def test_devices_that_are_asked_in_another_way_than_usual_are_told_so() -> None:
     found = list(judge("h1", {**FACTS, "devices": survey}, Request(CODE, nproc=2, hardware="X9", nvml=True)))
     assert of(found, "devices")[0] == (
         WARN,
-        "the vendor's tool is asked, a process for each sample and less told: NVML: no library",
+        "the vendor's command-line tool is started for each sample and reports fewer values: NVML: no library",
     )
     assert {one.level for one in found} == {OK, WARN}
 
@@ -453,7 +453,7 @@ def test_other_work_on_the_cores_is_warned_of_with_the_processes_and_refuses_no_
     (found,) = [one for one in judge("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
     assert (found.kind, found.level) == ("load", WARN)
     assert found.sentence == (
-        "other processes use 6.6 of 64 cores, the load average is 7.21: most by make (pid 17, 6.0), cc1 (pid 4, 0.5)"
+        "other processes use 6.6 of 64 cores, load average 7.21; busiest: make (pid 17, 6.0), cc1 (pid 4, 0.5)"
     )
     assert limits(load={**load, "others": 6.3}) == {}
 
@@ -533,7 +533,7 @@ def test_what_a_dead_run_left_is_ended_and_told_and_nothing_else(tmp_path: Path)
             assert [process.poll() for process in (running, other, stranger)] == [None] * 3
     ((level, sentence),) = found
     assert level == WARN
-    assert re.fullmatch(rf"a dead run had left \S+ \(pid {left.pid}\) of {dead}; it is gone now", sentence)
+    assert re.fullmatch(rf"a dead run left \S+ \(pid {left.pid}\) of {dead}; removed", sentence)
     assert of(inspect([LocalHost("h")], WANTS), "leftovers") == []
 
 
@@ -601,7 +601,7 @@ def test_a_host_is_told_in_short_where_it_is_well_and_with_a_remedy_where_not() 
         "  FAIL  disk: full full full full full full full full full full full full full full full full full",
         "        full full full full full full full full full full full full full",
         "        -> make room",
-        "2 hosts: 1 well, 1 unfit (h2)",
+        "2 hosts: 1 ok, 1 unfit (h2)",
     ]
 
 
@@ -674,10 +674,10 @@ def test_devices_are_looked_at_through_nvml(lab: Lab, reach: Callable[..., tuple
     wants = Request(CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY)
     findings = inspect(reach([well, other, taken]), wants)
     found = {entry for entry in bad(findings) if entry[1] != "cores"}  # as many as the machine has
-    assert found == {(other.name, "model"), (taken.name, "strangers"), (taken.name, "health")}
+    assert found == {(other.name, "model"), (taken.name, "foreign processes"), (taken.name, "health")}
     ((_, wrong),) = of(findings, "model")
     assert wrong == "devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100"
-    assert of(findings, "strangers") == [(FAIL, f"device 3 is in use by sleep (pid {pid} of root, 512 MiB)")]
+    assert of(findings, "foreign processes") == [(FAIL, f"device 3 is in use by sleep (pid {pid} of root, 512 MiB)")]
     assert unfit_devices(findings)[taken.name] == {3, 5}
     well.nvml.error(9)
     assert of(inspect(reach([well]), wants), "devices")[0][0] == FAIL
@@ -692,7 +692,9 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callab
     wants = Request(CODE, engine=engine, limits=ROOMY)
     (fine,) = [of(inspect(reach([well]), wants), "docker")]
     assert fine[0][0] == OK
-    assert of(inspect(reach([well]), wants), "image") == [(WARN, "no/such:image is not there and will be pulled")]
+    assert of(inspect(reach([well]), wants), "image") == [
+        (WARN, "no/such:image not found on the host; it will be pulled")
+    ]
     ((level, sentence),) = of(inspect(reach([well], user="bench"), wants), "docker")
     assert level == FAIL
     assert "user bench may not use /var/run/docker.sock" in sentence

@@ -125,7 +125,7 @@ def test_what_an_engine_that_stays_away_keeps_is_told_and_removed_by_the_next_ru
     assert len(host.containers()) == 1
     code, said = cluster.run("-k", "converges")
     assert code == 0, said
-    assert re.search(r"leftovers: a dead run had left container flagperf-\S+ of /tmp/\S+; it is gone now", said)
+    assert re.search(r"leftovers: a dead run left container flagperf-\S+ of /tmp/\S+; removed", said)
     assert_nothing_left(cluster.hosts)
 
 

@@ -65,7 +65,7 @@ def test_a_device_that_a_stranger_uses_is_left_alone(gpus: ClusterToy, stranger:
     host.nvml[0].processes((stranger, 700 * MIB))
     code, said = gpus.run("-k", "converges")
     assert code == 0, said
-    assert f"warning: h1: strangers: device 0 is in use by sleep (pid {stranger} of root, 700 MiB)" in said
+    assert f"warning: h1: foreign processes: device 0 is in use by sleep (pid {stranger} of root, 700 MiB)" in said
     assert placed(gpus.toy.runs[-1]) == [("h1", [1, 2])]
     assert stranger in [one.pid for one in host.processes()]
 
@@ -74,8 +74,8 @@ def test_with_too_few_devices_left_the_stranger_is_named_and_nothing_starts(gpus
     gpus.hosts[0].nvml[5].processes((stranger, 700 * MIB))
     code, said = gpus.run("-k", "converges", "--nodes=1x8")
     assert code == pytest.ExitCode.USAGE_ERROR, said
-    assert f"h1: strangers: device 5 is in use by sleep (pid {stranger} of root, 700 MiB)" in said
-    assert "wait for their end, or ask their owner" in said
+    assert f"h1: foreign processes: device 5 is in use by sleep (pid {stranger} of root, 700 MiB)" in said
+    assert "wait until they end, or ask their owner" in said
 
 
 def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: ClusterToy) -> None:
@@ -87,11 +87,11 @@ def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: Clus
     nvml[4].set(clock_reasons=0x48)
     said = gpus.passed()
     for sentence in (
-        "device 0 could not replace failing memory rows",
+        "device 0 could not remap failing memory rows",
         "device 1 cannot be read:",
         "device 2 had 3 uncorrected memory errors",
-        "device 3 waits to replace failing memory rows",
-        "device 4 is slowed down: ",
+        "device 3 needs a reset to remap failing memory rows",
+        "device 4 is throttled: ",
     ):
         assert f"flagperf: warning: h1: health: {sentence}" in said
     assert placed(gpus.toy.runs[-1]) == [("h1", [2, 3])]
@@ -100,7 +100,7 @@ def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: Clus
 def test_another_chip_than_was_asked_for_is_refused(gpus: ClusterToy) -> None:
     gpus.hosts[0].nvml.on(8, name="NVIDIA H200")
     said = gpus.refused("--hw=A100")
-    assert "h1: model: devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100 - say --hw=H200" in said
+    assert "h1: model: devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100 - pass --hw=H200" in said
 
 
 def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: ClusterToy) -> None:
@@ -129,7 +129,7 @@ def test_caches_that_a_user_may_not_clear_are_a_warning_in_the_report(cluster: C
     host.add_user("bench")
     cluster.set(clear_caches=True)
     said = cluster.passed(f"--cluster=bench@{host.address}", "--nodes=1x1")
-    assert "caches: the file caches cannot be cleared as was asked for: only root may - log in as root" in said
+    assert "caches: clear-caches is set, but only root can clear the file caches - log in as root" in said
     sentence = "the host's caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied"
     assert f"round 1: {host.address}: {sentence}" in said
     report = (cluster.toy.runs[-1] / "report.html").read_text()
@@ -150,10 +150,10 @@ def test_what_dead_runs_left_is_removed_and_named_and_nothing_else(cluster: Clus
     code, said = cluster.run("-k", "converges", "--nodes=1x1")
     assert code == 0, said
     (line,) = [line for line in said.splitlines() if "leftovers" in line]
-    assert line.startswith("flagperf: warning: h1: leftovers: a dead run had left ")
+    assert line.startswith("flagperf: warning: h1: leftovers: a dead run left ")
     for what in ("container orphan of /tmp/dead", "container forgotten of /tmp/removed", ") of /tmp/dead"):
         assert what in line
-    assert line.endswith("; it is gone now")
+    assert line.endswith("; removed")
     assert [row["Names"] for row in host.containers()] == ["kept"]
     assert "sleep 1001" not in _commands(host)
     assert "sleep 1002" in _commands(host)
@@ -189,7 +189,7 @@ def test_two_runs_on_one_host_have_devices_of_their_own(gpus: ClusterToy) -> Non
     code, said = gpus.run("-k", "converges")
     assert code == 0, said
     assert "waits: " not in said
-    assert "strangers" not in said
+    assert "foreign processes" not in said
     first.interrupt()
     assert first.wait() == pytest.ExitCode.INTERRUPTED, first.text
     assert [placed(run) for run in gpus.toy.runs] == [[("h1", [0, 1])], [("h1", [2, 3])]]

@@ -386,7 +386,7 @@ def test_a_disk_that_is_full_at_the_start_is_named(cluster: ClusterToy) -> None:
     two.limit_disk("/tmp", 1 << 20)
     code, said = cluster.run("-k", "converges")
     assert code == 4, said
-    said_once(said, "h2: disk: 1 MiB free in /tmp - make room there, or name another folder with TMPDIR")
+    said_once(said, "h2: disk: 1 MiB free in /tmp - free space there, or set TMPDIR in the host's environment")
     assert_nothing_left(cluster.hosts)
 
 
@@ -411,7 +411,7 @@ def test_a_clock_that_is_an_hour_off_is_told_and_taken_out_of_all_times(cluster:
     ended = time.time()
     assert code == 0, said
     said_once(
-        said, "flagperf: warning: h1: clock: it is 1.0 h ahead of this machine's .* set the clock right with chrony"
+        said, "flagperf: warning: h1: clock: 1.0 h ahead of this machine's clock .* synchronize the clock with chrony"
     )
     round_dir = cluster.toy.runs[-1] / "alpha_plain_CPU_2_1_1/round1"
     offsets = [host["clock_offset_s"] for host in json.loads((round_dir / "plan.json").read_text())["hosts"]]

@@ -21,12 +21,16 @@ def judge(host: str, survey: Mapping[str, Any], cores: int, request: Request) ->
             "devices",
             FAIL,
             survey["error"],
-            "see that the vendor's driver and tool work on that host, and that its probe.py knows what the tool prints",
+            "check that the vendor's driver and tool work on that host, and that probe.py can read its output",
         )
         return
     if survey.get("instead"):
-        sentence = f"the vendor's tool is asked, a process for each sample and less told: {survey['instead']}"
-        yield Finding(host, "devices", WARN, sentence, "see that the driver's library is found there, and answers")
+        sentence = (
+            f"the vendor's command-line tool is started for each sample and reports fewer values: {survey['instead']}"
+        )
+        yield Finding(
+            host, "devices", WARN, sentence, "check that the driver's library is installed and works on that host"
+        )
     unfit: set[int] = set()
     for kind, sentence, remedy, indexes in _unfitting(devices, request):
         unfit.update(indexes)
@@ -44,15 +48,17 @@ def _counted(host: str, survey: Mapping[str, Any], cores: int, request: Request)
     """Whether there are as many as there should be; a round must not be given what is not there."""
     devices = survey["devices"]
     if len(devices) < request.nproc:
-        sentence = f"{len(devices)} for {request.nproc} processes"
-        return Finding(host, "devices", FAIL, sentence, "ask for fewer with --nodes=NxP, or for other hosts")
+        sentence = f"{len(devices)} available, {request.nproc} needed"
+        return Finding(host, "devices", FAIL, sentence, "request fewer with --nodes=NxP, or use other hosts")
     most = request.devices_per_host or max(request.nproc, cores)  # as rounds ask for them
     missing = tuple(sorted(set(range(most)) - {device["index"] for device in devices}))
     if request.devices_per_host and len(devices) < request.devices_per_host:
-        sentence = f"{len(devices)} of the {request.devices_per_host} that a host with {request.hardware} has"
+        sentence = f"found {len(devices)}, expected {request.devices_per_host} on a host with {request.hardware}"
         sentence += f": {_who(missing)} {_are(missing)} missing"
-        return Finding(host, "devices", WARN, sentence, "they may have failed: see the host's kernel log", missing)
-    names = ", ".join(sorted({device["name"] for device in devices if device["name"]})) or "of no name"
+        return Finding(
+            host, "devices", WARN, sentence, "check the host's kernel log: a device may have failed", missing
+        )
+    names = ", ".join(sorted({device["name"] for device in devices if device["name"]})) or "unnamed"
     driver = f", driver {survey['driver']}" if survey["driver"] else ""
     return Finding(host, "devices", OK, f"{len(devices)} {names}{driver}", devices=missing)
 
@@ -67,7 +73,9 @@ def _places(near: Mapping[int, Sequence[int]]) -> str:
     )
 
 
+FOREIGN = "foreign processes"
 _Unfit = tuple[str, str, str, list[int]]
+"""Kind, sentence, remedy and the indexes of the devices."""
 
 
 def _unfitting(devices: Sequence[Mapping[str, Any]], request: Request) -> Iterator[_Unfit]:
@@ -77,15 +85,15 @@ def _unfitting(devices: Sequence[Mapping[str, Any]], request: Request) -> Iterat
         if device.get("error"):
             yield "health", f"{who} cannot be read: {device['error']}", "reset it, or restart the host", index
             continue
-        strangers = [process for process in device["processes"] if not process["ours"]]
-        if strangers:
-            names = "; ".join(map(_stranger, strangers[:3])) + ("; ..." if len(strangers) > 3 else "")
-            yield "strangers", f"{who} is in use by {names}", "wait for their end, or ask their owner", index
+        foreign = [process for process in device["processes"] if not process["ours"]]
+        if foreign:
+            names = "; ".join(map(_describe_process, foreign[:3])) + ("; ..." if len(foreign) > 3 else "")
+            yield FOREIGN, f"{who} is in use by {names}", "wait until they end, or ask their owner", index
         if device["row_remap_failed"]:
-            yield "health", f"{who} could not replace failing memory rows", "have it replaced", index
+            yield "health", f"{who} could not remap failing memory rows", "replace the device", index
         if device["partitioned"]:
-            part = f"{who} is partitioned (MIG): no part of it is the chip"
-            yield "health", part, "switch its partitioning off", index
+            part = f"{who} is partitioned (MIG) and not a whole chip"
+            yield "health", part, "disable its partitioning", index
     wrong: dict[str, list[int]] = {}
     for device in devices:
         if device["name"] and not is_named(device["name"], request.hardware, request.chips.get(request.hardware, ())):
@@ -95,7 +103,7 @@ def _unfitting(devices: Sequence[Mapping[str, Any]], request: Request) -> Iterat
         yield "model", f"{_who(indexes)} {are} {name}, not {request.hardware}", _right_name(name, request), indexes
 
 
-def _stranger(process: Mapping[str, Any]) -> str:
+def _describe_process(process: Mapping[str, Any]) -> str:
     owner = f" of {process['user']}" if process.get("user") else ""
     memory = f", {process['memory']:.0f} MiB" if process.get("memory") else ""
     return f"{process.get('name') or 'a process'} (pid {process['pid']}{owner}{memory})"
@@ -119,8 +127,8 @@ def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
 def _right_name(name: str, request: Request) -> str:
     fitting = [chip for chip, patterns in request.chips.items() if is_named(name, chip, patterns)]
     if fitting:
-        return f"say --hw={fitting[0]}"
-    return f"say which chip it is with --hw, or add the name to chips.{request.hardware}.names in vendor.toml"
+        return f"pass --hw={fitting[0]}"
+    return f"pass the name of its chip with --hw, or add the name to chips.{request.hardware}.names in vendor.toml"
 
 
 def _degraded(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -132,32 +140,32 @@ def _degraded(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
             alike.setdefault(said, []).append(device["index"])
     for (beginning, end, remedy), indexes in alike.items():
         one = len(indexes) == 1
-        verbs = {"are": _are(indexes), "have": "has" if one else "have", "wait": "waits" if one else "wait"}
+        verbs = {"are": _are(indexes), "have": "has" if one else "have", "need": "needs" if one else "need"}
         yield beginning.format(who=_who(indexes), **verbs) + end, remedy
 
 
 def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[str, str, str]]:
     """How a sentence begins and ends, and a remedy. Such a device computes, but perhaps not as its like."""
     if device["trouble"]:
-        yield "the vendor's tool says of {who}: ", device["trouble"], "see the vendor's manual for it"
+        yield "the vendor's tool reports for {who}: ", device["trouble"], "see the vendor's manual"
     if device["ecc_uncorrected"]:
-        yield "{who} had ", f"{device['ecc_uncorrected']:g} uncorrected memory errors", "reset it; watch its count"
+        yield "{who} had ", f"{device['ecc_uncorrected']:g} uncorrected memory errors", "reset it and watch the count"
     if device["row_remap_pending"]:
-        yield "{who} {wait} to replace failing memory rows", "", "reset it, or restart the host"
+        yield "{who} {need} a reset to remap failing memory rows", "", "reset it, or restart the host"
     # That a power limit holds is no fault of the cooling; one below the usual is told of by itself.
     if held := [reason for reason in device["throttle"] if reason != POWER_CAP]:
-        yield "{who} {are} slowed down: ", ", ".join(held), "see its cooling and its power supply"
+        yield "{who} {are} throttled: ", ", ".join(held), "check its cooling and its power supply"
     if _is_below(device["power_limit"], device["usual_power_limit"]):
-        limits = f"{device['power_limit']:g} W where {device['usual_power_limit']:g} W are usual"
-        yield "{who} {are} limited to ", limits, "set the limit back: its figures are of a slower device"
+        limits = f"{device['power_limit']:g} W; the default is {device['usual_power_limit']:g} W"
+        yield "{who} {are} limited to ", limits, "restore the default limit: results with this limit are slower"
     if _is_below(device["pcie_width"], device["best_pcie_width"]):
         lanes = f"{device['pcie_width']:g} of its {device['best_pcie_width']:g} PCIe lanes"
-        yield "{who} {have} ", lanes, "put it in anew: a contact may be dirty, or a riser bent"
+        yield "{who} {have} ", lanes, "reseat it: a contact may be dirty, or a riser bent"
     if device["links_down"] and linked:
         # Never refused: where a bridge was never put in, its links look like those of a broken one.
         up = device["links"] or 0
-        links = f"{up:g} of {up + device['links_down']:g} links to its like up"
-        yield "{who} {have} ", links, "see its bridges and cables, and the host's kernel log"
+        links = f"{up:g} of {up + device['links_down']:g} links to other devices up"
+        yield "{who} {have} ", links, "check its bridges and cables, and the host's kernel log"
 
 
 def _is_below(now: float | None, usual: float | None) -> bool:

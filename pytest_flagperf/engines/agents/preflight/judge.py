@@ -35,7 +35,7 @@ def _place(facts: Mapping[str, Any], request: Request, clock: tuple[float, float
     yield from _load(facts["load"], request.limits)
     yield from _disks(facts["disks"], request.limits)
     if facts["port"] is None:
-        yield "port", FAIL, "none of 100 ports tried in 20000-31999 is free", "see what listens there: ss -ltnp"
+        yield "port", FAIL, "no free port: tried 100 ports in 20000-31999", "check what listens there: ss -ltnp"
     else:
         yield "port", OK, "free", ""
 
@@ -46,15 +46,15 @@ def _python(version: str, executable: str) -> _Said:
     return "python", FAIL, f"{executable} is Python {version}", NEWER
 
 
-NEWER = "a Python >= 3.8 is needed: install one there, or name it with python = ... in [cluster]"
+NEWER = "Python >= 3.8 is required: install it there, or set its path with python = ... in [cluster]"
 
 
 def _clock(offset_s: float, doubt_s: float, limits: Limits) -> _Said:
     if abs(offset_s) <= limits.clock_s + doubt_s:
         return "clock", OK, f"{round(offset_s * 1000):+d} ms", ""
     way = "ahead of" if offset_s > 0 else "behind"
-    sentence = f"it is {_duration(abs(offset_s))} {way} this machine's (± {doubt_s * 1000:.0f} ms)"
-    return "clock", WARN, sentence, "the offset is taken out of all times; set the clock right with chrony or ntp"
+    sentence = f"{_duration(abs(offset_s))} {way} this machine's clock (± {doubt_s * 1000:.0f} ms)"
+    return "clock", WARN, sentence, "the offset is subtracted from all times; synchronize the clock with chrony or ntp"
 
 
 def _duration(seconds: float) -> str:
@@ -67,7 +67,7 @@ def _duration(seconds: float) -> str:
 def _cores(cores: int, request: Request) -> _Said:
     if cores >= request.nproc:
         return "cores", OK, str(cores), ""
-    return "cores", WARN, f"{cores} for {request.nproc} processes", "ask for fewer with --nodes=NxP"
+    return "cores", WARN, f"{cores} for {request.nproc} processes", "request fewer processes with --nodes=NxP"
 
 
 def _memory(memory: Mapping[str, int], request: Request) -> _Said:
@@ -76,7 +76,7 @@ def _memory(memory: Mapping[str, int], request: Request) -> _Said:
         return "memory", OK, f"{_gib(free)} free", ""
     sentence = f"{_gib(free)} of {_gib(memory['total'] / _GIB)} free, for {request.nproc} processes"
     level = FAIL if each < request.limits.memory_fail_gib else WARN
-    return "memory", level, sentence, "see what takes it: ps -eo pid,user,rss,args --sort=-rss | head"
+    return "memory", level, sentence, "check what uses it: ps -eo pid,user,rss,args --sort=-rss | head"
 
 
 def _load(load: Mapping[str, Any], limits: Limits) -> Iterator[_Said]:
@@ -87,11 +87,11 @@ def _load(load: Mapping[str, Any], limits: Limits) -> Iterator[_Said]:
         yield "load", OK, text, ""
     else:
         names = ", ".join("{name} (pid {pid}, {cores:.1f})".format(**one) for one in load["busiest"])
-        sentence = f"{text}, the load average is {load['load1']}" + (f": most by {names}" if names else "")
-        yield "load", WARN, sentence, "end them, or wait for their end: a round beside them may be marked busy"
+        sentence = f"{text}, load average {load['load1']}" + (f"; busiest: {names}" if names else "")
+        yield "load", WARN, sentence, "stop them, or wait until they end: the round may get the validity warning busy"
     if load["stolen"] >= limits.stolen_warn:
         sentence = f"the hypervisor gives {load['stolen'] * 100:.0f} % of the cores' working time to other machines"
-        yield "load", WARN, sentence, "run where the cores are this machine's own, or when the others are quiet"
+        yield "load", WARN, sentence, "use a host with dedicated cores, or run when the other machines are idle"
 
 
 def _disks(disks: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[_Said]:
@@ -101,17 +101,17 @@ def _disks(disks: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[_Said
         if disk["error"]:
             if disk["what"] != "docker":
                 remedy = _NAME_ANOTHER[disk["what"]]
-                yield "disk", FAIL, f"nothing can be written in {disk['path']}: {disk['error']}", remedy
+                yield "disk", FAIL, f"cannot write in {disk['path']}: {disk['error']}", remedy
         elif disk["device"] not in seen:
             seen.add(disk["device"])
             yield _disk(disk, limits)
 
 
 _NAME_ANOTHER = {
-    "cache": "make room there, or name another folder with FLAGPERF_CACHE in the host's environment",
-    "scratch": "make room there, or name another folder with TMPDIR in the host's environment",
-    "docker": "make room there: docker system prune",
-    "results": "make room there, or name another folder with --reports",
+    "cache": "free space there, or set FLAGPERF_CACHE in the host's environment to another folder",
+    "scratch": "free space there, or set TMPDIR in the host's environment to another folder",
+    "docker": "free space there: docker system prune",
+    "results": "free space there, or choose another folder with --reports",
 }
 
 
@@ -132,14 +132,14 @@ def _extras(facts: Mapping[str, Any], request: Request) -> Iterator[_Said]:
         yield from _docker(facts["docker"], request)
     for one in facts["data"]:
         for problem in one["problems"]:
-            yield "data", FAIL, problem, "put the data there, or name where they are with --data-dir"
+            yield "data", FAIL, problem, "copy the data there, or pass their folder with --data-dir"
         if not one["problems"]:
             yield "data", OK, one["data_dir"], ""
     if facts["leftovers"]:
-        sentence = f"a dead run had left {some(facts['leftovers'])}; it is gone now"
+        sentence = f"a dead run left {some(facts['leftovers'])}; removed"
         yield "leftovers", WARN, sentence, ""
     if facts["caches"] is False:
-        sentence = "the file caches cannot be cleared as was asked for: only root may"
+        sentence = "clear-caches is set, but only root can clear the file caches"
         yield "caches", WARN, sentence, "log in as root, or remove clear-caches from flagperf.toml"
 
 
@@ -156,7 +156,7 @@ def _docker(docker: Mapping[str, Any], request: Request) -> Iterator[_Said]:
     elif request.engine.image_is_ours:
         yield "image", OK, f"{image} will be built", ""
     else:
-        yield "image", WARN, f"{image} is not there and will be pulled", ""
+        yield "image", WARN, f"{image} not found on the host; it will be pulled", ""
 
 
 def meetings(met: Mapping[str, Mapping[str, str | None]], addresses: Mapping[str, str]) -> dict[str, list[Finding]]:
@@ -167,7 +167,7 @@ def meetings(met: Mapping[str, Mapping[str, str | None]], addresses: Mapping[str
         missing = [name for name in tried if met[name][target]]
         if missing and 2 * len(missing) >= len(tried):
             whys = ", ".join(sorted({str(met[name][target]) for name in missing}))
-            sentence = f"{some(missing)} cannot reach it at {address}: {whys}"
+            sentence = f"{some(missing)} cannot reach this host at {address}: {whys}"
             found[target] = [Finding(target, "network", FAIL, sentence, _OPEN)]
     blamed = set(found)
     for name, its in met.items():
@@ -180,9 +180,9 @@ def _reach(name: str, its: Mapping[str, str | None], addresses: Mapping[str, str
     missing = {target: why for target, why in its.items() if why}
     if missing:
         texts = "; ".join(f"{addresses[target]}: {why}" for target, why in list(missing.items())[:3])
-        return Finding(name, "network", FAIL, f"it cannot reach {some(list(missing))} ({texts})", _OPEN)
+        return Finding(name, "network", FAIL, f"cannot reach {some(list(missing))} ({texts})", _OPEN)
     others = len(set(its) - {name})
     return Finding(name, "network", OK, f"reaches {others} other" + "s" * (others > 1)) if others else None
 
 
-_OPEN = "open TCP ports 20000-31999 between the hosts, or name the addresses at which they reach each other"
+_OPEN = "open TCP ports 20000-31999 between the hosts, or list the addresses at which they reach each other"

@@ -105,8 +105,8 @@ class _Visit:
         while (answer := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
             if answer.get("type") == wanted:
                 return {key: value for key, value in answer.items() if key != "type"}
-        last = self.channel.complaint().strip().splitlines()[-1:] or ["it said nothing"]
-        raise HostError(f"the checkup by {self.host.python} broke off: {last[0].strip()}")
+        last = self.channel.complaint().strip().splitlines()[-1:] or ["no output"]
+        raise HostError(f"the host check by {self.host.python} ended early: {last[0].strip()}")
 
     def _excused(self) -> _Excused:
         return _Excused(self)
@@ -127,7 +127,7 @@ class _Excused:
         name = self._visit.host.name
         sentence = str(error).removeprefix(f"{name}: ")
         if isinstance(error, TimeoutError):
-            sentence = "it did not answer the checkup in time: a disk or a device may hang"
+            sentence = "no reply to the host check in time: a disk or a device may hang"
         self._visit.findings.append(_unreachable(name, sentence, lost=isinstance(error, HostLost)))
         self._visit.close()
         self._visit.gone = True
@@ -143,7 +143,7 @@ _NO_PYTHON = re.compile(
 def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
     if _NO_PYTHON.search(sentence):
         return Finding(host, "python", FAIL, sentence, "" if "Python >= 3.8" in sentence else NEWER)
-    remedy = "see that it has power and network, and that sshd runs" if lost else ""
+    remedy = "check its power, its network and its sshd" if lost else ""
     return Finding(host, "host", FAIL, sentence, remedy)
 
 

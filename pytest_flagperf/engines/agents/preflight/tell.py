@@ -72,7 +72,7 @@ def _summary(by_host: Mapping[str, Sequence[Finding]], width: int) -> list[str]:
     bad = [host for host, its in by_host.items() if any(one.fatal for one in its)]
     warned = [host for host, its in by_host.items() if host not in bad and any(one.level == WARN for one in its)]
     count = f"{len(by_host)} host" + ("s" if len(by_host) != 1 else "")
-    parts = [f"{len(by_host) - len(bad) - len(warned)} well"]
-    parts += [f"{len(warned)} with a warning ({some(warned)})"] if warned else []
+    parts = [f"{len(by_host) - len(bad) - len(warned)} ok"]
+    parts += [f"{len(warned)} with warnings ({some(warned)})"] if warned else []
     parts += [f"{len(bad)} unfit ({some(bad)})"] if bad else []
     return _wrapped("", f"{count}: {', '.join(parts)}", width)
