@@ -4,9 +4,10 @@
     .venv/bin/python -m benchmarks.busy bench DIR [--runs 20] [--beside 0 2]
 
 ``rounds`` trains small suites again and again, beside so many processes that always have something to do, and prints
-for each number how long ranks waited for a core, what others used, and how many rounds were marked: with none beside
-them these are the false alarms, if the machine has nothing else to do. ``bench`` runs all suites as ``make bench``
-does, by turns beside each number of processes, and prints how each run ended. Both print a table for docs/measuring.md.
+for each number how long ranks waited for a core, what others used, and how many rounds had the validity warning busy:
+with none beside them these are the false alarms, if the machine has nothing else to do. ``bench`` runs all suites as
+``make bench`` does, by turns beside each number of processes, and prints how each run ended. Both
+print a table for docs/measuring.md.
 
 Everything is kept in DIR; rounds and runs that are there already are not run again.
 """
@@ -69,10 +70,13 @@ def head() -> None:
 
 def rounds(folder: Path, number: int, beside: Sequence[int], suites: Sequence[str]) -> None:
     head()
-    print(f"Marked from {quantity(WAITED, 'share')} of waiting or {quantity(STOLEN, 'share')} of stolen time on.\n")
+    print(
+        f"A round gets the validity warning busy for {quantity(WAITED, 'share')} of waiting or"
+        f" {quantity(STOLEN, 'share')} of stolen time, or more.\n"
+    )
     print(
         "| processes beside | case | rounds | core_wait: median (highest) | other_cores | core_stolen (highest) |"
-        " p_core | marked for waiting | marked for stolen time |"
+        " p_core | warned of waiting | warned of stolen time |"
     )
     print("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
     for count in beside:
@@ -123,7 +127,7 @@ def spread(found: Sequence[float], unit: str) -> str:
 
 def bench(folder: Path, runs: int, beside: Sequence[int]) -> None:
     head()
-    print("| run | processes beside | exit code | verdict | speed-ups | rounds marked busy | longest wait |")
+    print("| run | processes beside | exit code | verdict | speed-ups | rounds with busy | longest wait |")
     print("|---:|---:|---:|---|---|---:|---:|")
     ends: list[tuple[int, bool, bool]] = []
     for number in range(1, runs + 1):
@@ -137,20 +141,23 @@ def bench(folder: Path, runs: int, beside: Sequence[int]) -> None:
             ends.append((count, is_green(run), bool(busy_rounds(run))))
     print()
     for count in beside:
-        its = [(green, marked) for there, green, marked in ends if there == count]
-        green, marked = sum(one for one, _ in its), sum(one for _, one in its)
-        print(f"Beside {count}: {len(its)} runs, {green} ended with exit code 0, {marked} had rounds marked busy.")
+        its = [(green, busy) for there, green, busy in ends if there == count]
+        green, busy = sum(one for one, _ in its), sum(one for _, one in its)
+        print(
+            f"Beside {count}: {len(its)} runs, {green} ended with exit code 0, {busy} had rounds with the"
+            " validity warning busy."
+        )
 
 
 def ended(run: Run) -> str:
-    marked, waits = busy_rounds(run), values([one for case in run.cases for one in case.outcomes], "core_wait")
+    busy, waits = busy_rounds(run), values([one for case in run.cases for one in case.outcomes], "core_wait")
     speedups = [f"{case.outcomes[0].model} {speedup(case)}" for case in run.cases if case.speedup_text]
     code = run.info.exit_status if run.info is not None else None
     cells = [
         code,
         closing(run).verdict(),
         ", ".join(speedups),
-        len(marked),
+        len(busy),
         quantity(max(waits, default=None), "share"),
     ]
     return " | ".join(map(str, cells))

@@ -13,7 +13,7 @@ import pytest
 from pytest_flagperf.results.comparing import baselines, noise
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.measured.validity import Mark
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import Kind, Verdict
 from pytest_flagperf.stored import FormatError
@@ -21,13 +21,14 @@ from tests.results_help import edit_json, recorded, with_metric
 
 ACCEPTED = Accepted("run20260101000000", "2026-01-01T00:00:00Z", "the new compiler")
 RATES = ("p_whole", "p_train", "p_core")
+CLOCK = ValidityWarning("clock", "the clock went back")
 
 
 def rounds(*factors: float, **changes: Any) -> list[Outcome]:
     """Recorded rounds with their throughputs so many times 100."""
     found = []
     for number, factor in enumerate(factors, 1):
-        outcome = replace(recorded("converged_1x1"), round=number, marks=(), **changes)
+        outcome = replace(recorded("converged_1x1"), round=number, validity_warnings=(), **changes)
         for name in RATES:
             outcome = with_metric(outcome, name, 100 * factor)
         found.append(outcome)
@@ -197,7 +198,11 @@ def test_bounds_and_metrics_that_were_edited_are_kept_or_made_anew() -> None:
         (rounds(1.0, 1.0, case="toy:pytorch:CPU:1:1:2"), (), None),
         (rounds(1.0, state="failed"), (), "round 1: its state is 'failed'"),
         (rounds(1.0, case="toy:pytorch:CPU:1:1:3"), (), "1 of its 3 rounds is there"),
-        ([replace(rounds(1.0)[0], marks=(Mark("clock", "the clock went back"),))], (), "round 1: the clock went back"),
+        (
+            [replace(rounds(1.0)[0], validity_warnings=(CLOCK,))],
+            (),
+            "round 1: the clock went back",
+        ),
         (rounds(1.0), (Verdict("target", False, "", "", "missed it"),), "missed it"),
         (rounds(1.0), (Verdict("efficiency", False, "", "", "poor", expected="known"),), None),
         (rounds(1.0), (Verdict("baseline p_core", False, "", "", "worse", kind=Kind.BASELINE),), None),

@@ -1,4 +1,4 @@
-"""Other work on a round's host is a mark, no baseline is made of it, and it excuses a speed-up that was missed."""
+"""Other work on a round's host gives a validity warning, prevents a baseline, and excuses a missed speed-up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.measured import busy
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.measured.validity import BUSY, Mark
+from pytest_flagperf.results.measured.validity import BUSY, ValidityWarning
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
 from pytest_flagperf.running.scaling import Scaling
@@ -50,17 +50,17 @@ def round_beside(
     return measure(directory)
 
 
-def only(found: tuple[Mark, ...]) -> Mark:
-    (mark,) = found
-    return mark
+def only(warnings: tuple[ValidityWarning, ...]) -> ValidityWarning:
+    (warning,) = warnings
+    return warning
 
 
-# -- the mark ------------------------------------------------------------------------------------------------
+# -- the validity warning ------------------------------------------------------------------------------------
 
 
-def test_a_rank_that_waited_for_a_core_beside_other_work_marks_the_round(tmp_path: Path) -> None:
+def test_a_rank_that_waited_for_a_core_beside_other_work_gives_a_warning(tmp_path: Path) -> None:
     outcome = round_beside(tmp_path, waited=0.125, others=1.5, named=list(OTHERS))
-    assert only(outcome.marks) == Mark(
+    assert only(outcome.validity_warnings) == ValidityWarning(
         BUSY,
         "h1: a rank waited for a core in 12.5 % of the training; other processes used 1.5 cores, most of it"
         " make (pid 17, 1.2), cc1 (pid 18, 0.5)",
@@ -69,41 +69,41 @@ def test_a_rank_that_waited_for_a_core_beside_other_work_marks_the_round(tmp_pat
     assert outcome.value("other_cores") == pytest.approx(1.5, abs=1e-3)
 
 
-@pytest.mark.parametrize(("share", "marked"), [(busy.WAITED * 0.97, False), (busy.WAITED * 1.03, True)])
-def test_the_bound_is_a_few_per_cent_of_the_training(tmp_path: Path, share: float, marked: bool) -> None:
-    assert bool(round_beside(tmp_path, waited=share, others=2.0).marks) == marked
+@pytest.mark.parametrize(("share", "warned"), [(busy.WAITED * 0.97, False), (busy.WAITED * 1.03, True)])
+def test_the_bound_is_a_few_per_cent_of_the_training(tmp_path: Path, share: float, warned: bool) -> None:
+    assert bool(round_beside(tmp_path, waited=share, others=2.0).validity_warnings) == warned
 
 
-def test_ranks_that_wait_for_the_rounds_own_processes_are_told_and_not_marked(tmp_path: Path) -> None:
+def test_waiting_for_the_rounds_own_processes_is_reported_but_no_validity_warning(tmp_path: Path) -> None:
     outcome = round_beside(tmp_path, waited=0.3, others=0.1)
-    assert outcome.marks == ()
+    assert outcome.validity_warnings == ()
     (warning,) = outcome.warnings
     assert warning.startswith("h1: a rank waited for a core in 30.0 % of the training, and the round's own processes")
-    assert round_beside(tmp_path, waited=0.3, others=0.2).marks != ()
+    assert round_beside(tmp_path, waited=0.3, others=0.2).validity_warnings != ()
 
 
-def test_other_work_for_which_no_rank_waited_is_no_mark(tmp_path: Path) -> None:
+def test_other_work_without_waiting_ranks_gives_no_warning(tmp_path: Path) -> None:
     outcome = round_beside(tmp_path, waited=0.01, others=3.0)
-    assert (outcome.marks, outcome.warnings) == ((), ())
+    assert (outcome.validity_warnings, outcome.warnings) == ((), ())
 
 
-def test_what_a_hypervisor_took_away_is_a_mark(tmp_path: Path) -> None:
+def test_time_stolen_by_a_hypervisor_gives_a_warning(tmp_path: Path) -> None:
     """The cores work for some 12 % of four seconds, each second: a share is one of a whole core's time then."""
     worked = 4 * 0.12
-    assert round_beside(tmp_path, stolen=busy.STOLEN * worked * 1.5).marks == ()
-    assert round_beside(tmp_path, stolen=busy.STOLEN * 0.97).marks == ()
-    mark = only(round_beside(tmp_path, stolen=busy.STOLEN * 1.03).marks)
-    assert mark.kind == BUSY
-    assert mark.sentence.startswith("h1: the hypervisor gave ")
+    assert round_beside(tmp_path, stolen=busy.STOLEN * worked * 1.5).validity_warnings == ()
+    assert round_beside(tmp_path, stolen=busy.STOLEN * 0.97).validity_warnings == ()
+    warning = only(round_beside(tmp_path, stolen=busy.STOLEN * 1.03).validity_warnings)
+    assert warning.kind == BUSY
+    assert warning.sentence.startswith("h1: the hypervisor gave ")
 
 
-def test_what_was_not_measured_marks_no_round(tmp_path: Path) -> None:
+def test_missing_measurements_give_no_warning(tmp_path: Path) -> None:
     """A kernel that counts no waiting, a training of a moment, and rounds of before."""
     outcome = round_beside(tmp_path, waited=None, others=2.0)
-    assert (outcome.marks, outcome.value("core_wait")) == ((), None)
+    assert (outcome.validity_warnings, outcome.value("core_wait")) == ((), None)
     assert outcome.value("other_cores") == pytest.approx(2.0, abs=1e-3)
     short = replace(LONG, steps=20, eval_every=100)
-    assert round_beside(tmp_path, waited=0.9, others=2.0, training=short).marks == ()
+    assert round_beside(tmp_path, waited=0.9, others=2.0, training=short).validity_warnings == ()
     (tmp_path / "h1_noderank0" / "load.series.csv").unlink()
     assert measure(tmp_path).value("other_cores") is None
 
@@ -116,18 +116,24 @@ def test_waiting_before_the_training_does_not_count(tmp_path: Path) -> None:
     cells = [row.split(",") for row in rows]
     rows = [",".join([when, f"{min(float(when) - start, 2.5):.3f}", "9.000", "0.000"]) for when, *_ in cells]
     path.write_text("\n".join([head, *rows]) + "\n")
-    assert measure(tmp_path).marks == ()
+    assert measure(tmp_path).validity_warnings == ()
 
 
 # -- what follows --------------------------------------------------------------------------------------------
 
 
-MARK = Mark(BUSY, "h1: a rank waited for a core in 40.0 % of the training; other processes used 1.9 cores")
+WARNING = ValidityWarning(
+    BUSY, "h1: a rank waited for a core in 40.0 % of the training; other processes used 1.9 cores"
+)
 
 
-def beside(factor: float, *marks: Mark, number: int = 1) -> Outcome:
+def beside(factor: float, *warnings: ValidityWarning, number: int = 1) -> Outcome:
     """Two cards, so many times as fast as one card of 1,000 images/s."""
-    return replace(with_metric(recorded("converged_1x2"), "p_core", 1000.0 * factor), marks=marks, round=number)
+    return replace(
+        with_metric(recorded("converged_1x2"), "p_core", 1000.0 * factor),
+        validity_warnings=warnings,
+        round=number,
+    )
 
 
 def judged(*outcomes: Outcome, one_card: OneCard | None = None, strict: bool = False) -> dict[str, Verdict]:
@@ -136,47 +142,47 @@ def judged(*outcomes: Outcome, one_card: OneCard | None = None, strict: bool = F
 
 
 def test_a_busy_round_is_no_baseline_and_under_strict_a_failure() -> None:
-    outcome = replace(recorded("converged_1x2"), marks=(MARK,))
+    outcome = replace(recorded("converged_1x2"), validity_warnings=(WARNING,))
     case = CaseResult(outcome.case, (outcome,), {})
-    assert baselines.why_not(case) == f"round 1: {MARK.sentence}"
+    assert baselines.why_not(case) == f"round 1: {WARNING.sentence}"
     assert baselines.why_not(replace(case, outcomes=(recorded("converged_1x2"),))) is None
     assert not verdicts.valid(outcome, strict=True).ok
 
 
 def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_the_cause() -> None:
-    found = judged(beside(0.9, MARK))
+    found = judged(beside(0.9, WARNING))
     for name, got in (("speedup", "0.90x"), ("efficiency", "45.0 %")):
         assert (found[name].ok, found[name].warning) == (True, True)
         assert found[name].got == f"{got} (busy: not judged)"
         assert found[name].sentence.startswith("not judged, for the machine was busy: weak scaling: ")
-        assert found[name].sentence.endswith(MARK.sentence)
-    case = tell(CaseResult("a:b:c:1:2:1", (beside(0.9, MARK),), {"test_speedup": tuple(found.values())}))
+        assert found[name].sentence.endswith(WARNING.sentence)
+    case = tell(CaseResult("a:b:c:1:2:1", (beside(0.9, WARNING),), {"test_speedup": tuple(found.values())}))
     assert any(text.startswith("not judged, for the machine was busy") for text in case.warnings)
     assert dict(junit.judged(found.values()))["speedup"] == "0.90x (busy: not judged)"
     assert "warning.efficiency" in dict(junit.judged(found.values()))
 
 
 def test_the_same_speed_up_on_a_quiet_machine_fails_and_under_strict_everywhere() -> None:
-    for found in (judged(beside(0.9)), judged(beside(0.9, MARK), strict=True)):
+    for found in (judged(beside(0.9)), judged(beside(0.9, WARNING), strict=True)):
         assert not found["speedup"].ok
         assert not found["efficiency"].ok
-    assert "the machine was busy" in judged(beside(0.9, MARK), strict=True)["efficiency"].sentence
+    assert "the machine was busy" in judged(beside(0.9, WARNING), strict=True)["efficiency"].sentence
 
 
 def test_another_mark_excuses_no_speed_up() -> None:
-    assert not judged(beside(0.9, Mark("throttled", "h1: hot")))["efficiency"].ok
+    assert not judged(beside(0.9, ValidityWarning("throttled", "h1: hot")))["efficiency"].ok
 
 
 def test_quiet_rounds_are_judged_where_there_are_any() -> None:
-    assert not judged(beside(0.9, MARK), beside(0.95, number=2), beside(0.5, MARK, number=3))["efficiency"].ok
-    passed = judged(beside(0.9, MARK), beside(1.7, number=2), beside(0.5, MARK, number=3))["efficiency"]
+    assert not judged(beside(0.9, WARNING), beside(0.95, number=2), beside(0.5, WARNING, number=3))["efficiency"].ok
+    passed = judged(beside(0.9, WARNING), beside(1.7, number=2), beside(0.5, WARNING, number=3))["efficiency"]
     assert (passed.ok, passed.got, passed.warning) == (True, "85.0 %", False)
-    case = CaseResult("c", (beside(0.9, MARK), beside(1.7, number=2)), {}, OneCard(1000.0, "this run"))
+    case = CaseResult("c", (beside(0.9, WARNING), beside(1.7, number=2)), {}, OneCard(1000.0, "this run"))
     assert case.speedup == pytest.approx(1.7)
 
 
 def test_one_card_that_was_slowed_down_flatters_and_it_is_told() -> None:
-    slowed = OneCard.of([1000.0], "this run", "images/s", MARK.sentence)
+    slowed = OneCard.of([1000.0], "this run", "images/s", WARNING.sentence)
     found = judged(beside(1.9), one_card=slowed)["efficiency"]
     assert (found.ok, found.warning) == (True, True)
     assert "the true value may be lower" in found.sentence
@@ -221,7 +227,7 @@ def test_turns_that_show_more_make_a_missed_speed_up_good_and_others_do_not(tmp_
     [
         (beside(0.9), 0.55, True),
         (beside(1.9), 0.55, False),
-        (beside(0.9, MARK), 0.55, False),  # the machine is no better the next moment
+        (beside(0.9, WARNING), 0.55, False),  # the machine is no better the next moment
         (beside(float("nan")), 0.55, False),  # nothing was measured, and nothing will be
         (replace(beside(0.9), state="failed"), 0.55, False),
     ],

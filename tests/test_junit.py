@@ -12,7 +12,7 @@ import pytest
 
 from pytest_flagperf.report.export import junit
 from pytest_flagperf.report.export.junit import attachments, properties
-from pytest_flagperf.results.measured.validity import Mark
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from tests.results_help import recorded, with_metric
 
 
@@ -42,13 +42,15 @@ def test_figures_are_for_programs_with_no_more_digits_than_mean_something(value:
     assert found["round1.p_core[images/s]"] == said
 
 
-def test_every_warning_and_mark_has_a_name_of_its_own() -> None:
+def test_each_warning_has_its_own_property() -> None:
     outcome = replace(
-        recorded("converged_1x1"), warnings=("one", "two"), marks=(Mark("throttled", "the clock was held back"),)
+        recorded("converged_1x1"),
+        warnings=("one", "two"),
+        validity_warnings=(ValidityWarning("throttled", "the clock was held back"),),
     )
     found = dict(properties([outcome]))
     assert [found["round1.warning1"], found["round1.warning2"]] == ["one", "two"]
-    assert found["round1.mark1"] == "the clock was held back"
+    assert found["round1.validity_warning1"] == "the clock was held back"
 
 
 def test_properties_can_stand_in_xml_and_json() -> None:

@@ -143,7 +143,9 @@ def test_the_config_is_in_the_plan_and_the_step_in_the_report(walked: Copy) -> N
     assert replaced == [None, "convert_model"]
     # What the ranks reported is what the plan lists, and it stands beside the verdict.
     outcomes = [run["cases"][0]["outcomes"][0] for run in walked.runs]
-    assert not [mark for outcome in outcomes for mark in outcome["marks"] if mark["kind"] == "vendor_code"]
+    assert not [
+        warning for outcome in outcomes for warning in outcome["validity_warnings"] if warning["kind"] == "vendor_code"
+    ]
     assert "passed with made's own step convert_model" in " ".join(" ".join(walked.said.values()).split())
 
 

@@ -76,16 +76,16 @@ def test_who_held_up_the_others_is_named(
 
 
 def test_an_outcome_of_an_older_version_can_be_read() -> None:
-    """Before phases, marks, the machine's facts, evaluations' seconds and the number of measurements were told."""
+    """Older files lack phases, validity warnings, the machine, evaluations' seconds and the number of measurements."""
     body = json.loads(json.dumps(recorded("converged_1x2").to_json()))
-    for name in ("phases", "marks", "machine"):
+    for name in ("phases", "validity_warnings", "machine"):
         del body[name]
     for metric in body["metrics"]:
         del metric["samples"], metric["warmup"]
     for evaluation in (*body["evaluations"], body["untrained"], body["quality"]["reached"]):
         del evaluation["seconds"]
     old = Outcome.from_json(body)
-    assert (old.phases, old.marks, old.machine) == ((), (), {})
+    assert (old.phases, old.validity_warnings, old.machine) == ((), (), {})
     assert old.value("p_core") == recorded("converged_1x2").value("p_core")
     assert {metric.samples for metric in old.metrics} == {None}
     assert all(math.isnan(evaluation.seconds) for evaluation in old.evaluations)

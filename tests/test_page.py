@@ -20,7 +20,7 @@ from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
-from pytest_flagperf.results.measured.validity import Mark
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.store import RunInfo
 from pytest_flagperf.results.verdicts import Kind, OneCard, Verdict
 from tests.results_help import NAMES, edit_json, recorded
@@ -242,12 +242,12 @@ def test_a_bad_rounds_section_says_why_once_and_shows_the_last_lines(tmp_path: P
     assert "the loss was NaN at step 120" in text
 
 
-def test_marks_warnings_phases_and_the_machine_are_shown(tmp_path: Path) -> None:
+def test_warnings_phases_and_the_machine_are_shown(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
     told = replace(
         recorded("converged_1x1"),
         case=store.load_outcome(case_dir / "round1").case,
-        marks=(Mark("throttled", "device 0 was throttled"),),
+        validity_warnings=(ValidityWarning("throttled", "device 0 was throttled"),),
         warnings=("a rank was slow",),
         machine={"h1": {"cpu": "a fast one", "cards": ["x", "y"]}, "kernel": "6.1"},
         phases=(Phase("init", 0.0, 1.0), Phase("train", 1.0, 9.0)),
@@ -291,7 +291,7 @@ def test_an_outcome_of_before_phases_and_machines_has_a_section(tmp_path: Path) 
     case_dir = add_case(tmp_path, "converged_1x1")
     path = case_dir / "round1" / "outcome.json"
     body = json.loads(path.read_text())
-    for name in ("marks", "machine", "phases"):
+    for name in ("validity_warnings", "machine", "phases"):
         body.pop(name, None)
     for metric in body["metrics"]:
         metric.pop("samples", None)
@@ -318,7 +318,7 @@ def test_nothing_that_a_log_or_a_config_says_becomes_markup(tmp_path: Path) -> N
         environment={HOSTILE: HOSTILE},
         machine={HOSTILE: [HOSTILE]},
         fingerprint={HOSTILE: HOSTILE},
-        marks=(Mark(HOSTILE, HOSTILE),),
+        validity_warnings=(ValidityWarning(HOSTILE, HOSTILE),),
         warnings=(HOSTILE, "half a character: \ud800"),
         logs=(f"{HOSTILE}/rank0.out.log",),
         stop_reason=HOSTILE,

@@ -32,7 +32,7 @@ def test_a_round_has_the_verdicts_that_are_written_beside_it(name: str) -> None:
     outcome, wanted = recorded(name), expected(name)
     assert [verdict.name for verdict in failed(converges(outcome))] == wanted["converges"]
     assert [verdict.name for verdict in failed(throughput([outcome]))] == wanted["throughput"]
-    assert [mark.kind for mark in outcome.marks] == wanted.get("marks", [])
+    assert [warning.kind for warning in outcome.validity_warnings] == wanted.get("validity_warnings", [])
     assert [text for text in outcome.warnings if "outside the possible range" in text] == wanted.get("dropped", [])
 
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_flagperf.results import columns, store, verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.measured.validity import Mark
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import files
@@ -178,8 +178,8 @@ def test_no_other_round_stands_for_one_card(tmp_path: Path, name: str) -> None:
 
 def test_a_round_that_was_slowed_down_does_not_stand_for_one_card(tmp_path: Path) -> None:
     outcome = stored(tmp_path / "run20260101000000", "converged_1x1")
-    bent = replace(outcome, marks=(Mark("throttled", "its clocks were held back"),))
-    store.save_outcome(tmp_path / "run20260101000000" / outcome.directory, bent)
+    distorted = replace(outcome, validity_warnings=(ValidityWarning("throttled", "its clocks were held back"),))
+    store.save_outcome(tmp_path / "run20260101000000" / outcome.directory, distorted)
     assert store.find_one_card(tmp_path, "key-1") is None
 
 

@@ -54,9 +54,10 @@ def test_unlike_runs_are_none_but_across_the_fields_that_may_differ(made: Path) 
 
 
 @pytest.mark.parametrize(
-    "changes", [{"state": "failed"}, {"marks": [{"kind": "clock", "sentence": "it went back"}]}, {"schema": 99}]
+    "changes",
+    [{"state": "failed"}, {"validity_warnings": [{"kind": "clock", "sentence": "it went back"}]}, {"schema": 99}],
 )
-def test_rounds_that_failed_or_were_bent_or_cannot_be_read_do_not_count(made: Path, changes: dict[str, Any]) -> None:
+def test_failed_distorted_and_unreadable_rounds_do_not_count(made: Path, changes: dict[str, Any]) -> None:
     stored(made, 1, **changes)
     assert StoredRuns(made.parent / "reports").like(new(made)) == []
 

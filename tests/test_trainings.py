@@ -88,7 +88,7 @@ def test_every_round_has_its_figures_in_order(bench: Finished) -> None:
     for case in bench.results["cases"]:
         metrics = {name: metric["median"] for name, metric in case["metrics"].items()}
         # Steps of the warm-up are in p_train alone: other work that came after them slows p_core down.
-        least = 0.5 if any(outcome["marks"] for outcome in case["outcomes"]) else 0.98
+        least = 0.5 if any(outcome["validity_warnings"] for outcome in case["outcomes"]) else 0.98
         assert metrics["p_core"] >= least * metrics["p_train"] >= least * 0.98 * metrics["p_whole"] > 0, case["case"]
         assert metrics["e2e_time"] > metrics["init_time"] + metrics["raw_train_time"] * 0.9
 
@@ -129,7 +129,7 @@ def test_a_round_beside_other_work_is_marked_and_no_baseline_and_its_speed_up_do
     for case in finished.results["cases"]:
         (outcome,) = case["outcomes"]
         # The hypervisor may have a sentence of its own.
-        assert {mark["kind"] for mark in outcome["marks"]} == {"busy"}, outcome["marks"]
+        assert {warning["kind"] for warning in outcome["validity_warnings"]} == {"busy"}, outcome["validity_warnings"]
         (waited,) = (metric["value"] for metric in outcome["metrics"] if metric["name"] == "core_wait")
         assert waited > 0.2
         assert f"not accepted: {case['case']}: round 1: localhost: a rank waited for a core" in finished.out

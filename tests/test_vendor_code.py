@@ -169,16 +169,18 @@ def test_imported_modules_and_scripts_are_listed(tmp_path: Path) -> None:
 # -- what the ranks reported ---------------------------------------------------------------------------------------
 
 
-def marked(replay: str) -> list[str]:
-    return [mark.sentence for mark in recorded(replay).marks if mark.kind == "vendor_code"]
+def warnings_of(replay: str) -> list[str]:
+    return [warning.sentence for warning in recorded(replay).validity_warnings if warning.kind == "vendor_code"]
 
 
-def test_a_rank_that_replaced_other_code_than_was_planned_is_named() -> None:
-    assert marked("vendor_code_not_reported") == ["the plan lists acme's own hook events, and rank 1 did not report it"]
-    assert marked("vendor_code_not_planned") == [
+def test_a_rank_with_other_replaced_code_than_planned_is_named() -> None:
+    assert warnings_of("vendor_code_not_reported") == [
+        "the plan lists acme's own hook events, and rank 1 did not report it"
+    ]
+    assert warnings_of("vendor_code_not_planned") == [
         "rank 0 reported acme's own step create_optimizer, which the plan does not list"
     ]
-    assert marked("vendor_code") == marked("converged_1x2") == []
+    assert warnings_of("vendor_code") == warnings_of("converged_1x2") == []
 
 
 @pytest.mark.parametrize("value", ["5", '"backward"', "null", '{"a": 1}'])
@@ -189,7 +191,7 @@ def test_a_field_of_another_type_is_no_report(tmp_path: Path, value: str) -> Non
     assert text.count('"replaced": ["backward"]') == 1
     log.write_text(text.replace('"replaced": ["backward"]', f'"replaced": {value}'))
     outcome: Outcome = store.load_run(_run_of(round_dir)).cases[0].outcomes[0]
-    assert [mark.sentence for mark in outcome.marks] == [
+    assert [warning.sentence for warning in outcome.validity_warnings] == [
         "the plan lists acme's own step backward, and rank 0 did not report it"
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Target
-from pytest_flagperf.results.measured.validity import Mark
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput, valid
 from pytest_flagperf.results.verdicts.throughput import MIN_MEASURED_STEPS
 from tests.results_help import recorded, with_metric
@@ -242,9 +242,9 @@ def test_got_and_wanted_never_look_the_same_where_they_differ() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_marks_are_said_and_fail_where_all_is_strict(strict: bool) -> None:
-    marks = (Mark("throttled", "device 0 was slow"), Mark("gap", "host a was not sampled"))
-    found = valid(replace(recorded("converged_1x1"), marks=marks), strict=strict)
+def test_validity_warnings_fail_a_round_only_under_strict(strict: bool) -> None:
+    warnings = (ValidityWarning("throttled", "device 0 was slow"), ValidityWarning("gap", "host a was not sampled"))
+    found = valid(replace(recorded("converged_1x1"), validity_warnings=warnings), strict=strict)
     assert (found.name, found.ok, found.got) == ("valid", not strict, "throttled, gap")
-    assert found.sentence == "round 1: its figures are bent: device 0 was slow; host a was not sampled"
-    assert valid(replace(recorded("converged_1x1"), marks=()), strict=strict).ok
+    assert found.sentence == "round 1: measurements may be distorted: device 0 was slow; host a was not sampled"
+    assert valid(replace(recorded("converged_1x1"), validity_warnings=()), strict=strict).ok

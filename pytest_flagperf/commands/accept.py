@@ -1,4 +1,4 @@
-"""Make a run's figures the baselines that later runs are judged by; what failed or was bent is refused.
+"""Make a run's figures the baselines of later runs; rounds that failed or have validity warnings are refused.
 
 A baseline is one file per case, made to be committed: its change is what a review sees. Bounds that stand in one
 already are kept. Exit code 1 if a case was refused.

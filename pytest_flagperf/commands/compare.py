@@ -114,7 +114,7 @@ def _like(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
     first = row.old.outcomes[0]
     if first.hardware != row.new.outcomes[0].hardware:
         return []
-    given = [tuple(one for one in case.outcomes if one.ok and not one.marks) for _, case in row.runs[:-1]]
+    given = [tuple(one for one in case.outcomes if one.ok and not one.validity_warnings) for _, case in row.runs[:-1]]
     found = [*stored_runs.like(first), *(rounds for rounds in given if rounds and not unlike(first, rounds[0]))]
     new = {one.identity for one in row.new.outcomes}
     found = [rounds for rounds in found if not new & {one.identity for one in rounds}]

@@ -105,7 +105,7 @@ def monitors(training: Outcome, selected: Selected, flagperf_run: Run) -> Mappin
 
 @pytest.fixture
 def gates(request: pytest.FixtureRequest, flagperf_run: Run) -> Gates:
-    """What rounds must get past: nothing bent them, and the accepted baseline."""
+    """The checks of rounds beside the verdicts: no validity warning, and the accepted baseline."""
     from pytest_flagperf.running.gates import Gates
 
     return Gates(flagperf_run.settings, strict=_is_strict(request.config))

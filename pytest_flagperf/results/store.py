@@ -267,7 +267,7 @@ def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None
     if machine.differences(outcome.machine, ran_on):
         return None
     # One card that was slowed down would flatter all that are held against it.
-    good = outcome.ok and not outcome.marks
+    good = outcome.ok and not outcome.validity_warnings
     if not (good and outcome.cards == 1 and key in keys and values and values[0] > 0):
         return None
     where = path.parent

@@ -24,7 +24,7 @@ class Gates:
         self._strict = strict
 
     def valid(self, outcome: Outcome) -> list[Verdict]:
-        """Nothing bent the figures of a round."""
+        """The round has no validity warning."""
         return [valid(outcome, strict=self._strict)]
 
     def speedup(self, scaling: Scaling) -> list[Verdict]:

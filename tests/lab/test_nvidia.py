@@ -81,7 +81,7 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     assert told == {"power": pytest.approx(335, rel=0.02), "sm_clock": 210, "memory_clock": 1593, "temperature": 31}
     assert (outcome.value("device_utilization"), outcome.value("device_memory_total")) == (0.97, 80 << 30)
     assert outcome.value("device_throttled") == 1.0
-    assert outcome.marks == ()
+    assert outcome.validity_warnings == ()
 
     # Energy: two ways to measure it agree, but for the counter that jumped.
     training = phases.training(outcome.phases)

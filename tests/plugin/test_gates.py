@@ -1,4 +1,4 @@
-"""What a run is judged by beside itself: accepted baselines, marks, and failures that were expected."""
+"""What a run is judged by beside itself: accepted baselines, validity warnings, and failures that were expected."""
 
 from __future__ import annotations
 
@@ -131,21 +131,21 @@ def test_what_failed_is_not_accepted(toy: Toy) -> None:
     assert not baseline(toy).exists()
 
 
-# -- marks -----------------------------------------------------------------------------------------------------
+# -- validity warnings -----------------------------------------------------------------------------------------
 
 
-def test_a_marked_round_is_a_warning_and_fails_where_all_is_strict(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_with_a_validity_warning_fails_only_under_strict(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     (toy.root / "conftest.py").write_text(
         "from pytest_flagperf.results.measured import measure\n"
-        "from pytest_flagperf.results.measured.validity import Mark\n"
-        "mark = Mark('clock', 'the clock of host a went back by 3 s')\n"
-        "measure.validity.marks = lambda *_: (mark,)\n"
+        "from pytest_flagperf.results.measured.validity import ValidityWarning\n"
+        "warning = ValidityWarning('clock', 'the clock of host a went back by 3 s')\n"
+        "measure.validity.validity_warnings = lambda *_: (warning,)\n"
     )
     toy.run(*ONE).assert_outcomes(passed=2)
     assert verdicts(toy)["valid"]["got"] == "clock"
     strict = toy.run(*ONE, "--strict")
     strict.assert_outcomes(failed=2)
-    strict.stdout.fnmatch_lines(["*round 1: its figures are bent: the clock of host a went back by 3 s*"])
+    strict.stdout.fnmatch_lines(["*round 1: measurements may be distorted: the clock of host a went back by 3 s*"])
 
 
 # -- expected failures -----------------------------------------------------------------------------------------

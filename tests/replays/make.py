@@ -30,8 +30,8 @@ class Replay(Training):
     """The verdicts of ``converges`` that must fail."""
     unsound: tuple[str, ...] = ()
     """The same of ``throughput``."""
-    marks: tuple[str, ...] = ()
-    """The kinds of what bends its figures."""
+    validity_warnings: tuple[str, ...] = ()
+    """The kinds of its validity warnings."""
     dropped: tuple[str, ...] = ()
     """The sentences on readings outside their ranges."""
 
@@ -39,7 +39,7 @@ class Replay(Training):
 def make(replay: Replay, into: Path) -> Path:
     directory = write(replay, into / replay.name)
     expected = {"converges": [*replay.unconverged], "throughput": [*replay.unsound]}
-    more = {"marks": [*replay.marks], "dropped": [*replay.dropped]}
+    more = {"validity_warnings": [*replay.validity_warnings], "dropped": [*replay.dropped]}
     write_json(directory / "expected.json", {**expected, **{name: found for name, found in more.items() if found}})
     return directory
 
@@ -198,7 +198,7 @@ BROUGHT = {
 }
 
 
-def with_vendor_code(name: str, steps: list[str], hooks: list[str], marks: int = 0, **more: Any) -> Replay:
+def with_vendor_code(name: str, steps: list[str], hooks: list[str], validity_warnings: int = 0, **more: Any) -> Replay:
     """A vendor's own step, hook and module in the plan; ``steps`` and ``hooks`` are what the last rank reports."""
 
     def report(rank: int, found: list[Entry]) -> list[Entry]:
@@ -208,7 +208,7 @@ def with_vendor_code(name: str, steps: list[str], hooks: list[str], marks: int =
         return [(at, event, {**value, **own} if event == events.INIT_END else value) for at, event, value in found]
 
     told = {"vendor": "acme", "fingerprint": {"key": "key-1", "one_card_key": "key-1", "deviations": BROUGHT}}
-    return Replay(name, edit=report, told=told, marks=("vendor_code",) * marks, **more)
+    return Replay(name, edit=report, told=told, validity_warnings=("vendor_code",) * validity_warnings, **more)
 
 
 PERMITTED_STEPS = (10, 30, 60)
@@ -365,7 +365,7 @@ REPLAYS = [
             throttle=lambda device, share: "hw_thermal" if device == 0 and share > 0.5 else "none",
             clock=lambda device, share: 1200 if device == 0 and share > 0.5 else 1980,
         ),
-        marks=("throttled",),
+        validity_warnings=("throttled",),
     ),
     # What a chip does at its usual power limit, or while nothing is asked of it, is no throttling.
     Replay(
@@ -375,26 +375,26 @@ REPLAYS = [
     Replay(
         "foreign_process",
         sampling=sampled(event("foreign", "process 4242 (python, user eve) computed on device 0", 0)),
-        marks=("foreign",),
+        validity_warnings=("foreign",),
     ),
     Replay(
         "clock_step",
         sampling=sampled(event("clock", "the host's clock was set by +2.0 s", seconds=2.0)),
-        marks=("clock",),
+        validity_warnings=("clock",),
     ),
     Replay(
         "driver_changed",
         sampling=sampled(event("changed", "the driver went from 570.1 to 580.2")),
-        marks=("changed",),
+        validity_warnings=("changed",),
     ),
     Replay(
         "monitor_gap",
         sampling=sampled(left_out=lambda share: 0.4 < share < 0.8),
-        marks=("gap",),
+        validity_warnings=("gap",),
     ),
     with_vendor_code("vendor_code", ["backward"], ["events"]),
-    with_vendor_code("vendor_code_not_reported", ["backward"], [], marks=1, nproc=2),
-    with_vendor_code("vendor_code_not_planned", ["backward", "create_optimizer"], ["events"], marks=1),
+    with_vendor_code("vendor_code_not_reported", ["backward"], [], validity_warnings=1, nproc=2),
+    with_vendor_code("vendor_code_not_planned", ["backward", "create_optimizer"], ["events"], validity_warnings=1),
     # What four drivers really said, and more than each quantity can be. The board's limit is 700 W.
     Replay(
         "impossible_readings",

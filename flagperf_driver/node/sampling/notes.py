@@ -8,7 +8,7 @@ from typing import Any
 
 AT_MOST = 200
 KINDS = CLOCK_SET, FOREIGN, CHANGED = "clock", "foreign", "changed"
-"""Of events that bend a round's figures: a clock was set, somebody else computed there, a device changed."""
+"""Kinds of events that are validity warnings: a clock was set, a foreign process used a device, a device changed."""
 
 
 class Notes:

@@ -211,8 +211,8 @@ def _kind(one: Published) -> str:
 def _notes(tree: Tree, document: Path, suite: Suite, vendor: Vendor) -> Iterator[str]:
     """Where each result is from, and what it ran on."""
     for one in _in_order(tree, suite, vendor):
-        marks = (mark.sentence for outcome in one.case.outcomes for mark in outcome.marks)
-        facts = escape("; ".join(dict.fromkeys([*_ran_on(one), *_other_values(tree, suite, vendor, one), *marks])))
+        distorted = (warning.sentence for outcome in one.case.outcomes for warning in outcome.validity_warnings)
+        facts = escape("; ".join(dict.fromkeys([*_ran_on(one), *_other_values(tree, suite, vendor, one), *distorted])))
         name = f"{one.first.hardware} {Shape(*one.shape)}, {one.first.scale} scale"
         yield f"- {name}: {facts}; {tree.link(document, one.file, RESULTS)}"
 

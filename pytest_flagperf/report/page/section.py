@@ -123,7 +123,7 @@ def _failure(failure: Failure) -> str:
 
 
 def _warned(told: Told, rounds: Sequence[Outcome]) -> str:
-    """What bends the figures, and what a reader of them should know."""
+    """Validity warnings, and other facts that a reader of the figures needs."""
     lines = [
         f"round {one.round}: {count(one.broken_lines, 'broken log line')} passed over"
         for one in rounds

@@ -193,7 +193,7 @@ def _in_short(one: Verdict) -> str:
 
 def _warnings(case: CaseResult) -> Iterator[str]:
     for outcome in case.outcomes:
-        yield from (f"round {outcome.round}: {mark.sentence}" for mark in outcome.marks)
+        yield from (f"round {outcome.round}: {warning.sentence}" for warning in outcome.validity_warnings)
         yield from (f"round {outcome.round}: {text}" for text in outcome.warnings)
     judged = [verdict for verdicts in case.verdicts.values() for verdict in verdicts]
     yield from (verdict.sentence for verdict in judged if verdict.ok and verdict.warning)

@@ -214,8 +214,8 @@ def why_not(case: CaseResult) -> str | None:
         if not outcome.ok:
             failure = outcome.failures[0].sentence if outcome.failures else f"its state is {outcome.state!r}"
             return failure if failure.startswith("round") else f"round {outcome.round}: {failure}"
-        if outcome.marks:
-            return f"round {outcome.round}: {outcome.marks[0].sentence}"
+        if outcome.validity_warnings:
+            return f"round {outcome.round}: {outcome.validity_warnings[0].sentence}"
     stored = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if not is_comparison(verdict)]
     # A run of test_converges alone has measured the throughput, too.
     judged = [*stored, *throughput(case.outcomes)]

@@ -70,11 +70,11 @@ class StoredRuns:
 
 
 def _valid(case_dir: Path) -> Iterator[Outcome]:
-    """Yield the rounds that ended well and have no mark; rounds that cannot be read do not count."""
+    """Yield the rounds that ended well and have no validity warning; rounds that cannot be read do not count."""
     for path in sorted(case_dir.glob(f"round*/{OUTCOME}")):
         try:
             outcome = store.load_outcome(path.parent)
         except FormatError:
             continue
-        if outcome.ok and not outcome.marks:
+        if outcome.ok and not outcome.validity_warnings:
             yield outcome

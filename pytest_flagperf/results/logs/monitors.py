@@ -56,7 +56,7 @@ class Report(TypedDict, total=False):
 
 
 def warnings(round_dir: Path) -> list[str]:
-    """What happened to hosts and devices while they were sampled, but for what marks the round; reads no figure."""
+    """What happened to hosts and devices while they were sampled, except validity warnings; reads no samples."""
     return [
         f"{host_of(folder.name)}: {event.sentence}"
         for folder in _folders(round_dir)

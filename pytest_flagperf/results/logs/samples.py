@@ -79,7 +79,7 @@ class Event:
     device: int | None
     sentence: str
     kind: str | None = None
-    """One of ``notes.KINDS`` where it bends the figures of the round."""
+    """One of ``notes.KINDS`` if the event is a validity warning of the round."""
     seconds: float = 0.0
     """By how much a clock was set."""
 

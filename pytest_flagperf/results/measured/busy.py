@@ -72,7 +72,7 @@ def load_of(samples: Samples, report: Mapping[str, Any], training: Phase) -> Loa
     )
 
 
-def marks(folder: str, samples: Samples, report: Mapping[str, Any], training: Phase) -> Iterator[str]:
+def validity_warnings(folder: str, samples: Samples, report: Mapping[str, Any], training: Phase) -> Iterator[str]:
     """A sentence for each way in which other work had the cores of the round."""
     load, host = load_of(samples, report, training), host_of(folder)
     if load.is_busy:

@@ -69,10 +69,13 @@ def measure(round_dir: Path) -> Outcome:
     doubts = (*sampled.doubts(samples, training), *busy.doubts(samples, reports, training))
     said = (*monitors.warnings(round_dir), *monitors.dropped(samples), *doubts)
     warnings = (*_warnings(plan, end), *stragglers.find(places, logs), *said)
-    marks = (*validity.marks(round_dir, plan, samples, training), *vendor_code.marks(plan, logs.values()))
+    validity_warnings = (
+        *validity.validity_warnings(round_dir, plan, samples, training),
+        *vendor_code.validity_warnings(plan, logs.values()),
+    )
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
     outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases)
-    return _printable(replace(outcome, marks=marks, machine=ran_on, compared=compared))
+    return _printable(replace(outcome, validity_warnings=validity_warnings, machine=ran_on, compared=compared))
 
 
 def _printable(outcome: Outcome) -> Outcome:

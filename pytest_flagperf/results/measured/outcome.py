@@ -17,7 +17,7 @@ from pytest_flagperf.results.logs.ranklog import Evaluation, Step, Target, whole
 from pytest_flagperf.results.measured import crosscheck, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import Metric
 from pytest_flagperf.results.measured.phases import Phase
-from pytest_flagperf.results.measured.validity import Mark
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, typed
 from pytest_flagperf.stored.layout import round_folder
 
@@ -108,8 +108,8 @@ class Outcome:
     logs: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """What a reader of the figures should know, though it broke nothing."""
-    marks: tuple[Mark, ...] = ()
-    """What bends the figures: under --strict a marked round fails."""
+    validity_warnings: tuple[ValidityWarning, ...] = ()
+    """Conditions that distort the measurements; a round that has one fails under --strict."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     """What it ran on, as the hosts said when it ran."""
     phases: tuple[Phase, ...] = ()
@@ -127,7 +127,7 @@ class Outcome:
     @property
     def busy(self) -> str:
         """What other work the cores of its hosts had; empty where they had none."""
-        return "; ".join(mark.sentence for mark in self.marks if mark.kind == validity.BUSY)
+        return "; ".join(one.sentence for one in self.validity_warnings if one.kind == validity.BUSY)
 
     @property
     def ended_well(self) -> bool:
@@ -218,7 +218,7 @@ def unreadable(round_dir: Path, reason: str) -> Outcome:
     )
 
 
-_LISTS = ("failures", "metrics", "steps", "evaluations", "logs", "warnings", "marks", "phases")
+_LISTS = ("failures", "metrics", "steps", "evaluations", "logs", "warnings", "validity_warnings", "phases")
 
 
 def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
@@ -245,7 +245,7 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
     plain["impossible"] = tuple(impossible_from_json(item) for item in body.get("impossible", ()))
     plain["logs"] = tuple(body.get("logs", ()))
     plain["warnings"] = tuple(body.get("warnings", ()))
-    plain["marks"] = tuple(Mark(**item) for item in body.get("marks", ()))
+    plain["validity_warnings"] = tuple(ValidityWarning(**item) for item in body.get("validity_warnings", ()))
     plain["phases"] = tuple(Phase(**item) for item in body.get("phases", ()))
     return cls(**plain)
 

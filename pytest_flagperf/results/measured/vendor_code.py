@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_flagperf.results.logs.ranklog import RankLog
-from pytest_flagperf.results.measured.validity import Mark
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored.plan import StoredPlan
 
 VENDOR_CODE = "vendor_code"
-"""The kind of a mark: ranks ran other vendor code than the plan lists."""
+"""The kind of a validity warning: ranks ran other vendor code than the plan lists."""
 KINDS = ("step", "hook", "module", "extension", "package", "variable", "script")
 """The first word of a deviation that is vendor code, as in "step backward"; a deviation of the config has one word."""
 _REPORTED = {"step": "replaced", "hook": "replaced_hooks"}
@@ -40,8 +40,8 @@ def reported(init_end: Mapping[str, Any], kind: str) -> list[str]:
     return list(map(str, value)) if isinstance(value, list) else []
 
 
-def marks(plan: StoredPlan, logs: Iterable[RankLog]) -> tuple[Mark, ...]:
-    """A mark for each step or hook that the plan lists and ranks did not report, or the other way round."""
+def validity_warnings(plan: StoredPlan, logs: Iterable[RankLog]) -> tuple[ValidityWarning, ...]:
+    """Return a warning for each step or hook that the plan lists and ranks did not report, or the other way round."""
     planned = {name for name in names(plan.fingerprint) if _is_reported(name)}
     begun = {log.rank: set(_of_rank(log)) for log in logs if log.init_end}
     return tuple(_differences(planned, begun, plan.vendor))
@@ -56,16 +56,16 @@ def _of_rank(log: RankLog) -> Iterator[str]:
         yield from (f"{kind} {name}" for name in reported(log.init_end, kind))
 
 
-def _differences(planned: set[str], begun: Mapping[int, set[str]], vendor: str) -> Iterator[Mark]:
+def _differences(planned: set[str], begun: Mapping[int, set[str]], vendor: str) -> Iterator[ValidityWarning]:
     for name in sorted(planned.union(*begun.values())):
         listed = name in planned
         others = [rank for rank, found in begun.items() if (name in found) != listed]
         if others and listed:
-            yield Mark(
+            yield ValidityWarning(
                 VENDOR_CODE, f"the plan lists {vendor}'s own {name}, and {_who(others, len(begun))} did not report it"
             )
         elif others:
-            yield Mark(
+            yield ValidityWarning(
                 VENDOR_CODE, f"{_who(others, len(begun))} reported {vendor}'s own {name}, which the plan does not list"
             )
 

@@ -111,16 +111,19 @@ def in_range(outcome: Outcome) -> Verdict:
 
 
 def valid(outcome: Outcome, *, strict: bool) -> Verdict:
-    """Whether nothing distorted a round's measurements; marks are warnings, and failures under strict."""
-    expected = "nothing that bends the figures"
-    if not outcome.marks:
-        return Verdict(
-            "valid", True, "nothing", expected, f"round {outcome.round}: nothing bent its figures", kind=Kind.VALID
-        )
-    kinds = ", ".join(dict.fromkeys(mark.kind for mark in outcome.marks))
-    what = "; ".join(dict.fromkeys(mark.sentence for mark in outcome.marks))
+    """Judge whether a round has validity warnings; it fails for them only if ``strict``."""
+    expected = "no validity warning"
+    if not outcome.validity_warnings:
+        return Verdict("valid", True, "none", expected, f"round {outcome.round}: no validity warning", kind=Kind.VALID)
+    kinds = ", ".join(dict.fromkeys(one.kind for one in outcome.validity_warnings))
+    what = "; ".join(dict.fromkeys(one.sentence for one in outcome.validity_warnings))
     return Verdict(
-        "valid", not strict, kinds, expected, f"round {outcome.round}: its figures are bent: {what}", kind=Kind.VALID
+        "valid",
+        not strict,
+        kinds,
+        expected,
+        f"round {outcome.round}: measurements may be distorted: {what}",
+        kind=Kind.VALID,
     )
 
 

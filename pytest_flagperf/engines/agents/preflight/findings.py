@@ -21,7 +21,7 @@ class Limits:
     disk_fail_gib: float = 0.25
     memory_warn_gib: float = 1.0  # for each process
     memory_fail_gib: float = 0.25
-    others_warn: float = 0.1  # of the cores, used by other processes; rounds beside them may be marked busy
+    others_warn: float = 0.1  # of the cores, used by other processes; rounds may get the validity warning busy
     stolen_warn: float = 0.05  # of the cores' working time
 
 

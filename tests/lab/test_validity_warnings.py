@@ -1,4 +1,4 @@
-"""What happens on hosts while a round runs and bends its figures has its mark there; another round has none."""
+"""Events on hosts that distort a round's measurements give validity warnings; an undisturbed round has none."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def ended(cluster: ClusterToy, going: Going) -> Outcome:
 
 @pytest.fixture(autouse=True)
 def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No mark for what this machine's hypervisor does meanwhile; ``test_busy.py`` tests that mark."""
+    """Ignore the hypervisor of the machine that runs the tests; ``test_busy.py`` tests that warning."""
     monkeypatch.setattr(busy, "LEAST_S", math.inf)
 
 
 def sentences(outcome: Outcome) -> dict[str, list[str]]:
     """By kind."""
     found: dict[str, list[str]] = {}
-    for mark in outcome.marks:
-        found.setdefault(mark.kind, []).append(mark.sentence)
+    for warning in outcome.validity_warnings:
+        found.setdefault(warning.kind, []).append(warning.sentence)
     return found
 
 
-def test_a_round_in_which_nothing_happens_has_no_mark_and_says_what_it_ran_on(gpus: ClusterToy) -> None:
+def test_an_undisturbed_round_has_no_validity_warning_and_records_its_machine(gpus: ClusterToy) -> None:
     """The control: its own ranks compute, the devices work at their usual limit, a stranger is on another device."""
     going = begun(gpus)
     host = gpus.hosts[0]
@@ -82,42 +82,42 @@ def test_a_round_in_which_nothing_happens_has_no_mark_and_says_what_it_ran_on(gp
     assert_nothing_left(gpus.hosts)
 
 
-def test_a_throttled_device_a_stranger_and_another_driver_are_marks(gpus: ClusterToy, stranger: int) -> None:
+def test_throttling_a_foreign_process_and_another_driver_give_warnings(gpus: ClusterToy, stranger: int) -> None:
     going = begun(gpus)
     host = gpus.hosts[0]
     (first, second) = _pids(host, "run_pretraining.py")
     host.nvml[1].set(clock_reasons=0x8 | 0x40)
     host.nvml[0].processes((first, GIB), (stranger, 700 << 20))
     host.nvml.driver("560.35.03")
-    marks = sentences(ended(gpus, going))
-    assert marks.keys() == {"throttled", "foreign", "changed"}
-    assert marks["foreign"] == [f"h1: device 0 was in use by sleep of root (pid {stranger}) too"]
-    assert marks["changed"] == ["h1: the driver went from 550.54.15 to 560.35.03"]
-    (throttled,) = marks["throttled"]
+    warnings = sentences(ended(gpus, going))
+    assert warnings.keys() == {"throttled", "foreign", "changed"}
+    assert warnings["foreign"] == [f"h1: device 0 was in use by sleep of root (pid {stranger}) too"]
+    assert warnings["changed"] == ["h1: the driver went from 550.54.15 to 560.35.03"]
+    (throttled,) = warnings["throttled"]
     assert throttled.startswith("h1: device 1 was slowed down in ")
     assert throttled.endswith(" of the training by hw_slowdown, hw_thermal")
     assert second
 
 
-def test_a_lower_power_limit_and_a_sampler_that_stood_still_are_marks(gpus: ClusterToy) -> None:
+def test_a_lower_power_limit_and_a_stopped_sampler_give_warnings(gpus: ClusterToy) -> None:
     host = gpus.hosts[0]
     host.nvml[0].set(power_limit_mw=250_000)
     going = begun(gpus)
     host.nvml[0].set(clock_reasons=0x4)
     (sampler,) = _pids(host, "flagperf_driver.node.sampling.sampler")
     host.run(["sh", "-c", f"kill -STOP {sampler}; sleep 4; kill -CONT {sampler}"])
-    marks = sentences(ended(gpus, going))
-    assert marks.keys() == {"throttled", "gap"}
-    (throttled,) = marks["throttled"]
+    warnings = sentences(ended(gpus, going))
+    assert warnings.keys() == {"throttled", "gap"}
+    (throttled,) = warnings["throttled"]
     assert throttled.endswith("by sw_power_cap, limited to 250 W where 400 W are usual")
-    assert re.match(r"h1 was not sampled for [4-6](\.\d+)? s of the training", marks["gap"][0])
+    assert re.match(r"h1 was not sampled for [4-6](\.\d+)? s of the training", warnings["gap"][0])
 
 
-def test_a_hosts_clock_that_is_set_is_a_mark_and_no_gap(gpus: ClusterToy) -> None:
+def test_a_change_of_a_hosts_clock_gives_a_warning_and_no_gap(gpus: ClusterToy) -> None:
     going = begun(gpus)
     gpus.hosts[0].clock(5)
-    marks = sentences(ended(gpus, going))
-    assert marks == {"clock": ["h1: the host's clock was set by +5.0 s"]}
+    warnings = sentences(ended(gpus, going))
+    assert warnings == {"clock": ["h1: the host's clock was set by +5.0 s"]}
 
 
 @pytest.mark.parametrize("user", ["root", "bench"])
