@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events, perflog
-from flagperf_driver.layout import SEEN
-from flagperf_driver.node.agent.seen import MILESTONES
+from flagperf_driver.layout import MILESTONE_TIMES
+from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.node.sampling import devices
 from flagperf_driver.node.sampling import host as hosts
 from flagperf_driver.original_names import Names
@@ -391,7 +391,7 @@ def write(training: Training, directory: Path) -> Path:
             text = "\n".join(lines(training, rank)) + "\n"
             (folder / f"rank{rank}.out.log").write_bytes(text.encode("utf-8", "surrogateescape"))
         if training.token:
-            write_json(folder / SEEN, seen(training, noderank))
+            write_json(folder / MILESTONE_TIMES, seen(training, noderank))
         if training.sampling:
             _write_samples(training, training.sampling, noderank, folder)
     write_json(directory / "plan.json", plan(training))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flagperf_driver.node.staged import module_argv
+from flagperf_driver.node.deployed_code import module_argv
 from pytest_flagperf.hosts import Channel, HostError, Message
 from pytest_flagperf.hosts.conf import ClusterConf
 from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.agent.archive import GIB, Limits, pack
+from flagperf_driver.node.agent.archive import GIB, LogLimits, pack
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, unpack
 from pytest_flagperf.hosts import HostError
 
@@ -46,12 +46,12 @@ def test_an_agent_does_not_pack_more_than_the_limits_allow(tmp_path: Path) -> No
         assert archive.seek(0, io.SEEK_END) == 0
         (there / "core").unlink()
         (there / "log").write_text("said\n")
-        assert "refused" not in pack(there, archive.fileno(), Limits(5, 1))
+        assert "refused" not in pack(there, archive.fileno(), LogLimits(5, 1))
     assert refused == {
         "refused": "the logs are larger than 4 GiB; to fetch them, set in [cluster] of flagperf.toml a larger"
         " max_log_gib"
     }
-    assert Limits(GIB, 7).refusal(0, 8) == (
+    assert LogLimits(GIB, 7).refusal(0, 8) == (
         "the logs have more than 7 files and folders; to fetch them, set in [cluster] of flagperf.toml a larger"
         " max_log_entries"
     )

@@ -237,7 +237,7 @@ def test_a_clock_that_was_set_meanwhile_is_no_contradiction(tmp_path: Path, by_s
         GOOD, edit=lambda _, found: [(when + (by_s if when > at else 0), event, its) for when, event, its in found]
     )
     round_dir = write(training, tmp_path / "round1")
-    (path,) = round_dir.glob("*/seen.json")
+    (path,) = round_dir.glob("*/milestones.json")
     assert contradicted_anything(round_dir)
     body = json.loads(path.read_text())
     for its in body["ranks"].values():

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flagperf_driver.node import engine, orphans
-from flagperf_driver.node.engine import Engine, EngineError, NoSuchContainerError
+from flagperf_driver.node import docker_engine, orphans
+from flagperf_driver.node.docker_engine import DockerEngine, EngineError, NoSuchContainerError
 from pytest_flagperf.hosts import Completed, HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Image, Request, RuntimeSetupError
@@ -271,16 +271,16 @@ def test_docker_is_imported_only_when_it_is_used() -> None:
 
 def test_an_engine_that_is_not_there_is_told_from_one_that_does_not_run(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="Docker is not installed, or not started"):
-        Engine(str(tmp_path / "none.sock")).version()
+        DockerEngine(str(tmp_path / "none.sock")).version()
     with silent_socket(tmp_path / "dead.sock"):
         pass
     with pytest.raises(EngineError, match="nobody listens on"):
-        Engine(str(tmp_path / "dead.sock")).version()
+        DockerEngine(str(tmp_path / "dead.sock")).version()
 
 
 def test_an_engine_that_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     with silent_socket(tmp_path / "mute.sock"), pytest.raises(EngineError, match=r"did not answer within 0\.2 s"):
-        Engine(str(tmp_path / "mute.sock"), answer_s=0.2).version()
+        DockerEngine(str(tmp_path / "mute.sock"), answer_s=0.2).version()
 
 
 def silent_socket(path: Path) -> Any:
@@ -343,8 +343,8 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 
 @pytest.fixture
-def far(near: Near) -> Engine:
-    return Engine(near.forward(engine.SOCKET))
+def far(near: Near) -> DockerEngine:
+    return DockerEngine(near.forward(docker_engine.SOCKET))
 
 
 @pytest.fixture
@@ -357,7 +357,7 @@ Start = Callable[..., str]
 
 
 @pytest.fixture
-def start(near: Near, far: Engine, wanted: Request, cache: Path) -> Iterator[Start]:
+def start(near: Near, far: DockerEngine, wanted: Request, cache: Path) -> Iterator[Start]:
     """Prepare, create and start a container of that argv; its id. Removed afterwards."""
     made: list[str] = []
 
@@ -368,7 +368,7 @@ def start(near: Near, far: Engine, wanted: Request, cache: Path) -> Iterator[Sta
         told = interpreter.container.create(
             near, argv=argv, log_dir=log_dir, read_only=read_only, devices=[0], labels={}
         )
-        assert told["socket"] == engine.SOCKET
+        assert told["socket"] == docker_engine.SOCKET
         made.append(told["id"])
         far.start(made[-1])
         return made[-1]
@@ -383,7 +383,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def ended(far: Engine, container: str, timeout_s: float = 30) -> engine.State:
+def ended(far: DockerEngine, container: str, timeout_s: float = 30) -> docker_engine.ContainerState:
     deadline = time.monotonic() + timeout_s
     while (state := far.state(container)).running:
         assert time.monotonic() < deadline, "still running"
@@ -413,7 +413,7 @@ def add_csrc(vendor: Path) -> None:
 
 
 def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
-    near: Near, far: Engine, wanted: Request, vendor: Path, cache: Path
+    near: Near, far: DockerEngine, wanted: Request, vendor: Path, cache: Path
 ) -> None:
     add_csrc(vendor)
     said: list[str] = []
@@ -500,7 +500,7 @@ def test_what_an_entrypoint_prints_disturbs_nobody(near: Near, wanted: Request, 
     assert prepare(near, wanted, quiet).details["python"].startswith("3.")
 
 
-def test_a_container_sees_what_it_may(start: Start, far: Engine, near: Near, tmp_path: Path) -> None:
+def test_a_container_sees_what_it_may(start: Start, far: DockerEngine, near: Near, tmp_path: Path) -> None:
     near.lab.run(["mkdir", "-p", "/tmp/log", "/tmp/data"])
     script = (
         "import os\n"
@@ -530,21 +530,21 @@ def test_a_folder_that_is_not_there_is_not_made(start: Start) -> None:
         start("true", read_only=["/nowhere"])
 
 
-def test_over_its_memory_limit_a_container_says_so(start: Start, far: Engine) -> None:
+def test_over_its_memory_limit_a_container_says_so(start: Start, far: DockerEngine) -> None:
     container = start("python3", "-c", "b'x' * (1 << 29)", words="--memory 64m --memory-swap 64m")
     state = ended(far, container)
     assert state.oom_killed
     assert state.sentence == "went over its memory limit (exit code 137)"
 
 
-def test_a_killed_container_says_so(start: Start, far: Engine) -> None:
+def test_a_killed_container_says_so(start: Start, far: DockerEngine) -> None:
     container = start("sleep", "60")
     assert far.state(container).pid > 0
     far.kill(container)
     assert ended(far, container).sentence == "was killed (exit code 137)"
 
 
-def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: Engine) -> None:
+def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: DockerEngine) -> None:
     container = start("sleep", "60")
     (found,) = far.labelled("flagperf.log_dir=/tmp")
     assert (found.id, found.running) == (container, True)
@@ -557,12 +557,12 @@ def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: E
 
 
 def test_a_look_that_was_killed_leaves_nothing_for_long(
-    near: Near, far: Engine, monkeypatch: pytest.MonkeyPatch
+    near: Near, far: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near.lab.run(["docker", "run", "--detach", f"--label={orphans.LOOK_LABEL}=1", BASE, "sleep", "60"])
-    assert orphans.remove(near.forward(engine.SOCKET)) == []  # it may still be looking
+    assert orphans.remove(near.forward(docker_engine.SOCKET)) == []  # it may still be looking
     monkeypatch.setattr(orphans, "_LOOK_S", -1.0)
-    (told,) = orphans.remove(near.forward(engine.SOCKET))
+    (told,) = orphans.remove(near.forward(docker_engine.SOCKET))
     assert told.endswith(f" of {BASE}")
     assert far.labelled(orphans.LOOK_LABEL) == []
 
@@ -578,7 +578,7 @@ def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wante
     assert named["host_namespaces"] == "ipc: toy's options"
 
 
-def test_only_the_leased_devices_are_asked_for(near: Near, far: Engine, wanted: Request, cache: Path) -> None:
+def test_only_the_leased_devices_are_asked_for(near: Near, far: DockerEngine, wanted: Request, cache: Path) -> None:
     made = prepare(near, with_image(wanted, options=("--gpus", "all")), quiet).container
     assert made is not None
     told = made.create(near, argv=["true"], log_dir="/tmp", read_only=[], devices=[4, 6], labels={})

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.sampling import probe
-from flagperf_driver.node.sampling.printed import NotUnderstood
+from flagperf_driver.node.sampling.tool_output import NotUnderstood
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, VendorToml

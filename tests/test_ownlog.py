@@ -113,12 +113,12 @@ def test_a_records_time_may_be_off_by_what_offsets_are(tmp_path: Path, late_s: f
 
 def test_what_no_agent_saw_was_not_written_while_the_round_ran(tmp_path: Path) -> None:
     round_dir = write(GOOD, tmp_path / "round1")
-    (path,) = round_dir.glob("*/seen.json")
+    (path,) = round_dir.glob("*/milestones.json")
     body = json.loads(path.read_text())
     del body["ranks"]["1"][events.TRAIN_END]
     path.write_text(json.dumps(body))
     (sentence,) = failures(round_dir)
-    assert sentence.endswith("the host's agent saw no TRAIN_END in it while the round ran (seen.json)")
+    assert sentence.endswith("the host's agent saw no TRAIN_END in it while the round ran (milestones.json)")
     path.unlink()
     assert len(failures(round_dir)) == 2
 
@@ -128,7 +128,7 @@ def test_what_no_agent_saw_was_not_written_while_the_round_ran(tmp_path: Path) -
 )
 def test_a_file_of_the_agent_that_cannot_be_read_is_like_none(tmp_path: Path, body: str) -> None:
     round_dir = write(GOOD, tmp_path / "round1")
-    next(round_dir.glob("*/seen.json")).write_text(body)
+    next(round_dir.glob("*/milestones.json")).write_text(body)
     assert len(failures(round_dir)) == 2
 
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flagperf_driver.node import checkup, orphans, processes, temporary
+from flagperf_driver.node import orphans, preflight_facts, processes, temporary
 from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.health import NUMBERS, TEXTS, TRUTHS, described
@@ -174,14 +174,14 @@ def test_a_host_that_hangs_is_named_in_time(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_somebody_else_at_an_address_is_no_meeting() -> None:
-    mine, other = checkup.Meeting(), checkup.Meeting()
+    mine, other = preflight_facts.Meeting(), preflight_facts.Meeting()
     places = [
         {"name": "mine", "address": "127.0.0.1", "port": mine.port, "token": mine.token},
         {"name": "other", "address": "127.0.0.1", "port": other.port, "token": mine.token},
         {"name": "closed", "address": "127.0.0.1", "port": 1, "token": "x"},
         {"name": "unknown", "address": "no.such.host.invalid", "port": 1, "token": "x"},
     ]
-    failed = checkup.connect(places, 2.0)
+    failed = preflight_facts.connect(places, 2.0)
     assert failed["other"] == "another machine, or another program, answers there"
     assert failed["closed"] == "connection refused"
     assert failed["unknown"].startswith("no.such.host.invalid: ")
@@ -315,9 +315,9 @@ def test_which_cores_are_near_which_devices_is_told_where_the_host_knows() -> No
 
 def test_a_checkup_asks_the_kernel_by_the_devices_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     survey = {"devices": [described(0, {"pci": "0000:65:00.0"}, processes=[]), described(1, {}, processes=[])]}
-    monkeypatch.setattr(checkup, "_surveyed", lambda _: survey)
+    monkeypatch.setattr(preflight_facts, "_surveyed", lambda _: survey)
     monkeypatch.setattr(topology, "near", lambda pci, usable: sorted(usable)[:1] if pci else [])
-    near = [one["near"] for one in checkup._devices({})["devices"]]
+    near = [one["near"] for one in preflight_facts._devices({})["devices"]]
     assert near == [sorted(os.sched_getaffinity(0))[:1], []]
 
 
@@ -539,12 +539,12 @@ def test_what_a_dead_run_left_is_ended_and_told_and_nothing_else(tmp_path: Path)
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_a_host_is_found_at_addresses_of_both_kinds() -> None:
-    meeting = checkup.Meeting()
+    meeting = preflight_facts.Meeting()
     places = [
         {"name": address, "address": address, "port": meeting.port, "token": meeting.token}
         for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
     ]
-    failed = checkup.connect(places, 5.0)
+    failed = preflight_facts.connect(places, 5.0)
     assert {name: why for name, why in failed.items() if "assign" not in why} == {}
 
 
@@ -573,11 +573,11 @@ def test_a_leased_device_is_seen_without_touching_the_lease(tmp_path: Path) -> N
     folder = tmp_path / "leases"
     folder.mkdir()
     with (folder / "device3.lock").open("w") as lock:
-        assert not checkup._is_leased(3)
+        assert not preflight_facts._is_leased(3)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert checkup._is_leased(3)
-        assert not checkup._is_leased(2)
-    assert not checkup._is_leased(3)
+        assert preflight_facts._is_leased(3)
+        assert not preflight_facts._is_leased(2)
+    assert not preflight_facts._is_leased(3)
 
 
 # -- telling -------------------------------------------------------------------------------------------------

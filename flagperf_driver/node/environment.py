@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping
 
-from flagperf_driver.node.call import Answer, Refusal, Request
+from flagperf_driver.node.request_server import Answer, Refusal, Request
 
 _WHO_S = 30.0
 _UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin")  # where its installers put it

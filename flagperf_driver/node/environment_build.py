@@ -27,8 +27,8 @@ from typing import Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver import addresses
 from flagperf_driver.node import processes
-from flagperf_driver.node.call import Answer, Request, hung_up, say, serve
 from flagperf_driver.node.environment import BuildError, Environment, describe
+from flagperf_driver.node.request_server import Answer, Request, hung_up, say, serve
 
 _LAST_LINES = 15
 _LOCK_POLL_S = 0.2

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Callable, Iterator
 
-from flagperf_driver.node import call, engine, temporary
+from flagperf_driver.node import docker_engine, request_server, temporary
 from flagperf_driver.node.folder import is_orphaned, scratch
 from flagperf_driver.node.processes import log_dir_of
 
@@ -30,7 +30,7 @@ _AGAIN_S = 1.0
 
 def remove(docker: str | None = None) -> list[str]:
     """End and remove it all; what it was, each with its round's folder."""
-    socket = docker or engine.SOCKET
+    socket = docker or docker_engine.SOCKET
     return [
         *_containers(socket),
         *_containers(socket, LOOK_LABEL, _is_old),
@@ -70,7 +70,7 @@ def _end(pid: int) -> Iterator[str]:
     yield f"{word} (pid {pid})"
 
 
-def end_round(request: call.Request) -> call.Answer:
+def end_round(request: request_server.Request) -> request_server.Answer:
     """End every process of the round with this ``log_dir``, and remove its containers from the ``docker`` engine.
 
     ``docker`` is null where the controller knows of no container; containers of the round are removed all the same.
@@ -80,25 +80,25 @@ def end_round(request: call.Request) -> call.Answer:
     swept = [ended for pid in sorted(ours) for ended in _end(pid)]
     list(temporary.remove_leftovers())  # the ranks' own among them, now that no agent holds it
     problems: list[str] = []
-    if request.get("docker") or os.access(engine.SOCKET, os.R_OK | os.W_OK):
-        docker = engine.Engine(request.get("docker") or engine.SOCKET, _ANSWER_S)
+    if request.get("docker") or os.access(docker_engine.SOCKET, os.R_OK | os.W_OK):
+        docker = docker_engine.DockerEngine(request.get("docker") or docker_engine.SOCKET, _ANSWER_S)
         try:
             swept += _remove_of_round(docker, log_dir)
-        except engine.EngineError as error:
+        except docker_engine.EngineError as error:
             if request.get("docker"):
                 what = "the container of the round may stay until the next run on this host removes it"
                 problems.append(f"{what}: {error}")
     return {"swept": swept, "problems": problems}
 
 
-def _remove_of_round(docker: engine.Engine, log_dir: str) -> Iterator[str]:
+def _remove_of_round(docker: docker_engine.DockerEngine, log_dir: str) -> Iterator[str]:
     for container in docker.labelled(f"{LABEL}={log_dir}"):
         for left in reversed(range(_TRIES)):
             try:
                 if docker.remove(container.id):
                     yield f"container {container.name}"
                 break
-            except engine.EngineError:
+            except docker_engine.EngineError:
                 if not left:
                     raise
                 time.sleep(_AGAIN_S)
@@ -106,31 +106,33 @@ def _remove_of_round(docker: engine.Engine, log_dir: str) -> Iterator[str]:
 
 def remove_containers_of(log_dir: Path) -> None:
     """Those of one round, by its own agent."""
-    for _ in _containers(engine.SOCKET, LABEL, lambda one: one.labels[LABEL] == str(log_dir)):
+    for _ in _containers(docker_engine.SOCKET, LABEL, lambda one: one.labels[LABEL] == str(log_dir)):
         pass
 
 
-def _is_left(container: engine.Listed) -> bool:
+def _is_left(container: docker_engine.ListedContainer) -> bool:
     # One that outlived its folder could not be removed with it. A process may have its folder in a file system of its
     # own; a container of this host has it here.
     return is_orphaned(Path(container.labels[LABEL]), if_gone=True)
 
 
-def _is_old(container: engine.Listed) -> bool:
+def _is_old(container: docker_engine.ListedContainer) -> bool:
     return container.created < time.time() - _LOOK_S
 
 
-def _containers(socket: str, label: str = LABEL, is_left: Callable[[engine.Listed], bool] = _is_left) -> Iterator[str]:
+def _containers(
+    socket: str, label: str = LABEL, is_left: Callable[[docker_engine.ListedContainer], bool] = _is_left
+) -> Iterator[str]:
     if not os.access(socket, os.R_OK | os.W_OK):
         return
-    docker = engine.Engine(socket, _ANSWER_S)
+    docker = docker_engine.DockerEngine(socket, _ANSWER_S)
     try:
         for container in docker.labelled(label):
             if is_left(container) and docker.remove(container.id):
                 yield f"container {container.name} of {container.labels.get(LABEL, container.image)}"
-    except engine.EngineError:
+    except docker_engine.EngineError:
         return  # the engine's own finding says so
 
 
 if __name__ == "__main__":
-    call.serve(end_round)
+    request_server.serve(end_round)

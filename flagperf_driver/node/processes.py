@@ -277,10 +277,10 @@ def _follow(words: Iterator[bytes]) -> tuple[set[int], list[list[str]], list[str
 
 
 def _remove(socket: str, container: str) -> None:
-    from flagperf_driver.node.engine import Engine, EngineError
+    from flagperf_driver.node.docker_engine import DockerEngine, EngineError
 
     with suppress(EngineError):
-        Engine(socket).remove(container, force=True)
+        DockerEngine(socket).remove(container, force=True)
 
 
 def _remove_folder(folder: str) -> None:

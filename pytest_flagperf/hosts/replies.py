@@ -97,7 +97,7 @@ REPLIES: Mapping[str, Mapping[str, Shape]] = {
     # The start of our code on a host: bootstrap.py.
     "need": {},
     "ready": {"path": PATH},
-    # A module that answers one request: flagperf_driver/node/call.py. Who asks knows the shape of the answer.
+    # A module that answers one request: flagperf_driver/node/request_server.py. Who asks knows the shape of the answer.
     "progress": {"line": TEXT},
     "answer": {},
     "error": {"sentence": TEXT, "limit?": TRUTH},

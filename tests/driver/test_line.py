@@ -320,14 +320,14 @@ def test_a_name_that_no_folder_can_have_is_refused(lab: Lab, name: str) -> None:
     lab.end()
 
 
-def test_who_leaves_the_folder_leaves_the_logs_only(lab: Lab) -> None:
+def test_leave_keeps_only_the_logs(lab: Lab) -> None:
     lab.start("pass")
     lab.end()
     assert sorted(path.name for path in lab.log_dir.iterdir()) == [
+        "milestones.json",
         "rank0.exit.json",
         "rank0.out.log",
         "rank0.progress",
-        "seen.json",
         "start_task.log",
     ]
 
@@ -337,7 +337,7 @@ def test_the_agent_notes_between_which_looks_each_milestone_was_written(lab: Lab
     begin_ms = time.time_ns() // 1_000_000
     lab.start(milestones, milestones)
     lab.end()
-    seen = json.loads((lab.log_dir / "seen.json").read_text())["ranks"]
+    seen = json.loads((lab.log_dir / "milestones.json").read_text())["ranks"]
     assert sorted(seen) == ["0", "1"]
     for rank, its in seen.items():
         with (lab.log_dir / f"rank{rank}.out.log").open("rb") as stream:

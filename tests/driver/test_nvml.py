@@ -15,7 +15,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from flagperf_driver.node import checkup
+from flagperf_driver.node import preflight_facts
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED
 from tests.sampling import Running, code_root, gpus
 
@@ -61,9 +61,9 @@ def library(folder: Path, name: str) -> dict[str, str]:
 def surveyed(root: Path, env: dict[str, str], driver_s: float = 20, **wants: object) -> dict[str, Any]:
     """As preflight has it."""
     code = (
-        "import json, os, sys; sys.path.insert(0, sys.argv[1]); from flagperf_driver.node import checkup; "
-        f"checkup._DRIVER_S = {driver_s}; "
-        "print(json.dumps(checkup._devices(json.loads(sys.argv[2]))), flush=True); os._exit(0)"
+        "import json, os, sys; sys.path.insert(0, sys.argv[1]); from flagperf_driver.node import preflight_facts; "
+        f"preflight_facts._DRIVER_S = {driver_s}; "
+        "print(json.dumps(preflight_facts._devices(json.loads(sys.argv[2]))), flush=True); os._exit(0)"
     )
     words = [sys.executable, "-I", "-S", "-c", code, str(root), json.dumps({"nvml": True, **wants})]
     done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30, text=True)
@@ -228,12 +228,12 @@ def test_a_driver_that_answers_with_nonsense_does_not_hang() -> None:
     def ask() -> Any:
         raise ValueError("no such text")
 
-    assert checkup._in_time(ask) == {"driver": None, "devices": [], "error": "NVML: ValueError: no such text"}
+    assert preflight_facts._in_time(ask) == {"driver": None, "devices": [], "error": "NVML: ValueError: no such text"}
 
 
 def test_who_serves_others_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     told = [{"pid": 1, "name": "acme-cuda-mps"}, {"pid": 1, "name": "python"}]
     found = {"driver": None, "devices": [{"index": 0, "processes": told}], "error": None}
-    monkeypatch.setattr(checkup, "_surveyed", lambda _: found)
-    (device,) = checkup._devices({})["devices"]
+    monkeypatch.setattr(preflight_facts, "_surveyed", lambda _: found)
+    (device,) = preflight_facts._devices({})["devices"]
     assert [process["name"] for process in device["processes"]] == ["python"]

@@ -62,7 +62,7 @@ def test_while_caches_are_cleared_the_controller_hears_that_the_agent_is_there(
 ) -> None:
     told: list[str] = []
 
-    class Wire:
+    class ControllerLink:
         def gone_s(self) -> None:
             return None
 
@@ -74,6 +74,6 @@ def test_while_caches_are_cleared_the_controller_hears_that_the_agent_is_there(
             return False
 
     monkeypatch.setattr(rounds, "_BEAT_S", 0.0)
-    one = rounds.Round(LogFolder(tmp_path), Wire(), None)  # type: ignore[arg-type]
+    one = rounds.Round(LogFolder(tmp_path), ControllerLink(), None)  # type: ignore[arg-type]
     one._start_when_cleared(None, Caches())  # type: ignore[arg-type]
     assert told == ["beat"]

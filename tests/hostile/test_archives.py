@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.agent.archive import GIB, Limits
+from flagperf_driver.node.agent.archive import GIB, LogLimits
 from pytest_flagperf.engines.agents.unpack import Damaged, TooMuch, unpack
 from pytest_flagperf.hosts import HostError
 
 PRECIOUS = "precious\n"
 EVIL = b"evil\n"
 MIB = 1 << 20
-LIMITS = Limits(16 * MIB, 200)
+LIMITS = LogLimits(16 * MIB, 200)
 
 
 class Hostile:

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flagperf_driver.node.agent.archive import Limits
+from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.collect import _archive
 from pytest_flagperf.engines.agents.preflight import Request, inspect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, TooMuch
@@ -277,7 +277,7 @@ def test_a_transfer_ends_at_the_limit_before_it_began() -> None:
         return piece_of(bytes(2 * MIB), offset, MIB)
 
     with pytest.raises(TooMuch, match=r"larger than 0\.000976562 GiB; .* max_log_gib"):
-        _archive(Elsewhere("h2"), ask, Limits(MIB))
+        _archive(Elsewhere("h2"), ask, LogLimits(MIB))
     assert next(asked) == 1
 
 

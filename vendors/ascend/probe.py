@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.sampling.printed import computing, figure, index, known, pci, two_lines
+from flagperf_driver.node.sampling.tool_output import computing, figure, index, known, pci, two_lines
 
 COMMAND = ["npu-smi", "info"]
 ENVIRONMENT = {"PATH": "$PATH:/usr/local/sbin:/usr/local/bin"}

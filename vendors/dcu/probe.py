@@ -7,7 +7,7 @@ import os
 import re
 from shutil import which
 
-from flagperf_driver.node.sampling.printed import NotUnderstood, figure, index, known, pci, refused
+from flagperf_driver.node.sampling.tool_output import NotUnderstood, figure, index, known, pci, refused
 
 ENVIRONMENT = {"PATH": "$PATH:/opt/hyhal/bin:/opt/dtk/bin"}
 _SHOWN = ("id", "power", "serial", "use", "temp", "productname", "uniqueid", "bus", "vbios", "driverversion")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from shutil import which
 
-from flagperf_driver.node.sampling.printed import NotUnderstood, figure, index, known, pci, refused
+from flagperf_driver.node.sampling.tool_output import NotUnderstood, figure, index, known, pci, refused
 
 # Newer drivers have xpu-smi, as another maker's tool is called too; older ones have xpu_smi.
 COMMAND = [next(filter(which, ("xpu-smi", "xpu_smi")), "xpu-smi"), "-m"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.sampling.printed import (
+from flagperf_driver.node.sampling.tool_output import (
     after,
     computing,
     figure,

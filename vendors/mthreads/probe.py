@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flagperf_driver.node.sampling.printed import figure, known, pci, refused
+from flagperf_driver.node.sampling.tool_output import figure, known, pci, refused
 
 COMMAND = ["mthreads-gmi", "-q"]
 _DEVICE = re.compile(r"GPU\s*(?:([0-9]{1,3})\s+)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:\S*)")

@@ -6,7 +6,7 @@ should come from.
 
 from __future__ import annotations
 
-from flagperf_driver.node.sampling.printed import NotUnderstood, figure, index, known, pci, refused
+from flagperf_driver.node.sampling.tool_output import NotUnderstood, figure, index, known, pci, refused
 
 FIELDS = (
     "index",

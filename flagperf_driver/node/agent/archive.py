@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Mapping, Sequence
 
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent.wire import Message, error
+from flagperf_driver.node.agent.connections import Message, error
 from flagperf_driver.node.folder import is_agents_own, walk
 
 _CHUNK = 1 << 22
@@ -21,7 +21,7 @@ GIB = 1 << 30
 _RAISE = "to fetch them, set in [cluster] of flagperf.toml a larger"
 
 
-class Limits:
+class LogLimits:
     """How much of one round's logs the controller takes from one host."""
 
     def __init__(self, max_bytes: float = 4 * GIB, max_entries: float = 100_000) -> None:
@@ -40,7 +40,7 @@ class Limits:
 class Archive:
     """The packed logs; what is asked for before they are packed is answered when they are."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, limits: LogLimits) -> None:
         self._folder = folder
         self._limits = limits
         self._wanted: list[int] = []
@@ -96,7 +96,7 @@ def _in_memory() -> int:
     return os.memfd_create(_NAME)
 
 
-def pack(folder: Path, handle: int, limits: Limits) -> dict[str, Any]:
+def pack(folder: Path, handle: int, limits: LogLimits) -> dict[str, Any]:
     """Write the round's files into the open file, and say what that makes; or why they are not packed."""
     refused = _refusal(folder, limits)
     if refused:
@@ -125,7 +125,7 @@ def pack(folder: Path, handle: int, limits: Limits) -> dict[str, Any]:
     return {"size": size, "sha256": digest.hexdigest(), "files": files, "left_out": left_out[:_MOST_NAMED]}
 
 
-def _refusal(folder: Path, limits: Limits) -> str | None:
+def _refusal(folder: Path, limits: LogLimits) -> str | None:
     """Why the logs in this folder are too much, if they are; a sparse file counts with its whole size."""
     size = entries = 0
     for entry in walk(folder):

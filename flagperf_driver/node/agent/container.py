@@ -13,10 +13,10 @@ from typing import Any, Callable
 
 from flagperf_driver import events
 from flagperf_driver.node import processes
+from flagperf_driver.node.agent.connections import Connection, ControllerLink, Listener, Message
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.rank_orders import RankOrders
 from flagperf_driver.node.agent.timer import Timer
-from flagperf_driver.node.agent.wire import Connection, Door, Message, Wire
 from flagperf_driver.node.folder import INNER_SOCKET
 
 _BEAT_S = 1.0
@@ -37,10 +37,11 @@ class RoundContainer:
         order: Message,
         orders: RankOrders,
         messages: Messages,
-        wire: Wire,
+        wire: ControllerLink,
         reaper: processes.Reaper,
     ) -> None:
-        from flagperf_driver.node.engine import Engine  # needs http, which a round without a container does not
+        # Imported here because it imports http, which a round without a container does not need.
+        from flagperf_driver.node.docker_engine import DockerEngine
 
         self._order = order
         self._orders = orders
@@ -49,12 +50,12 @@ class RoundContainer:
         self._reaper = reaper
         self._id = str(order["container"]["id"])
         self._socket = str(order["container"]["socket"])
-        self._engine = Engine(self._socket)
+        self._engine = DockerEngine(self._socket)
         self._waiting = {each.rank for each in orders.ranks}  # whose end is not known yet
         self._task: tuple[processes.BackgroundTask, Callable[[processes.BackgroundTask], None]] | None = None
         self._timer = Timer()
         self._timer.every(_BEAT_S, self._feel_silence)
-        self._door: Door | None = None
+        self._door: Listener | None = None
         self._peer: Connection | None = None
         self._call_by = 0.0
         self._heard = 0  # the last number of what the inner agent said
@@ -68,7 +69,7 @@ class RoundContainer:
 
     def start(self) -> None:
         self._reaper.watch_container(self._socket, self._id)
-        self._door = Door(INNER_SOCKET)
+        self._door = Listener(INNER_SOCKET)
         self._wire.others.append(self._door)
         self._send(self._started, lambda: self._engine.start(self._id))
         self._beat()

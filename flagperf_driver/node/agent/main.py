@@ -1,8 +1,10 @@
-"""The agent: runs one round on this host, and is there until its controller has everything or is gone for too long.
+"""The agent: supervises one round on one host for a controller.
 
-``python -m flagperf_driver.node.agent.main`` talks JSON lines with its controller: orders on stdin, words on stdout,
-and on any connection that takes their place (wire.py). ``--inner FOLDER`` is the one in a container (container.py).
-One thread does everything: ranks are tied to its life.
+Start it with ``python -m flagperf_driver.node.agent.main``. The controller sends orders as JSON lines on stdin; the
+agent replies on stdout. If that connection breaks, the controller can attach again through a socket (connections.py).
+The agent ends when the controller has collected everything, or has been unreachable for longer than the lease.
+``--inner FOLDER`` starts the agent inside a container (container.py).
+The agent has a single thread because the kernel ends the ranks together with the thread that started them.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from pathlib import Path
 from typing import Callable
 
 from flagperf_driver.node import processes
+from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, dial, error
 from flagperf_driver.node.agent.round import OrderRefused, Round
-from flagperf_driver.node.agent.wire import Connection, Message, Wire, dial, error
+from flagperf_driver.node.deployed_code import CODE_ROOT
 from flagperf_driver.node.folder import INNER_SOCKET, SOCKET, FolderError, LogFolder, default_folder
 from flagperf_driver.node.lease import LeaseError
 from flagperf_driver.node.ports import free_port
 from flagperf_driver.node.sampling import topology
-from flagperf_driver.node.staged import CODE_ROOT
 
 _TICK_S = 0.1
 _GREETING_S = 60.0  # a controller has so long for its first order
@@ -32,7 +34,7 @@ _LEFT = "its controller left"
 class Agent:
     """One round on this host, from the controller's first order to the last."""
 
-    def __init__(self, wire: Wire, inner: Path | None = None) -> None:
+    def __init__(self, wire: ControllerLink, inner: Path | None = None) -> None:
         self._wire = wire
         self._inner = inner
         self._round: Round | None = None
@@ -182,12 +184,12 @@ def main(words: list[str]) -> int:
     processes.adopt_orphans()
     if words[:1] == ["--inner"]:
         os.chdir(words[1])
-        Agent(Wire(dial(INNER_SOCKET)), Path(words[1])).serve()
+        Agent(ControllerLink(dial(INNER_SOCKET)), Path(words[1])).serve()
         return 0
     # The protocol gets a descriptor of its own: a stray print must not fall into it.
     outgoing = os.dup(1)
     os.dup2(2, 1)
-    wire = Wire(Connection(0, outgoing))
+    wire = ControllerLink(Connection(0, outgoing))
     wire.silence_s = _GREETING_S
     Agent(wire).serve()
     return 0

@@ -7,14 +7,14 @@ import time
 from typing import Sequence
 
 from flagperf_driver import layout
-from flagperf_driver.node.agent.wire import Message, Wire
+from flagperf_driver.node.agent.connections import ControllerLink, Message
 from flagperf_driver.node.folder import LogFolder
 
 
 class Messages:
     """The first fault is told, for later ones follow from it; every rank's end is."""
 
-    def __init__(self, folder: LogFolder, wire: Wire) -> None:
+    def __init__(self, folder: LogFolder, wire: ControllerLink) -> None:
         self.folder = folder
         self._wire = wire
         self._fault = False

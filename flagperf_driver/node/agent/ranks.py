@@ -19,8 +19,8 @@ from flagperf_driver import events, layout, perflog
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent import oom, watch
 from flagperf_driver.node.agent.messages import Messages, now_ms
+from flagperf_driver.node.agent.milestones import MILESTONES, SCHEMA, Milestones, Moment
 from flagperf_driver.node.agent.rank_orders import RankOrder, RankOrders
-from flagperf_driver.node.agent.seen import MILESTONES, SCHEMA, Milestones, Moment
 from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.sampling import topology
 
@@ -116,7 +116,7 @@ class Ranks:
         if self.over:
             self._stream(to_the_end=True)
             seen = {str(rank): milestones.to_json() for rank, milestones in self._seen.items()}
-            self._folder.write(layout.SEEN, json.dumps({"schema": SCHEMA, "ranks": seen}) + "\n")
+            self._folder.write(layout.MILESTONE_TIMES, json.dumps({"schema": SCHEMA, "ranks": seen}) + "\n")
 
     def _start(self, order: RankOrder) -> bool:
         with suppress(OSError):  # an earlier round's would be taken for this one's sign of life

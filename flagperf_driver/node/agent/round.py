@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Protocol
 
 from flagperf_driver.node import lease, processes
-from flagperf_driver.node.agent.archive import Archive, Limits
+from flagperf_driver.node.agent.archive import Archive, LogLimits
+from flagperf_driver.node.agent.connections import ControllerLink, Message
 from flagperf_driver.node.agent.container import RoundContainer
 from flagperf_driver.node.agent.messages import Messages, now_ms
 from flagperf_driver.node.agent.rank_orders import StartError, read_orders
 from flagperf_driver.node.agent.ranks import Ranks
 from flagperf_driver.node.agent.sampler_process import SamplerProcess
 from flagperf_driver.node.agent.timer import Timer
-from flagperf_driver.node.agent.wire import Message, Wire
 from flagperf_driver.node.folder import FolderError, LogFolder
 from flagperf_driver.node.temporary import Temporary
 
@@ -25,7 +25,7 @@ class OrderRefused(Exception):
     """An order that cannot be followed; the text says why."""
 
 
-class Work(Protocol):
+class Supervisor(Protocol):
     """Ranks, wherever they run. It is over when the last one's end has been told."""
 
     @property
@@ -45,7 +45,7 @@ class Work(Protocol):
 class Round:
     """From the lease of its devices to the last byte of its logs."""
 
-    def __init__(self, folder: LogFolder, wire: Wire, lock: int | None) -> None:
+    def __init__(self, folder: LogFolder, wire: ControllerLink, lock: int | None) -> None:
         self.folder = folder
         self.over = False
         self._wire = wire
@@ -56,7 +56,7 @@ class Round:
         self._temporary: Temporary | None = None
         self._caches: processes.BackgroundTask | None = None
         self._sampler: SamplerProcess | None = None
-        self._work: Work | None = None
+        self._supervisor: Supervisor | None = None
         self._archive: Archive | None = None
         self._timer = Timer()
         self._timer.every(_BEAT_S, lambda _: self._messages.alive())
@@ -116,7 +116,7 @@ class Round:
         locks = [*(self._lease.fds if self._lease is not None else ()), *([self._lock] if self._lock else [])]
         self._reaper = processes.Reaper(locks)
         try:
-            self._work = self._prepare(order, self._reaper)
+            self._supervisor = self._prepare(order, self._reaper)
         except FolderError as wrong:
             self._messages.fault("start", None, str(wrong))
             self._end()
@@ -126,9 +126,9 @@ class Round:
             self._end()
             return
         if self._caches is None:
-            self._work.start()
+            self._supervisor.start()
 
-    def _prepare(self, order: Message, reaper: processes.Reaper) -> Work:
+    def _prepare(self, order: Message, reaper: processes.Reaper) -> Supervisor:
         """Everything that ranks find when they start."""
         for name, content in dict(order.get("files") or {}).items():
             (self.folder.path / name).write_text(content, "utf-8")
@@ -147,13 +147,13 @@ class Round:
         """Have the ranks end, if there are any."""
         if self._caches is not None:
             self._end()
-        elif self._work is not None and not self._work.over:
-            self._work.end(reason)
+        elif self._supervisor is not None and not self._supervisor.over:
+            self._supervisor.end(reason)
 
     def fail(self, kind: str, sentence: str) -> None:
         """A fault that is no rank's."""
-        if self._work is not None and self.running:
-            self._work.fail(kind, None, sentence)
+        if self._supervisor is not None and self.running:
+            self._supervisor.fail(kind, None, sentence)
 
     def turn(self) -> None:
         """Do what is to be done now; called often, and at once when something has come or ended."""
@@ -163,16 +163,16 @@ class Round:
             if self._archive is not None:
                 for answer in self._archive.answers():
                     self._wire.answer(answer)
-        except Exception as failed:  # a host's work ends here; the controller must hear why
+        except Exception as failed:  # a host's supervisor ends here; the controller must hear why
             self._give_up(failed)
 
     def _take_a_turn(self) -> None:
-        assert self._work is not None
+        assert self._supervisor is not None
         if self._caches is not None:
-            self._start_when_cleared(self._work, self._caches)
-        elif not self._work.over:
-            self._work.turn()
-        over = self._caches is None and self._work.over  # ranks that wait for their start have not ended
+            self._start_when_cleared(self._supervisor, self._caches)
+        elif not self._supervisor.over:
+            self._supervisor.turn()
+        over = self._caches is None and self._supervisor.over  # ranks that wait for their start have not ended
         if self._sampler is not None:
             if over:
                 self._sampler.end()
@@ -180,7 +180,7 @@ class Round:
         if over and (self._sampler is None or self._sampler.ended):
             self._end()
 
-    def _start_when_cleared(self, work: Work, caches: processes.BackgroundTask) -> None:
+    def _start_when_cleared(self, supervisor: Supervisor, caches: processes.BackgroundTask) -> None:
         if not caches.ended():  # a terabyte of them takes minutes
             self._timer.do_what_is_due()
             return
@@ -189,7 +189,7 @@ class Round:
             caches.answer()
         except RuntimeError as refused:
             self._messages.warning(f"the host's caches could not be cleared: {refused}")
-        work.start()
+        supervisor.start()
 
     def _give_up(self, failed: Exception) -> None:
         import traceback  # costs every agent's start more than all else that only a failure needs
@@ -202,7 +202,7 @@ class Round:
 
     def _end(self) -> None:
         """No process and no lock is left, and the controller hears so."""
-        for each in (self._work, self._sampler):
+        for each in (self._supervisor, self._sampler):
             if each is not None:
                 each.abandon()
         assert self._reaper is not None
@@ -226,7 +226,7 @@ class Round:
             raise OrderRefused("the logs can be had when the round is over")
         if self._archive is None:
             limits = [float(order.get(name) or math.inf) for name in ("max_bytes", "max_entries")]
-            self._archive = Archive(self.folder.path, Limits(*limits))
+            self._archive = Archive(self.folder.path, LogLimits(*limits))
         self._archive.ask(int(order.get("offset", 0)))
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Callable, Mapping
 
 from flagperf_driver.node import processes
-from flagperf_driver.node.staged import CODE_ROOT, module_argv
+from flagperf_driver.node.deployed_code import CODE_ROOT, module_argv
 
 _MODULE = "flagperf_driver.node.sampling.sampler"
 _PATIENCE_S = 3.0

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Mapping
 from flagperf_driver import layout
 from flagperf_driver.node.sampling import schedule, series
 from flagperf_driver.node.sampling.devices import LOG_EVERY_S, DeviceFiles, DeviceSource
-from flagperf_driver.node.sampling.foreign import ForeignProcesses
+from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
 from flagperf_driver.node.sampling.notes import FOREIGN, Notes
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from flagperf_driver.node.sampling.schedule import Stop, Task

@@ -7,7 +7,7 @@ import time
 from typing import Any, Iterable, NamedTuple
 
 from flagperf_driver.node.processes import log_dir_of, rank_of
-from flagperf_driver.node.sampling.foreign import ForeignProcesses
+from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
 from flagperf_driver.node.sampling.host import PROC, File, content, names
 
 MEANS = "/proc/<pid>/schedstat of each rank's main thread; /proc/stat without the round's own processes"

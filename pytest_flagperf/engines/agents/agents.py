@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagperf_driver.node.agent.archive import Limits
+from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.stored.layout import host_folder
@@ -130,7 +130,7 @@ class Agent:
 class Agents:
     """All agents of a round, from the first word to the last."""
 
-    def __init__(self, note: Note = lambda _: None, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, note: Note = lambda _: None, limits: LogLimits = DEFAULT_LIMITS) -> None:
         self.all: list[Agent] = []
         self.limits = limits
         self._note = note

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TypeVar
 
-from flagperf_driver.node.agent.archive import Limits
+from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
 from pytest_flagperf.stored.round import MissingLogs
@@ -34,7 +34,7 @@ class Gone(HostError):
     """Nothing is left of a round's logs on its host."""
 
 
-def collect(agents: Sequence[Agent], limits: Limits) -> tuple[MissingLogs, ...]:
+def collect(agents: Sequence[Agent], limits: LogLimits) -> tuple[MissingLogs, ...]:
     """Fetch from every host that is elsewhere, all at once; what could not be fetched stays there."""
     elsewhere = [agent for agent in agents if not agent.host.here and agent.started]
     with ThreadPoolExecutor(max(1, len(elsewhere))) as pool:
@@ -42,7 +42,7 @@ def collect(agents: Sequence[Agent], limits: Limits) -> tuple[MissingLogs, ...]:
         return tuple(missing for missing in found if missing is not None)
 
 
-def _collect_one(agent: Agent, limits: Limits) -> MissingLogs | None:
+def _collect_one(agent: Agent, limits: LogLimits) -> MissingLogs | None:
     why = ""
     for _ in range(_TRIES):
         while agent.lost and not agent.gone:
@@ -63,7 +63,7 @@ def _collect_one(agent: Agent, limits: Limits) -> MissingLogs | None:
     return MissingLogs(agent.name, agent.noderank, agent.log_dir, why)
 
 
-def _fetch_from(agent: Agent, limits: Limits) -> tuple[str, ...]:
+def _fetch_from(agent: Agent, limits: LogLimits) -> tuple[str, ...]:
     """Fetch from the round's agent, or with a new one where the agent is gone and its host is not."""
     if agent.lost:
         raise HostError(agent.gone or agent.lost)
@@ -77,7 +77,7 @@ def _fetch_from(agent: Agent, limits: Limits) -> tuple[str, ...]:
         return unpack(archive, agent.folder, limits)
 
 
-def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: Limits) -> tuple[str, ...]:
+def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits) -> tuple[str, ...]:
     """Fetch what a lost host still has, from the agent that waits there, else by a new one; the host keeps nothing.
 
     Returns sentences on the entries that were left out.
@@ -101,7 +101,7 @@ def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: Limits) ->
     return left_out
 
 
-def _order(offset: int, limits: Limits) -> Message:
+def _order(offset: int, limits: LogLimits) -> Message:
     """The order for one piece; an agent that knows the limits need not pack more than they allow."""
     return {"op": "collect", "offset": offset, "max_bytes": limits.max_bytes, "max_entries": limits.max_entries}
 
@@ -170,7 +170,7 @@ def _receive(channel: Channel, host: Host, deadline: float) -> Message | None:
         raise HostError(f"{host.name}: no answer in {ANSWER_S:g} s") from error
 
 
-def _archive(host: Host, ask: Callable[[int], Message], limits: Limits) -> IO[bytes]:
+def _archive(host: Host, ask: Callable[[int], Message], limits: LogLimits) -> IO[bytes]:
     """The whole archive, its checksum verified; in memory, or in a temporary file where it is large."""
     archive = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller's with closes it
     try:

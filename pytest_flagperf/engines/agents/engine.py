@@ -11,7 +11,7 @@ from typing import Any
 
 from flagperf_driver.node import lease
 from flagperf_driver.node.agent import archive
-from flagperf_driver.node.agent.archive import Limits
+from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.hosts import Host, HostError
@@ -77,10 +77,10 @@ class AgentsEngine:
         return self._fleet.hosts
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> LogLimits:
         """How much of a round's logs a host may send."""
         conf = self._cluster or ClusterConf()
-        return Limits(conf.max_log_gib * archive.GIB, conf.max_log_entries)
+        return LogLimits(conf.max_log_gib * archive.GIB, conf.max_log_entries)
 
     def close(self) -> None:
         if "_fleet" in self.__dict__:

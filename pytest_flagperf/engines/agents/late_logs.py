@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flagperf_driver.node.agent.archive import Limits
+from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.fleet import Fleet
@@ -23,7 +23,7 @@ class LateLogs:
     """Fetches logs from the hosts of a run; ``limits`` is how much of a round's logs a host may send."""
 
     fleet: Fleet
-    limits: Limits
+    limits: LogLimits
 
     def fetch(self, directories: Sequence[Path]) -> list[str]:
         """Try again for the logs that hosts kept; a sentence for each that came, or still did not."""

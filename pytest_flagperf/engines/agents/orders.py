@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagperf_driver.launch import RankProcess, threads_per_rank
+from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.sampling import topology
-from flagperf_driver.node.staged import module_argv
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.layout import CASE, LAUNCHER_LOG, rank_log, task_log

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from flagperf_driver.node.agent.archive import Limits
+from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import HostError
 
 _AT_ONCE = 1 << 20
@@ -37,7 +37,7 @@ _DROPPED = {
     tarfile.BLKTYPE: "device",
     tarfile.FIFOTYPE: "named pipe",
 }
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = LogLimits()
 # Another entry of the archive stands there already, or stands where a folder should be.
 _CLASHES = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
 
@@ -46,7 +46,7 @@ class TooMuch(HostError):
     """A host has more to send than the limits allow."""
 
 
-def check_limits(limits: Limits, size: int, entries: int = 0) -> None:
+def check_limits(limits: LogLimits, size: int, entries: int = 0) -> None:
     """Raise TooMuch where so many bytes, or so many files and folders, are more than the limits."""
     if refused := limits.refusal(size, entries):
         raise TooMuch(refused)
@@ -79,7 +79,7 @@ class LeftOut:
         )
 
 
-def unpack(archive: IO[bytes], folder: Path, limits: Limits) -> tuple[str, ...]:
+def unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ...]:
     """Unpack whole or not at all, in place of what ``folder`` held; sentences on what was left out."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=".logs-", dir=folder.parent))
@@ -98,7 +98,7 @@ def unpack(archive: IO[bytes], folder: Path, limits: Limits) -> tuple[str, ...]:
     return left_out.sentences()
 
 
-def _extract(source: _Source, target: _Target, limits: Limits) -> LeftOut:
+def _extract(source: _Source, target: _Target, limits: LogLimits) -> LeftOut:
     left_out = LeftOut()
     for number, entry in enumerate(_entries(source), 1):
         check_limits(limits, 0, max(number, target.folders))
@@ -138,7 +138,7 @@ class Entry:
 class _Source:
     """The uncompressed archive, read once and never further than the limit."""
 
-    def __init__(self, archive: IO[bytes], limits: Limits) -> None:
+    def __init__(self, archive: IO[bytes], limits: LogLimits) -> None:
         self._stream = gzip.GzipFile(fileobj=archive, mode="rb")
         self._limits = limits
         self.at = 0

@@ -90,4 +90,4 @@ def _unseen(plan: StoredPlan, log: RankLog, seen: Seen | None) -> str | None:
     if plan.token is None or log.finished is None:
         return None
     lacking = next((event for event in log.counts if seen is None or event not in seen.milestones), None)
-    return None if lacking is None else f"the host's agent saw no {lacking} in it while the round ran (seen.json)"
+    return None if lacking is None else f"the host's agent saw no {lacking} in it while the round ran (milestones.json)"

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from flagperf_driver import events, perflog
-from flagperf_driver.node.agent.seen import MILESTONES
+from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
 from pytest_flagperf.limits import LARGEST_COUNT

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.agent import seen
-from flagperf_driver.node.agent.seen import Moment
+from flagperf_driver.node.agent.milestones import MILESTONES, Moment
 from flagperf_driver.perflog import number
 from pytest_flagperf.stored import files
-from pytest_flagperf.stored.layout import SEEN
+from pytest_flagperf.stored.layout import MILESTONE_TIMES
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Seen:
 def read(folder: Path) -> dict[int, Seen]:
     """By rank; nothing where the host's agent left no such file, as those of before did."""
     try:
-        body = files.read_printable(folder / SEEN)
+        body = files.read_printable(folder / MILESTONE_TIMES)
     except files.FormatError:
         return {}
     ranks = body.get("ranks")
@@ -56,7 +55,7 @@ def _seen(body: Any) -> Seen | None:
     if not isinstance(body, dict) or (started := _moment(body.get("started"))) is None:
         return None
     milestones = {}
-    for event in seen.MILESTONES:
+    for event in MILESTONES:
         both = body.get(event)
         if isinstance(both, dict):
             after, by = _moment(both.get("after")), _moment(both.get("by"))

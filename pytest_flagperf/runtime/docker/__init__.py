@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagperf_driver.node import engine
+from flagperf_driver.node import docker_engine
 from pytest_flagperf.runtime import EngineRequest, Image, Request, Runtime, unbuildable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Docker(Runtime):
     def engine(self, request: Request) -> EngineRequest:
         from . import images
 
-        return EngineRequest(engine.SOCKET, images.image_name(request), _image(request).image is None)
+        return EngineRequest(docker_engine.SOCKET, images.image_name(request), _image(request).image is None)
 
 
 RUNTIME = _Docker()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node import engine
+from flagperf_driver.node import docker_engine
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import cache_root
 from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, Progress, Request, RuntimeSetupError
@@ -119,12 +119,12 @@ def _client(host: Host) -> Iterator[Any]:
     import urllib3
 
     try:
-        path = host.forward(engine.SOCKET)  # over a connection this fails where nothing is reached
+        path = host.forward(docker_engine.SOCKET)  # over a connection this fails where nothing is reached
         if host.here:
-            engine.Engine(path).api_version()
+            docker_engine.DockerEngine(path).api_version()
     except HostLost:
         raise
-    except (HostError, engine.EngineError) as error:
+    except (HostError, docker_engine.EngineError) as error:
         raise RuntimeSetupError(f"{host.name}: {_reason(host, str(error))}") from error
     try:
         with closing(_connected(path)) as client:
@@ -160,7 +160,7 @@ def _reason(host: Host, seen: str) -> str:
     """Why Docker cannot be used: what a far host's socket is like only the host can tell."""
     if host.here:
         return seen
-    script = Path(engine.__file__).read_text("utf-8")
+    script = Path(docker_engine.__file__).read_text("utf-8")
     done = host.run([host.python, "-I", "-S", "-c", script], timeout_s=_ANSWER_S)
     return done.out.strip() if done.code == 1 and done.out.strip() else seen
 
@@ -352,7 +352,7 @@ class _Container:
                 working_dir=log_dir,
                 **merged(self.arguments(devices), own),
             )
-        return {"socket": engine.SOCKET, "id": made.id, "only_leased": _options(self.wish).only_leased}
+        return {"socket": docker_engine.SOCKET, "id": made.id, "only_leased": _options(self.wish).only_leased}
 
     def arguments(self, devices: Sequence[int]) -> dict[str, Any]:
         """Of docker-py's create: what the options say, over what we find right."""

@@ -17,7 +17,7 @@ from pytest_flagperf.hosts.fleet import each
 from .findings import FAIL, Finding, Request
 from .judge import NEWER, judge, meetings
 
-_CHECKUP = "flagperf_driver.node.checkup"
+_CHECKUP = "flagperf_driver.node.preflight_facts"
 _ANSWER_S = 60.0
 _PINGS = 5
 _CONNECT_S = 4.0

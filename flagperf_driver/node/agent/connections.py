@@ -105,7 +105,7 @@ def dial(path: str) -> Connection:
     return Connection(handle, handle)
 
 
-class Door:
+class Listener:
     """A socket of this name in the current folder, for this user alone: the path to it may be too long for one."""
 
     ended = busy = False
@@ -137,17 +137,17 @@ class Door:
         self._socket.close()
 
 
-class Wire:
+class ControllerLink:
     """The controller, over whichever connection it has now."""
 
     def __init__(self, connection: Connection | None = None) -> None:
         self.told_to_end = False
         self.silence_s: float | None = None  # after so long without a word the controller is taken for gone
-        self.others: list[Connection | Door] = []  # waited for, too; their words are somebody else's
+        self.others: list[Connection | Listener] = []  # waited for, too; their words are somebody else's
         self._connection = connection
         self._born = time.monotonic()
         self._callers: list[Connection] = []
-        self._door: Door | None = None
+        self._door: Listener | None = None
         self._orders: deque[Message] = deque()
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
@@ -156,7 +156,7 @@ class Wire:
 
     def listen(self, name: str) -> None:
         """Let a controller attach, now or later."""
-        self._door = Door(name)
+        self._door = Listener(name)
 
     # -- hearing -------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Wire:
             return silent_s
         return silent_s - self.silence_s if self.silence_s is not None and silent_s > self.silence_s else None
 
-    def _all(self) -> Sequence[Connection | Door]:
+    def _all(self) -> Sequence[Connection | Listener]:
         mine = [each for each in (self._connection, self._door) if each is not None]
         return [*mine, *self._callers, *self.others]
 

@@ -1,7 +1,8 @@
-"""What of this host a run must know before it starts: facts, no judgements.
+"""Collect the facts of this host that preflight needs before a run. The controller judges them.
 
-``python -m flagperf_driver.node.checkup`` talks JSON lines: ``ping`` is answered with the clock, ``check`` with the
-facts that ``look`` gives, ``listen`` with a port where ``connect`` of other hosts finds it. It ends with its stdin.
+``python -m flagperf_driver.node.preflight_facts`` reads requests as JSON lines from stdin and ends with stdin:
+``ping`` returns the clock, ``check`` returns the facts of ``collect_facts``, ``listen`` opens a port, and ``connect``
+tries to reach the ports of other hosts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from flagperf_driver.node import lease, manifest, orphans, ports, processes
 from flagperf_driver.node.environment import cache_root
 from flagperf_driver.node.folder import scratch
 from flagperf_driver.node.sampling import load, topology
-from flagperf_driver.node.sampling.foreign import is_elsewhere, serves_others
+from flagperf_driver.node.sampling.foreign_processes import is_elsewhere, serves_others
 
 _PROBE_BYTES = 1 << 16
 _LISTEN_S = 60.0
@@ -36,7 +37,7 @@ _DRIVER_S = 30.0
 """Of eight devices that nobody holds open the driver wakes one after the other."""
 
 
-def look(wants: Mapping[str, Any]) -> Mapping[str, Any]:
+def collect_facts(wants: Mapping[str, Any]) -> Mapping[str, Any]:
     """All facts; one that cannot be had says why in its place."""
     survey = load.Survey()
     left = orphans.remove(wants.get("docker"))
@@ -113,9 +114,9 @@ def _disk(what: str, folder: Path, *, writable: bool) -> Mapping[str, Any]:
 
 
 def _docker(path: str, image: str | None) -> dict[str, Any]:
-    from flagperf_driver.node.engine import Engine, EngineError
+    from flagperf_driver.node.docker_engine import DockerEngine, EngineError
 
-    engine = Engine(path)
+    engine = DockerEngine(path)
     try:
         there = engine.image(image) is not None if image else None
         return {"version": engine.version(), "root": engine.data_root(), "image": there, "error": None}
@@ -342,7 +343,7 @@ def answer(message: Mapping[str, Any], meetings: list[Meeting]) -> dict[str, Any
         return {"type": "listening", "port": meetings[-1].port, "token": meetings[-1].token}
     if message["op"] == "connect":
         return {"type": "connected", "failed": connect(message["places"], message["timeout_s"])}
-    return {"type": "facts", **look(message["wants"])}
+    return {"type": "facts", **collect_facts(message["wants"])}
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from flagperf_driver.node.sampling.printed import (
+from flagperf_driver.node.sampling.tool_output import (
     NotUnderstood,
     after,
     cells,

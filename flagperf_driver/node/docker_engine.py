@@ -39,7 +39,7 @@ class NoSuchContainerError(EngineError):
 
 
 @dataclass(frozen=True)
-class State:
+class ContainerState:
     """How a container is."""
 
     running: bool
@@ -63,7 +63,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedContainer:
     """A container, as a list of them names it."""
 
     id: str
@@ -74,7 +74,7 @@ class Listed:
     created: float  # since the epoch
 
 
-class Engine:
+class DockerEngine:
     """A Docker engine. Every call is a connection of its own and has a deadline; any may raise EngineError."""
 
     def __init__(self, path: str = SOCKET, answer_s: float = _ANSWER_S) -> None:
@@ -124,9 +124,9 @@ class Engine:
         """All that the engine knows of a container."""
         return self._json(f"/containers/{quote(container)}/json")
 
-    def state(self, container: str) -> State:
+    def state(self, container: str) -> ContainerState:
         told = self.inspect(container)["State"]
-        return State(
+        return ContainerState(
             running=bool(told["Running"]),
             exit_code=int(told["ExitCode"]),
             oom_killed=bool(told.get("OOMKilled")),
@@ -134,11 +134,11 @@ class Engine:
             pid=int(told.get("Pid") or 0),
         )
 
-    def labelled(self, *labels: str) -> list[Listed]:
+    def labelled(self, *labels: str) -> list[ListedContainer]:
         """All containers, running or not, that have every one of ``labels``: ``name`` or ``name=value``."""
         query = {"all": "1", "filters": json.dumps({"label": labels})}
         return [
-            Listed(
+            ListedContainer(
                 id=entry["Id"],
                 name=(entry.get("Names") or ["/" + entry["Id"][:12]])[0].lstrip("/"),
                 image=entry["Image"],
@@ -255,7 +255,7 @@ def _group(path: str) -> str:
 def main() -> int:
     """Say the engine's version, or why it cannot be used."""
     try:
-        print(Engine().version())
+        print(DockerEngine().version())
     except EngineError as error:
         print(error)
         return 1

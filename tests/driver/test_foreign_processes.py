@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.sampling.foreign import ForeignProcesses, is_elsewhere
+from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses, is_elsewhere
 
 AGENT, FOLDER, CONTAINER = 50, "/tmp/rounds/r1/h1_noderank0", "3f2a" * 16
 
