@@ -91,7 +91,7 @@ def main() -> None:
     shapes = parameters(given.layers, given.width, given.words)
     gradients = [0.01 * torch.randn(shape, device=device) for shape in shapes]
     twins = [twin(shapes, gradients, device) for _ in range(2)]
-    makers = [steps.create_optimizer, extern.load(given.folder)["create_optimizer"]]
+    makers = [steps.create_optimizer, extern.load_steps(given.folder)["create_optimizer"]]
     optimizers = [make(ctx, model) for make, model in zip(makers, twins, strict=True)]
     pairs = measure(optimizers, device, given.pairs)
     standard, own = (statistics.median(pair[which] for pair in pairs) for which in (0, 1))

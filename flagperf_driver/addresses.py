@@ -1,4 +1,4 @@
-"""Addresses (URLs) that may hold a password: what of an address may be shown."""
+"""Hide the secrets in addresses (URLs): user, password, query values and fragment."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 HIDDEN = "***"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_FRAGMENT = re.compile(r"(egg|subdirectory|md5|sha1|sha224|sha256|sha384|sha512)=[\w./-]*")  # what pip writes there
-_SHORT = 4  # a shorter secret is a part of too many words to be replaced in a text
+_FRAGMENT = re.compile(r"(egg|subdirectory|md5|sha1|sha224|sha256|sha384|sha512)=[\w./-]*")  # fragments that pip uses
+_MIN_LENGTH = 4  # a shorter secret is part of too many words to be replaced in a text
 
 
-def shown(address: str) -> str:
+def redacted(address: str) -> str:
     """Return an address without its user, its password, the values of its query, and its fragment.
 
     Everything before the last ``@`` counts as user and password: a password may hold ``/``, ``?``, ``#`` and ``@``.
@@ -24,52 +24,52 @@ def shown(address: str) -> str:
     except ValueError:  # invalid brackets of an IPv6 address
         return head + HIDDEN
     plain = re.split(r"[?#]", place, maxsplit=1)[0]
-    query = "&".join(_query_shown(parts.query)) if parts.query else ""
+    query = "&".join(_redacted_query(parts.query)) if parts.query else ""
     fragment = parts.fragment if _FRAGMENT.fullmatch(parts.fragment) else HIDDEN
     return head + plain + (f"?{query}" if query else "") + (f"#{fragment}" if parts.fragment else "")
 
 
-def words_shown(text: str) -> str:
-    """Return a text with each of its addresses as ``shown`` returns it; a word that holds ``://`` holds an address."""
-    return "".join(_word_shown(word) for word in re.split(r"(\s+)", text))
+def redacted_text(text: str) -> str:
+    """Return a text with all addresses (words that contain ``://``) redacted."""
+    return "".join(_redacted_word(word) for word in re.split(r"(\s+)", text))
 
 
 def secrets_in(text: str) -> set[str]:
-    """Return the parts of the addresses in a text that ``shown`` hides."""
-    found: set[str] = set()
+    """Return the parts of the addresses in a text that ``redacted`` hides."""
+    secrets: set[str] = set()
     for word in text.split():
         if "://" not in word:
             continue
         _, secret, place = _split(_from_scheme(word))
         if secret:
-            found |= {secret, secret.partition(":")[2]}
+            secrets |= {secret, secret.partition(":")[2]}
         pairs = [pair for pair in re.split(r"[?&#;]", place)[1:] if not _FRAGMENT.fullmatch(pair)]
-        found |= {pair.partition("=")[2] or pair for pair in pairs}
-    return {secret for secret in found if len(secret) >= _SHORT}
+        secrets |= {pair.partition("=")[2] or pair for pair in pairs}
+    return {secret for secret in secrets if len(secret) >= _MIN_LENGTH}
 
 
-def _word_shown(word: str) -> str:
+def _redacted_word(word: str) -> str:
     if "://" not in word:
         return word
     address = _from_scheme(word)
-    return word[: len(word) - len(address)] + shown(address)
+    return word[: len(word) - len(address)] + redacted(address)
 
 
 def _from_scheme(word: str) -> str:
-    """The word without what stands before its first address, as an option's name."""
-    found = _SCHEME.search(word)
-    return word[found.start() :] if found else word
+    """Return the word from its first address on, without e.g. the name of an option before it."""
+    scheme = _SCHEME.search(word)
+    return word[scheme.start() :] if scheme else word
 
 
 def _split(address: str) -> tuple[str, str | None, str]:
-    """The scheme; what stands before the last @, None without one; the rest."""
+    """Return the scheme, the text before the last @ (None without @), and the rest."""
     scheme = _SCHEME.match(address)
     head = scheme.group() if scheme else ""
     secret, at, place = address[len(head) :].rpartition("@")
     return head, secret if at else None, place
 
 
-def _query_shown(query: str) -> Iterator[str]:
+def _redacted_query(query: str) -> Iterator[str]:
     for pair in query.split("&"):
         name, equals, _ = pair.partition("=")
         yield f"{name}={HIDDEN}" if equals else HIDDEN

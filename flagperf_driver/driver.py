@@ -1,8 +1,8 @@
-"""A rank's side, framework-neutral: a rank's program imports this module first.
+"""The framework-neutral part of a rank; a rank's program imports this module first.
 
-Importing it inside a round (``FLAGPERF_CASE`` is set) settles the process: its true start is noted, output
-goes to the rank's log, stack traces come on a crash and on SIGUSR1, INIT_START is written, and an exception
-that nobody catches becomes a FAILED line. Outside a round the import changes nothing.
+Inside a round (``FLAGPERF_CASE`` is set) the import prepares the process: it records when the process started,
+redirects the output to the rank's log, prints stack traces on a crash and on SIGUSR1, writes INIT_START, and writes
+FAILED for an uncaught exception. Outside a round the import changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Callable, Iterator, Mapping, NoReturn
 
 from flagperf_driver import events, layout
-from flagperf_driver.extern import near
+from flagperf_driver.extern import suggest
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.original_names import Names
 from flagperf_driver.perflog import PerfLog
@@ -29,33 +29,33 @@ SCHEMA = 1
 
 
 class DriverError(ValueError):
-    """The round's case or environment cannot be used; every problem told at once."""
+    """All problems of a round's case.json or environment."""
 
 
 # -- the clock ---------------------------------------------------------------------------------------------
 
 
 def process_age() -> float:
-    """Seconds since the kernel started this process, the interpreter's start included; 0 if unknown."""
+    """Return the seconds since the kernel started this process, before the interpreter started; 0 if unknown."""
     try:
         after_name = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         ticks = int(after_name[19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return 0.0
-    # A clock namespace can put the two clocks apart.
+    # In a time namespace the two clocks can differ.
     return age if 0.0 <= age < 3600.0 else 0.0
 
 
 STARTED = time.monotonic() - process_age()
-"""When this process started, on the monotonic clock."""
+"""The start of this process on the monotonic clock."""
 
 
 # -- the case ----------------------------------------------------------------------------------------------
 
 
 class Config:
-    """The resolved config, by attribute; frozen. An unknown name is an AttributeError with near matches."""
+    """The resolved config with its keys as read-only attributes; an unknown name raises an error with similar names."""
 
     __slots__ = ("_values",)
     _values: dict[str, Any]
@@ -69,13 +69,13 @@ class Config:
             return values[name]
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(f"the config has no {name!r}; {near(name, values)}")
+        raise AttributeError(f"the config has no {name!r}; {suggest(name, values)}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"the config is frozen: {name} = {value!r} was refused")
+        raise AttributeError(f"the config is frozen; cannot set {name} = {value!r}")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"the config is frozen: del {name} was refused")
+        raise AttributeError(f"the config is frozen; cannot delete {name}")
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
@@ -98,29 +98,29 @@ class Config:
         return "Config({})".format(", ".join("{}={!r}".format(*item) for item in self._values.items()))
 
     def as_dict(self) -> dict[str, Any]:
-        """A copy of all values."""
+        """Return a copy of all values."""
         return dict(self._values)
 
 
 @dataclass(frozen=True)
-class Metric:
-    """The suite's quality metric and the value to reach."""
+class TargetMetric:
+    """The suite's quality metric and its target value."""
 
     name: str
     direction: str
     unit: str
     target: float
     original_name: str = ""
-    """What the original's logs call it, if not the same."""
+    """The metric's name in the original's logs, if different."""
 
     def reached(self, value: float) -> bool:
-        """Whether ``value`` meets the target; NaN never does."""
+        """Return True if ``value`` meets the target; NaN never meets it."""
         return value >= self.target if self.direction == "higher" else value <= self.target
 
 
 @dataclass(frozen=True)
 class RunCase:
-    """case.json: everything a rank needs to know, resolved by the harness."""
+    """The content of case.json: all settings of a rank, resolved by the harness."""
 
     case: str
     model: str
@@ -135,7 +135,7 @@ class RunCase:
     scale: str
     synthetic: bool
     throughput_only: bool
-    metric: Metric
+    metric: TargetMetric
     sample_unit: str
     device: str
     backend: str
@@ -147,12 +147,12 @@ class RunCase:
 
     @property
     def given(self) -> Mapping[str, Any]:
-        """What INIT_END repeats: it differs between any two rounds."""
+        """The values that identify this round; INIT_END repeats them."""
         return {"case": self.case, "round": self.round, "seed": self.seed, "token": self.token}
 
     @property
     def names(self) -> Names:
-        """The original's names of this training's figures."""
+        """The original's names of this training's logged values."""
         return Names(self.metric.name, self.metric.original_name, self.sample_unit)
 
     @classmethod
@@ -163,19 +163,19 @@ class RunCase:
     def from_json(cls, body: Mapping[str, Any], where: str = "case.json") -> RunCase:
         problems = _missing(body, [item.name for item in fields(cls)], where)
         if body.get("schema") != SCHEMA:
-            problems.append("{}: schema is {!r}, this driver reads {}".format(where, body.get("schema"), SCHEMA))
+            problems.append("{}: schema is {!r}; expected {}".format(where, body.get("schema"), SCHEMA))
         metric = body.get("metric")
         if isinstance(metric, dict):
-            required = [item.name for item in fields(Metric) if item.default is MISSING]
+            required = [item.name for item in fields(TargetMetric) if item.default is MISSING]
             problems += _missing(metric, required, where + ", metric")
         elif "metric" in body:
-            problems.append(f"{where}: metric is {metric!r}, not a table")
+            problems.append(f"{where}: metric must be an object; got {metric!r}")
         if problems:
             raise DriverError("\n".join(problems))
         assert isinstance(metric, dict)
         values = {item.name: body[item.name] for item in fields(cls)}
-        known = {item.name: metric[item.name] for item in fields(Metric) if item.name in metric}
-        values["metric"] = Metric(**known)
+        known = {item.name: metric[item.name] for item in fields(TargetMetric) if item.name in metric}
+        values["metric"] = TargetMetric(**known)
         values["modules"] = tuple(values["modules"])
         for name in ("data_dir", "device_module", "extern"):
             values[name] = Path(values[name]) if values[name] else None
@@ -191,7 +191,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise DriverError(f"{path}: is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise DriverError(f"{path}: holds {type(body).__name__}, not an object")
+        raise DriverError(f"{path}: expected a JSON object; got {type(body).__name__}")
     return body
 
 
@@ -201,7 +201,7 @@ def _missing(body: Mapping[str, Any], names: list[str], where: str) -> list[str]
 
 @dataclass(frozen=True)
 class World:
-    """Which of the training's processes this one is; a program started by hand is the only one."""
+    """The place of this process among all ranks; the only rank if the environment variables are not set."""
 
     rank: int = 0
     local_rank: int = 0
@@ -218,7 +218,7 @@ class World:
             if text.isdigit():
                 values[item.name] = int(text)
             else:
-                problems.append(f"{item.name.upper()}={text!r} in the environment is no number")
+                problems.append(f"environment variable {item.name.upper()}={text!r} must be a number, at least 0")
         if problems:
             raise DriverError("\n".join(problems))
         return cls(**values)
@@ -229,7 +229,7 @@ class World:
 
 @dataclass(frozen=True)
 class Rank:
-    """One process of a training: what it runs, where it stands in the world, and where it reports."""
+    """One process of a training: its case, its place among the ranks, its log and its heartbeat."""
 
     case: RunCase
     world: World
@@ -243,7 +243,7 @@ class Rank:
         return self.case.config
 
     def age(self) -> float:
-        """Seconds since this process started: the end-to-end clock."""
+        """Return the seconds since this process started; end-to-end times are measured so."""
         return time.monotonic() - self.started
 
 
@@ -254,10 +254,10 @@ _CODE = str(Path(__file__).resolve().parents[1])
 
 
 def start() -> Rank:
-    """The rank that this process is, from its environment."""
+    """Create this process's rank from the environment."""
     path = os.environ.get("FLAGPERF_CASE")
     if not path:
-        raise DriverError("FLAGPERF_CASE is not set: it names the round's case.json")
+        raise DriverError("FLAGPERF_CASE is not set; expected the path of the round's case.json")
     world = World.from_environment(os.environ)
     log_dir = _log_dir(os.environ)
     progress = log_dir / f"rank{world.rank}.progress" if log_dir else None
@@ -268,49 +268,51 @@ def start() -> Rank:
 
 
 def run(main: Callable[[Rank], None]) -> None:
-    """Run this process's rank; what goes wrong is told as FAILED and on stderr, and ends it with 1."""
+    """Run this process's rank. Log an error as FAILED, print it on stderr and exit with 1."""
     try:
         main(start())
     except SystemExit as error:
         if error.code not in (None, 0):
             _fail(error)
         raise
-    except BaseException as error:  # a rank's last word
+    except BaseException as error:  # log every kind of error
         _fail(error)
         traceback.print_exc()
-        _leave(1)
+        _exit_now(1)
 
 
 def _fail(error: BaseException) -> None:
     if _log is not None:
-        _log(events.FAILED, {"type": type(error).__name__, "error": _as_in_the_tree(str(error) + _of_a_vendor(error))})
+        _log(
+            events.FAILED, {"type": type(error).__name__, "error": _without_code_root(str(error) + _vendor_line(error))}
+        )
 
 
-def _as_in_the_tree(text: str) -> str:
-    """With files called as where they are kept: who mends one must not be sent to this host's copy of it."""
+def _without_code_root(text: str) -> str:
+    """Make paths relative to the source tree: the absolute path is this host's copy of it."""
     return text.replace(f"{_CODE}/", "")
 
 
-def _of_a_vendor(error: BaseException | None) -> str:
-    """The line of a vendor's own code that an error came through, the first cause's: it tells whose it is."""
-    found = ""
+def _vendor_line(error: BaseException | None) -> str:
+    """Return the innermost line of a vendor's code in the traceback of the error or of its causes, "" without one."""
+    line = ""
     while error is not None:
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename.startswith(f"{_CODE}/vendors/"):
-                found = f" ({frame.filename}:{frame.lineno}, in {frame.name})"
+                line = f" ({frame.filename}:{frame.lineno}, in {frame.name})"
         error = error.__cause__
-    return found
+    return line
 
 
-def _leave(code: int) -> NoReturn:
-    """End at once: a broken process group or a loader's threads can hold up an orderly end for minutes."""
+def _exit_now(code: int) -> NoReturn:
+    """Exit without cleanup: a broken process group or loader threads can delay a normal exit for minutes."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
 
 
-def _last_word(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody caught, an import that failed before ``run`` for one."""
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Log an uncaught exception, e.g. of an import that failed before ``run``."""
     _fail(error)
     sys.__excepthook__(kind, error, trace)
 
@@ -321,7 +323,7 @@ def _log_dir(environment: Mapping[str, str]) -> Path | None:
 
 
 def _redirect(path: Path) -> None:
-    """Put stdout and stderr into ``path``, unless the agent has put them there already."""
+    """Redirect stdout and stderr to ``path``, unless the agent has done so."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         for standard in (1, 2):
@@ -331,7 +333,7 @@ def _redirect(path: Path) -> None:
         os.close(handle)
 
 
-def _settle() -> None:
+def _prepare_process() -> None:
     global _log
     world = World.from_environment(os.environ)
     log_dir = _log_dir(os.environ)
@@ -341,13 +343,13 @@ def _settle() -> None:
         _redirect(log_dir / layout.rank_log(world.rank))
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    # The kernel ends a rank on SIGTERM, however busy it is; a parent may have passed on "ignore".
+    # With the default action SIGTERM ends even a busy rank; the parent may have set it to be ignored.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGUSR1})
     _log = PerfLog(world.rank)
     _log(events.INIT_START)
-    sys.excepthook = _last_word
+    sys.excepthook = _log_uncaught
 
 
 if os.environ.get("FLAGPERF_CASE"):
-    _settle()
+    _prepare_process()

@@ -1,4 +1,4 @@
-"""The events of a training, by the names every suite and every reader uses."""
+"""Names of the events that a training logs."""
 
 INIT_START = "INIT_START"
 INIT_END = "INIT_END"
@@ -12,4 +12,4 @@ INIT_EVALUATION = "INIT_EVALUATION"
 EVALUATE = "EVALUATE"
 FINISHED = "FINISHED"
 FAILED = "FAILED"
-"""Ours: the rank's own last word on why it ends without FINISHED."""
+"""Not in the original: the reason why a rank ends without FINISHED."""

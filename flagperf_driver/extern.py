@@ -1,7 +1,7 @@
-"""A vendor's own functions: the steps of a suite and the hooks of a device that they replace by name.
+"""A vendor's functions that replace a suite's steps or a device's hooks of the same name.
 
-Steps are replaced by a case's ``extern/trainer_adapter.py``, hooks by the vendor's ``device.py``. Both are read by
-both sides: the harness looks at the file without running it, a rank imports it.
+A case's ``extern/trainer_adapter.py`` replaces steps, the vendor's ``device.py`` replaces hooks. The harness parses
+these files without running them; a rank imports them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ REPLACEABLE = (
     "create_optimizer",
     "create_grad_scaler",
 )
-"""How it is computed is a vendor's to change; ``flagperf_driver/pytorch/adapted.py`` checks that it is still that."""
-KEPT = {
-    "create_train_data": "the data are the suite's",
-    "create_eval_data": "the data are the suite's",
+"""Steps that a vendor may replace to compute differently. ``flagperf_driver/pytorch/adapted.py`` checks the results."""
+NOT_REPLACEABLE = {
+    "create_train_data": "the suite provides the data",
+    "create_eval_data": "the suite provides the data",
     "evaluate_batch": "the suite measures the quality",
     "summarize": "the suite measures the quality",
     "count_samples": "the suite counts the samples",
-    "create_scheduler": "the config tells the learning rate of each step",
+    "create_scheduler": "the config sets the learning rate of each step",
 }
-"""Steps that say what is trained and how that is measured, each with the reason why no vendor replaces it."""
+"""Steps that define what is trained and how it is measured, each with the reason why a vendor cannot replace it."""
 HOOKS = (
     "set_device",
     "settings",
@@ -48,57 +48,61 @@ HOOKS = (
     "events",
     "memory",
 )
-"""What a training asks of its device: ``Hooks`` in ``flagperf_driver/pytorch/hooks.py``."""
+"""Names of the fields of ``Hooks`` in ``flagperf_driver/pytorch/hooks.py``."""
 _PACKAGE = "flagperf_extern"
 
 
 class ExternError(ValueError):
-    """A vendor's extern folder that cannot be used as it is; every problem told at once."""
+    """All problems of a vendor's extern folder or ``device.py``."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = list(problems)
 
 
-def replaced(folder: Path | None) -> dict[str, int]:
-    """The steps that ``folder``'s adapter replaces, each with its line; nothing of it is run.
+def replaced_steps(folder: Path | None) -> dict[str, int]:
+    """Return the steps that ``folder``'s adapter replaces, each with its line, without running the adapter.
 
-    Names that begin with ``_`` replace nothing, and an imported name that would is refused.
+    Names that begin with ``_`` replace nothing. An import that binds the name of a step is an error.
     """
     path = _adapter(folder)
-    return {} if path is None else named(path, REPLACEABLE, "step")
+    return {} if path is None else replaced_names(path, REPLACEABLE, "step")
 
 
-def load(folder: Path | None) -> dict[str, Callable[..., Any]]:
-    """The functions of ``folder``'s adapter that replace steps.
+def load_steps(folder: Path | None) -> dict[str, Callable[..., Any]]:
+    """Import ``folder``'s adapter and return the functions that replace steps.
 
-    The file's neighbours can be imported relatively (``from .layers import x``), or by plain name, where the suite's
-    own modules come first. A file that replaces no step is not run: nothing would tell of what it does.
+    The adapter may import other files of its folder, relatively (``from .layers import x``) or by plain name; by plain
+    name, the suite's modules take precedence. An adapter that replaces no step is not imported, because no report would
+    show its effects.
     """
     path = _adapter(folder)
-    names = {} if path is None else named(path, REPLACEABLE, "step")
+    names = {} if path is None else replaced_names(path, REPLACEABLE, "step")
     if path is None or not names:
         return {}
     return _callables(path, _import(path), list(names), "step")
 
 
-def named(path: Path, allowed: Collection[str], what: str) -> dict[str, int]:
-    """The names that a file replaces, each with its line; ``what`` they are is for messages. Nothing of it is run."""
+def replaced_names(path: Path, allowed: Collection[str], kind: str) -> dict[str, int]:
+    """Return the names that a file replaces, each with its line, without running the file.
+
+    ``kind`` says in messages what the names stand for, e.g. "step".
+    """
     tree = _parsed(path)
     bound = _bindings(tree)
-    problems = [*_refused(path, bound, allowed, what), *_only_imported(path, tree, bound, allowed, what)]
+    problems = [*_not_allowed(path, bound, allowed, kind), *_imported_names(path, tree, bound, allowed, kind)]
     if problems:
         raise ExternError(problems)
     return {name: node.lineno for name, node in bound.items() if name in allowed}
 
 
-def functions(path: Path, allowed: Collection[str], what: str) -> dict[str, Callable[..., Any]]:
-    """The functions of a file that replace something.
+def load_functions(path: Path, allowed: Collection[str], kind: str) -> dict[str, Callable[..., Any]]:
+    """Import a file and return its functions that replace something.
 
-    It stands alone: what lies beside it is no part of it, and is not found by plain name.
+    The file cannot import other files of its folder.
     """
-    names = list(named(path, allowed, what))
-    return _callables(path, _execute("flagperf_" + path.stem, path, None), names, what)
+    names = list(replaced_names(path, allowed, kind))
+    return _callables(path, _execute("flagperf_" + path.stem, path, None), names, kind)
 
 
 def _adapter(folder: Path | None) -> Path | None:
@@ -118,8 +122,8 @@ def _sources(folder: Path | None) -> list[str]:
 
 
 def _no_module(folder: Path, files: Sequence[str]) -> str:
-    there = ", ".join(name + ".py" for name in files)
-    return f"{folder}: there is no {MODULE}.py, so nothing here would be used; there is {there}"
+    others = ", ".join(name + ".py" for name in files)
+    return f"{folder}: {MODULE}.py not found, so no file of this folder would be used; found {others}"
 
 
 def _parsed(path: Path) -> ast.Module:
@@ -132,12 +136,12 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _bindings(tree: ast.Module) -> dict[str, ast.stmt]:
-    """The public names that the file's top level binds by ``def``, ``class`` or ``=``, not by import."""
+    """Return the public names that the file's top level binds by ``def``, ``class`` or ``=``, not by import."""
     return {name: node for node in _top_level(tree) for name in _names(node) if not name.startswith("_")}
 
 
 def _top_level(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements that run at import, those under if, try and with included."""
+    """Yield the statements that run at import, including those under if, try and with."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             yield child
@@ -152,38 +156,42 @@ def _names(node: ast.stmt) -> list[str]:
     return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
 
 
-def _refused(path: Path, bound: dict[str, ast.stmt], allowed: Collection[str], what: str) -> list[str]:
-    """Of every name that is kept, and of every function whose name is none; the rest may be called what it likes."""
-    found = []
+def _not_allowed(path: Path, bound: dict[str, ast.stmt], allowed: Collection[str], kind: str) -> list[str]:
+    """Report every step that cannot be replaced and every function of an unknown name.
+
+    Classes and constants may have any other name.
+    """
+    problems = []
     for name, node in bound.items():
         where = f"{path}:{node.lineno}: {name!r}"
-        if what == "step" and name in KEPT:
-            found.append(f"{where} is not a vendor's to replace: {KEPT[name]}; these are: {', '.join(allowed)}")
+        if kind == "step" and name in NOT_REPLACEABLE:
+            reason = NOT_REPLACEABLE[name]
+            problems.append(f"{where} cannot be replaced by a vendor: {reason}; allowed: {', '.join(allowed)}")
         elif name not in allowed and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            found.append(f"{where} is not a {what} that can be replaced; {near(name, allowed)}")
-    return found
+            problems.append(f"{where} is not a {kind} that can be replaced; {suggest(name, allowed)}")
+    return problems
 
 
-def _only_imported(
-    path: Path, tree: ast.Module, bound: Collection[str], allowed: Collection[str], what: str
+def _imported_names(
+    path: Path, tree: ast.Module, bound: Collection[str], allowed: Collection[str], kind: str
 ) -> Iterator[str]:
-    """Of every import that looks as if it replaced something: nobody would be told whose it is, so it does not."""
+    """Report every import that binds an allowed name: reports could not show which code replaces it."""
     for node in _top_level(tree):
         aliases = node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []
         for name in (alias.asname or alias.name for alias in aliases):
             if name in allowed and name not in bound:
                 yield (
-                    f"{path}:{node.lineno}: {name!r} is a {what}, and an import replaces none; "
-                    f"import its module, and write {name} = MODULE.{name}, or import it by another name"
+                    f"{path}:{node.lineno}: {name!r} is a {kind}, and an import cannot replace a {kind}; "
+                    f"import the module and write {name} = MODULE.{name}, or import it under another name"
                 )
 
 
-def near(name: str, allowed: Collection[str]) -> str:
-    """What the user may have meant, else what there is."""
+def suggest(name: str, allowed: Collection[str]) -> str:
+    """Return the allowed names that are similar to ``name``, or all allowed names."""
     matches = difflib.get_close_matches(name, list(allowed), 3)
     if matches:
         return "did you mean {}?".format(" or ".join(map(repr, matches)))
-    return "there is: {}".format(", ".join(sorted(allowed)) or "nothing")
+    return "choose from {}".format(", ".join(sorted(allowed)))
 
 
 def _import(path: Path) -> ModuleType:
@@ -210,9 +218,11 @@ def _execute(name: str, path: Path, search: list[str] | None) -> ModuleType:
     return loaded
 
 
-def _callables(path: Path, loaded: ModuleType, names: Sequence[str], what: str) -> dict[str, Callable[..., Any]]:
-    there = {name: vars(loaded)[name] for name in names if name in vars(loaded)}
-    wrong = [name for name, value in there.items() if not callable(value)]
+def _callables(path: Path, loaded: ModuleType, names: Sequence[str], kind: str) -> dict[str, Callable[..., Any]]:
+    functions = {name: vars(loaded)[name] for name in names if name in vars(loaded)}
+    wrong = {name: type(value).__name__ for name, value in functions.items() if not callable(value)}
     if wrong:
-        raise ExternError([f"{path}: {name!r} is the name of a {what}, but no function" for name in wrong])
-    return there
+        raise ExternError(
+            [f"{path}: {name!r} replaces a {kind}, so it must be a function; got {got}" for name, got in wrong.items()]
+        )
+    return functions

@@ -1,4 +1,4 @@
-"""A rank's sign of life: 32 bytes in a mapped file, written at a microsecond a step, read by the agent."""
+"""A rank's heartbeat: 32 bytes in a memory-mapped file that the rank writes each step and the agent reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = 32
 
 
 class Beat(NamedTuple):
-    """The last beat: how many there were, at which step, when (by the monotonic clock), in which phase."""
+    """The last beat: the number of beats so far, its step, its time on the monotonic clock, and its phase."""
 
     beats: int
     step: int
@@ -26,7 +26,7 @@ class Beat(NamedTuple):
 
 
 class Heartbeat:
-    """Beats into ``path``; without a path into memory that nobody reads."""
+    """Writes a rank's beats to ``path``, or to memory only if ``path`` is None."""
 
     def __init__(self, path: Path | None) -> None:
         self._beats = 0
@@ -34,7 +34,7 @@ class Heartbeat:
 
     def beat(self, step: int, phase: int) -> None:
         self._beats += 1
-        # One copy of packed bytes: packing in place would let a reader see half of a number.
+        # Copy packed bytes at once: packing in place would let a reader see an incomplete number.
         self._map[: _LAYOUT.size] = _LAYOUT.pack(self._beats, step, time.monotonic(), phase)
 
 
@@ -48,7 +48,7 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def read_heartbeat(path: Path) -> Beat | None:
-    """The rank's last beat; None before the first one."""
+    """Return the rank's last beat; None before the first beat."""
     try:
         raw = path.read_bytes()
     except OSError:

@@ -1,17 +1,17 @@
-"""The names of the files that a host writes into its folder of a round, for both sides."""
+"""Names of the files in a host's folder of a round, used by the harness and the driver."""
 
 from __future__ import annotations
 
 CASE = "case.json"
-"""What a rank reads before it trains."""
+"""The settings of the round, read by each rank."""
 LAUNCHER_LOG = "launcher.log"
-"""The log of a launcher that starts several ranks; the ranks have logs of their own."""
+"""The log of a launcher that starts several ranks; each rank has its own log."""
 MILESTONE_TIMES = "milestones.json"
-"""When the agent saw the milestones of its ranks."""
+"""The times at which the agent saw its ranks' milestones."""
 SYSTEM = "sys_info.log"
 HOST_SERIES, LOAD_SERIES, DEVICE_SERIES = "host.series.csv", "load.series.csv", "devices.series.csv"
 MONITORS = "monitors.json"
-"""What the sampler says of itself, of the host and of the devices."""
+"""The sampler's report about itself, the host and the devices."""
 
 
 def rank_log(rank: int) -> str:
@@ -19,15 +19,15 @@ def rank_log(rank: int) -> str:
 
 
 def rank_exit(rank: int) -> str:
-    """How a rank ended."""
+    """Return the name of the file that says how a rank ended."""
     return f"rank{rank}.exit.json"
 
 
 def task_log(framework: str) -> str:
-    """The agent's own log."""
+    """Return the name of the agent's log."""
     return f"start_{framework}_task.log"
 
 
 def monitor_log(name: str) -> str:
-    """The samples of one kind, or of one vendor's devices, in the original's format."""
+    """Return the name of a monitor's log (one kind of samples, or one vendor's devices) in the original's format."""
     return f"{name}_monitor.log"

@@ -1,7 +1,8 @@
-"""The original's names of logged figures and ours: one table, by which ranks write both and readers take either.
+"""The original's names of logged values and our names, in one table.
 
-In the table ``{metric}`` is the suite's metric, by the original's name on the left and by ours on the right; ``{unit}``
-is what the suite counts, such as ``images``, and ``{rate}`` the original's name for a step's throughput in that unit.
+Ranks write both names, readers accept either. In the table ``{metric}`` is the suite's metric, with the original's name
+on the left and our name on the right; ``{unit}`` is the unit that the suite counts, such as ``images``; ``{rate}`` is
+the original's name of a step's throughput in that unit.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any, Mapping, NamedTuple
 
 from flagperf_driver import events
 
-_SO_FAR = (("global_steps", "step"), ("num_trained_samples", "samples"))
-_EVALUATION = (*_SO_FAR, ("eval_{metric}", "{metric}"))
+_PROGRESS = (("global_steps", "step"), ("num_trained_samples", "samples"))
+_EVALUATION = (*_PROGRESS, ("eval_{metric}", "{metric}"))
 TABLE: Mapping[str, tuple[tuple[str, str], ...]] = {
-    events.STEP_END: (*_SO_FAR, ("{rate}", "throughput")),
+    events.STEP_END: (*_PROGRESS, ("{rate}", "throughput")),
     events.INIT_EVALUATION: _EVALUATION,
     events.EVALUATE: _EVALUATION,
     events.FINISHED: (
@@ -28,7 +29,7 @@ TABLE: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("final_{metric}", "final_metrics.{metric}"),
     ),
 }
-"""By event: the original's name and ours for the same figure. A figure with the same name in both is not listed."""
+"""By event: the original's name and our name of each value. Values with the same name in both are not listed."""
 
 _RATES = {"sequences": "seq/s", "images": "img/s"}
 _FINAL = "final_metrics."
@@ -37,19 +38,19 @@ _ALSO_READ: tuple[tuple[str, str, str], ...] = (
     (events.EVALUATE, r"eval_(\w+)", "{}"),
     (events.INIT_EVALUATION, r"eval_(\w+)", "{}"),
     (events.FINISHED, r"training_\w+_per_second", "p_whole"),
-    # The original's programs write ips or sps, and some misspell the word.
+    # The original's programs write ips or sps, and some misspell "throughput".
     (events.FINISHED, r"throu(?:gh|hg)put\([is]ps\)_raw", "p_whole"),
     (events.FINISHED, r"throu(?:gh|hg)put\([is]ps\)_no_eval", "p_train"),
     (events.FINISHED, r"throu(?:gh|hg)put\([is]ps\)_pure_compute", "p_core"),
     (events.FINISHED, r"final_(?!loss$|metrics$)(\w+)", _FINAL + "{}"),
 )
-"""Event, pattern and our name: what logs of the original's other programs have in place of the table's names."""
+"""Event, pattern and our name, for the names that the original's other programs use instead of the table's."""
 
 Value = Mapping[str, Any]
 
 
 class Names:
-    """The table for one suite: its metric, what the original calls that metric, and the unit that the suite counts."""
+    """The table for one suite: its metric, the original's name of that metric, and the unit that the suite counts."""
 
     def __init__(self, metric: str = "", original_metric: str = "", unit: str = "") -> None:
         self._metrics = {original_metric: metric} if original_metric else {}
@@ -60,20 +61,20 @@ class Names:
             for event, rows in TABLE.items()
         }
 
-    def written(self, event: str, value: Value) -> Value:
-        """The value of a record, with the original's names too; a name that the program writes itself is kept."""
+    def with_original_names(self, event: str, value: Value) -> Value:
+        """Return a record's value with the original's names added; names that the record has already are kept."""
         known = self._ours.get(event)
         if known is None:
             return value
         both = dict(value)
         for theirs, ours in known.items():
-            got = _get(value, ours)
-            if got is not _MISSING:
-                both.setdefault(theirs, got)
+            logged = _get(value, ours)
+            if logged is not _MISSING:
+                both.setdefault(theirs, logged)
         return both
 
-    def ours(self, event: str, name: str) -> str | None:
-        """Our name of a figure by the original's; None if it is not one of the original's in this record."""
+    def our_name(self, event: str, name: str) -> str | None:
+        """Return our name for the original's name; None if the event has no such original name."""
         known = self._ours[event]
         if name in known:
             return known[name]
@@ -90,8 +91,8 @@ class Names:
         return name[: len(name) - len(metric)] + self._metrics.get(metric, metric)
 
 
-class TwoNames(NamedTuple):
-    """A figure that a record has under the original's name and under ours."""
+class NamePair(NamedTuple):
+    """A logged value that a record has under both names."""
 
     event: str
     theirs: str
@@ -104,30 +105,30 @@ class TwoNames(NamedTuple):
 
 
 class Translator:
-    """Gives the records of one log in our names, and notes what the log's names say about it."""
+    """Translates the records of one log to our names, and records which names the log uses."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self.original = False
-        """Whether a figure has the original's name alone: the log is the original's."""
+        """True if a value has only the original's name: the original wrote this log."""
         self.has_both = False
-        """Whether a figure has both names."""
+        """True if a value has both names."""
         self.differences = 0
-        """How many figures of all records have two values."""
-        self.difference: TwoNames | None = None
-        """The first of these."""
+        """The number of values that differ between the two names."""
+        self.difference: NamePair | None = None
+        """The first difference."""
         self._layouts: dict[tuple[str, ...], tuple[tuple[str, str], ...]] = {}
 
-    def translated(self, event: str, value: Value) -> Value:
-        """The value in our names alone."""
+    def translate(self, event: str, value: Value) -> Value:
+        """Return the value with our names only."""
         if event not in TABLE:
             return value
-        # The records of an event have the same fields nearly always.
+        # Nearly all records of an event have the same fields.
         layout = (event, *value)
         renamed = self._layouts.get(layout)
         if renamed is None:
             renamed = self._renamed(event, value)
-            if len(self._layouts) < _MOST_LAYOUTS:
+            if len(self._layouts) < _MAX_LAYOUTS:
                 self._layouts[layout] = renamed
         if not renamed:
             return value
@@ -139,37 +140,37 @@ class Translator:
                 self.original = True
                 _set(kept, ours, value[theirs])
             else:
-                self._compare(TwoNames(event, theirs, value[theirs], ours, own))
+                self._compare(NamePair(event, theirs, value[theirs], ours, own))
         return kept
 
     def _renamed(self, event: str, value: Value) -> tuple[tuple[str, str], ...]:
-        """The original's names in the record, each with ours."""
-        pairs = ((name, self._names.ours(event, name)) for name in value)
+        """Return the original's names in the record, each with our name."""
+        pairs = ((name, self._names.our_name(event, name)) for name in value)
         return tuple((theirs, ours) for theirs, ours in pairs if ours is not None)
 
-    def _compare(self, one: TwoNames) -> None:
+    def _compare(self, pair: NamePair) -> None:
         self.has_both = True
-        if one.theirs_value != one.ours_value:
+        if pair.theirs_value != pair.ours_value:
             self.differences += 1
-            self.difference = self.difference or one
+            self.difference = self.difference or pair
 
 
 _MISSING = object()
-_MOST_LAYOUTS = 100
-"""Of a broken log, no more are kept."""
+_MAX_LAYOUTS = 100
+"""Bounds the memory that a broken log takes."""
 
 
 def _get(value: Value, name: str) -> Any:
-    """A figure by our name, of which the part after ``final_metrics.`` is a name in that table."""
+    """Return a value by our name; ``final_metrics.X`` is the key ``X`` of the object ``final_metrics``."""
     if not name.startswith(_FINAL):
         return value.get(name, _MISSING)
     metrics = value.get(_FINAL[:-1])
     return metrics.get(name[len(_FINAL) :], _MISSING) if isinstance(metrics, dict) else _MISSING
 
 
-def _set(value: dict[str, Any], name: str, got: Any) -> None:
+def _set(value: dict[str, Any], name: str, new: Any) -> None:
     if not name.startswith(_FINAL):
-        value[name] = got
+        value[name] = new
         return
     metrics = value.get(_FINAL[:-1])
-    value[_FINAL[:-1]] = {**(metrics if isinstance(metrics, dict) else {}), name[len(_FINAL) :]: got}
+    value[_FINAL[:-1]] = {**(metrics if isinstance(metrics, dict) else {}), name[len(_FINAL) :]: new}

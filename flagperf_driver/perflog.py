@@ -1,4 +1,4 @@
-"""The [PerfLog] line: one definition for the ranks that write it and for everything that reads it."""
+"""The [PerfLog] line: its writer in the ranks and its reader."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _EVENT = re.compile(rb'\{"event": "(\w+)"').match
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 Loads = Callable[[bytes], Any]
 CHUNK = 1 << 18
-# A line longer than this is not ours; it bounds the reader's memory on a corrupt log.
+# Maximum length of a line; bounds the reader's memory on a corrupt log.
 MAX_LINE = 1 << 20
-# The end of the year 9999, the last time that a calendar has.
+# The end of the year 9999, the last year that datetime supports.
 LAST_MS = 253_402_300_799_999
-# Maximum depth of lists and objects in a record: deeper ones could not be written again.
-DEEPEST = 50
+# Maximum depth of nested lists and objects in a record; deeper values could not be stored again.
+MAX_DEPTH = 50
 
 
 class Record(NamedTuple):
@@ -42,38 +42,38 @@ class Record(NamedTuple):
 
 
 @dataclass
-class Dropped:
-    """What a reader passed over: marks without a whole record, lines without a mark, records not wanted."""
+class SkippedCounts:
+    """Counts of broken records, of lines without a [PerfLog] mark, and of records of events not selected."""
 
     broken: int = 0
     other: int = 0
-    unwanted: int = 0
+    not_selected: int = 0
 
 
 def format_record(record: Record) -> str:
-    """One line, without its newline; numbers that JSON cannot say are written as strings."""
+    """Return a record as one line without newline; NaN and infinities are written as strings."""
     metadata = {"file": record.file, "lineno": record.lineno, "time_ms": record.time_ms, "rank": record.rank}
-    body = {"event": record.event, "value": _sayable(dict(record.value)), "metadata": metadata}
+    body = {"event": record.event, "value": _json_value(dict(record.value)), "metadata": metadata}
     return MARK + json.dumps(body, allow_nan=False, separators=(", ", ": "))
 
 
 def parse_line(line: bytes) -> Record | None:
-    """The line's first record; None where there is none or it is broken. Text around it is allowed."""
+    """Return the first record of a line; None if it has none or a broken one. Other text may surround the record."""
     return next(Reader().feed(line.rstrip(b"\n") + b"\n"), None)
 
 
-def read(
+def read_records(
     stream: BinaryIO,
-    dropped: Dropped | None = None,
+    skipped: SkippedCounts | None = None,
     events: Collection[str] | None = None,
     loads: Loads | None = None,
 ) -> Iterator[Record]:
-    """Every whole record of a log, in order; truncated and foreign lines are counted, not fatal.
+    """Yield every complete record of a log, in order; truncated and foreign lines are counted and skipped.
 
-    With ``events`` only those of these names: the others' lines are counted and not parsed. ``loads`` is a JSON
-    parser that is faster than the standard library's, where there is one.
+    ``events`` selects events by name; lines of other events are counted but not parsed. ``loads`` is a JSON parser that
+    is faster than the standard library's.
     """
-    reader = Reader(dropped, events, loads)
+    reader = Reader(skipped, events, loads)
     while True:
         block = stream.read(CHUNK)
         if not block:
@@ -83,30 +83,30 @@ def read(
 
 
 class Reader:
-    """Takes a log in pieces of any size and gives its records.
+    """Reads records from a log that arrives in pieces of any size.
 
-    It looks for the mark, not for lines, so foreign lines cost next to nothing; its memory is bounded by the
-    piece and ``MAX_LINE``. Records glued on one line (two writers of one file) are all found.
+    The reader searches for marks, not for lines, so foreign lines cost almost no time. Its memory is bounded by the
+    piece and ``MAX_LINE``. If two writers of one file put several records on one line, all of them are read.
     """
 
     def __init__(
-        self, dropped: Dropped | None = None, events: Collection[str] | None = None, loads: Loads | None = None
+        self, skipped: SkippedCounts | None = None, events: Collection[str] | None = None, loads: Loads | None = None
     ) -> None:
         self._loads = loads or _loads
-        self.dropped = dropped if dropped is not None else Dropped()
+        self.skipped = skipped if skipped is not None else SkippedCounts()
         self._events = None if events is None else {event.encode() for event in events}
         self._rest = b""
 
     def feed(self, piece: bytes) -> Iterator[Record]:
         block = self._rest + piece if self._rest else piece
-        cut = block.rfind(b"\n") + 1
-        if not cut and len(block) > MAX_LINE:
-            cut = _cut_long(block)
-        self._rest = block[cut:]
-        return self._records(block[:cut])
+        end = block.rfind(b"\n") + 1
+        if not end and len(block) > MAX_LINE:
+            end = _split_long_line(block)
+        self._rest = block[end:]
+        return self._records(block[:end])
 
     def close(self) -> Iterator[Record]:
-        """What a last line without a newline holds."""
+        """Yield the records of a last line without a newline."""
         rest, self._rest = self._rest, b""
         return self._records(rest)
 
@@ -119,51 +119,51 @@ class Reader:
                 end = len(block)
             marked += 1
             line = block[start + _MARK_LENGTH : end]
-            if self._events is None or self._wanted(line):
-                record = _whole(line, self._loads)
+            if self._events is None or self._may_be_selected(line):
+                record = _parse_own_line(line, self._loads)
                 if record is not None and self._events is None:
                     yield record
                 else:
-                    yield from self._line(line.decode("utf-8", "replace"))
+                    yield from self._parse_any_line(line.decode("utf-8", "replace"))
             start = block.find(_MARK, end)
         lines = block.count(b"\n") + (not block.endswith(b"\n") and block != b"")
-        self.dropped.other += lines - marked
+        self.skipped.other += lines - marked
 
-    def _wanted(self, line: bytes) -> bool:
-        """Whether the line may hold a wanted event; decided by the way our writer begins a record."""
+    def _may_be_selected(self, line: bytes) -> bool:
+        """Return False if the line starts as our writer starts a record of an event that is not selected."""
         match = _EVENT(line)
         if match is None or match[1] in self._events or _MARK in line:  # type: ignore[operator]
             return True
-        self.dropped.unwanted += 1
+        self.skipped.not_selected += 1
         return False
 
-    def _line(self, text: str) -> Iterator[Record]:
-        """All records of one line, whatever stands between them."""
+    def _parse_any_line(self, text: str) -> Iterator[Record]:
+        """Yield all records of one line, with any text between them."""
         at = 0
         while at >= 0:
             try:
                 body, end = _scan(text, at)
                 record = _record(_checked(body, text))
             except (StopIteration, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-                self.dropped.broken += 1
+                self.skipped.broken += 1
                 end = at
             else:
                 if self._events is None or record.event.encode() in self._events:
                     yield record
                 else:
-                    self.dropped.unwanted += 1
+                    self.skipped.not_selected += 1
             mark = text.find(MARK, end)
             at = mark + _MARK_LENGTH if mark >= 0 else -1
 
 
-def _whole(line: bytes, loads: Loads) -> Record | None:
-    """The record of a line as our writer writes it, without the care that other lines need."""
+def _parse_own_line(line: bytes, loads: Loads) -> Record | None:
+    """Return the record of a line in exactly our writer's format; None for any other line."""
     try:
         body = loads(line)
         value, metadata = body["value"], body["metadata"]
         if type(value) is not dict:
             return None
-        if (line.count(b"[") > DEEPEST or line.count(b"{") > DEEPEST) and is_too_deep(body):
+        if (line.count(b"[") > MAX_DEPTH or line.count(b"{") > MAX_DEPTH) and is_too_deep(body):
             return None
         time_ms, rank, lineno = metadata["time_ms"], metadata["rank"], metadata["lineno"]
         if not type(time_ms) is type(rank) is type(lineno) is int or not 0 <= time_ms <= LAST_MS:
@@ -175,10 +175,10 @@ def _whole(line: bytes, loads: Loads) -> Record | None:
 
 
 def _loads(line: bytes) -> Any:
-    """Parse the standard library's way, without its look for other encodings."""
+    """Parse UTF-8 JSON with the standard library, without its detection of other encodings."""
     text = line.decode()
-    if may_have_halves(text):
-        raise ValueError("half a surrogate pair, maybe")
+    if may_have_surrogates(text):
+        raise ValueError("possibly a lone surrogate")
     body, end = _scan(text, 0)
     if end != len(text):
         raise ValueError("more than one value")
@@ -186,47 +186,47 @@ def _loads(line: bytes) -> Any:
 
 
 def _checked(body: Any, text: str) -> Any:
-    """A body of any writer, with characters that can be written; ValueError if it is nested too deeply."""
+    """Return a body from any writer with lone surrogates escaped; raise ValueError if it is nested too deeply."""
     if is_too_deep(body):
         raise ValueError("nested too deeply")
-    return without_halves(body) if may_have_halves(text) else body
+    return escape_surrogates(body) if may_have_surrogates(text) else body
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether lists and objects are nested more than ``DEEPEST`` deep."""
+    """Return True if lists and objects are nested more than ``MAX_DEPTH`` deep."""
     level = [value]
-    for _ in range(DEEPEST):
-        level = [item for each in level if isinstance(each, (dict, list)) for item in _items(each)]
+    for _ in range(MAX_DEPTH):
+        level = [item for container in level if isinstance(container, (dict, list)) for item in _items(container)]
         if not level:
             return False
-    return any(isinstance(each, (dict, list)) for each in level)
+    return any(isinstance(item, (dict, list)) for item in level)
 
 
 def _items(value: Any) -> Iterator[Any]:
     return iter(value.values() if isinstance(value, dict) else value)
 
 
-def may_have_halves(text: str) -> bool:
-    r"""Whether JSON text has an escape such as ``\ud800``, which may be half a surrogate pair."""
+def may_have_surrogates(text: str) -> bool:
+    r"""Return True if JSON text has an escape such as ``\ud800``, which may be a lone surrogate."""
     return "\\ud" in text or "\\uD" in text
 
 
-def without_halves(value: Any) -> Any:
-    r"""The value with each half of a surrogate pair as the text ``\ud800``: no terminal or file can take a half."""
+def escape_surrogates(value: Any) -> Any:
+    r"""Replace each lone surrogate by the text ``\ud800``: files and terminals cannot encode a lone surrogate."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {without_halves(name): without_halves(item) for name, item in value.items()}
+        return {escape_surrogates(name): escape_surrogates(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [without_halves(item) for item in value]
+        return [escape_surrogates(item) for item in value]
     return value
 
 
-def _cut_long(block: bytes) -> int:
-    """Where to cut a line that is longer than any of ours: before its last mark, if that is near."""
-    near = block.rfind(_MARK, len(block) - MAX_LINE // 2)
-    # A mark may have begun in the last bytes.
-    return near if near > 0 else len(block) - _MARK_LENGTH
+def _split_long_line(block: bytes) -> int:
+    """Return where to split a line longer than ``MAX_LINE``: before a mark near its end, if there is a mark."""
+    mark = block.rfind(_MARK, len(block) - MAX_LINE // 2)
+    # The last bytes may be the start of a mark.
+    return mark if mark > 0 else len(block) - _MARK_LENGTH
 
 
 def _record(body: Any) -> Record:
@@ -246,14 +246,14 @@ def _record(body: Any) -> Record:
 
 
 class PerfLog:
-    """Writes a rank's records; each is one write, so that lines of other writers cannot fall into it."""
+    """Writes a rank's records, each with one write call, so that other writers cannot interrupt a line."""
 
     def __init__(self, rank: int, stream: TextIO | None = None) -> None:
         self.rank = rank
         self.given: Mapping[str, Any] = {}
-        """What the harness gave this rank; INIT_END repeats it, so that the log says which round it belongs to."""
+        """Values from the harness that identify the round; INIT_END repeats them."""
         self.names: Names | None = None
-        """The original's names of the suite's figures, which records carry beside ours."""
+        """The original's names, which records contain in addition to our names."""
         self._stream = stream if stream is not None else sys.stdout
 
     def __call__(self, event: str, value: Mapping[str, Any] | None = None) -> None:
@@ -261,7 +261,7 @@ class PerfLog:
         if event == events.INIT_END and self.given:
             value = {**(value or {}), "given": dict(self.given)}
         if value and self.names is not None:
-            value = self.names.written(event, value)
+            value = self.names.with_original_names(event, value)
         record = Record(
             event=event,
             value=value or {},
@@ -274,24 +274,24 @@ class PerfLog:
         self._stream.flush()
 
 
-def _sayable(value: Any) -> Any:
-    """The value with NaN and infinities as the strings "nan", "inf", "-inf": JSON has no words for them."""
+def _json_value(value: Any) -> Any:
+    """Return the value with NaN and infinities as the strings "nan", "inf" and "-inf"; JSON has no such numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {str(key): _sayable(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_sayable(item) for item in value]
+        return [_json_value(item) for item in value]
     return value
 
 
 def number(value: object) -> float:
-    """A record's number again, NaN where there is none: the counterpart of what the writer did to NaN."""
+    """Return a record's value as a float, also from the strings "nan" and "inf"; NaN if it is not a number."""
     if isinstance(value, bool):
         return math.nan
     try:
         return float(value)  # type: ignore[arg-type]
-    except OverflowError:  # an integer of 309 digits or more: JSON has no largest number
+    except OverflowError:  # an integer of 309 digits or more; JSON numbers have no limit
         return -math.inf if value < 0 else math.inf  # type: ignore[operator]
     except (TypeError, ValueError):
         return math.nan

@@ -18,7 +18,7 @@ _PLACE = r"([\w.%-]+|\[[\w.:%]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)(:[0-
 _HOST = re.compile(rf"\s*(\w[\w.-]*=)?([\w.][\w.@-]*@)?{_PLACE}\s*")
 _KEY = re.compile(r"[^\W\d]\w*")
 
-address = addresses.shown
+address = addresses.redacted
 container_options = docker_words.shown
 
 
@@ -55,4 +55,4 @@ def assignment(text: str) -> str:
     key, equals, value = text.partition("=")
     if not equals:
         return text if _KEY.fullmatch(text) else HIDDEN
-    return f"{key if _KEY.fullmatch(key) else HIDDEN}={addresses.words_shown(value)}"
+    return f"{key if _KEY.fullmatch(key) else HIDDEN}={addresses.redacted_text(value)}"

@@ -247,7 +247,9 @@ def lines(training: Training, rank: int) -> list[str]:
     names = Names(training.metric, training.original_metric, training.sample_unit)
     found = [
         perflog.format_record(
-            perflog.Record(event, names.written(event, value), start + round(at * 1000), rank, "loop.py", 100)
+            perflog.Record(
+                event, names.with_original_names(event, value), start + round(at * 1000), rank, "loop.py", 100
+            )
         )
         for at, event, value in training.edit(rank, list(entries(training)))
     ]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.extern import KEPT
+from flagperf_driver.extern import NOT_REPLACEABLE
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, describe, make_plan
@@ -80,12 +80,14 @@ def test_data_and_checkpoint_are_no_vendors_though_whoever_runs_a_case_may_set_t
     assert told.config["init_checkpoint"] == "x.pt"
 
 
-@pytest.mark.parametrize(("step", "reason"), KEPT.items())
+@pytest.mark.parametrize(("step", "reason"), NOT_REPLACEABLE.items())
 def test_no_step_that_says_what_is_trained_and_how_it_is_measured_is_replaced(
     tmp_path: Path, step: str, reason: str
 ) -> None:
-    told = refusal(tmp_path, adapter=f"\n\ndef {step}(ctx): ...\n")
-    assert told.startswith(f"{ADAPTER}:3: '{step}' is not a vendor's to replace: {reason}; these are: create_model, ")
+    message = refusal(tmp_path, adapter=f"\n\ndef {step}(ctx): ...\n")
+    assert message.startswith(
+        f"{ADAPTER}:3: '{step}' cannot be replaced by a vendor: {reason}; allowed: create_model, "
+    )
 
 
 def test_a_step_that_is_none_is_told_before_anything_runs_with_all_else(tmp_path: Path) -> None:
@@ -100,8 +102,8 @@ def test_a_step_that_is_none_is_told_before_anything_runs_with_all_else(tmp_path
 
 def test_a_hook_that_is_none_is_told_too(tmp_path: Path) -> None:
     write(tmp_path, "vendors/acme/device.py", "def synchronise(device): ...\n")
-    told = refusal(tmp_path)
-    assert told.startswith("vendors/acme/device.py:1: 'synchronise' is not a hook of a device that can be replaced")
+    message = refusal(tmp_path)
+    assert message.startswith("vendors/acme/device.py:1: 'synchronise' is not a device hook that can be replaced")
 
 
 # -- what is told ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a host starts, and with which environment."""
+"""The processes that a host starts, and their environment variables."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver import launch
-from flagperf_driver.launch import OURS, Site, World, launchers, threads_per_rank
+from flagperf_driver.launch import RESERVED_VARIABLES, HostSetup, RoundHosts, launchers, threads_per_rank
 
-WORLD = World(("10.0.0.1", "10.0.0.2"), 2, "10.0.0.1", 29876)
-SITE = Site("/env/bin/python", "/code/suites/m/f/run_pretraining.py", "/r/case.json", "/r/log", "/code")
+HOSTS = RoundHosts(("10.0.0.1", "10.0.0.2"), 2, "10.0.0.1", 29876)
+SETUP = HostSetup("/env/bin/python", "/code/suites/m/f/run_pretraining.py", "/r/case.json", "/r/log", "/code")
 
 
 def test_launchers_are_the_modules_of_the_folder() -> None:
@@ -22,20 +22,20 @@ def test_launchers_are_the_modules_of_the_folder() -> None:
     assert set(launchers()) == files - {"__init__", "environment"}
 
 
-def test_a_module_put_into_the_folder_is_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "new_one.py").write_text("def launch(world, noderank, site): return []\n")
+def test_a_module_added_to_the_folder_is_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "new_one.py").write_text("def launch(hosts, noderank, setup): return []\n")
     monkeypatch.setattr(launch, "__path__", [*launch.__path__, str(tmp_path)])
     try:
-        assert launchers()["new_one"](WORLD, 0, SITE) == []
+        assert launchers()["new_one"](HOSTS, 0, SETUP) == []
     finally:
         sys.modules.pop("flagperf_driver.launch.new_one", None)
 
 
-def test_env_gives_each_rank_its_place_in_the_world() -> None:
-    ranks = launchers()["env"](WORLD, 1, SITE)
-    assert [(each.rank, each.local_rank) for each in ranks] == [(2, 0), (3, 1)]
+def test_env_sets_the_variables_of_each_rank() -> None:
+    ranks = launchers()["env"](HOSTS, 1, SETUP)
+    assert [(process.rank, process.local_rank) for process in ranks] == [(2, 0), (3, 1)]
     assert ranks[1].argv == ("/env/bin/python", "-u", "/code/suites/m/f/run_pretraining.py")
-    wanted = {
+    expected = {
         "RANK": "3",
         "LOCAL_RANK": "1",
         "WORLD_SIZE": "4",
@@ -49,20 +49,20 @@ def test_env_gives_each_rank_its_place_in_the_world() -> None:
         "FLAGPERF_LOG_DIR": "/r/log",
         "PYTHONPATH": "/code:/code/suites",
     }
-    assert dict(ranks[1].env) == wanted
-    assert wanted.keys() | {"TMPDIR"} == OURS
+    assert dict(ranks[1].env) == expected
+    assert expected.keys() | {"TMPDIR"} == RESERVED_VARIABLES
 
 
 def test_a_rank_reports_for_itself_and_a_launcher_for_all_that_it_starts() -> None:
-    assert [each.reports for each in launchers()["env"](WORLD, 1, SITE)] == [(2,), (3,)]
-    (one,) = launchers()["torchrun"](WORLD, 1, SITE)
-    assert one.reports == (2, 3)
+    assert [process.reports for process in launchers()["env"](HOSTS, 1, SETUP)] == [(2,), (3,)]
+    (process,) = launchers()["torchrun"](HOSTS, 1, SETUP)
+    assert process.reports == (2, 3)
 
 
 def test_torchrun_meets_at_the_first_host_and_restarts_nothing() -> None:
-    (one,) = launchers()["torchrun"](WORLD, 1, SITE)
-    assert one.argv[:4] == ("/env/bin/python", "-u", "-m", "torch.distributed.run")
-    assert set(one.argv[4:-1]) == {
+    (process,) = launchers()["torchrun"](HOSTS, 1, SETUP)
+    assert process.argv[:4] == ("/env/bin/python", "-u", "-m", "torch.distributed.run")
+    assert set(process.argv[4:-1]) == {
         "--nnodes=2",
         "--nproc-per-node=2",
         "--node-rank=1",
@@ -70,30 +70,30 @@ def test_torchrun_meets_at_the_first_host_and_restarts_nothing() -> None:
         "--master-port=29876",
         "--max-restarts=0",
     }
-    assert one.argv[-1] == SITE.program
-    assert "RANK" not in one.env  # torchrun's to say
+    assert process.argv[-1] == SETUP.program
+    assert "RANK" not in process.env  # torchrun sets it
 
 
-def test_leased_devices_are_the_only_ones_shown() -> None:
-    world = World(("h",), 2, "h", 1, devices=((4, 6),), visible_devices_env="SOME_VISIBLE_DEVICES")
+def test_only_leased_devices_are_visible() -> None:
+    hosts = RoundHosts(("h",), 2, "h", 1, devices=((4, 6),), visible_devices_env="SOME_VISIBLE_DEVICES")
     for name in launchers():
-        assert {each.env["SOME_VISIBLE_DEVICES"] for each in launchers()[name](world, 0, SITE)} == {"4,6"}
-    hidden = launchers()["env"](World(("h",), 1, "h", 1, devices=((4,),)), 0, SITE)
-    assert not any(value == "4" for value in hidden[0].env.values())  # no variable, nothing shown
+        assert {process.env["SOME_VISIBLE_DEVICES"] for process in launchers()[name](hosts, 0, SETUP)} == {"4,6"}
+    hidden = launchers()["env"](RoundHosts(("h",), 1, "h", 1, devices=((4,),)), 0, SETUP)
+    assert not any(value == "4" for value in hidden[0].env.values())  # without a variable no device is hidden
 
 
 def test_each_rank_is_bound_to_its_cores_and_a_launcher_to_those_of_all() -> None:
-    site = Site("python", "p.py", cpus=((3,), (5,)))
-    assert [each.cpus for each in launchers()["env"](WORLD, 0, site)] == [(3,), (5,)]
-    assert [each.cpus for each in launchers()["env"](WORLD, 0, SITE)] == [(), ()]
-    assert launchers()["torchrun"](WORLD, 0, site)[0].cpus == (3, 5)
-    assert launchers()["torchrun"](WORLD, 0, SITE)[0].cpus == ()
+    setup = HostSetup("python", "p.py", cpus=((3,), (5,)))
+    assert [process.cpus for process in launchers()["env"](HOSTS, 0, setup)] == [(3,), (5,)]
+    assert [process.cpus for process in launchers()["env"](HOSTS, 0, SETUP)] == [(), ()]
+    assert launchers()["torchrun"](HOSTS, 0, setup)[0].cpus == (3, 5)
+    assert launchers()["torchrun"](HOSTS, 0, SETUP)[0].cpus == ()
 
 
-def test_where_one_rank_may_use_any_core_its_launcher_may() -> None:
-    site = Site("python", "p.py", cpus=((4, 5), ()))
-    assert [each.cpus for each in launchers()["env"](WORLD, 0, site)] == [(4, 5), ()]
-    assert launchers()["torchrun"](WORLD, 0, site)[0].cpus == ()
+def test_a_launcher_is_not_bound_if_one_of_its_ranks_is_not_bound() -> None:
+    setup = HostSetup("python", "p.py", cpus=((4, 5), ()))
+    assert [process.cpus for process in launchers()["env"](HOSTS, 0, setup)] == [(4, 5), ()]
+    assert launchers()["torchrun"](HOSTS, 0, setup)[0].cpus == ()
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_where_one_rank_may_use_any_core_its_launcher_may() -> None:
         (64, 8, [], 8),
         (63, 8, [], 7),
         (2, 8, [], 1),
-        (64, 1, [range(32)], 32),  # alone on one of two nodes
-        (64, 4, [range(32)] * 4, 8),  # all on one of them
+        (64, 1, [range(32)], 32),  # one rank on one of two NUMA nodes
+        (64, 4, [range(32)] * 4, 8),  # all ranks on one NUMA node
         (64, 4, [range(32)] * 3 + [range(32, 64)], 10),
-        (64, 2, [range(32), ()], 32),  # of the second's device nothing is known
+        (64, 2, [range(32), ()], 32),  # the cores near the second device are unknown
         (64, 2, [range(4), ()], 4),
         (64, 8, [range(4)] * 8, 1),
-        (64, 2, [(0,), (1,)], 1),  # cards that are cores
+        (64, 2, [(0,), (1,)], 1),  # the devices are cores
     ],
 )
 def test_threads_share_the_cores(cores: int, nproc: int, bound: list[Sequence[int]], threads: int) -> None:
@@ -116,8 +116,8 @@ def test_threads_share_the_cores(cores: int, nproc: int, bound: list[Sequence[in
 
 
 @pytest.mark.slow
-def test_torchrun_understands_what_it_is_told(torch_python: str, tmp_path: Path) -> None:
-    """Two ranks find each other by the very argv and environment that the launcher gives."""
+def test_torchrun_starts_ranks_that_find_each_other(torch_python: str, tmp_path: Path) -> None:
+    """Run torchrun with exactly the argv and environment that the launcher returns."""
     program = tmp_path / "meet.py"
     program.write_text(
         "import torch, torch.distributed as d\n"
@@ -125,9 +125,9 @@ def test_torchrun_understands_what_it_is_told(torch_python: str, tmp_path: Path)
         "x = torch.ones(1); d.all_reduce(x); print(f'SUM {x.item()}\\n', end='', flush=True)\n"
         "d.destroy_process_group()\n"
     )
-    world = World(("127.0.0.1",), 2, "127.0.0.1", 29871)
-    (one,) = launchers()["torchrun"](world, 0, Site(torch_python, str(program)))
-    environment = {**one.env, "TMPDIR": str(tmp_path)}  # as a round has its own: torchrun leaves a folder there
-    done = subprocess.run(one.argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    hosts = RoundHosts(("127.0.0.1",), 2, "127.0.0.1", 29871)
+    (process,) = launchers()["torchrun"](hosts, 0, HostSetup(torch_python, str(program)))
+    environment = {**process.env, "TMPDIR": str(tmp_path)}  # as in a round; torchrun leaves a folder there
+    done = subprocess.run(process.argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.count("SUM 2.0") == 2, done.stderr
     assert list(tmp_path.glob("torchelastic_*"))

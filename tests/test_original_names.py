@@ -1,4 +1,4 @@
-"""The original's names in logs: ranks write them beside ours, and logs of the original are read by the same table."""
+"""The original's names in logs: ranks write them beside our names, and readers translate them."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_a_result_folder_of_the_original_is_shown(tmp_path: Path, capsys: pytest
     assert out.count("869,632") == 2
 
 
-def test_a_file_that_is_no_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_records_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log_of(tmp_path, "no record\n")
     assert main(["show", str(tmp_path / "rank0.out.log")]) == 2
     assert "no [PerfLog] record found; expected the log of a rank" in capsys.readouterr().err
 
 
-def test_a_round_with_a_log_of_the_original_says_so(tmp_path: Path) -> None:
+def test_the_environment_says_that_the_original_wrote_the_log(tmp_path: Path) -> None:
     training = Training("original", metric="mlm_accuracy", sample_unit="sequences", text=lambda *_: [PUBLISHED])
     outcome = measure(write(training, tmp_path / "round1"))
     assert outcome.environment["log"] == "of the original, with its names"
@@ -98,14 +98,15 @@ def test_a_round_with_a_log_of_the_original_says_so(tmp_path: Path) -> None:
         ("resnet50", "acc1", "training_images_per_second"),
     ],
 )
-def test_a_suites_records_carry_the_names_that_its_original_has(model: str, name: str, rate: str) -> None:
-    suite = next(each for each in Catalog.scan([REPO]).suites.values() if each.name == f"{model}:pytorch")
+def test_a_suites_records_have_the_original_names(model: str, name: str, rate: str) -> None:
+    suite = next(suite for suite in Catalog.scan([REPO]).suites.values() if suite.name == f"{model}:pytorch")
     log = perflog.PerfLog(0, stream := io.StringIO())
     log.names = Names(suite.metric.name, suite.metric.original_name, suite.sample_unit)
     log(events.STEP_END, {"step": 10, "samples": 640, "throughput": 99.5})
     log(events.EVALUATE, {"step": 10, "samples": 640, suite.metric.name: 0.5})
     log(events.FINISHED, {"steps": 10, "samples": 640, "p_whole": 98.5, "final_metrics": {suite.metric.name: 0.5}})
-    step, evaluation, finished = (one.value for one in perflog.read(io.BytesIO(stream.getvalue().encode())))
+    log_file = io.BytesIO(stream.getvalue().encode())
+    step, evaluation, finished = (record.value for record in perflog.read_records(log_file))
     short = {"sequences": "seq/s", "images": "img/s"}[suite.sample_unit]
     assert (step["global_steps"], step["num_trained_samples"], step[short]) == (10, 640, 99.5)
     assert (evaluation["global_steps"], evaluation[f"eval_{name}"]) == (10, 0.5)
@@ -113,43 +114,43 @@ def test_a_suites_records_carry_the_names_that_its_original_has(model: str, name
     assert (finished[rate], finished[f"final_{name}"]) == (98.5, 0.5)
 
 
-def test_a_log_reads_the_same_with_the_names_and_without(tmp_path: Path) -> None:
-    """As rounds of before the names were written; and evaluations get no second metric from them."""
+def test_a_log_reads_the_same_with_and_without_the_originals_names(tmp_path: Path) -> None:
+    """As in rounds before these names were written; the names add no second metric to evaluations."""
     path = next(write(Training("ours"), tmp_path).rglob("rank0.out.log"))
     with_names = measure(tmp_path)
     assert "global_steps" in path.read_text()
     assert set(with_names.evaluations[0].metrics) == {"top1"}
-    records = list(perflog.read(io.BytesIO(path.read_bytes())))
+    records = list(perflog.read_records(io.BytesIO(path.read_bytes())))
     translator = Translator(Names("top1", "", "images"))
-    ours = [one._replace(value=translator.translated(one.event, one.value)) for one in records]
-    path.write_text("".join(perflog.format_record(one) + "\n" for one in ours))
+    ours = [record._replace(value=translator.translate(record.event, record.value)) for record in records]
+    path.write_text("".join(perflog.format_record(record) + "\n" for record in ours))
     assert "global_steps" not in path.read_text()
     without = measure(tmp_path)
     assert without.compared == with_names.compared - 1
-    kept = [json.dumps({**one.to_json(), "compared": 0, "other_lines": 0}) for one in (with_names, without)]
+    kept = [json.dumps({**outcome.to_json(), "compared": 0, "other_lines": 0}) for outcome in (with_names, without)]
     assert kept[0] == kept[1]
 
 
 @pytest.mark.parametrize("value", ["x", None, {"a": 1}, float("inf")])
-def test_a_difference_that_is_no_number_is_found(value: object) -> None:
+def test_a_difference_between_values_of_any_type_is_reported(value: object) -> None:
     translator = Translator(Names("top1", "acc1", "images"))
-    translator.translated(events.FINISHED, {"steps": 5, "global_steps": value})
+    translator.translate(events.FINISHED, {"steps": 5, "global_steps": value})
     assert translator.differences == 1
     assert "global_steps = " in str(translator.difference)
 
 
 def test_the_originals_other_spellings_are_read() -> None:
     translator = Translator(Names("top1", "acc1", "images"))
-    found = translator.translated(
+    value = translator.translate(
         events.FINISHED,
         {"throughput(sps)_raw": 1.0, "throuhgput(ips)_no_eval": 2.0, "final_acc1": 0.7, "final_acc5": 0.9},
     )
-    assert found == {"p_whole": 1.0, "p_train": 2.0, "final_metrics": {"top1": 0.7, "acc5": 0.9}}
-    assert translator.translated(events.STEP_END, {"tokens/s": 3.0}) == {"throughput": 3.0}
-    assert translator.translated(events.EVALUATE, {"eval_acc1": 0.7, "eval_loss": 1.5}) == {"top1": 0.7, "loss": 1.5}
+    assert value == {"p_whole": 1.0, "p_train": 2.0, "final_metrics": {"top1": 0.7, "acc5": 0.9}}
+    assert translator.translate(events.STEP_END, {"tokens/s": 3.0}) == {"throughput": 3.0}
+    assert translator.translate(events.EVALUATE, {"eval_acc1": 0.7, "eval_loss": 1.5}) == {"top1": 0.7, "loss": 1.5}
 
 
-def test_the_documents_table_is_the_table() -> None:
+def test_the_table_in_the_docs_is_complete() -> None:
     text = (REPO / "docs" / "results.md").read_text(encoding="utf-8")
     for event, rows in TABLE.items():
         for theirs, ours in rows:

@@ -1,4 +1,4 @@
-"""The PerfLog line, written and read, and every kind of damage a log can have."""
+"""Writing and reading the PerfLog line, and every kind of damage that a log can have."""
 
 from __future__ import annotations
 
@@ -12,17 +12,26 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver import perflog
-from flagperf_driver.perflog import Dropped, PerfLog, Reader, Record, format_record, number, parse_line, read
+from flagperf_driver.perflog import (
+    PerfLog,
+    Reader,
+    Record,
+    SkippedCounts,
+    format_record,
+    number,
+    parse_line,
+    read_records,
+)
 
 
 def line(event: str = "STEP_END", **value: object) -> str:
     return format_record(Record(event, value, time_ms=5, rank=1, file="train.py", lineno=7)) + "\n"
 
 
-def reading(text: str | bytes, events: list[str] | None = None) -> tuple[list[Record], Dropped]:
-    dropped = Dropped()
+def reading(text: str | bytes, events: list[str] | None = None) -> tuple[list[Record], SkippedCounts]:
+    skipped = SkippedCounts()
     data = text.encode() if isinstance(text, str) else text
-    return list(read(io.BytesIO(data), dropped, events)), dropped
+    return list(read_records(io.BytesIO(data), skipped, events)), skipped
 
 
 def test_the_line_is_the_originals() -> None:
@@ -50,7 +59,7 @@ def test_the_writer_knows_its_caller() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_numbers_that_json_cannot_say(value: float) -> None:
+def test_nan_and_infinities_are_read_back(value: float) -> None:
     [record], _ = reading(line(loss=value, nested=[{"x": value}]))
     assert isinstance(record.value["loss"], str)
     assert number(record.value["loss"]) == pytest.approx(value, nan_ok=True)
@@ -58,50 +67,50 @@ def test_numbers_that_json_cannot_say(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "fast", True, [1.0]])
-def test_what_is_no_number_is_nan(value: object) -> None:
+def test_a_value_that_is_not_a_number_is_nan(value: object) -> None:
     assert math.isnan(number(value))
 
 
 GOOD = line(step=1)
 DAMAGE = {
-    "foreign lines": (f"hello\n{GOOD}world\n", 1, Dropped(0, 2)),
-    "nothing": ("", 0, Dropped(0, 0)),
-    "empty lines": ("\n\n", 0, Dropped(0, 2)),
-    "no newline at the end": (GOOD + GOOD.rstrip("\n"), 2, Dropped(0, 0)),
-    "cut off": (GOOD + GOOD[:40], 1, Dropped(1, 0)),
-    "cut off and foreign rest": (GOOD[:40] + "\nrest\n", 0, Dropped(1, 1)),
-    "text before": ("45%|### " + GOOD, 1, Dropped(0, 0)),
-    "text behind": (GOOD.rstrip("\n") + " Warning: x\n", 1, Dropped(0, 0)),
-    "carriage return": (GOOD.rstrip("\n") + "\r\n", 1, Dropped(0, 0)),
-    "two glued": (GOOD.rstrip("\n") + GOOD, 2, Dropped(0, 0)),
-    "three glued, the middle one cut": (GOOD.rstrip("\n") + GOOD[:30] + GOOD, 2, Dropped(1, 0)),
-    "not JSON": ("[PerfLog] hello\n", 0, Dropped(1, 0)),
-    "not an object": ("[PerfLog] [1]\n", 0, Dropped(1, 0)),
-    "without event": ('[PerfLog] {"value": {}}\n', 0, Dropped(1, 0)),
-    "without metadata": ('[PerfLog] {"event": "X"}\n', 1, Dropped(0, 0)),
-    "value is a text": ('[PerfLog] {"event": "X", "value": "ok", "metadata": {}}\n', 1, Dropped(0, 0)),
-    "nested too deeply": ("[PerfLog] " + "[" * 100_000 + "\n", 0, Dropped(1, 0)),
-    "metadata of another kind": ('[PerfLog] {"event": "X", "metadata": {"rank": "one"}}\n', 0, Dropped(1, 0)),
+    "foreign lines": (f"hello\n{GOOD}world\n", 1, SkippedCounts(0, 2)),
+    "nothing": ("", 0, SkippedCounts(0, 0)),
+    "empty lines": ("\n\n", 0, SkippedCounts(0, 2)),
+    "no newline at the end": (GOOD + GOOD.rstrip("\n"), 2, SkippedCounts(0, 0)),
+    "truncated": (GOOD + GOOD[:40], 1, SkippedCounts(1, 0)),
+    "truncated, then a foreign line": (GOOD[:40] + "\nrest\n", 0, SkippedCounts(1, 1)),
+    "text before": ("45%|### " + GOOD, 1, SkippedCounts(0, 0)),
+    "text behind": (GOOD.rstrip("\n") + " Warning: x\n", 1, SkippedCounts(0, 0)),
+    "carriage return": (GOOD.rstrip("\n") + "\r\n", 1, SkippedCounts(0, 0)),
+    "two glued": (GOOD.rstrip("\n") + GOOD, 2, SkippedCounts(0, 0)),
+    "three glued, the second truncated": (GOOD.rstrip("\n") + GOOD[:30] + GOOD, 2, SkippedCounts(1, 0)),
+    "not JSON": ("[PerfLog] hello\n", 0, SkippedCounts(1, 0)),
+    "not an object": ("[PerfLog] [1]\n", 0, SkippedCounts(1, 0)),
+    "without event": ('[PerfLog] {"value": {}}\n', 0, SkippedCounts(1, 0)),
+    "without metadata": ('[PerfLog] {"event": "X"}\n', 1, SkippedCounts(0, 0)),
+    "value is a text": ('[PerfLog] {"event": "X", "value": "ok", "metadata": {}}\n', 1, SkippedCounts(0, 0)),
+    "nested too deeply": ("[PerfLog] " + "[" * 100_000 + "\n", 0, SkippedCounts(1, 0)),
+    "metadata of another kind": ('[PerfLog] {"event": "X", "metadata": {"rank": "one"}}\n', 0, SkippedCounts(1, 0)),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_taken_in_stride_and_counted(name: str) -> None:
-    text, records, dropped = DAMAGE[name]
-    found, counted = reading(text)
-    assert (len(found), counted) == (records, dropped)
+def test_damaged_lines_are_skipped_and_counted(name: str) -> None:
+    text, count, skipped = DAMAGE[name]
+    records, counted = reading(text)
+    assert (len(records), counted) == (count, skipped)
 
 
 @pytest.mark.parametrize("between", [b"\0\0\0", b"\xff\xfe\n", b"\xe4\xb8", "训练".encode()[:4] + b"\n", b"\x1b[31m"])
-def test_bytes_that_are_no_text(between: bytes) -> None:
+def test_bytes_that_are_not_text_are_skipped(between: bytes) -> None:
     good = GOOD.encode()
     assert len(reading(between + good + between + good)[0]) == 2
 
 
-def test_a_mark_inside_a_value_is_no_record() -> None:
-    found, dropped = reading(line("FAILED", error="saw [PerfLog] {broken"))
-    assert [record.event for record in found] == ["FAILED"]
-    assert dropped == Dropped()
+def test_a_mark_inside_a_value_does_not_start_a_record() -> None:
+    records, skipped = reading(line("FAILED", error="saw [PerfLog] {broken"))
+    assert [record.event for record in records] == ["FAILED"]
+    assert skipped == SkippedCounts()
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])
@@ -109,32 +118,32 @@ def test_pieces_of_any_size_give_the_same(size: int) -> None:
     data = "".join(f"chatter {i}\n{line(step=i)}" for i in range(20)).encode() + GOOD.encode()[:33]
     reader = Reader()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    found = [record for piece in pieces for record in reader.feed(piece)] + list(reader.close())
-    assert (found, reader.dropped) == reading(data)
-    assert len(found) == 20
+    records = [record for piece in pieces for record in reader.feed(piece)] + list(reader.close())
+    assert (records, reader.skipped) == reading(data)
+    assert len(records) == 20
 
 
-def test_unwanted_events_are_counted_and_not_parsed() -> None:
+def test_events_that_are_not_selected_are_counted_and_not_parsed() -> None:
     broken = '[PerfLog] {"event": "STEP_END", not JSON at all\n'
     text = line("STEP_END") * 3 + broken + line("FINISHED") + "[PerfLog] hello\n"
-    found, dropped = reading(text, ["FINISHED"])
-    assert [record.event for record in found] == ["FINISHED"]
-    assert dropped == Dropped(broken=1, other=0, unwanted=4)
+    records, skipped = reading(text, ["FINISHED"])
+    assert [record.event for record in records] == ["FINISHED"]
+    assert skipped == SkippedCounts(broken=1, other=0, not_selected=4)
     assert reading(text)[1].broken == 2
 
 
-def test_a_wanted_event_behind_an_unwanted_one_on_its_line() -> None:
-    found, dropped = reading(line("STEP_END").rstrip("\n") + line("FINISHED"), ["FINISHED"])
-    assert [record.event for record in found] == ["FINISHED"]
-    assert dropped.unwanted == 1
+def test_a_selected_event_after_another_on_its_line_is_read() -> None:
+    records, skipped = reading(line("STEP_END").rstrip("\n") + line("FINISHED"), ["FINISHED"])
+    assert [record.event for record in records] == ["FINISHED"]
+    assert skipped.not_selected == 1
 
 
-def test_a_record_behind_megabytes_without_a_newline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_after_megabytes_without_a_newline_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perflog, "CHUNK", 1 << 16)
     progress = b"\r 45%|#### |" * 400_000
-    found, dropped = reading(progress + GOOD.encode() + GOOD.encode())
-    assert len(found) == 2
-    assert dropped.broken == 0
+    records, skipped = reading(progress + GOOD.encode() + GOOD.encode())
+    assert len(records) == 2
+    assert skipped.broken == 0
 
 
 @pytest.mark.integration
@@ -144,7 +153,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
         path.write_text("".join(f"x\n{line(step=i)}" for i in range(1000)) * blocks)
         tracemalloc.start()
         with path.open("rb") as stream:
-            assert sum(1 for _ in read(stream)) == 1000 * blocks
+            assert sum(1 for _ in read_records(stream)) == 1000 * blocks
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -166,5 +175,5 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
         children.append(pid)
     for pid in children:
         assert os.waitpid(pid, 0)[1] == 0
-    found, dropped = reading(path.read_bytes())
-    assert (len(found), dropped) == (600, Dropped())
+    records, skipped = reading(path.read_bytes())
+    assert (len(records), skipped) == (600, SkippedCounts())

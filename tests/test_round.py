@@ -84,7 +84,7 @@ def test_every_rank_repeats_what_its_round_alone_was_given(tmp_path: Path) -> No
         tokens.add(plan["token"])
         for log in directory.glob("*/rank*.out.log"):
             with log.open("rb") as stream:
-                (init_end,) = perflog.read(stream, events=[events.INIT_END])
+                (init_end,) = perflog.read_records(stream, events=[events.INIT_END])
             assert init_end.value["given"] == {name: plan[name] for name in ("case", "round", "seed", "token")}
         assert measure(directory).failures == ()
     assert len(tokens) == 2

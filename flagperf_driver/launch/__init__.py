@@ -1,7 +1,7 @@
-"""From a plan to processes: what a host must start, and with which environment, so that its ranks meet.
+"""Launchers: the processes that each host of a round must start, and their environment variables.
 
-A launcher is a module of this folder with a function ``launch``; putting one there is all it takes. A launcher that
-starts ranks of some frameworks only names them in ``FRAMEWORKS``.
+A launcher is a module of this folder with a function ``launch``; no registration is needed. A launcher for some
+frameworks only lists them in ``FRAMEWORKS``.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 DEFAULT = "env"
-_PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-OURS = frozenset(
-    [*_PLACE, "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "FLAGPERF_CASE", "FLAGPERF_LOG_DIR", "PYTHONPATH", "TMPDIR"],
+_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+RESERVED_VARIABLES = frozenset(
+    [*_RANKS, "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "FLAGPERF_CASE", "FLAGPERF_LOG_DIR", "PYTHONPATH", "TMPDIR"],
 )
-"""Variables that every rank is given, whatever a vendor says; TMPDIR by the agent, the others by a launcher."""
+"""Environment variables that a vendor cannot set: the agent sets TMPDIR and a launcher the others."""
 
 
 @dataclass(frozen=True)
-class World:
-    """All ranks of one round, as every host sees them."""
+class RoundHosts:
+    """The hosts of a round, their devices, and the address where all ranks meet."""
 
     addresses: tuple[str, ...]
     nproc: int
     master_addr: str
-    master_port: int | str  # a text where it is not known yet
-    devices: tuple[tuple[int, ...], ...] = ()  # per host, the ids the lease gave; empty: 0..nproc-1
-    visible_devices_env: str | None = None  # the variable by which a process is shown only some devices
+    master_port: int | str  # a placeholder in plans without hosts
+    devices: tuple[tuple[int, ...], ...] = ()  # of each host, the leased ids; empty: 0..nproc-1
+    visible_devices_env: str | None = None  # the variable that limits a process to some devices
     threads_per_rank: int | str = 1
 
     @property
@@ -41,20 +41,20 @@ class World:
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where things lie on one host."""
+class HostSetup:
+    """The paths and cores that the ranks of one host use."""
 
     python: str
     program: str
     case_file: str = ""
     log_dir: str = ""
     code_root: str = ""
-    cpus: tuple[tuple[int, ...], ...] = ()  # of each local rank, the cores that it is bound to; empty: to none
+    cpus: tuple[tuple[int, ...], ...] = ()  # of each local rank, the cores it is bound to; empty: not bound
 
 
 @dataclass(frozen=True)
 class RankProcess:
-    """One process to start on a host; ``reports`` are the ranks whose last word it owes."""
+    """One process to start on a host; ``reports`` lists the ranks that it stands for."""
 
     rank: int
     local_rank: int
@@ -68,23 +68,26 @@ class RankProcess:
 
 
 class Launcher(Protocol):
-    def __call__(self, world: World, noderank: int, site: Site) -> list[RankProcess]: ...
+    def __call__(self, hosts: RoundHosts, noderank: int, setup: HostSetup) -> list[RankProcess]: ...
 
 
 def launchers() -> dict[str, Launcher]:
-    """Every launcher there is, by name: the modules of this folder that have a function ``launch``."""
+    """Return all launchers by name: the modules of this folder that have a function ``launch``."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
     return {name: module.launch for name, module in modules.items() if hasattr(module, "launch")}
 
 
 def frameworks_of(launcher: str) -> frozenset[str] | None:
-    """The frameworks whose ranks a launcher starts; None: any."""
-    found: frozenset[str] | None = getattr(importlib.import_module(f"{__name__}.{launcher}"), "FRAMEWORKS", None)
-    return found
+    """Return the frameworks that a launcher supports; None: all."""
+    frameworks: frozenset[str] | None = getattr(importlib.import_module(f"{__name__}.{launcher}"), "FRAMEWORKS", None)
+    return frameworks
 
 
 def threads_per_rank(cores: int, nproc: int, bound: Sequence[Sequence[int]] = ()) -> int:
-    """A host's cores shared out fairly; those that ranks are bound to, among the ranks that are bound to them."""
-    fair = [len(cpus) // sum(cpus == others for others in bound) for cpus in bound if cpus]
-    return max(1, min([*fair, *([] if bound and all(bound) else [cores // nproc])]))
+    """Return how many threads each rank may use, so that all ranks of a host share its cores evenly.
+
+    ``bound`` lists the cores that each rank is bound to; ranks that are bound to the same cores share these.
+    """
+    shares = [len(cpus) // sum(cpus == others for others in bound) for cpus in bound if cpus]
+    return max(1, min([*shares, *([] if bound and all(bound) else [cores // nproc])]))

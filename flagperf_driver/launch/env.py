@@ -1,24 +1,24 @@
-"""One process per rank, by torch.distributed's ``env://`` contract: no second import, exact exit codes."""
+"""Start one process per rank with the environment variables of torch.distributed's ``env://``."""
 
 from __future__ import annotations
 
-from flagperf_driver.launch import RankProcess, Site, World
+from flagperf_driver.launch import HostSetup, RankProcess, RoundHosts
 from flagperf_driver.launch.environment import common_env
 
 
-def launch(world: World, noderank: int, site: Site) -> list[RankProcess]:
-    return [_rank(world, noderank, site, local_rank) for local_rank in range(world.nproc)]
+def launch(hosts: RoundHosts, noderank: int, setup: HostSetup) -> list[RankProcess]:
+    return [_rank(hosts, noderank, setup, local_rank) for local_rank in range(hosts.nproc)]
 
 
-def _rank(world: World, noderank: int, site: Site, local_rank: int) -> RankProcess:
-    rank = noderank * world.nproc + local_rank
-    place = {
+def _rank(hosts: RoundHosts, noderank: int, setup: HostSetup, local_rank: int) -> RankProcess:
+    rank = noderank * hosts.nproc + local_rank
+    variables = {
         "RANK": rank,
         "LOCAL_RANK": local_rank,
-        "WORLD_SIZE": world.nnodes * world.nproc,
-        "LOCAL_WORLD_SIZE": world.nproc,
+        "WORLD_SIZE": hosts.nnodes * hosts.nproc,
+        "LOCAL_WORLD_SIZE": hosts.nproc,
         "NODE_RANK": noderank,
     }
-    env = common_env(world, noderank, site) | {name: str(value) for name, value in place.items()}
-    cpus = site.cpus[local_rank] if site.cpus else ()
-    return RankProcess(rank, local_rank, (site.python, "-u", site.program), env, cpus)
+    env = common_env(hosts, noderank, setup) | {name: str(value) for name, value in variables.items()}
+    cpus = setup.cpus[local_rank] if setup.cpus else ()
+    return RankProcess(rank, local_rank, (setup.python, "-u", setup.program), env, cpus)

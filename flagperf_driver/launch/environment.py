@@ -1,25 +1,25 @@
-"""The environment variables of all processes of a host, with any launcher."""
+"""Environment variables that all launchers set."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flagperf_driver.launch import Site, World
+    from flagperf_driver.launch import HostSetup, RoundHosts
 
 
-def common_env(world: World, noderank: int, site: Site) -> dict[str, str]:
-    """Where ranks meet, their threads, files and devices."""
+def common_env(hosts: RoundHosts, noderank: int, setup: HostSetup) -> dict[str, str]:
+    """Return the variables for a host's processes: the master's address, threads, files and devices."""
     env = {
-        "MASTER_ADDR": world.master_addr,
-        "MASTER_PORT": str(world.master_port),
-        "OMP_NUM_THREADS": str(world.threads_per_rank),
-        # Spinning threads of one rank take the cores of another.
+        "MASTER_ADDR": hosts.master_addr,
+        "MASTER_PORT": str(hosts.master_port),
+        "OMP_NUM_THREADS": str(hosts.threads_per_rank),
+        # Threads that wait actively would take cores from other ranks.
         "OMP_WAIT_POLICY": "PASSIVE",
-        "FLAGPERF_CASE": site.case_file,
-        "FLAGPERF_LOG_DIR": site.log_dir,
-        "PYTHONPATH": f"{site.code_root}:{site.code_root}/suites",
+        "FLAGPERF_CASE": setup.case_file,
+        "FLAGPERF_LOG_DIR": setup.log_dir,
+        "PYTHONPATH": f"{setup.code_root}:{setup.code_root}/suites",
     }
-    if world.visible_devices_env:
-        env[world.visible_devices_env] = ",".join(map(str, world.devices_of(noderank)))
+    if hosts.visible_devices_env:
+        env[hosts.visible_devices_env] = ",".join(map(str, hosts.devices_of(noderank)))
     return env

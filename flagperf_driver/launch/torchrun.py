@@ -1,25 +1,26 @@
-"""torchrun with a static rendezvous: one process per host starts the ranks; each redirects its own log."""
+"""Start one torchrun process per host, with a static rendezvous; each rank redirects its own output."""
 
 from __future__ import annotations
 
-from flagperf_driver.launch import RankProcess, Site, World
+from flagperf_driver.launch import HostSetup, RankProcess, RoundHosts
 from flagperf_driver.launch.environment import common_env
 
 FRAMEWORKS = frozenset(["pytorch"])
 
 
-def launch(world: World, noderank: int, site: Site) -> list[RankProcess]:
+def launch(hosts: RoundHosts, noderank: int, setup: HostSetup) -> list[RankProcess]:
     options = {
-        "nnodes": world.nnodes,
-        "nproc-per-node": world.nproc,
+        "nnodes": hosts.nnodes,
+        "nproc-per-node": hosts.nproc,
         "node-rank": noderank,
-        "master-addr": world.master_addr,
-        "master-port": world.master_port,
-        "max-restarts": 0,  # a rank that died is a fault, not something to try again
+        "master-addr": hosts.master_addr,
+        "master-port": hosts.master_port,
+        "max-restarts": 0,  # report a rank that died; do not retry
     }
     switches = (f"--{name}={value}" for name, value in options.items())
-    argv = (site.python, "-u", "-m", "torch.distributed.run", *switches, site.program)
-    first = noderank * world.nproc
-    env = common_env(world, noderank, site) | {"NODE_RANK": str(noderank)}
-    cpus = tuple(sorted({cpu for its in site.cpus for cpu in its})) if all(site.cpus) else ()  # it binds no rank itself
-    return [RankProcess(first, 0, argv, env, cpus, tuple(range(first, first + world.nproc)))]
+    argv = (setup.python, "-u", "-m", "torch.distributed.run", *switches, setup.program)
+    first = noderank * hosts.nproc
+    env = common_env(hosts, noderank, setup) | {"NODE_RANK": str(noderank)}
+    # torchrun does not bind its ranks, so it may use the cores of all of them.
+    cpus = tuple(sorted({cpu for cores in setup.cpus for cpu in cores})) if all(setup.cpus) else ()
+    return [RankProcess(first, 0, argv, env, cpus, tuple(range(first, first + hosts.nproc)))]

@@ -97,7 +97,7 @@ def with_vendor(path: Path | None) -> Hooks:
     if path is None:
         return Hooks()
     try:
-        theirs = extern.functions(path, extern.HOOKS, "hook of a device")
+        theirs = extern.load_functions(path, extern.HOOKS, "device hook")
     except extern.ExternError:
         raise
     except Exception as error:  # a vendor's code: told with its place, and raised

@@ -58,7 +58,7 @@ def context(rank: Rank, device: torch.device, suite_dir: Path, hooks: Hooks | No
 
 def with_vendor(own: Steps, folder: Path | None) -> Steps:
     """The suite's own steps, those replaced that the vendor brings."""
-    theirs = extern.load(folder)
+    theirs = extern.load_steps(folder)
     return replace(own, **{name: adapted.checked(name, step) for name, step in theirs.items()})
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from flagperf_driver import addresses, extern
-from flagperf_driver.launch import OURS
+from flagperf_driver.launch import RESERVED_VARIABLES
 
 from ..catalog import Suite, Vendor
 from ..problems import Problems
@@ -42,9 +42,9 @@ def brought(suite: Suite, vendor: Vendor, own: Path, *, in_image: bool) -> tuple
     maker = f"vendors/{vendor.name}"
     case = f"{maker}/{suite.folder}"
     with _shown(own, case):
-        steps = extern.replaced(own / "extern")
+        steps = extern.replaced_steps(own / "extern")
     with _shown(vendor.path, maker):
-        hooks = extern.named(vendor.device_module, extern.HOOKS, "hook of a device") if vendor.device_module else {}
+        hooks = extern.replaced_names(vendor.device_module, extern.HOOKS, "device hook") if vendor.device_module else {}
     found = [
         *_replaced("step", "the suite's", steps, vendor, f"{case}/extern/{extern.MODULE}.py"),
         *_replaced("hook", "the framework's", hooks, vendor, f"{maker}/device.py"),
@@ -99,7 +99,7 @@ def _is_command(line: str) -> bool:
 
 
 def _told(name: str) -> str:
-    return "no effect, each rank is given its own" if name in OURS else "set"
+    return "no effect, each rank is given its own" if name in RESERVED_VARIABLES else "set"
 
 
 def _packages(suite: Suite, own: Path, case: str) -> Iterator[Brought]:
@@ -122,7 +122,7 @@ def _wanted(file: Path) -> Iterator[tuple[str, str, requirements.Line]]:
         if package is None:
             yield line.shown, "", line
         else:
-            yield canonicalize_name(package.name), addresses.words_shown(line.text[len(package.name) :].strip()), line
+            yield canonicalize_name(package.name), addresses.redacted_text(line.text[len(package.name) :].strip()), line
 
 
 def _extensions(own: Path, case: str, *, in_image: bool) -> Iterator[Brought]:

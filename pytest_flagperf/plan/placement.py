@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from flagperf_driver.launch import RankProcess, Site, World, launchers
+from flagperf_driver.launch import HostSetup, RankProcess, RoundHosts, launchers
 from pytest_flagperf.stored.layout import CASE, host_folder
 
 from .model import Plan
@@ -79,7 +79,7 @@ def expected_placement(plan: Plan, hosts: Sequence[Place], *, only_leased: bool 
 def rank_processes(plan: Plan, placement: Placement) -> list[list[RankProcess]]:
     """The processes that each host of a placement starts for a plan."""
     hosts = placement.hosts
-    world = World(
+    round_hosts = RoundHosts(
         addresses=tuple(host.address for host in hosts),
         nproc=plan.case.nproc,
         master_addr=hosts[0].address,
@@ -90,11 +90,11 @@ def rank_processes(plan: Plan, placement: Placement) -> list[list[RankProcess]]:
         threads_per_rank=placement.threads_per_rank,
     )
     launch = launchers()[plan.launcher]
-    return [launch(world, noderank, _site(plan, host)) for noderank, host in enumerate(hosts)]
+    return [launch(round_hosts, noderank, _host_setup(plan, host)) for noderank, host in enumerate(hosts)]
 
 
-def _site(plan: Plan, host: PlacedHost) -> Site:
-    return Site(
+def _host_setup(plan: Plan, host: PlacedHost) -> HostSetup:
+    return HostSetup(
         python=host.python,
         program=f"{host.code_root}/{plan.program}",
         case_file=host.case_file,

@@ -67,7 +67,7 @@ def clean_metadata(config: pytest.Config) -> None:
 
 def _hide_passwords(metadata: dict[str, object]) -> None:
     """In the addresses that a CI system has in its environment variables, as in Jenkins' GIT_URL."""
-    metadata |= {name: addresses.words_shown(text) for name, text in metadata.items() if isinstance(text, str)}
+    metadata |= {name: addresses.redacted_text(text) for name, text in metadata.items() if isinstance(text, str)}
 
 
 def leave_in_run(run: Run, config: pytest.Config) -> None:

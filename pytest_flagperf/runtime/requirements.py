@@ -47,8 +47,8 @@ class Line:
         """Return the text without secrets; of an option's values, addresses alone are shown."""
         option = _OPTION.fullmatch(self.text)
         if option is None:
-            return addresses.words_shown(self.text)
-        public = addresses.shown(option[3]) if option[1] in _WITH_ADDRESS else addresses.HIDDEN if option[3] else ""
+            return addresses.redacted_text(self.text)
+        public = addresses.redacted(option[3]) if option[1] in _WITH_ADDRESS else addresses.HIDDEN if option[3] else ""
         return f"{option[1]}{option[2]}{public}"
 
 

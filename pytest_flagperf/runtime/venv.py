@@ -89,7 +89,7 @@ def _built(
             raise BuildFailed(str(error)) from error
         if found["ready"]:
             break
-        settings = " ".join(f"{name}={addresses.shown(value)}" for name, value in request.uv_settings)
+        settings = " ".join(f"{name}={addresses.redacted(value)}" for name, value in request.uv_settings)
         progress(
             f"warning: no packages with {settings}: {found['unavailable']}; building with the default packages, which"
             " may be several GB larger"

@@ -55,14 +55,14 @@ def unusable_paths(given: Mapping[str, Any], folder: Path) -> Iterator[str]:
             if path == "":
                 yield f"{option.name} is empty: expected a path"
             elif path is not None and (wrong := unusable_path(path) or unusable_path(located(path, folder))):
-                yield f"{option.name}: {shown(addresses.shown(path))}: {wrong}"
+                yield f"{option.name}: {shown(addresses.redacted(path))}: {wrong}"
 
 
 def roots_of(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
     """The folders to look for suites and vendors in; every one must be there, and hold some."""
     if not isinstance(given, list) or not given or not all(isinstance(item, str) for item in given):
         problems.append(
-            f"{path}: roots = {addresses.words_shown(shown(given))}: a list of folders is wanted, at least one"
+            f"{path}: roots = {addresses.redacted_text(shown(given))}: a list of folders is wanted, at least one"
         )
         return ()
     roots = tuple(located(item, path.parent) for item in given)
@@ -71,7 +71,7 @@ def roots_of(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
         wrong = unusable_path(item) or unusable_path(root)
         if wrong is None and Path(root).resolve() != own:
             wrong = no_root(root)
-        problems += [f"{path}: roots: {addresses.shown(root)}: {wrong}"] if wrong else []
+        problems += [f"{path}: roots: {addresses.redacted(root)}: {wrong}"] if wrong else []
     return () if problems else roots
 
 

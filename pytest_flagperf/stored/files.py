@@ -86,7 +86,7 @@ def read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         body = json.loads(text)
         too_deep = perflog.is_too_deep(body)
-        body = perflog.without_halves(body) if perflog.may_have_halves(text) and not too_deep else body
+        body = perflog.escape_surrogates(body) if perflog.may_have_surrogates(text) and not too_deep else body
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
     except RecursionError:
@@ -94,7 +94,9 @@ def read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise FormatError(f"{path}: is not JSON: {error}") from error
     if too_deep:
-        raise FormatError(f"{path}: lists and objects are nested too deeply; at most {perflog.DEEPEST} levels are read")
+        raise FormatError(
+            f"{path}: lists and objects are nested too deeply; at most {perflog.MAX_DEPTH} levels are read"
+        )
     if not isinstance(body, dict):
         raise FormatError(f"{path}: holds a {type(body).__name__}, wanted an object")
     return body

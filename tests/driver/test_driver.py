@@ -1,4 +1,4 @@
-"""A rank's side: the case, the config, the clock, and the last word of a process that fails."""
+"""The part of the driver that every rank imports: case, config, clock, and the FAILED line of a failing process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver import driver, perflog
-from flagperf_driver.driver import Config, DriverError, Metric, RunCase, World
+from flagperf_driver.driver import Config, DriverError, RunCase, TargetMetric, World
 from tests.driver.lab import REPO
 
 CASE: dict[str, Any] = {
@@ -51,7 +51,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs a rank's program as the agent would; ``log`` sends its output to the log beforehand."""
+    """Run a rank's program as the agent does; with ``log`` its output goes to the log from the start."""
 
     def run(program: str, *, log: bool = False, env: dict[str, str] | None = None) -> Any:
         (tmp_path / "case.json").write_text(json.dumps(CASE))
@@ -77,7 +77,7 @@ def run(tmp_path: Path) -> Run:
 
 def records(folder: Path) -> list[perflog.Record]:
     with (folder / "rank1.out.log").open("rb") as stream:
-        return list(perflog.read(stream))
+        return list(perflog.read_records(stream))
 
 
 def events(folder: Path) -> list[str]:
@@ -90,7 +90,7 @@ MAIN = HELLO + "def main(rank):\n    {}\ndriver.run(main)\n"
 
 def test_the_case_is_typed() -> None:
     case = RunCase.from_json(CASE)
-    assert case.metric == Metric("top1", "higher", "fraction", 0.8)
+    assert case.metric == TargetMetric("top1", "higher", "fraction", 0.8)
     assert case.extern == Path("/code/extern")
     assert (case.modules, case.device_module) == (("json",), Path("/code/vendors/acme/device.py"))
     assert case.data_dir is None
@@ -99,7 +99,7 @@ def test_the_case_is_typed() -> None:
         case.seed = 1  # type: ignore[misc]
 
 
-def test_everything_wrong_with_a_case_is_told_at_once() -> None:
+def test_all_problems_of_a_case_are_reported_together() -> None:
     body = {name: value for name, value in CASE.items() if name not in ("seed", "device")}
     with pytest.raises(DriverError) as error:
         RunCase.from_json({**body, "schema": 9, "metric": {"name": "x"}}, "case.json")
@@ -115,8 +115,10 @@ def test_a_ranks_records_carry_the_originals_names(run: Run, tmp_path: Path) -> 
     assert {**value, **names, "throughput(ips)_raw": 2.5} == finished
 
 
-@pytest.mark.parametrize(("text", "part"), [("{", "not JSON"), ("[]", "not an object"), (None, "cannot be read")])
-def test_a_case_file_that_is_none(tmp_path: Path, text: str | None, part: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "part"), [("{", "not JSON"), ("[]", "expected a JSON object; got list"), (None, "cannot be read")]
+)
+def test_a_case_file_that_cannot_be_read(tmp_path: Path, text: str | None, part: str) -> None:
     path = tmp_path / "case.json"
     if text is not None:
         path.write_text(text)
@@ -133,7 +135,7 @@ def test_config_by_attribute() -> None:
     assert sorted(config) == dir(config) == ["learning_rate", "lr_gamma"]
 
 
-def test_an_unknown_option_is_told_with_near_matches() -> None:
+def test_an_unknown_key_is_reported_with_near_matches() -> None:
     config = Config({"learning_rate": 0.1})
     with pytest.raises(AttributeError, match=re.escape("no 'learning_rte'; did you mean 'learning_rate'?")):
         _ = config.learning_rte
@@ -142,9 +144,9 @@ def test_an_unknown_option_is_told_with_near_matches() -> None:
 
 def test_config_is_frozen() -> None:
     config = Config({"learning_rate": 0.1})
-    with pytest.raises(AttributeError, match="frozen"):
+    with pytest.raises(AttributeError, match="frozen; cannot set learning_rate = 1"):
         config.learning_rate = 1
-    with pytest.raises(AttributeError, match="frozen"):
+    with pytest.raises(AttributeError, match="frozen; cannot delete learning_rate"):
         del config.learning_rate
 
 
@@ -157,8 +159,8 @@ def test_config_travels_to_loader_processes(again: Callable[[Config], Config]) -
     ("direction", "value", "reached"),
     [("higher", 0.8, True), ("higher", 0.79, False), ("lower", 0.8, True), ("lower", 0.81, False)],
 )
-def test_the_target(direction: str, value: float, reached: bool) -> None:
-    metric = Metric("x", direction, "", 0.8)
+def test_a_metric_knows_whether_its_target_is_reached(direction: str, value: float, reached: bool) -> None:
+    metric = TargetMetric("x", direction, "", 0.8)
     assert metric.reached(value) is reached
     assert not metric.reached(float("nan"))
 
@@ -171,7 +173,7 @@ def test_the_world_comes_from_the_environment() -> None:
         World.from_environment({"RANK": "x", "WORLD_SIZE": "-1"})
 
 
-def test_the_age_holds_the_interpreters_own_start(run: Run, tmp_path: Path) -> None:
+def test_the_age_includes_the_start_of_the_interpreter(run: Run, tmp_path: Path) -> None:
     before = time.monotonic()
     run("import time; time.sleep(0.5)\n" + MAIN.format("print('age', rank.age())"))
     wall = time.monotonic() - before
@@ -187,13 +189,13 @@ def test_output_goes_to_the_ranks_log(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "rank1.progress").stat().st_size == 32
 
 
-def test_output_that_is_in_the_log_already_is_not_doubled(run: Run, tmp_path: Path) -> None:
+def test_output_redirected_by_the_agent_is_not_written_twice(run: Run, tmp_path: Path) -> None:
     run(MAIN.format("print('once')"), log=True)
     assert (tmp_path / "rank1.out.log").read_text().count("once") == 1
     assert events(tmp_path) == ["INIT_START"]
 
 
-def test_an_exception_is_the_ranks_last_word(run: Run, tmp_path: Path) -> None:
+def test_an_exception_is_logged_as_failed(run: Run, tmp_path: Path) -> None:
     result = run(MAIN.format("raise ValueError('loss is NaN')"))
     assert result.returncode == 1
     assert events(tmp_path) == ["INIT_START", "FAILED"]
@@ -202,12 +204,12 @@ def test_an_exception_is_the_ranks_last_word(run: Run, tmp_path: Path) -> None:
     assert "Traceback" in (tmp_path / "rank1.out.log").read_text()
 
 
-def test_a_file_is_called_as_in_the_tree_and_not_as_this_hosts_copy(run: Run, tmp_path: Path) -> None:
+def test_paths_in_errors_are_relative_to_the_source_tree(run: Run, tmp_path: Path) -> None:
     run(MAIN.format("import flagperf_driver as it; raise ValueError(it.__file__ + ':3: no')"))
     assert records(tmp_path)[1].value["error"] == "flagperf_driver/__init__.py:3: no"
 
 
-def test_the_line_of_a_vendors_own_code_is_told(run: Run, tmp_path: Path) -> None:
+def test_an_error_names_the_line_of_the_vendors_code(run: Run, tmp_path: Path) -> None:
     file = str(REPO / "vendors" / "acme" / "m-f" / "extern" / "trainer_adapter.py")
     body = f"""
     exec(compile("def step():\\n    raise OSError('kernel 7')", {file!r}, "exec"), globals())
@@ -220,7 +222,7 @@ def test_the_line_of_a_vendors_own_code_is_told(run: Run, tmp_path: Path) -> Non
     assert records(tmp_path)[1].value == {"type": "ValueError", "error": f"no ({at})"}
 
 
-def test_an_import_error_before_main_is_told_too(run: Run, tmp_path: Path) -> None:
+def test_an_import_error_before_main_is_logged(run: Run, tmp_path: Path) -> None:
     result = run(HELLO + "import no_such_module\n" + MAIN.format("pass"))
     assert result.returncode == 1
     assert records(tmp_path)[-1].value["type"] == "ModuleNotFoundError"
@@ -240,7 +242,7 @@ def test_sys_exit_keeps_its_code(run: Run, tmp_path: Path, code: str, failed: li
     assert events(tmp_path) == ["INIT_START", *failed]
 
 
-def test_a_case_that_is_missing_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_missing_case_file_is_logged(run: Run, tmp_path: Path) -> None:
     assert run(MAIN.format("pass"), env={"FLAGPERF_CASE": "/no/such/case.json"}).returncode == 1
     assert "/no/such/case.json: cannot be read" in records(tmp_path)[-1].value["error"]
 

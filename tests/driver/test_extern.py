@@ -1,4 +1,4 @@
-"""A vendor's own steps: what replaces, what is refused, and that nothing else is touched."""
+"""A vendor's own steps: which names replace a step, which are refused, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.extern import HOOKS, KEPT, REPLACEABLE, ExternError, functions, load, replaced
+from flagperf_driver.extern import (
+    HOOKS,
+    NOT_REPLACEABLE,
+    REPLACEABLE,
+    ExternError,
+    load_functions,
+    load_steps,
+    replaced_steps,
+)
 from tests.driver.lab import REPO
 
 
@@ -29,90 +37,90 @@ def extern(folder: Path, adapter: str, **others: str) -> Path:
 
 
 def test_functions_replace_by_name(tmp_path: Path) -> None:
-    found = load(extern(tmp_path, "def convert_model(ctx, model): return 'ours'\n"))
+    found = load_steps(extern(tmp_path, "def convert_model(ctx, model): return 'ours'\n"))
     assert list(found) == ["convert_model"]
     assert found["convert_model"](None, None) == "ours"
 
 
 def test_private_and_imported_names_and_constants_replace_nothing(tmp_path: Path) -> None:
     text = "from os.path import join as join_paths\nfrom json import *\nLIMIT = 3\ndef _helper(): pass\nclass A: pass\n"
-    assert load(extern(tmp_path, text)) == {}
+    assert load_steps(extern(tmp_path, text)) == {}
 
 
-def test_an_import_that_looks_as_if_it_replaced_something_is_told(tmp_path: Path) -> None:
+def test_an_import_of_a_steps_name_is_an_error(tmp_path: Path) -> None:
     text = "from os.path import join as model_to_ddp\nfrom json import loads as backward\nbackward = [backward][0]\n"
     with pytest.raises(ExternError) as error:
-        load(extern(tmp_path, text))
-    (said,) = error.value.problems
-    assert "trainer_adapter.py:1: 'model_to_ddp' is a step, and an import replaces none; import its module" in said
+        load_steps(extern(tmp_path, text))
+    (problem,) = error.value.problems
+    assert "trainer_adapter.py:1: 'model_to_ddp' is a step, and an import cannot replace a step; import the" in problem
 
 
 def test_an_assigned_function_replaces(tmp_path: Path) -> None:
     text = "import json\ncreate_optimizer = json.loads\nif True:\n    model_to_ddp = len\n"
     text += "backward: object = len\nconvert_model, other = len, 1\nclass prepare_batch(dict): pass\n"
-    found = load(extern(tmp_path, text))
+    found = load_steps(extern(tmp_path, text))
     assert found.keys() == {"create_optimizer", "model_to_ddp", "backward", "convert_model", "prepare_batch"}
     assert found["create_optimizer"]("1") == 1
     assert found["model_to_ddp"] is len
 
 
-def test_every_unknown_function_is_told_with_near_matches(tmp_path: Path) -> None:
+def test_every_unknown_function_is_reported_with_near_matches(tmp_path: Path) -> None:
     text = "def convert_modle(): pass\n\ndef train_faster(): pass\n"
     with pytest.raises(ExternError) as error:
-        load(extern(tmp_path, text))
+        load_steps(extern(tmp_path, text))
     first, second = error.value.problems
     assert "trainer_adapter.py:1: 'convert_modle' is not a step that can be replaced" in first
     assert "; did you mean 'convert_model'" in first
     assert "trainer_adapter.py:3: 'train_faster'" in second
-    assert f"there is: {', '.join(sorted(REPLACEABLE))}" in second
+    assert f"choose from {', '.join(sorted(REPLACEABLE))}" in second
 
 
-def test_the_steps_of_a_training_are_replaceable_or_kept_and_the_list_is_whole() -> None:
+def test_every_step_is_listed_as_replaceable_or_not_replaceable() -> None:
     tree = ast.parse((REPO / "flagperf_driver/pytorch/steps.py").read_text(encoding="utf-8"))
     (steps,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Steps"]
     names = [node.target.id for node in steps.body if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")]
-    assert sorted(names) == sorted([*REPLACEABLE, *KEPT])
+    assert sorted(names) == sorted([*REPLACEABLE, *NOT_REPLACEABLE])
 
 
-def test_names_are_known_with_their_lines_and_nothing_is_run(tmp_path: Path) -> None:
+def test_replaced_steps_returns_names_and_lines_without_running_the_file(tmp_path: Path) -> None:
     text = "raise SystemExit\n\ndef backward(ctx, loss, scaler): pass\n\nif True:\n    convert_model = print\n"
-    assert replaced(extern(tmp_path, text)) == {"backward": 3, "convert_model": 6}
-    assert replaced(None) == {}
+    assert replaced_steps(extern(tmp_path, text)) == {"backward": 3, "convert_model": 6}
+    assert replaced_steps(None) == {}
 
 
 def test_a_file_that_replaces_no_step_is_not_run(tmp_path: Path) -> None:
-    assert load(extern(tmp_path, "raise SystemExit\n")) == {}
+    assert load_steps(extern(tmp_path, "raise SystemExit\n")) == {}
 
 
-def test_a_step_that_is_no_function(tmp_path: Path) -> None:
-    with pytest.raises(ExternError, match="'convert_model' is the name of a step, but no function"):
-        load(extern(tmp_path, "convert_model = 3\n"))
+def test_a_step_must_be_a_function(tmp_path: Path) -> None:
+    with pytest.raises(ExternError, match="'convert_model' replaces a step, so it must be a function; got int"):
+        load_steps(extern(tmp_path, "convert_model = 3\n"))
 
 
 def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
     with pytest.raises(ExternError, match=r"trainer_adapter\.py:2: "):
-        load(extern(tmp_path, "x = 1\ndef (\n"))
+        load_steps(extern(tmp_path, "x = 1\ndef (\n"))
 
 
-def test_a_null_byte_is_told(tmp_path: Path) -> None:
+def test_a_null_byte_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ExternError, match=r"trainer_adapter.py:?1?: source code (string )?cannot contain null bytes"):
-        load(extern(tmp_path, "def backward(): pass\n\0"))
+        load_steps(extern(tmp_path, "def backward(): pass\n\0"))
 
 
-def test_a_folder_whose_files_would_not_be_used(tmp_path: Path) -> None:
+def test_a_folder_without_an_adapter_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "trainer_adaptor.py").touch()
-    with pytest.raises(ExternError, match=r"no trainer_adapter\.py.*there is trainer_adaptor\.py"):
-        load(tmp_path)
+    with pytest.raises(ExternError, match=r"trainer_adapter\.py not found.*found trainer_adaptor\.py"):
+        load_steps(tmp_path)
 
 
 @pytest.mark.parametrize("folder", [None, Path("/no/such/folder")])
 def test_no_extern_no_overrides(folder: Path | None) -> None:
-    assert load(folder) == {}
+    assert load_steps(folder) == {}
 
 
 def test_an_empty_package_has_no_overrides(tmp_path: Path) -> None:
     (tmp_path / "__init__.py").touch()
-    assert load(tmp_path) == {}
+    assert load_steps(tmp_path) == {}
 
 
 @pytest.mark.parametrize("how", ["from .ourlayers import NAME", "from ourlayers import NAME"])
@@ -120,47 +128,47 @@ def test_an_empty_package_has_no_overrides(tmp_path: Path) -> None:
 def test_neighbours_can_be_imported(tmp_path: Path, how: str, init: bool) -> None:
     text = how + "\ndef convert_model(ctx, model): return NAME\n"
     folder = extern(tmp_path, text, ourlayers="NAME = 'fused'\n", **({"__init__": ""} if init else {}))
-    assert load(folder)["convert_model"](None, None) == "fused"
+    assert load_steps(folder)["convert_model"](None, None) == "fused"
 
 
 def test_the_suites_modules_come_before_neighbours_of_the_same_name(tmp_path: Path) -> None:
     text = "import json\ndef convert_model(ctx, model): return json.__name__, hasattr(json, 'loads')\n"
     folder = extern(tmp_path, text, json="", string="")
-    assert load(folder)["convert_model"](None, None) == ("json", True)
+    assert load_steps(folder)["convert_model"](None, None) == ("json", True)
     assert sys.path[-1] == str(folder)
 
 
 def test_without_neighbours_the_path_is_left_alone(tmp_path: Path) -> None:
     before = list(sys.path)
-    load(extern(tmp_path, "def convert_model(ctx, model): pass\n"))
+    load_steps(extern(tmp_path, "def convert_model(ctx, model): pass\n"))
     assert sys.path == before
     assert "trainer_adapter" not in sys.modules
 
 
-# -- hooks of a device -----------------------------------------------------------------------------------------
+# -- device hooks -----------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_stands_alone_does_not_see_its_neighbours(tmp_path: Path) -> None:
+def test_a_device_file_cannot_import_its_neighbours(tmp_path: Path) -> None:
     before = list(sys.path)
-    (tmp_path / "probe.py").write_text("raise AssertionError('a probe is no part of it')\n")
+    (tmp_path / "probe.py").write_text("raise AssertionError('device.py imported its neighbour')\n")
     path = tmp_path / "device.py"
     path.write_text("LIMIT = 3\ndef memory(device): return LIMIT\n")
-    assert functions(path, HOOKS, "hook of a device")["memory"](None) == 3
+    assert load_functions(path, HOOKS, "device hook")["memory"](None) == 3
     assert sys.path == before
     assert "device" not in sys.modules
     path.write_text("from .probe import parse\ndef memory(device): pass\n")
     with pytest.raises(ImportError):
-        functions(path, HOOKS, "hook of a device")
+        load_functions(path, HOOKS, "device hook")
 
 
-def test_the_list_of_hooks_is_whole() -> None:
+def test_the_list_of_hooks_is_complete() -> None:
     tree = ast.parse((REPO / "flagperf_driver" / "pytorch" / "hooks.py").read_text(encoding="utf-8"))
     (hooks,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Hooks"]
     fields = [node.target.id for node in hooks.body if isinstance(node, ast.AnnAssign)]  # type: ignore[union-attr]
     assert fields == list(HOOKS)
 
 
-def test_the_table_of_hooks_is_whole() -> None:
+def test_the_table_of_hooks_is_complete() -> None:
     page = (REPO / "docs" / "vendors.md").read_text(encoding="utf-8")
     rows = page.partition("| hook |")[2].partition("\n\n")[0].splitlines()[2:]
     assert [row.partition("`")[2].partition("(")[0] for row in rows] == list(HOOKS)

@@ -341,7 +341,7 @@ def test_the_agent_notes_between_which_looks_each_milestone_was_written(lab: Lab
     assert sorted(seen) == ["0", "1"]
     for rank, its in seen.items():
         with (lab.log_dir / f"rank{rank}.out.log").open("rb") as stream:
-            times = {record.event: record.time_ms for record in perflog.read(stream)}
+            times = {record.event: record.time_ms for record in perflog.read_records(stream)}
         assert set(its) == {"started", *times}
         for event, time_ms in times.items():
             assert begin_ms <= its["started"][1] <= its[event]["after"][1] <= time_ms <= its[event]["by"][1]

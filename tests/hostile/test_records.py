@@ -96,7 +96,7 @@ def test_an_integer_beyond_all_floats_is_infinite(digits: int, sign: int) -> Non
 def test_what_a_reader_gives_has_the_types_that_it_promises(body: dict[str, Any]) -> None:
     log = f"{log_line(body)}\n[PerfLog] {json.dumps(_good())}\n".encode()
     for loads in (None, orjson.loads):
-        records = list(perflog.read(io.BytesIO(log), loads=loads))
+        records = list(perflog.read_records(io.BytesIO(log), loads=loads))
         assert records[-1].event == "STEP_END"
         for one in records:
             assert type(one.event) is str
@@ -110,11 +110,11 @@ def test_what_a_reader_gives_has_the_types_that_it_promises(body: dict[str, Any]
 @pytest.mark.parametrize("text", LINES, ids=[f"{number}-{text[:60]}" for number, text in enumerate(LINES)])
 @pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
 def test_a_line_that_is_no_record_costs_no_other(text: str, loads: perflog.Loads | None) -> None:
-    dropped = perflog.Dropped()
+    skipped = perflog.SkippedCounts()
     log = f"{text}\n{log_line(_good())}\n".encode()
-    records = list(perflog.read(io.BytesIO(log), dropped, loads=loads))
+    records = list(perflog.read_records(io.BytesIO(log), skipped, loads=loads))
     assert records[-1].value == {"step": 1}
-    assert len(records) + dropped.broken >= 2
+    assert len(records) + skipped.broken >= 2
 
 
 def _good() -> dict[str, Any]:
@@ -188,16 +188,16 @@ def test_live_progress_ignores_counts_that_no_training_reaches() -> None:
     )  # the control
 
 
-@pytest.mark.parametrize("levels", [perflog.DEEPEST + 1, 300, 900])
+@pytest.mark.parametrize("levels", [perflog.MAX_DEPTH + 1, 300, 900])
 @pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
-def test_a_record_nested_too_deeply_to_be_written_again_is_dropped(levels: int, loads: perflog.Loads | None) -> None:
+def test_a_record_nested_too_deeply_to_be_written_again_is_skipped(levels: int, loads: perflog.Loads | None) -> None:
     nested: object = 1
     for _ in range(levels):
         nested = [nested]
-    dropped = perflog.Dropped()
+    skipped = perflog.SkippedCounts()
     log = f"{log_line({**_good(), 'value': {'deviations': nested}})}\n{log_line(_good())}\n".encode()
-    assert [one.value for one in perflog.read(io.BytesIO(log), dropped, loads=loads)] == [{"step": 1}]
-    assert dropped.broken == 1
+    assert [one.value for one in perflog.read_records(io.BytesIO(log), skipped, loads=loads)] == [{"step": 1}]
+    assert skipped.broken == 1
 
 
 @pytest.mark.parametrize("value", [1.7976931348623157e308, -1.7976931348623157e308, 1e308])

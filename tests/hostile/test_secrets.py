@@ -189,7 +189,7 @@ def test_an_address_is_kept_without_user_password_and_query(tmp_path: Path, text
     set_options(root, pip_source=text)
     assert CANARY not in asked_of(root, {})
     assert read_settings({}, root).pip_source == text
-    assert CANARY not in addresses.shown(text)
+    assert CANARY not in addresses.redacted(text)
     assert any(CANARY in secret for secret in addresses.secrets_in(text)) or "://" not in text
 
 
@@ -301,7 +301,7 @@ def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:
 
 def test_what_an_installer_needs_of_an_address_is_kept() -> None:
     for address in ("https://h:8080/simple/", "file:///x/y", "git+https://h/x#egg=pkg", "https://h/p.whl#sha256=0a"):
-        assert addresses.shown(address) == address
+        assert addresses.redacted(address) == address
         assert addresses.secrets_in(address) == set()
 
 

@@ -71,7 +71,7 @@ def compiled() -> list[str]:
 
 
 def main() -> None:
-    create = extern.load(FOLDER)["create_optimizer"]
+    create = extern.load_steps(FOLDER)["create_optimizer"]
     # In a process of its own: where Triton was once imported, it is too late to ask for its interpreter.
     kernels = multiprocessing.get_context("fork").Pool(1).apply(compiled)
     os.environ["TRITON_INTERPRET"] = "1"

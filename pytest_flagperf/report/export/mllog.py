@@ -85,7 +85,7 @@ def rank0_records(round_dir: Path, outcome: Outcome) -> list[Record]:
         raise NotExportable("rank 0 left no log")
     try:
         with (round_dir / log).open("rb") as stream:
-            return list(perflog.read(stream, events=WANTED, loads=orjson.loads))
+            return list(perflog.read_records(stream, events=WANTED, loads=orjson.loads))
     except OSError as error:
         raise NotExportable(f"{log} cannot be read: {error.strerror}") from error
 

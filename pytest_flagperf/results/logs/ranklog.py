@@ -173,19 +173,19 @@ def read_rank(
     """
     names = Translator(Names(target.name, metric.original_name if metric else "", sample_unit))
     log = RankLog(rank, path, names=names)
-    dropped = perflog.Dropped()
+    skipped = perflog.SkippedCounts()
     limits = Limits(rank, metric)
     reader = _Reader(log, target, warmup)
     try:
         with path.open("rb") as stream:
-            for record in perflog.read(stream, dropped, loads=orjson.loads):
-                value = names.translated(record.event, record.value)
+            for record in perflog.read_records(stream, skipped, loads=orjson.loads):
+                value = names.translate(record.event, record.value)
                 limits.check(record.event, value)
                 reader.take(record if value is record.value else record._replace(value=value))
             log.bytes = stream.tell()
     except OSError:
         log.present = False
-    log.broken_lines, log.other_lines = dropped.broken, dropped.other
+    log.broken_lines, log.other_lines = skipped.broken, skipped.other
     log.steps, log.evaluations = reader.steps.points(), reader.evaluations.points()
     log.impossible = limits.impossible()
     log.logged_steps, log.num_evaluations = reader.steps.seen, reader.evaluations.seen

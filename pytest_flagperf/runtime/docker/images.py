@@ -109,7 +109,7 @@ def _arguments(request: Request) -> dict[str, str]:
     """Build arguments are environment variables to RUN, so that pip finds its own; they stay readable in the image."""
     if not request.pip_source:
         return {}
-    public = addresses.shown(request.pip_source)
+    public = addresses.redacted(request.pip_source)
     if public != request.pip_source:
         raise RuntimeSetupError(
             f"the package index {public} is given with a user name, a password or a token, which an image would "

@@ -16,6 +16,6 @@ for folder in sys.argv[1:]:
     child = os.fork()
     if not child:
         os.environ.update(FLAGPERF_CASE=f"{folder}/case.json", FLAGPERF_LOG_DIR=folder)
-        driver._settle()
+        driver._prepare_process()
         main(Toy().steps())
     os.waitpid(child, 0)

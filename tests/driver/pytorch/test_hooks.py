@@ -109,7 +109,7 @@ class Told:
 def told(folder: Path, rank: int = 0) -> Told:
     calls = folder / f"calls{rank}"
     with (folder / f"rank{rank}.out.log").open("rb") as stream:
-        found = {record.event: record.value for record in perflog.read(stream)}
+        found = {record.event: record.value for record in perflog.read_records(stream)}
     return Told(found, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else [])
 
 
@@ -182,7 +182,11 @@ def refused(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFact
     ("name", "kind", "words"),
     [
         ("misspelt", "ExternError", ["device.py:1: 'synchronise' is not a hook", "did you mean 'synchronize'?"]),
-        ("no function", "ExternError", ["device.py: 'memory' is the name of a hook of a device, but no function"]),
+        (
+            "no function",
+            "ExternError",
+            ["device.py: 'memory' replaces a device hook, so it must be a function; got int"],
+        ),
         ("gives nothing", "DeviceError", ["device.py: events gives None; docs/vendors.md says what it must return"]),
         ("raises", "DeviceError", ["device.py: memory raised OSError: no such counter"]),
         ("no device", "DeviceError", ["device.py: set_device gives 'acme:0', wanted is a torch.device"]),

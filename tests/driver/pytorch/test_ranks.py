@@ -132,7 +132,7 @@ def test_a_program_ends_with_its_last_event(torch_python: str, repo: Path, tmp_p
     assert wait(good) == [""]
     assert good[0].returncode == 0
     with (tmp_path / "rank0.out.log").open("rb") as stream:
-        records = list(perflog.read(stream))
+        records = list(perflog.read_records(stream))
     assert (records[0].event, records[-1].event) == ("INIT_START", "FINISHED")
     assert records[-1].value["init_time"] > 0.5, "starting Python and torch is part of it"
 
@@ -146,7 +146,7 @@ def test_a_rank_that_raises_says_so_and_ends_with_1(torch_python: str, repo: Pat
     assert time.monotonic() - fallen < 20, "the other rank lost its peer and ends too"
     assert [rank.returncode for rank in ranks] == [1, 1]
     with (tmp_path / "rank1.out.log").open("rb") as stream:
-        last = list(perflog.read(stream))[-1]
+        last = list(perflog.read_records(stream))[-1]
     assert last.event == "FAILED"
     assert last.value == {"type": "Stopped", "error": "asked to stop at call 8"}
 

@@ -158,7 +158,7 @@ def train(**settings: Any) -> dict[str, Any]:
         training.run()
     except (ArithmeticError, RuntimeError, ValueError) as raised:
         error = f"{type(raised).__name__}: {raised}"
-    records = list(perflog.read(io.BytesIO(stream.getvalue().encode())))
+    records = list(perflog.read_records(io.BytesIO(stream.getvalue().encode())))
     return {
         "events": [[record.event, dict(record.value)] for record in records],
         "error": error,
