@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytest_flagperf.report.terminal.summary import closing
+from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.busy import STOLEN, WAITED, Load
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -155,7 +155,7 @@ def ended(run: Run) -> str:
     code = run.info.exit_status if run.info is not None else None
     cells = [
         code,
-        closing(run).verdict(),
+        summarize_run(run).verdict(),
         ", ".join(speedups),
         len(busy),
         quantity(max(waits, default=None), "share"),

@@ -11,7 +11,7 @@ import pytest
 
 from flagperf_driver.node.sampling import load
 from pytest_flagperf.report.export import junit
-from pytest_flagperf.report.terminal.summary import tell
+from pytest_flagperf.report.terminal.summary import summarize_case
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.comparing import baselines
@@ -156,7 +156,7 @@ def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_th
         assert found[name].got == f"{got} (busy: not judged)"
         assert found[name].sentence.startswith("not judged, for the machine was busy: weak scaling: ")
         assert found[name].sentence.endswith(WARNING.sentence)
-    case = tell(CaseResult("a:b:c:1:2:1", (beside(0.9, WARNING),), {"test_speedup": tuple(found.values())}))
+    case = summarize_case(CaseResult("a:b:c:1:2:1", (beside(0.9, WARNING),), {"test_speedup": tuple(found.values())}))
     assert any(text.startswith("not judged, for the machine was busy") for text in case.warnings)
     assert dict(junit.judged(found.values()))["speedup"] == "0.90x (busy: not judged)"
     assert "warning.efficiency" in dict(junit.judged(found.values()))
@@ -200,7 +200,7 @@ def test_a_speed_up_above_the_cards_is_shown_as_noise_everywhere() -> None:
     assert case.speedup_text == "2.04x (above 2 cards: noise)"
     assert any("2.04x noise" in line for line in console_table([case], 200))
     assert any("  noise  " in line for line in console_table([case], 80))
-    assert any("above 2 cards: noise" in text for text in tell(case).warnings)
+    assert any("above 2 cards: noise" in text for text in summarize_case(case).warnings)
     fine = replace(case, outcomes=(beside(2.0),))
     assert (fine.speedup_text, judged(beside(2.0))["speedup"].got) == ("2.00x", "2.00x")
 
@@ -234,7 +234,7 @@ def test_turns_that_show_more_make_a_missed_speed_up_good_and_others_do_not(tmp_
 )
 def test_only_what_was_measured_and_missed_is_measured_again(outcome: Outcome, least: float, again: bool) -> None:
     card = OneCard.of([1000.0], "this run", "images/s")
-    assert Scaling([outcome], card, 2, least, "weak").is_open == again
+    assert Scaling([outcome], card, 2, least, "weak").is_missed == again
 
 
 def test_a_one_card_of_before_is_read_as_it_was(tmp_path: Path) -> None:

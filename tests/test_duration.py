@@ -18,7 +18,7 @@ from tests.stored_runs import add_case
 from .test_plan import planned
 from .trees import tree
 
-NONE = ["no estimate: never measured, and neither expected_time_s nor the chip's peak is declared"]
+NONE = ["no estimate: no stored run of this case, and neither expected_time_s nor the chip's peak is declared"]
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_without_a_stored_round_and_a_declaration_there_is_no_estimate(tmp_path:
 def test_the_newest_stored_run_counts(tmp_path: Path, reports: Path) -> None:
     store(reports, "run1", 50.0)
     store(reports, "run2", 100.0)
-    assert lines(of_small(tmp_path), reports) == ["about 1 min 40 s a round (median of 1 stored round)"]
-    text = "about 1 min 40 s a round, 5 min 0 s for 3 rounds (median of 1 stored round)"
+    assert lines(of_small(tmp_path), reports) == ["about 1 min 40 s per round (median of 1 stored round)"]
+    text = "about 1 min 40 s per round, 5 min 0 s for 3 rounds (median of 1 stored round)"
     assert lines(of_small(tmp_path, repeat=3), reports) == [text]
 
 
@@ -63,19 +63,19 @@ def test_another_batch_is_other_work(tmp_path: Path, reports: Path) -> None:
     """Its throughput gives an estimate all the same, its times do not."""
     store(reports, "run1", 50.0)
     (line,) = lines(of_small(tmp_path, settings=["train_batch_size=16"]), reports)
-    assert line == "at most 190 ms a round (320 images, 1,684 images/s measured)"
+    assert line == "at most 190 ms per round (320 images, 1,684 images/s measured)"
 
 
 def test_a_shorter_training_is_other_work(tmp_path: Path, reports: Path) -> None:
     store(reports, "run1", 50.0)
     (line,) = lines(of_small(tmp_path, settings=["max_steps=1000"]), reports)
-    assert line == "at most 20 s a round (1,000 steps at 20 ms in 1 stored round, without evaluations)"
+    assert line == "at most 20 s per round (1,000 steps at 20 ms in 1 stored round, without evaluations)"
 
 
 def test_rounds_for_throughput_give_a_bound_by_their_steps(tmp_path: Path, reports: Path) -> None:
     store(reports, "run1", 3.0, replay="throughput_only")
     (line,) = lines(of_small(tmp_path), reports)
-    assert line == "at most 400 ms a round (20 steps at 20 ms in 1 stored round, without evaluations)"
+    assert line == "at most 400 ms per round (20 steps at 20 ms in 1 stored round, without evaluations)"
 
 
 def test_the_steps_are_those_of_the_nearest_limit(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_declared_time_has_its_line_and_a_mark_above_a_week(
     catalog = tree(tmp_path / "tree", f"ratio = 0.25\nexpected_time_s = {seconds}\n")
     plan = planned(catalog, synthetic=False, check_data=False)
     first, *more = lines(plan, reports)
-    assert first.endswith(" a round (vendors/acme/toy-pytorch/config/config_X9x1x8.py:2)")
+    assert first.endswith(" per round (vendors/acme/toy-pytorch/config/config_X9x1x8.py:2)")
     assert more == (["MORE THAN A WEEK: a standard case must converge within a week"] if marked else [])
     text = describe(plan, duration=[first, *more]).splitlines()
     at = text.index(f"  duration  {first}")

@@ -47,7 +47,7 @@ def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_
         "estimated 1 h 0 min for at most 3,622,500 images (1,006 images/s at an assumed 30 % of the peak)"
     )
     unlimited = planned(tmp_path, "")
-    assert training_time(unlimited, none_stored(tmp_path)) == "duration unknown: no limit of the samples"
+    assert training_time(unlimited, none_stored(tmp_path)) == "duration unknown: no limit on samples"
     no_peak = planned(tmp_path, 'max_samples = 10\nprecision = "fp16"\n')
     assert training_time(no_peak, none_stored(tmp_path)) == (
         "duration unknown: no stored throughput and no declared peak"
@@ -58,8 +58,8 @@ def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_
     ("throughput_only", "text"),
     [
         # 1,006 images/s, as above; a round for throughput has 5 steps of warm-up and 50 measured ones, of 32 images.
-        (True, "about 1.75 s a round (1,760 images, 1,006 images/s at an assumed 30 % of the peak)"),
-        (False, "at most 1 h 0 min a round (3,622,500 images, 1,006 images/s at an assumed 30 % of the peak)"),
+        (True, "about 1.75 s per round (1,760 images, 1,006 images/s at an assumed 30 % of the peak)"),
+        (False, "at most 1 h 0 min per round (3,622,500 images, 1,006 images/s at an assumed 30 % of the peak)"),
     ],
 )
 def test_a_round_that_was_never_measured_has_an_estimate_by_the_peak(

@@ -289,8 +289,8 @@ def test_what_finding_the_cases_of_a_folder_costs_does_not_grow_with_the_cases(
         run = Run.open(tmp_path, tmp_path, {"vendor": "acme", "nodes": shapes}, None)
         assert run is not None
         resolved.clear()
-        cases = [one for folder in folders for _ in range(3) for one in run.asked.cases_of(folder)]
-        assert not any(run.asked.no_suite(folder) for folder in folders)
+        cases = [one for folder in folders for _ in range(3) for one in run.case_lookup.cases_of(folder)]
+        assert not any(run.case_lookup.no_suite(folder) for folder in folders)
         assert len(cases) == 30 * len(shapes.split(","))
         counts.append(len(resolved))
     assert counts[0] == counts[1] < 100

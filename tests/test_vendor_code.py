@@ -17,7 +17,7 @@ from pytest_flagperf.plan import make_plan
 from pytest_flagperf.report.export import github
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import page
-from pytest_flagperf.report.terminal.summary import Closing, closing
+from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results import columns, store
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import names, phrase
@@ -39,8 +39,8 @@ def stored(to: Path, *replays: str) -> Path:
     return run
 
 
-def closed(to: Path, *replays: str) -> Closing:
-    return closing(store.load_run(stored(to, *replays)), reports=["reports/run20261121093000/report.html"])
+def closed(to: Path, *replays: str) -> RunSummary:
+    return summarize_run(store.load_run(stored(to, *replays)), reports=["reports/run20261121093000/report.html"])
 
 
 def flat(text: str) -> str:
@@ -64,13 +64,13 @@ def test_a_narrow_verdict_counts_vendor_code_without_names(tmp_path: Path) -> No
 
 
 def test_cases_with_the_same_code_share_a_line_and_many_are_counted(tmp_path: Path) -> None:
-    one = replace(closed(tmp_path, "vendor_code").told[0])
-    end = Closing(told=tuple(replace(one, case=f"m:f:H:1:1:{number}") for number in range(1, 15)))
+    one = replace(closed(tmp_path, "vendor_code").summaries[0])
+    end = RunSummary(summaries=tuple(replace(one, case=f"m:f:H:1:1:{number}") for number in range(1, 15)))
     (line,) = [line for line in end.lines(10_000) if line.startswith("vendor code: ")]
     assert line.endswith(f"m:f:H:1:1:10 passed, and 4 more with {NAMED}")
     assert f"14 with {NAMED}" in end.verdict()
     other = replace(one, case="x:f:H:1:1:1", vendor_code="acme's own hook memory")
-    assert "15 with vendor code" in replace(end, told=(*end.told, other)).verdict()
+    assert "15 with vendor code" in replace(end, summaries=(*end.summaries, other)).verdict()
 
 
 def test_the_page_names_it_at_the_top_in_the_table_and_in_the_section(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_page_names_it_at_the_top_in_the_table_and_in_the_section(tmp_path: 
 def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = stored(tmp_path, "vendor_code")
     loaded = store.load_run(run)
-    summary = github.summary(closing(loaded))
+    summary = github.summary(summarize_run(loaded))
     assert f"<code>toy1:pytorch:CPU:1:1:1</code> with {NAMED}" in summary
     assert dict(properties(loaded.cases[0].outcomes))["vendor_code"] == NAMED
     columns.write_csv(tmp_path / "results.csv", [("run", loaded.cases[0].outcomes)])
@@ -104,7 +104,7 @@ def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.Cap
     """The control."""
     run = stored(tmp_path, "converged_1x1")
     loaded = store.load_run(run)
-    end = closing(loaded)
+    end = summarize_run(loaded)
     main(["show", str(run)])
     main(["table", str(run)])
     shown = [*end.lines(10_000), page.body(run, run), github.summary(end), capsys.readouterr().out]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_flagperf.commands import stored
 from pytest_flagperf.commands.source_tree import tree
-from pytest_flagperf.running.judging import accept, told_of
+from pytest_flagperf.running.judging import accept, accepted_lines
 from pytest_flagperf.settings import read_settings
 
 
@@ -30,5 +30,5 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.baselines or Path(read_settings({}, tree.root()).baselines)
     one = stored.load_one(arguments.run)
     written, refused = accept(one, folder, note=arguments.note, keep_bounds=not arguments.new_bounds)
-    print("\n".join(told_of(written, refused)))
+    print("\n".join(accepted_lines(written, refused)))
     return 1 if refused else 0

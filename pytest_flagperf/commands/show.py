@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_flagperf.commands import stored
 from pytest_flagperf.report.terminal import ranklog
 from pytest_flagperf.report.terminal.figures import MAIN, over_rounds
-from pytest_flagperf.report.terminal.summary import all_lines, closing
+from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.runs import is_run
 from pytest_flagperf.results.store import Run
@@ -52,7 +52,7 @@ def _columns(text: str) -> int:
 
 
 def _lines(one: Run, width: int, *, every: bool) -> Iterator[str]:
-    end = closing(one, [*one.info.unsupported] if one.info else [], reports=[str(one.directory)])
+    end = summarize_run(one, [*one.info.unsupported] if one.info else [], reports=[str(one.directory)])
     yield f"{one.directory}:"
     yield ""
     yield from console_table(one.cases, width)
@@ -61,8 +61,8 @@ def _lines(one: Run, width: int, *, every: bool) -> Iterator[str]:
             yield ""
             yield from over_rounds(case, width, None if every else MAIN)
     yield ""
-    yield from all_lines(end.told)
+    yield from all_lines(end.summaries)
     yield from (f"not run: {text}" for text in end.not_run)
-    failures = {text for told in end.told for text in told.failures}
+    failures = {text for case in end.summaries for text in case.failures}
     yield from (f"note: {problem}" for problem in one.problems if problem not in failures)
     yield end.verdict(width)

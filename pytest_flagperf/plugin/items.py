@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "selected" not in metafunc.fixturenames or run is None:
         return
     _check_suite(metafunc, run)
-    chosen = run.asked.cases_of(metafunc.definition.path.parent)
+    chosen = run.case_lookup.cases_of(metafunc.definition.path.parent)
     if "round_number" in metafunc.fixturenames:
         rounds = [_param(one, number) for one in chosen if not one.throughput_only for number in one.rounds]
         metafunc.parametrize(("selected", "round_number"), rounds or [pytest.param(None, 0, id="no-case")])
@@ -55,7 +55,7 @@ def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:
 
     if metafunc.cls is None or not issubclass(metafunc.cls, TrainingBenchmark):
         return
-    if problem := run.asked.no_suite(metafunc.definition.path.parent):
+    if problem := run.case_lookup.no_suite(metafunc.definition.path.parent):
         pytest.fail(f"class {metafunc.cls.__name__} in {metafunc.definition.path}: {problem}", pytrace=False)
 
 
@@ -123,7 +123,7 @@ def _absent(config: pytest.Config) -> list[pytest.Item]:
     """Return a skipped test for each case without a suite, where the run collects the tests of all models."""
     run, session = config.stash[RUN], config.stash[SESSION]
     places = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
-    found = {f"unsupported[{one.case}]": one for place in places for one in run.asked.absent_of(place)}
+    found = {f"unsupported[{one.case}]": one for place in places for one in run.case_lookup.absent_of(place)}
     return [
         AbsentCase.from_parent(session, name=name, nodeid=f"suites::{name}", absent=one) for name, one in found.items()
     ]

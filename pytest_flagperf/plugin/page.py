@@ -82,7 +82,7 @@ def leave_in_run(run: Run, config: pytest.Config) -> None:
     try:
         stored.write_text(own, page.alone(run.directory.path, own))
     except stored.WriteError as error:
-        run.records.refused.append(error)
+        run.records.write_errors.append(error)
 
 
 def expanded(path: str | None) -> Path | None:

@@ -26,8 +26,8 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     run = node.config.stash.get(RUN, None)
     if run is None or BEGUN in node.config.stash:
         return
-    chosen = run.asked.chosen(ids)
-    absent = run.asked.absent_in(ids)
+    chosen = run.case_lookup.selected_in(ids)
+    absent = run.case_lookup.absent_in(ids)
     node.config.stash[BEGUN] = bool(chosen or absent)
     if node.config.get_verbosity() >= 0:
         from pytest_flagperf.running.header import header
@@ -49,8 +49,8 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
 
     run = sched.config.stash.get(RUN, None)
     test = crashitem.rpartition("::")[2]
-    for one in () if run is None else run.asked.chosen([crashitem]):
-        verdict = Verdict("worker", False, "died", "one that lives", str(report.longrepr))
+    for one in () if run is None else run.case_lookup.selected_in([crashitem]):
+        verdict = Verdict("worker", False, "died", "running", str(report.longrepr))
         name = f"{test}, on the worker that died"
         try:
             run.records.record(one.case, name, [verdict])

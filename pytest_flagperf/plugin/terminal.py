@@ -20,7 +20,7 @@ from .items import all_cases, takes_case
 from .shared import BEGUN, RUN, SESSION, is_worker, line_writer
 
 if TYPE_CHECKING:
-    from pytest_flagperf.report.terminal.summary import Closing
+    from pytest_flagperf.report.terminal.summary import RunSummary
     from pytest_flagperf.running.run import Run
 
 
@@ -33,7 +33,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
         return []
     from pytest_flagperf.running.header import header
 
-    absent = run.asked.absent_in(item.nodeid for item in items)
+    absent = run.case_lookup.absent_in(item.nodeid for item in items)
     return list(map(printable, header(run, all_cases(items), absent)))
 
 
@@ -81,15 +81,15 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         _show_hints(run, terminalreporter, config)
     if run is None or not config.stash.get(BEGUN, False) or run.settings.plan or run.settings.preflight:
         return
-    from pytest_flagperf.report.terminal.summary import EVERYTHING
-    from pytest_flagperf.running.finish import closing_summary
+    from pytest_flagperf.report.terminal.summary import UNLIMITED
+    from pytest_flagperf.running.finish import run_summary
 
     nodeids = [report.nodeid for found in terminalreporter.stats.values() for report in found if _is_report(report)]
-    end = closing_summary(run, nodeids)
+    end = run_summary(run, nodeids)
     terminalreporter.write_sep("=", "flagperf")
     _add_summary(end, terminalreporter.write_line, os.environ)
     # Where a program reads, a line may be long.
-    width = EVERYTHING if "CI" in os.environ else terminalreporter._tw.fullwidth
+    width = UNLIMITED if "CI" in os.environ else terminalreporter._tw.fullwidth
     write = line_writer(config)
     end = replace(end, next_steps=tuple(_next_steps(run, end, config, os.environ)))
     for line in end.lines(width):
@@ -113,7 +113,7 @@ def _is_report(found: object) -> bool:
     return isinstance(found, pytest.TestReport)
 
 
-def _next_steps(run: Run, end: Closing, config: pytest.Config, environment: Mapping[str, str]) -> Iterator[str]:
+def _next_steps(run: Run, end: RunSummary, config: pytest.Config, environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines to show after a run without any option of ours, which no program reads."""
     if not end.cases or not run.settings.all_default or "CI" in environment or config.get_verbosity() < 0:
         return
@@ -136,7 +136,7 @@ def _program(name: str) -> str:
     return os.path.relpath(own) if own.is_relative_to(Path.cwd()) else str(own)
 
 
-def _add_summary(end: Closing, write: Callable[[str], None], environ: Mapping[str, str]) -> None:
+def _add_summary(end: RunSummary, write: Callable[[str], None], environ: Mapping[str, str]) -> None:
     """On GitHub, add the run to the summary of the step."""
     path = environ.get("GITHUB_STEP_SUMMARY")
     if environ.get("GITHUB_ACTIONS") != "true" or not path:

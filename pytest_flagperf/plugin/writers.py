@@ -87,7 +87,7 @@ def _guarded(write: Callable[..., object], path: Path, run: Run) -> Callable[...
             with writing(path):
                 write(*arguments)
         except WriteError as error:
-            run.records.refused.append(error)
+            run.records.write_errors.append(error)
             if path.parent == run.directory.path.absolute():
                 path.unlink(missing_ok=True)  # a part of a report is no report
 

@@ -1,6 +1,6 @@
-"""The machine that runs pytest: its load and memory before a run, and what the harness itself used.
+"""The load and memory of the controller, which is the machine that runs pytest, and what pytest-flagperf used there.
 
-psutil reads this machine only; the agent samples the hosts.
+The agents sample the hosts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Figures = Mapping[str, float]
 
 
 def before_run() -> Figures:
-    """Return the cores, the load of the last minute, and the memory in bytes, all of it and what is available."""
+    """Return the number of cores, the load average of one minute, and the total and available memory in bytes."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -24,7 +24,7 @@ def before_run() -> Figures:
 
 
 def own_cost() -> Figures:
-    """Return the CPU time of this process in seconds, without that of its children, and its memory in bytes."""
+    """Return the CPU time of this process in seconds, without its children, and its memory in bytes."""
     import psutil
 
     process = psutil.Process()

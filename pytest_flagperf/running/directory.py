@@ -1,4 +1,4 @@
-"""The directory of a run: it appears with the first thing written into it."""
+"""The directory of a run. It is created when the first file is written."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.stored.layout import ASKED, JUNIT, LEFT_OUT, PAGE
+from pytest_flagperf.stored.layout import JUNIT, LEFT_OUT, OPTIONS, PAGE
 
 
 class RunDirectory:
-    """The path of a run's directory; ``is_made``: it exists, or another process of the run makes it."""
+    """The path of a run's directory; ``is_made``: it exists already, or another process of the run creates it."""
 
     def __init__(self, path: Path, *, is_made: bool = False) -> None:
         self.path = path
         self._is_reserved = is_made
 
     def reserve(self) -> None:
-        """Make the directory, the run's alone: of several runs that begin in the same second each has its own."""
+        """Create the directory; runs that start in the same second get different names."""
         if self._is_reserved:
             return
         expected = self.path
@@ -32,16 +32,16 @@ class RunDirectory:
                     return
         except OSError as error:
             raise Problems(
-                [f"{expected}: no run directory can be made: {error.strerror}; name another with --reports"]
+                [f"{expected}: cannot create the run directory: {error.strerror}; pass another folder with --reports"]
             ) from error
 
     def remove_if_unused(self) -> None:
-        """Remove a directory that holds nothing but the reports that were switched on by themselves."""
-        small = {PAGE, JUNIT, ASKED, LEFT_OUT}
-        if self._is_reserved and self.path.is_dir() and {path.name for path in self.path.iterdir()} <= small:
+        """Remove the directory if it contains only reports and options, but no results."""
+        without_results = {PAGE, JUNIT, OPTIONS, LEFT_OUT}
+        if self._is_reserved and self.path.is_dir() and {path.name for path in self.path.iterdir()} <= without_results:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
 def relative(path: Path) -> Path:
-    """Return a path as a user in the current directory would write it."""
+    """Return a path relative to the current directory where possible."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

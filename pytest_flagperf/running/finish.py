@@ -1,4 +1,4 @@
-"""The end of a run: late logs, results.json, accepted baselines, and the closing summary."""
+"""The end of a run: late logs, results.json, accepted baselines, and the summary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_flagperf.report.terminal.summary import Closing, closing
+from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results import store
 from pytest_flagperf.stored import WriteError, layout
 from pytest_flagperf.stored.round import has_rounds
@@ -19,21 +19,23 @@ from .run import Run
 
 
 def finish(run: Run, command: Sequence[str], exit_status: int, had_workers: bool = False) -> None:
-    """Write results.json and results.csv, of all workers' rounds. ``command`` is stored as it is."""
+    """Write results.json and results.csv with the rounds of all workers; ``command`` must not contain secrets."""
     directory = run.directory.path
     if not directory.is_dir() or not has_rounds(directory):
         return
     if had_workers:
-        run.rounds.end_what_workers_left()
+        run.rounds.end_orphaned_rounds()
     run.notes += run.rounds.fetch_late_logs()
     results = run.records.write_results(_info(run, command, exit_status))
     expected = dict.fromkeys(
-        source for one in run.selection.cases for source in judging.expected_of(run.settings, one.vendor, str(one.case))
+        source
+        for selected in run.selection.cases
+        for source in judging.expected_of(run.settings, selected.vendor, str(selected.case))
     )
-    run.notes += judging.never_judged(expected, results.cases)
+    run.notes += judging.unknown_verdicts(expected, results.cases)
     if run.settings.accept_baseline:
-        with run.records.noting_refusals():
-            run.notes += judging.told_of(*judging.accept(results, Path(run.settings.baselines)))
+        with run.records.collecting_write_errors():
+            run.notes += judging.accepted_lines(*judging.accept(results, Path(run.settings.baselines)))
 
 
 def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
@@ -43,45 +45,48 @@ def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
         started_ms=run.started_ms,
         ended_ms=time.time_ns() // 1_000_000,
         exit_status=exit_status,
-        selected=tuple(str(one.case) for one in run.selection.cases if not one.unsupported),
-        unsupported=tuple(f"{one.case}: {one.unsupported}" for one in run.selection.unsupported),
-        controller={**run.before, **controller.own_cost()},
+        selected=tuple(str(selected.case) for selected in run.selection.cases if not selected.unsupported),
+        unsupported=tuple(f"{case.case}: {case.unsupported}" for case in run.selection.unsupported),
+        controller={**run.controller_before, **controller.own_cost()},
     )
 
 
-def closing_summary(run: Run, nodeids: Sequence[str]) -> Closing:
-    """What is told at the end, of what was begun and of the tests that were reported."""
+def run_summary(run: Run, nodeids: Sequence[str]) -> RunSummary:
+    """Return the summary of the run's results, with a reason for each case of ``nodeids`` that has none."""
     directory = run.directory.path
     results = run.records.results or store.Run(directory, None, ())
     reports = [str(relative(directory / name)) for name in layout.REPORTS if (directory / name).is_file()]
-    notes = [*run.notes, *_refusals(run.records.refused, directory)]
-    end = closing(results, _not_run(run, nodeids, results), notes, reports if run.records.results else ())
-    if end.interrupted:
-        end = replace(end, notes=(*end.notes, f"--resume={relative(directory)} goes on with this run"))
-    return end
+    notes = [*run.notes, *_write_errors(run.records.write_errors, directory)]
+    summary = summarize_run(results, _not_run(run, nodeids, results), notes, reports if run.records.results else ())
+    if summary.interrupted:
+        summary = replace(summary, notes=(*summary.notes, f"--resume={relative(directory)} continues this run"))
+    return summary
 
 
 def _not_run(run: Run, nodeids: Sequence[str], results: store.Run) -> list[str]:
-    """Each case that left no result, and why."""
-    left = {case.case for case in results.cases}
-    asked = [*run.begun, *(one for one in run.asked.chosen(nodeids) if one.unsupported)]
-    why = {one: str(error) for (one, _), error in run.rounds.not_recorded.items()}
+    """Return a line for each case without a result, with the reason."""
+    have_results = {case.case for case in results.cases}
+    requested = [*run.begun, *(case for case in run.case_lookup.selected_in(nodeids) if case.unsupported)]
+    reasons = {selected: str(error) for (selected, _), error in run.rounds.not_recorded.items()}
     lines = [
-        f"{one.case}: {one.unsupported or why.get(one) or 'it was not begun'}"
-        for one in asked
-        if str(one.case) not in left
+        f"{selected.case}: {selected.unsupported or reasons.get(selected) or 'not started'}"
+        for selected in requested
+        if str(selected.case) not in have_results
     ]
-    return lines + [f"{one.case}: {one.unsupported}" for one in run.asked.absent_in(nodeids)]
+    return lines + [f"{absent.case}: {absent.unsupported}" for absent in run.case_lookup.absent_in(nodeids)]
 
 
-def _refusals(errors: Iterable[WriteError], directory: Path) -> list[str]:
-    """A sentence for each reason, with the names of all files of the run's directory; others by their folders."""
+def _write_errors(errors: Iterable[WriteError], directory: Path) -> list[str]:
+    """Return a line for each folder and reason, with the names of all files that could not be written."""
     names: dict[tuple[Path, str], list[str]] = {}
     for error in errors:
         path = Path(error.filename)
         folder = directory if path.is_relative_to(directory) else path.parent
         names.setdefault((folder, str(error.strerror)), []).append(str(path.relative_to(folder)))
-    return [f"cannot write {', '.join(dict.fromkeys(its))} in {folder}: {why}" for (folder, why), its in names.items()]
+    return [
+        f"cannot write {', '.join(dict.fromkeys(files))} in {folder}: {reason}"
+        for (folder, reason), files in names.items()
+    ]
 
 
 def _versions() -> dict[str, str]:

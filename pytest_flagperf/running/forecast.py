@@ -1,4 +1,4 @@
-"""What is known of a case before it runs: whether it converges, and how long a round takes."""
+"""The forecast of a case before it runs: whether it converges, and how long a round takes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pytest_flagperf.results.verdicts import has_converged
 from pytest_flagperf.stored import FormatError
 
 UTILIZATION = 0.3
-"""The share of the declared peak at which a training is assumed to run where no run measured its throughput."""
+"""The share of the declared peak that a training is assumed to reach if no run measured its throughput."""
 WEEK_S = 7 * 24 * 3600.0
-"""A standard case converges within this time."""
+"""The time within which a standard case must converge."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of one round, what they rest on, and whether a round may also end sooner."""
+    """The estimated seconds of a round, and the source of the estimate; ``at_most``: a round may end earlier."""
 
     seconds: float
     source: str
@@ -37,7 +37,7 @@ class Estimate:
 
 
 def convergence(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> str:
-    """Return what is known of a case's convergence, for its plan: from stored runs and published results."""
+    """Return a line about the convergence of a case, from stored runs and published results."""
     if plan.synthetic or plan.config["parity_samples"] is not None:
         return ""
     if plan.throughput_only:
@@ -49,10 +49,10 @@ def convergence(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published
 
 
 def training_time(plan: Plan, stored_runs: StoredRuns) -> str:
-    """Return an estimate of the longest training that the config allows, and what it rests on."""
+    """Return the estimated duration of the longest training that the config allows, with its source."""
     samples, (rate, source) = most_samples(plan), _throughput(plan, stored_runs)
     if samples is None or rate is None:
-        missing = "limit of the samples" if samples is None else "stored throughput and no declared peak"
+        missing = "limit on samples" if samples is None else "stored throughput and no declared peak"
         return f"duration unknown: no {missing}"
     seconds = quantity(samples / rate, "s")
     unit = plan.sample_unit
@@ -62,7 +62,7 @@ def training_time(plan: Plan, stored_runs: StoredRuns) -> str:
 def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> Iterator[str]:
     """Yield the names of runs and published files in which the case reached its target."""
     for rounds in stored_runs.of_case(plan.case.without_repeat):
-        if any(_is_same_case(plan, one) and has_converged(one) for one in rounds):
+        if any(_is_same_case(plan, outcome) and has_converged(outcome) for outcome in rounds):
             yield "a stored run"
     for result in results:
         if result.converged and result.name == plan.case.without_repeat and _is_same_case(plan, result.first):
@@ -70,7 +70,7 @@ def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]
 
 
 def published(folders: Iterable[Path]) -> Iterator[Published]:
-    """Yield the results of folders; damaged ones verify nothing, and ``flagperf readme`` reports them."""
+    """Yield the published results in folders; damaged files are skipped, and ``flagperf readme`` reports them."""
     for folder in folders:
         with suppress(FormatError):
             yield from load(folder)
@@ -85,51 +85,51 @@ def _is_same_case(plan: Plan, outcome: Outcome) -> bool:
 
 def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
     """The lines that --plan prints: the estimate, its source, and a warning above a week."""
-    found = _stored(plan, stored_runs) or _declared(plan) or _by_throughput(plan, stored_runs)
-    if found is None:
-        yield "no estimate: never measured, and neither expected_time_s nor the chip's peak is declared"
+    estimate = _stored(plan, stored_runs) or _declared(plan) or _by_throughput(plan, stored_runs)
+    if estimate is None:
+        yield "no estimate: no stored run of this case, and neither expected_time_s nor the chip's peak is declared"
         return
-    about = "at most" if found.at_most else "about"
-    text = f"{about} {quantity(found.seconds, 's')} a round"
+    about = "at most" if estimate.at_most else "about"
+    text = f"{about} {quantity(estimate.seconds, 's')} per round"
     if plan.case.repeat > 1:
-        text += f", {quantity(found.seconds * plan.case.repeat, 's')} for {count(plan.case.repeat, 'round')}"
-    yield f"{text} ({found.source})"
-    if found.seconds > WEEK_S:
+        text += f", {quantity(estimate.seconds * plan.case.repeat, 's')} for {count(plan.case.repeat, 'round')}"
+    yield f"{text} ({estimate.source})"
+    if estimate.seconds > WEEK_S:
         yield "MORE THAN A WEEK: a standard case must converge within a week"
 
 
 def _stored(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
-    """By the newest run with rounds of this work: whole trainings, else the time of a step and the step limit."""
+    """Estimate by the newest stored run with the same work: its durations, else its step time and the step limit."""
     steps = most_steps(plan)
     for rounds in stored_runs.of_case(plan.case.without_repeat):
-        like = [one for one in rounds if _is_same_work(plan, one)]
-        whole = _values([one for one in like if _is_as_long(plan, one)], "e2e_time")
-        if whole:
-            return Estimate(median(whole), f"median of {count(len(whole), 'stored round')}")
-        step_times = _values(like, "step_time_mean")
+        same_work = [outcome for outcome in rounds if _is_same_work(plan, outcome)]
+        durations = _values([outcome for outcome in same_work if _is_as_long(plan, outcome)], "e2e_time")
+        if durations:
+            return Estimate(median(durations), f"median of {count(len(durations), 'stored round')}")
+        step_times = _values(same_work, "step_time_mean")
         if step_times and steps is not None:
             step_s = median(step_times)
-            of = f"{count(steps, 'step')} at {quantity(step_s, 's')} in {count(len(step_times), 'stored round')}"
-            return Estimate(steps * step_s, f"{of}, without evaluations", at_most=True)
+            source = f"{count(steps, 'step')} at {quantity(step_s, 's')} in {count(len(step_times), 'stored round')}"
+            return Estimate(steps * step_s, f"{source}, without evaluations", at_most=True)
     return None
 
 
-def _is_same_work(plan: Plan, one: Outcome) -> bool:
+def _is_same_work(plan: Plan, outcome: Outcome) -> bool:
     config = plan.config
-    theirs = (one.parity_samples, one.work.batch_per_card, one.work.accumulation)
-    ours = (config["parity_samples"], config["train_batch_size"], config["gradient_accumulation_steps"])
-    return _is_same_case(plan, one) and theirs == ours
+    stored = (outcome.parity_samples, outcome.work.batch_per_card, outcome.work.accumulation)
+    planned = (config["parity_samples"], config["train_batch_size"], config["gradient_accumulation_steps"])
+    return _is_same_case(plan, outcome) and stored == planned
 
 
-def _is_as_long(plan: Plan, one: Outcome) -> bool:
-    """Whether the round was to end where the plan's would: not one of a few steps, as smoke tests are."""
+def _is_as_long(plan: Plan, outcome: Outcome) -> bool:
+    """Return True if the round had the limits of the plan; a smoke test with a few steps does not."""
     limits = {name: limit for name in ("max_steps", "max_samples", "max_epochs") if (limit := plan.config[name])}
-    return one.throughput_only == plan.throughput_only and (plan.throughput_only or one.limits == limits)
+    return outcome.throughput_only == plan.throughput_only and (plan.throughput_only or outcome.limits == limits)
 
 
 def _values(rounds: Sequence[Outcome], name: str) -> list[float]:
-    found = (one.value(name) for one in rounds)
-    return [value for value in found if value is not None and math.isfinite(value)]
+    values = (outcome.value(name) for outcome in rounds)
+    return [value for value in values if value is not None and math.isfinite(value)]
 
 
 def _declared(plan: Plan) -> Estimate | None:
@@ -140,21 +140,21 @@ def _declared(plan: Plan) -> Estimate | None:
 
 
 def _by_throughput(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
-    """By the samples of the longest round, and a throughput of other work of the case or of the chips' peak."""
-    samples, (rate, how), steps = most_samples(plan), _throughput(plan, stored_runs), most_steps(plan)
+    """Estimate by the most samples of a round, and a stored or assumed throughput of the case."""
+    samples, (rate, rate_source), steps = most_samples(plan), _throughput(plan, stored_runs), most_steps(plan)
     if plan.throughput_only and steps is not None:
         samples = float(steps * _samples_per_step(plan))
     if plan.config["parity_samples"] or samples is None or rate is None:
         return None
-    source = f"{quantity(samples, plan.sample_unit)}, {quantity(rate, f'{plan.sample_unit}/s', 3)} {how}"
+    source = f"{quantity(samples, plan.sample_unit)}, {quantity(rate, f'{plan.sample_unit}/s', 3)} {rate_source}"
     return Estimate(samples / rate, source, at_most=not plan.throughput_only)
 
 
 def _throughput(plan: Plan, stored_runs: StoredRuns) -> tuple[float | None, str]:
-    """The throughput of the newest stored run of the case, else from the declared peak; and which it is."""
+    """Return the throughput of the newest stored run of the case, else one from the declared peak; and its source."""
     for rounds in stored_runs.of_case(plan.case.without_repeat):
-        rates = [rate for one in rounds if (rate := one.value("p_core")) and one.vendor == plan.vendor]
-        rates = rates if all(one.scale == plan.scale for one in rounds) else []
+        rates = [rate for outcome in rounds if (rate := outcome.value("p_core")) and outcome.vendor == plan.vendor]
+        rates = rates if all(outcome.scale == plan.scale for outcome in rounds) else []
         if rates:
             return median(rates), "measured"
     return _assumed_throughput(plan), f"at an assumed {UTILIZATION * 100:g} % of the peak"
@@ -170,7 +170,7 @@ def _assumed_throughput(plan: Plan) -> float | None:
 
 
 def most_steps(plan: Plan) -> int | None:
-    """The optimizer steps after which a round ends at the latest; None where only epochs limit it."""
+    """Return the optimizer steps after which a round ends at the latest; None if only epochs limit it."""
     config = plan.config
     if plan.throughput_only:
         return int(config["timing_warmup_steps"] + config["throughput_steps"])
@@ -182,14 +182,14 @@ def most_steps(plan: Plan) -> int | None:
 
 
 def most_samples(plan: Plan) -> float | None:
-    """The most samples that the config lets a round train; None if nothing limits them in a known way."""
+    """Return the most samples that a round trains with this config; None without a known limit."""
     config = plan.config
     files = {item.path: item.files for item in plan.manifest}
-    epoch = files.get(str(config.get("train_data")))
+    samples_per_epoch = files.get(str(config.get("train_data")))
     limits = [
         _product(config["max_steps"], _samples_per_step(plan)),
         _product(config["max_samples"], 1),
-        _product(config["max_epochs"], epoch),
+        _product(config["max_epochs"], samples_per_epoch),
     ]
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -198,5 +198,5 @@ def _samples_per_step(plan: Plan) -> int:
     return plan.case.shape.cards * math.prod(int(plan.config.get(key) or 1) for key in PER_STEP)
 
 
-def _product(limit: object, each: int | None) -> float | None:
-    return float(limit) * each if isinstance(limit, (int, float)) and each is not None else None
+def _product(limit: object, samples: int | None) -> float | None:
+    return float(limit) * samples if isinstance(limit, (int, float)) and samples is not None else None

@@ -1,4 +1,4 @@
-"""What rounds must get past beside what they say of themselves: validity, accepted baselines, the speed-up."""
+"""The gates for rounds beyond their own outcome: validity, accepted baselines, the speed-up."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from .scaling import Scaling
 
 
 class Gates:
-    """What rounds must get past; ``strict``: what is otherwise a warning fails."""
+    """The gates that rounds must pass; with ``strict`` a warning is a failure."""
 
     def __init__(self, settings: Settings, *, strict: bool) -> None:
         self._settings = settings
         self._strict = strict
 
     def valid(self, outcome: Outcome) -> list[Verdict]:
-        """The round has no validity warning."""
+        """Judge whether a round has validity warnings."""
         return [valid(outcome, strict=self._strict)]
 
     def speedup(self, scaling: Scaling) -> list[Verdict]:
-        """Many cards are faster than one by what was promised, where the machine was there for them alone."""
+        """Judge whether many cards are faster than one card by the required efficiency."""
         return scaling.verdicts(strict=self._strict)
 
     def throughput(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        """The rounds are valid, and as good as what was accepted."""
-        found = [verdict for outcome in outcomes for verdict in self.valid(outcome)]
+        """Judge whether the rounds are valid and as fast as the accepted baseline."""
+        verdicts = [verdict for outcome in outcomes for verdict in self.valid(outcome)]
         if any(outcome.ok for outcome in outcomes):
-            found += self._baseline(outcomes)
-        return found
+            verdicts += self._baseline(outcomes)
+        return verdicts
 
     def _baseline(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
         try:
@@ -45,8 +45,8 @@ class Gates:
             return [baselines.unreadable(error)]
         if baseline is None:
             return []
-        found = baselines.judge(outcomes, baseline, allow_unlike=self._settings.unlike)
+        verdicts = baselines.judge(outcomes, baseline, allow_unlike=self._settings.unlike)
         if self._settings.accept_baseline:
-            # The old baseline fails no run that is accepted as the new one.
-            return [one if one.ok else replace(one, ok=True, warning=True) for one in found]
-        return found
+            # A run that replaces the baseline does not fail because of the previous baseline.
+            return [verdict if verdict.ok else replace(verdict, ok=True, warning=True) for verdict in verdicts]
+        return verdicts

@@ -1,4 +1,4 @@
-"""The lines of the header: which cases were selected, and which of them cannot run and why."""
+"""The header of a run: the selected cases, and the reason for each case that cannot run."""
 
 from __future__ import annotations
 
@@ -15,44 +15,51 @@ from .run import Run
 
 
 def header(run: Run, cases: Sequence[Selected], absent: Sequence[Absent] = ()) -> list[str]:
-    """Return the lines for the cases of the tests, and for those that no suite here trains."""
+    """Return the lines of the header; ``absent`` are the cases without a suite."""
     if not cases and not absent:
         return []
     hosts = len(run.engine.hosts)
-    ready = [one for one in cases if not one.unsupported]
-    elsewhere = [one for one in ready if one.case.nnodes > hosts]
-    title = _title(cases, len(ready) - len(elsewhere), len(absent))
+    ready = [selected for selected in cases if not selected.unsupported]
+    too_large = [selected for selected in ready if selected.case.nnodes > hosts]
+    title = _title(cases, len(ready) - len(too_large), len(absent))
     lines = [f"flagperf: {title}; reports: {relative(run.directory.path)}", *_throughput_only(run.settings, ready)]
-    unsupported: list[Selected | Absent] = [*(one for one in cases if one.unsupported), *absent]
-    lines += [f"  cannot run: {one.case}: {one.unsupported}" for one in unsupported]
-    lines += [f"  cannot run here: {one.case}: needs {one.case.nnodes} hosts, {hosts} available" for one in elsewhere]
+    unsupported: list[Selected | Absent] = [*(selected for selected in cases if selected.unsupported), *absent]
+    lines += [f"  cannot run: {case.case}: {case.unsupported}" for case in unsupported]
+    lines += [
+        f"  cannot run here: {selected.case}: needs {selected.case.nnodes} hosts, {hosts} available"
+        for selected in too_large
+    ]
     lines += _notes(run, ready)
-    lines += judging.those_with_baselines(run.settings, [str(one.case) for one in ready])
+    lines += judging.baselines_header(run.settings, [str(selected.case) for selected in ready])
     if run.settings.resume:
-        lines.append(f"  going on with {relative(run.directory.path)}")
+        lines.append(f"  continuing {relative(run.directory.path)}")
     lines += run.engine.header()
     return lines + [f"  note: {note}" for note in run.selection.notes]
 
 
-def _title(cases: Sequence[Selected], able: int, absent: int) -> str:
-    kinds = {f"{one.vendor.name} {one.case.hardware} at {one.scale} scale" for one in cases}
+def _title(cases: Sequence[Selected], runnable: int, absent: int) -> str:
+    kinds = {f"{case.vendor.name} {case.case.hardware} at {case.scale} scale" for case in cases}
     number = len(cases) + absent
-    can_run = "" if able == number else f", {able} can run"
-    of_what = f": {', '.join(sorted(kinds))}" if kinds else ""
-    return f"{count(number, 'case')} selected{can_run}{of_what}"
+    can_run = "" if runnable == number else f", {runnable} can run"
+    listed = f": {', '.join(sorted(kinds))}" if kinds else ""
+    return f"{count(number, 'case')} selected{can_run}{listed}"
 
 
 def _throughput_only(settings: Settings, ready: Sequence[Selected]) -> list[str]:
     if settings.synthetic or settings.throughput_only:
-        why = "synthetic data" if settings.synthetic else "--throughput-only"
-        return [f"  throughput only: every case ({why}); no convergence is shown"]
+        reason = "synthetic data" if settings.synthetic else "--throughput-only"
+        return [f"  throughput only: every case ({reason}); convergence is not tested"]
     return [
-        f"  throughput only: {one.case} (--no-throughput-only trains it to its target)"
-        for one in ready
-        if one.throughput_only
+        f"  throughput only: {selected.case} (--no-throughput-only trains it to its target)"
+        for selected in ready
+        if selected.throughput_only
     ]
 
 
 def _notes(run: Run, ready: Sequence[Selected]) -> list[str]:
-    notes = [note for one in ready for note in run.engine.notes(one.case, one.vendor, runtime_of(run.settings, one))]
+    notes = [
+        note
+        for selected in ready
+        for note in run.engine.notes(selected.case, selected.vendor, runtime_of(run.settings, selected))
+    ]
     return [f"  note: {note}" for note in dict.fromkeys(notes)]

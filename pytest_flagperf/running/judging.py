@@ -1,4 +1,4 @@
-"""What a case is judged by beside its own rounds: what was accepted, and what was expected."""
+"""Accepted baselines and expected failures: read, check, accept, and apply them to the verdicts of a case."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from pytest_flagperf.stored import FormatError
 
 
 def check_baseline(settings: Settings, case: str) -> None:
-    """A case's baseline can be read, if there is one: what is known before anything runs is told then."""
+    """Raise Problems before the run if the baseline of a case, or the folder of baselines, cannot be read."""
     folder = Path(settings.baselines)
     if folder.exists() and not folder.is_dir():
-        raise Problems([f"{settings.told('baselines')}: it is a file: the folder that holds the baselines is wanted"])
+        raise Problems([f"{settings.told('baselines')}: is a file; expected the folder of the baselines"])
     if settings.given("baselines") and not settings.accept_baseline and not folder.is_dir():
-        raise Problems([f"{settings.told('baselines')}: there is no such folder; --accept-baseline makes it"])
+        raise Problems([f"{settings.told('baselines')}: folder not found; --accept-baseline creates it"])
     try:
         stored_baseline(folder, case)
     except FormatError as error:
-        raise Problems(f"{line}; mend it, or remove it" for line in str(error).splitlines()) from error
+        raise Problems(f"{line}; fix or remove it" for line in str(error).splitlines()) from error
 
 
-def those_with_baselines(settings: Settings, cases: Sequence[str]) -> list[str]:
-    """For the header: that a gate is there, which a wrong folder would take away unseen."""
+def baselines_header(settings: Settings, cases: Sequence[str]) -> list[str]:
+    """Return the header's line about baselines, so that users notice a wrong folder; empty without baselines."""
     folder = Path(settings.baselines)
-    found = [case for case in cases if baselines.path_of(folder, case).exists()]
-    return [f"  baselines: {len(found)} of {count(len(cases), 'case')}: {folder}"] if found else []
+    number = sum(baselines.path_of(folder, case).exists() for case in cases)
+    return [f"  baselines: {number} of {count(len(cases), 'case')}: {folder}"] if number else []
 
 
 def stored_baseline(folder: Path, case: str) -> Baseline | None:
-    """The accepted baseline of a case, if it has one."""
+    """Return the accepted baseline of a case; None without one."""
     path = baselines.path_of(folder, case)
-    found = baselines.read(path) if path.exists() else None
-    wanted = without_repeat(case)
-    if found is not None and found.case != wanted:
-        raise FormatError(f"{path}: case is {found.case!r}: a file of this name holds the baseline of {wanted}")
-    return found
+    baseline = baselines.read(path) if path.exists() else None
+    expected = without_repeat(case)
+    if baseline is not None and baseline.case != expected:
+        raise FormatError(f"{path}: case is {baseline.case!r}; expected {expected!r} in a file of this name")
+    return baseline
 
 
 # -- accepting -------------------------------------------------------------------------------------------------
@@ -57,17 +57,17 @@ def stored_baseline(folder: Path, case: str) -> Baseline | None:
 
 @dataclass(frozen=True)
 class Written:
-    """A baseline and what it replaced."""
+    """A baseline that was written, and the previous one."""
 
     path: Path
     baseline: Baseline
-    old: Baseline | None
+    previous: Baseline | None
 
 
 def accept(
     run: store.Run, folder: Path, *, note: str = "", keep_bounds: bool = True
 ) -> tuple[list[Written], list[str]]:
-    """Write what the run measured of every case as its baseline; and which cases were refused, and why."""
+    """Write a baseline for each case of the run; return them, and a line with the reason for each refused case."""
     directory = run.directory.resolve()
     stored_runs = StoredRuns(directory.parent, directory.name)
     accepted = Accepted(directory.name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), note)
@@ -75,24 +75,24 @@ def accept(
     for case in run.cases:
         path = baselines.path_of(folder, case.case)
         try:
-            old, why_not = stored_baseline(folder, case.case), _why_not(case, run.cases)
+            previous, reason = stored_baseline(folder, case.case), _reason_to_refuse(case, run.cases)
         except FormatError as error:
-            old, why_not = None, f"the old one cannot be read: {error}; mend it, or remove it"
-        made = None
-        if why_not is None:
+            previous, reason = None, f"cannot read the previous baseline: {error}; fix or remove it"
+        baseline = None
+        if reason is None:
             like = stored_runs.like(case.outcomes[0], across=baselines.TESTED)
-            made = baselines.accept(case, like, accepted, old, keep_bounds=keep_bounds)
-            why_not = baselines.no_gate(made)
-        if made is not None and why_not is None:
-            baselines.write(path, made)
-            written.append(Written(path, made, old))
+            baseline = baselines.accept(case, like, accepted, previous, keep_bounds=keep_bounds)
+            reason = baselines.no_gate(baseline)
+        if baseline is not None and reason is None:
+            baselines.write(path, baseline)
+            written.append(Written(path, baseline, previous))
         else:
-            refused.append(f"{case.case}: {why_not}")
+            refused.append(f"{case.case}: {reason}")
     return written, refused
 
 
-def _why_not(case: store.CaseResult, all_cases: Iterable[store.CaseResult]) -> str | None:
-    """Cases that differ in nothing but their number of rounds have one baseline: that of the most rounds."""
+def _reason_to_refuse(case: store.CaseResult, all_cases: Iterable[store.CaseResult]) -> str | None:
+    """Return why a case cannot be accepted; of cases that differ only in their rounds, the one with most rounds can."""
     for other in all_cases:
         same = other.without_repeat == case.without_repeat
         if same and len(other.outcomes) > len(case.outcomes):
@@ -100,19 +100,19 @@ def _why_not(case: store.CaseResult, all_cases: Iterable[store.CaseResult]) -> s
     return baselines.why_not(case)
 
 
-def told_of(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
-    """What was accepted and where it stands, and what was not and why."""
+def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
+    """Return a line for each accepted baseline with its file, and for each refused case with the reason."""
     lines = []
-    for each in written:
-        name, figure = next(iter(each.baseline.metrics.items()))
-        if "p_core" in each.baseline.metrics:
-            name, figure = "p_core", each.baseline.metrics["p_core"]
-        was = each.old.metrics.get(name) if each.old is not None else None
-        before = f" (was {quantity(was.value, was.unit)})" if was is not None else ""
-        shown = f"{name} {quantity(figure.value, figure.unit)}{before}, {baselines.bounds(figure)}"
+    for item in written:
+        name, figure = next(iter(item.baseline.metrics.items()))
+        if "p_core" in item.baseline.metrics:
+            name, figure = "p_core", item.baseline.metrics["p_core"]
+        previous = item.previous.metrics.get(name) if item.previous is not None else None
+        was = f" (was {quantity(previous.value, previous.unit)})" if previous is not None else ""
+        text = f"{name} {quantity(figure.value, figure.unit)}{was}, {baselines.bounds(figure)}"
         if figure.noise is None:
-            shown += f" (how much it varies is not known from {count(figure.rounds, 'round')})"
-        lines.append(f"accepted: {each.baseline.case}: {shown}: {each.path}")
+            text += f" (variation unknown: {count(figure.rounds, 'round')})"
+        lines.append(f"accepted: {item.baseline.case}: {text}: {item.path}")
     return [*lines, *(f"not accepted: {text}" for text in refused)]
 
 
@@ -120,47 +120,47 @@ def told_of(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
 
 
 def expected_of(settings: Settings, vendor: Vendor, case: str) -> list[Source]:
-    """What the settings and the vendor expect of a case."""
-    found = [Source(one, settings.expected_in) for one in settings.expected]
-    found += [Source(one, str(vendor.path / "vendor.toml")) for one in vendor.expected]
-    return [source for source in found if source.expected.is_about(case)]
+    """Return the failures that the settings and the vendor expect of a case, each with its file."""
+    sources = [Source(expected, settings.expected_in) for expected in settings.expected]
+    sources += [Source(expected, str(vendor.path / "vendor.toml")) for expected in vendor.expected]
+    return [source for source in sources if source.expected.is_about(case)]
 
 
 def with_expected(verdicts: Sequence[Verdict], sources: Sequence[Source], *, strict: bool) -> list[Verdict]:
-    """Failures that were expected carry the reason; an expectation that did not come true is a verdict itself."""
-    found = [replace(one, expected=_reason(one, sources)) if not one.ok else one for one in verdicts]
+    """Add the reason to each expected failure, and a verdict for each expected failure that passed."""
+    marked = [verdict if verdict.ok else replace(verdict, expected=_reason(verdict, sources)) for verdict in verdicts]
     for source in sources:
-        about = [one for one in found if source.expected.judges(one.name)]
-        if about and all(one.ok for one in about):
-            found.append(_untrue(source, about, strict=strict))
-    return found
+        matches = [verdict for verdict in marked if source.expected.judges(verdict.name)]
+        if matches and all(verdict.ok for verdict in matches):
+            marked.append(_unexpected_pass(source, matches, strict=strict))
+    return marked
 
 
 def _reason(verdict: Verdict, sources: Sequence[Source]) -> str | None:
     return next((source.expected.reason for source in sources if source.expected.judges(verdict.name)), None)
 
 
-def _untrue(source: Source, about: Sequence[Verdict], *, strict: bool) -> Verdict:
-    names = ", ".join(dict.fromkeys(one.name for one in about))
+def _unexpected_pass(source: Source, passed: Sequence[Verdict], *, strict: bool) -> Verdict:
+    names = ", ".join(dict.fromkeys(verdict.name for verdict in passed))
     sentence = (
-        f"expected to fail and did not: {names} ({source.expected.reason}); take the table [[expected]] for"
-        f" case {source.expected.case} out of {source.file}"
+        f"expected to fail but passed: {names} ({source.expected.reason}); remove the table [[expected]] for"
+        f" case {source.expected.case} from {source.file}"
     )
     return Verdict(
         "expected",
         not strict,
         "passed",
-        "the failure that was expected",
+        "the expected failure",
         sentence,
         warning=not strict,
         kind=Kind.EXPECTED,
     )
 
 
-def never_judged(sources: Iterable[Source], cases: Iterable[store.CaseResult]) -> list[str]:
-    """Expectations of verdicts that nobody gives, though a name is near: a slip of the pen expects nothing."""
+def unknown_verdicts(sources: Iterable[Source], cases: Iterable[store.CaseResult]) -> list[str]:
+    """Return a warning for each expected failure that matches no verdict of its cases but has a similar name."""
     cases = list(cases)
-    told = []
+    warnings = []
     for source in sources:
         names = {
             verdict.name
@@ -171,7 +171,6 @@ def never_judged(sources: Iterable[Source], cases: Iterable[store.CaseResult]) -
         }
         near = get_close_matches(source.expected.verdict, names, n=2)
         if near and not any(source.expected.judges(name) for name in names):
-            meant = " or ".join(near)
-            slip = f"no verdict {source.expected.verdict!r}; did you mean {meant}?"
-            told.append(f"warning: {source.file}: [[expected]]: {slip}")
-    return told
+            problem = f"unknown verdict {source.expected.verdict!r}; did you mean {' or '.join(near)}?"
+            warnings.append(f"warning: {source.file}: [[expected]]: {problem}")
+    return warnings

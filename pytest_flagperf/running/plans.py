@@ -1,4 +1,4 @@
-"""How each case would run: its plan, what is checked before the first case starts, and what --plan prints."""
+"""The plan of each case: made once, checked before the first case starts, and printed by --plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .forecast import convergence, duration, published
 
 
 class Plans:
-    """The plan of each case, made once."""
+    """The plans of the selected cases, each made once."""
 
     def __init__(
         self,
@@ -41,84 +41,85 @@ class Plans:
         self._visible_devices = visible_devices
         self._plans: dict[Selected, Plan] = {}
 
-    def plan(self, one: Selected) -> Plan:
-        """What exactly runs for a case; every problem of its config is an error here."""
-        if one not in self._plans:
+    def plan(self, selected: Selected) -> Plan:
+        """Return the plan of a case; Problems if its config is invalid."""
+        if selected not in self._plans:
             settings = self._settings
             plan = make_plan(
                 self._catalog,
-                one.case,
-                vendor=one.vendor.name,
-                scale=one.scale,
+                selected.case,
+                vendor=selected.vendor.name,
+                scale=selected.scale,
                 settings=settings.set,
                 settings_source=settings.sources["set"],
-                runtime=runtime_of(settings, one),
+                runtime=runtime_of(settings, selected),
                 launcher=settings.launcher,
                 synthetic=settings.synthetic,
                 throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
-                data_dir=Value(one.data_dir, one.data_source, 0, "case") if one.data_dir else None,
-                # On other machines the data are looked for there, by the look at every host.
+                data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
+                # In a cluster the preflight checks the data on the hosts.
                 check_data=not settings.plan and not self._engine.is_cluster,
             )
-            self._plans[one] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
-        return self._plans[one]
+            self._plans[selected] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
+        return self._plans[selected]
 
     # -- before the first case starts ------------------------------------------------------------------------
 
     def check(self, chosen: Sequence[Selected]) -> None:
-        """All problems of all cases at once, each once, before the first one starts."""
+        """Raise Problems with all problems of all cases, each problem once."""
         problems: dict[str, list[str]] = {}
-        for one in chosen:
+        for selected in chosen:
             try:
-                self._check_data(one, self.plan(one))
-                judging.check_baseline(self._settings, str(one.case))
-                self._check_place(one)
-                self._engine.check(self.plan(one), one.vendor)
+                self._check_data(selected, self.plan(selected))
+                judging.check_baseline(self._settings, str(selected.case))
+                self._check_hosts(selected)
+                self._engine.check(self.plan(selected), selected.vendor)
             except Problems as error:
                 for problem in error.problems:
-                    problems.setdefault(problem.removeprefix(f"case {one.case}: "), []).append(str(one.case))
+                    problems.setdefault(problem.removeprefix(f"case {selected.case}: "), []).append(str(selected.case))
         if problems:
             raise Problems(f"{problem} ({_cases(cases)})" for problem, cases in problems.items())
 
-    def _check_place(self, one: Selected) -> None:
-        runtime, hosts = runtime_of(self._settings, one), self._engine.hosts
+    def _check_hosts(self, selected: Selected) -> None:
+        runtime, hosts = runtime_of(self._settings, selected), self._engine.hosts
         if runtime not in runtimes():
-            raise Problems([f"--runtime={runtime}: there is none of this name; there are {', '.join(runtimes())}"])
-        if not self._settings.plan and one.case.nnodes > len(hosts):
-            there = ", ".join(host.name for host in hosts)
-            more = "name more" if self._engine.is_cluster else "this machine; name others"
+            raise Problems([f"--runtime={runtime}: unknown runtime; choose from {', '.join(runtimes())}"])
+        if not self._settings.plan and selected.case.nnodes > len(hosts):
+            names = ", ".join(host.name for host in hosts)
+            available = names if self._engine.is_cluster else f"{names} (this machine)"
             raise Problems(
                 [
-                    f"case {one.case}: {one.case.nnodes} hosts are wanted and there is {len(hosts)}: {there},"
-                    f" {more} with --cluster or in [cluster] of flagperf.toml; --nodes=1xP runs on one, --plan shows"
-                    " the rest"
+                    f"case {selected.case}: needs {selected.case.nnodes} hosts, {len(hosts)} available: {available};"
+                    " add hosts with --cluster or in [cluster] of flagperf.toml, or pass --nodes=1xP to run on one;"
+                    " --plan works without the hosts"
                 ]
             )
 
-    def _check_data(self, one: Selected, plan: Plan) -> None:
-        if plan.data_dir is None and not plan.synthetic and one.scale == REFERENCE and not self._settings.plan:
+    def _check_data(self, selected: Selected, plan: Plan) -> None:
+        if plan.data_dir is None and not plan.synthetic and selected.scale == REFERENCE and not self._settings.plan:
             raise Problems(
                 [
-                    f"case {one.case}: no data: give --data-dir=DIR or --case CASE=DIR (what it must hold is in"
-                    f" {relative(one.suite.path / 'README.md')}), or measure throughput alone with --synthetic"
+                    f"case {selected.case}: no training data: pass --data-dir=DIR or --case CASE=DIR (the expected"
+                    f" files are in {relative(selected.suite.path / 'README.md')}), or pass --synthetic to measure only"
+                    " throughput"
                 ]
             )
 
     def preflight(self, chosen: Sequence[Selected]) -> list[Finding]:
-        """What is well and what is in the way on every host."""
-        return self._engine.inspect([(self.plan(one), one.vendor) for one in chosen])
+        """Return the findings of the preflight on every host."""
+        return self._engine.inspect([(self.plan(selected), selected.vendor) for selected in chosen])
 
     def prepare(self, chosen: Sequence[Selected]) -> list[str]:
-        """Leave out hosts and devices that are not fit; what to tell."""
-        return self._engine.prepare([(self.plan(one), one.vendor) for one in chosen]) if chosen else []
+        """Exclude hosts and devices that are not usable; return a line for each."""
+        return self._engine.prepare([(self.plan(selected), selected.vendor) for selected in chosen]) if chosen else []
 
     # -- what --plan prints ----------------------------------------------------------------------------------
 
-    def describe(self, one: Selected) -> str:
-        """The plan of a case as text."""
-        plan = self.plan(one)
-        known = convergence(plan, self._stored_runs, self._published)
-        return self._engine.describe(plan, one.vendor, known, duration(plan, self._stored_runs))
+    def describe(self, selected: Selected) -> str:
+        """Return the plan of a case as text."""
+        plan = self.plan(selected)
+        converges = convergence(plan, self._stored_runs, self._published)
+        return self._engine.describe(plan, selected.vendor, converges, duration(plan, self._stored_runs))
 
     @cached_property
     def _stored_runs(self) -> StoredRuns:
@@ -129,11 +130,11 @@ class Plans:
         return list(published(root / "reports" / "published" for root in self._catalog.roots))
 
 
-def runtime_of(settings: Settings, one: Selected) -> str:
-    """Where the Python of a case's ranks comes from."""
-    return settings.runtime or one.vendor.runtime
+def runtime_of(settings: Settings, selected: Selected) -> str:
+    """Return the runtime that provides the Python of a case's ranks."""
+    return settings.runtime or selected.vendor.runtime
 
 
 def _cases(cases: Sequence[str]) -> str:
-    """Whose problem it is: the first of them, and how many more."""
+    """Return the first of the cases, and how many more there are."""
     return f"case {cases[0]}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")

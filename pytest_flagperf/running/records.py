@@ -1,4 +1,4 @@
-"""What a run records: the verdicts of each test at once, and its results at the end."""
+"""The records of a run: the verdicts of each test as soon as it ends, and the results at the end of the run."""
 
 from __future__ import annotations
 
@@ -16,52 +16,56 @@ from .directory import RunDirectory
 
 
 class Records:
-    """``results`` are those of the whole run, once it has ended; ``refused``: what could not be written then."""
+    """The verdicts and results of a run; ``results`` is set when the run has ended."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self.results: store.Run | None = None
-        self.refused: list[WriteError] = []
+        self.write_errors: list[WriteError] = []
         self._directory = directory
         self._unwritten: dict[tuple[Case, str], Sequence[Verdict]] = {}
 
     def record(self, case: Case, test: str, verdicts: Sequence[Verdict]) -> None:
-        """Keep what was judged, also if the run is killed next."""
+        """Write the verdicts of a test to disk at once, so that they survive a killed run."""
         store.save_verdicts(self._directory.path / case.folder, test, verdicts)
 
     def keep(self, case: Case, test: str, verdicts: Sequence[Verdict]) -> None:
-        """Keep in memory what could not be recorded: for the closing table, and for the disk when it has room again."""
+        """Keep verdicts that could not be written in memory: for the summary, and to write them again at the end."""
         self._unwritten[case, test] = verdicts
 
     def write_results(self, info: store.RunInfo) -> store.Run:
-        """Write results.json and results.csv, of all workers' rounds; ``refused`` gets the errors."""
+        """Write results.json and results.csv with the rounds of all workers; errors go to ``write_errors``."""
         self._record_again()
-        read = store.load_run(self._directory.path)
-        self.results = replace(read, info=info, cases=tuple(map(self._with_unwritten, read.cases)))
-        with self.noting_refusals():
+        run = store.load_run(self._directory.path)
+        self.results = replace(run, info=info, cases=tuple(map(self._with_unwritten, run.cases)))
+        with self.collecting_write_errors():
             store.write_run(self._directory.path, info, self.results.cases)
         return self.results
 
     @contextmanager
-    def noting_refusals(self) -> Iterator[None]:
-        """Go on after the body if it cannot write: what can be written still is."""
+    def collecting_write_errors(self) -> Iterator[None]:
+        """Add a WriteError of the body to ``write_errors`` and continue."""
         try:
             yield
         except WriteError as error:
-            self.refused.append(error)
+            self.write_errors.append(error)
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a result could not be written, or a record could not be read at the run's end."""
+        """Whether a result could not be written, or a record could not be read at the end of the run."""
         cases = self.results.cases if self.results is not None else ()
-        return bool(self.refused) or any(one.state == UNREADABLE for case in cases for one in case.outcomes)
+        return bool(self.write_errors) or any(
+            outcome.state == UNREADABLE for case in cases for outcome in case.outcomes
+        )
 
     def _record_again(self) -> None:
         for (case, test), verdicts in list(self._unwritten.items()):
-            with self.noting_refusals():
+            with self.collecting_write_errors():
                 self.record(case, test, verdicts)
                 del self._unwritten[case, test]
 
     def _with_unwritten(self, result: store.CaseResult) -> store.CaseResult:
-        """A case with the verdicts that are in memory only."""
-        own = {test: tuple(verdicts) for (case, test), verdicts in self._unwritten.items() if str(case) == result.case}
-        return replace(result, verdicts={**result.verdicts, **own})
+        """Return the result of a case with the verdicts that are only in memory."""
+        unwritten = {
+            test: tuple(verdicts) for (case, test), verdicts in self._unwritten.items() if str(case) == result.case
+        }
+        return replace(result, verdicts={**result.verdicts, **unwritten})

@@ -1,4 +1,4 @@
-"""The rounds of a run: each runs once, for whoever asks first, and what another process left is taken to its end."""
+"""The rounds of a run: each runs once, and rounds that another process left are continued to their end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .records import Records
 
 
 class Rounds:
-    """``watch`` shows how the rounds go on; ``measured`` are the outcomes of this process."""
+    """The rounds of a run; ``watch`` shows their progress, ``measured`` are the outcomes of this process."""
 
     def __init__(self, plans: Plans, engine: Engine, directory: RunDirectory, records: Records) -> None:
         self.watch = silent()
@@ -39,45 +39,45 @@ class Rounds:
         self._directory = directory
         self._records = records
 
-    def outcome(self, one: Selected, number: int) -> Outcome:
-        """One round's outcome; WriteError, for every test that asks for it, if the round could not be recorded."""
-        key = one, number
+    def outcome(self, selected: Selected, number: int) -> Outcome:
+        """Return the outcome of a round, and run the round first if needed; WriteError if it could not be recorded."""
+        key = selected, number
         if key in self.not_recorded:
             raise self.not_recorded[key]
         if key not in self.measured:
             try:
-                self.measured[key] = self._outcome(one, number)
+                self.measured[key] = self._outcome(selected, number)
             except WriteError as error:
                 self.not_recorded[key] = error
                 raise
         return self.measured[key]
 
-    def _outcome(self, one: Selected, number: int) -> Outcome:
-        plan = self._plans.plan(one)
+    def _outcome(self, selected: Selected, number: int) -> Outcome:
+        plan = self._plans.plan(selected)
         self._directory.reserve()
-        folder = self.folder(one, number)
-        with _alone(folder.parent):
-            # A user may spread tests of one case over workers: the round is another's then.
+        folder = self.folder(selected, number)
+        with _locked(folder.parent):
+            # Another worker may have run the round if the tests of a case are spread over workers.
             done = RoundDir(folder).has_outcome
-            return store.read_round(folder) if done else self.run(plan, one.vendor, number, folder)
+            return store.read_round(folder) if done else self.run(plan, selected.vendor, number, folder)
 
-    def folder(self, one: Selected, number: int) -> Path:
-        """The directory of a round of a case."""
-        return self._directory.path / one.case.folder / layout.round_folder(number)
+    def folder(self, selected: Selected, number: int) -> Path:
+        """Return the directory of a round."""
+        return self._directory.path / selected.case.folder / layout.round_folder(number)
 
-    def samples(self, one: Selected, number: int) -> Mapping[str, Samples]:
-        """What was sampled on each host while a round ran."""
-        return monitors.read(self.folder(one, number))
+    def samples(self, selected: Selected, number: int) -> Mapping[str, Samples]:
+        """Return the samples of each host during a round."""
+        return monitors.read(self.folder(selected, number))
 
-    def interpreter(self, one: Selected) -> Interpreter:
-        """The Python of the case's framework, ready on the first hosts that it may run on."""
-        return self._engine.interpreter(self._plans.plan(one), one.vendor, self.watch)
+    def interpreter(self, selected: Selected) -> Interpreter:
+        """Return the Python of the case's framework, prepared on the first hosts that the case may use."""
+        return self._engine.interpreter(self._plans.plan(selected), selected.vendor, self.watch)
 
     def run(self, plan: Plan, vendor: Vendor, number: int, folder: Path) -> Outcome:
-        """Run a plan once in a folder, or take up what still runs there; its outcome is stored."""
+        """Run a plan once in a folder, or continue the round that still runs there; store the outcome."""
         try:
-            if not self._gone_on(folder):
-                self._leave_out()
+            if not self._continued(folder):
+                self._exclude()
                 self._engine.run(plan, vendor, number, folder, self.watch)
         except BaseException:
             if RoundDir(folder).is_planned:
@@ -88,48 +88,48 @@ class Rounds:
         store.save_outcome(folder, outcome)
         return outcome
 
-    def _leave_out(self) -> None:
-        """Use no host or device that the controller of a parallel run left out; a broken record leaves out none."""
+    def _exclude(self) -> None:
+        """Exclude the hosts and devices that the controller of a parallel run excluded; ignore an unreadable record."""
         with suppress(FormatError):
             self._engine.leave_out(stored.read(self._directory.path / layout.LEFT_OUT))
 
-    def _gone_on(self, folder: Path) -> bool:
-        """Whether the round was running already, left by a controller that died, and could be taken to its end."""
-        left = RoundDir(folder)
-        if not left.is_planned:
+    def _continued(self, folder: Path) -> bool:
+        """Return True if the folder has a round, left by a dead controller, that could be continued."""
+        round_dir = RoundDir(folder)
+        if not round_dir.is_planned:
             return False
-        if has_readable_record(left) or self._engine.resume(folder, self.watch):
+        if has_readable_record(round_dir) or self._engine.resume(folder, self.watch):
             return True
-        left.move_aside()
+        round_dir.move_aside()
         return False
 
-    # -- at the run's end ------------------------------------------------------------------------------------
+    # -- at the end of the run ------------------------------------------------------------------------------------
 
-    def end_what_workers_left(self) -> None:
-        """The ranks of a worker that was killed would go on for their lease, for nobody."""
-        for left in planned_rounds(self._directory.path):
-            if layout.is_failed(left.path.name) or left.has_record:
+    def end_orphaned_rounds(self) -> None:
+        """End the rounds of killed workers; their ranks would otherwise run until their lease expires."""
+        for round_dir in planned_rounds(self._directory.path):
+            if layout.is_failed(round_dir.path.name) or round_dir.has_record:
                 continue
-            with self._records.noting_refusals():
-                self._engine.resume(left.path, self.watch, "the worker of pytest-xdist that ran this round died")
-            self._measure_again(left.path)
+            with self._records.collecting_write_errors():
+                self._engine.resume(round_dir.path, self.watch, "the pytest-xdist worker that ran this round died")
+            self._measure_again(round_dir.path)
 
     def fetch_late_logs(self) -> list[str]:
-        """Logs that a host could not hand out at its round's end may be had now; a sentence for each."""
-        lacking = [one.path for one in planned_rounds(self._directory.path) if one.owes_logs]
-        sentences = self._engine.fetch_late_logs(lacking) if lacking else []
-        for folder in lacking:
+        """Fetch logs that were not available at the end of their round; return a line for each host."""
+        folders = [round_dir.path for round_dir in planned_rounds(self._directory.path) if round_dir.owes_logs]
+        lines = self._engine.fetch_late_logs(folders) if folders else []
+        for folder in folders:
             self._measure_again(folder)
-        return sentences
+        return lines
 
     def _measure_again(self, folder: Path) -> None:
-        with self._records.noting_refusals():
+        with self._records.collecting_write_errors():
             store.save_outcome(folder, store.measured(folder))
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Among the workers of a run, the only one in a folder; the lock is free when its holder is gone."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder against the other workers of a run; the lock ends with its process."""
     make_folder(folder)
     handle = os.open(folder, os.O_RDONLY)
     try:

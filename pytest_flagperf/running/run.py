@@ -1,4 +1,4 @@
-"""One run, put together of its parts. Knows nothing of pytest."""
+"""One run and its parts, independent of pytest."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import layout, writing
 
 from . import controller
-from .asked import Asked
+from .case_lookup import CaseLookup
 from .directory import RunDirectory
 from .plans import Plans
 from .records import Records
-from .resume import recalled, remember, set_aside
+from .resume import save_options, set_failed_rounds_aside, with_stored_options
 from .rounds import Rounds
 from .scaling import ScalingRounds
 
 
 class Run:
-    """What was asked for, how it would run, its rounds and what is recorded of them."""
+    """The settings and selected cases of a run, their plans, rounds and records."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Run:
         self.directory = directory
         self.engine = engine
         self.log_level = log_level
-        """What the original's file has: debug, info, warning or error."""
-        self.asked = Asked(catalog, selection)
+        """The level in FlagPerf's test_conf.py: debug, info, warning or error; empty without one."""
+        self.case_lookup = CaseLookup(catalog, selection)
         self.plans = Plans(settings, catalog, engine, directory, visible_devices)
         self.records = Records(directory)
         self.rounds = Rounds(self.plans, engine, directory, self.records)
         self.scaling = ScalingRounds(self.plans, self.rounds, directory)
         self.notes: list[str] = []
         self.begun: tuple[Selected, ...] = ()
-        self.before: controller.Figures = {}
-        """The load and memory of this machine before the first case."""
+        self.controller_before: controller.Figures = {}
+        """The load and memory of the controller before the first case."""
 
     @classmethod
     def open(
@@ -72,19 +72,19 @@ class Run:
         *,
         bundled_suites: bool = False,
     ) -> Run | None:
-        """Return the run of a tree; None without suites, unless an option asks for a run.
+        """Return the run of a tree; None without suites, or Problems if an option requires a run.
 
         ``bundled_suites`` adds the suites of the wheel to those of the tree.
         """
-        settings = read_settings(recalled(command_line, cwd), root, cwd)
+        settings = read_settings(with_stored_options(command_line, cwd), root, cwd)
         conf = original.read(root / settings.test_conf) if settings.test_conf else None
         if conf is not None:
             settings = _with_conf(settings, conf)
         catalog = scan(settings, bundled_suites=bundled_suites)
         if not catalog.suites:
             if settings.given("roots") or COMMAND_LINE in settings.sources.values():
-                looked = ", ".join(map(str, catalog.roots))
-                raise Problems([f"no suites: none of {looked} has suites/<model>/<framework>/suite.toml"])
+                searched = ", ".join(map(str, catalog.roots))
+                raise Problems([f"no suites: suites/<model>/<framework>/suite.toml not found in {searched}"])
             return None
         cluster = _cluster(settings, root)
         return cls(
@@ -98,17 +98,17 @@ class Run:
         )
 
     def begin(self, chosen: Sequence[Selected]) -> list[str]:
-        """Save what was asked for, so that --resume can go on with this run; make room for what is to run again."""
+        """Save the options so that --resume can continue this run, and set failed rounds of a resumed run aside."""
         self.begun = tuple(chosen)
-        self.before = controller.before_run()
+        self.controller_before = controller.before_run()
         directory = self.directory.path
-        told = set_aside(directory) if self.settings.resume else []
+        lines = set_failed_rounds_aside(directory) if self.settings.resume else []
         stored.write(directory / layout.LEFT_OUT, self.engine.left_out)
-        remember(directory, self.settings, ((str(one.case), one.data_dir) for one in chosen))
-        return told
+        save_options(directory, self.settings, ((str(selected.case), selected.data_dir) for selected in chosen))
+        return lines
 
     def close(self, junit: Path | None) -> None:
-        """Leave a copy of JUnit's file in the run directory; take away the directory of a run that ran nothing."""
+        """Copy the JUnit file into the run directory; remove the directory of a run without results."""
         if self.records.results is None:
             self.directory.remove_if_unused()
             return
@@ -119,7 +119,7 @@ class Run:
 
 
 def _directory(settings: Settings, root: Path, given: Path | None) -> RunDirectory:
-    """Another process's directory, that of the run to go on with, or a new one."""
+    """Return the directory that another process created, that of the run to resume, or a new one."""
     existing = given or (Path(settings.resume) if settings.resume else None)
     if existing is not None:
         return RunDirectory(existing, is_made=True)
@@ -128,7 +128,7 @@ def _directory(settings: Settings, root: Path, given: Path | None) -> RunDirecto
 
 
 def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
-    """The hosts that were asked for; None: this machine."""
+    """Return the requested hosts; None for this machine."""
     conf = None
     if settings.cluster_conf and not settings.commanded("cluster"):
         conf = original.read_cluster_conf(root / settings.cluster_conf)
@@ -139,12 +139,12 @@ def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
             raise Problems([f"{settings.told('cluster')}: no host; expected at least one, as in --cluster=gpu1,gpu2"])
         conf = replace(conf or ClusterConf(), hosts=split_hosts(settings.cluster), source=settings.told("cluster"))
     if conf is not None:
-        conf.addresses()  # names that are none are told with everything else that is wrong
+        conf.addresses()  # raises Problems for invalid names
     return conf
 
 
 def _with_conf(settings: Settings, conf: TestConf) -> Settings:
-    """What the original's file says, where the command line says nothing."""
+    """Return the settings with the values of FlagPerf's test_conf.py where the command line has none."""
     given: dict[str, Any] = {
         key: value for key, value in conf.settings.items() if settings.sources[key] != COMMAND_LINE
     }
@@ -153,5 +153,5 @@ def _with_conf(settings: Settings, conf: TestConf) -> Settings:
 
 
 def _text(conf: TestConf | None, name: str) -> str:
-    """A value of the original's file; empty where the file does not have it."""
+    """Return a value of FlagPerf's test_conf.py; empty without one."""
     return str(conf.value(name) or "") if conf is not None else ""

@@ -1,4 +1,4 @@
-"""The speed-up of a case: its own rounds, what one card does, and turns of both where it was missed."""
+"""Measure the speed-up of a case: many cards against one card, repeated in turns if it is below the requirement."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .plans import Plans
 from .rounds import Rounds
 
 TURNS = 3
-"""So often, at most, a speed-up that was missed is measured again: the medians of all times count."""
+"""How often a missed speed-up is measured again at most; the medians of all measurements count."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """What the speed-up of a case is judged by."""
+    """The rounds of a case, the throughput of one card, and the required efficiency."""
 
     outcomes: Sequence[Outcome]
     one_card: OneCard
@@ -37,18 +37,19 @@ class Scaling:
     kind: str
 
     @property
-    def is_open(self) -> bool:
-        """Whether it was measured and missed: more rounds could show something else."""
-        found = self.verdicts()
-        return any(one.kind is Kind.EFFICIENCY for one in found) and not all(one.ok for one in found)
+    def is_missed(self) -> bool:
+        """Whether the speed-up was measured and is below the requirement."""
+        verdicts = self.verdicts()
+        measured = any(verdict.kind is Kind.EFFICIENCY for verdict in verdicts)
+        return measured and not all(verdict.ok for verdict in verdicts)
 
     def verdicts(self, *, strict: bool = False) -> list[Verdict]:
-        """Whether many cards are faster than one, by what was promised."""
+        """Judge whether many cards are faster than one card by the required efficiency."""
         return speedup(self.outcomes, self.one_card, self.cards, self.min_efficiency, self.kind, strict=strict)
 
 
 class ScalingRounds:
-    """Runs the rounds that a speed-up needs beside those of its case."""
+    """The additional rounds that the measurement of a speed-up needs."""
 
     def __init__(self, plans: Plans, rounds: Rounds, directory: RunDirectory) -> None:
         self._plans = plans
@@ -56,67 +57,68 @@ class ScalingRounds:
         self._directory = directory
         self._one_cards = OneCards(directory.path.parent)
 
-    def measure(self, one: Selected, outcomes: Sequence[Outcome]) -> Scaling:
-        """Return the rounds of a case and what one card does, which is measured where no run knows it."""
-        plan, folder = self._plans.plan(one), self._folder(one)
-        alone = one_card_plan(plan)
-        key = str(alone.fingerprint["key"])
+    def measure(self, selected: Selected, outcomes: Sequence[Outcome]) -> Scaling:
+        """Return the scaling of a case; one card is measured if no run has measured it."""
+        plan, folder = self._plans.plan(selected), self._folder(selected)
+        one_card_round = one_card_plan(plan)
+        key = str(one_card_round.fingerprint["key"])
 
         def measured() -> Outcome:
-            self._rounds.watch.note(f"{one.case}: measuring one card for the speed-up")
-            return self._rounds.run(alone, one.vendor, 1, folder / layout.ONE_CARD)
+            self._rounds.watch.note(f"{selected.case}: measuring one card for the speed-up")
+            return self._rounds.run(one_card_round, selected.vendor, 1, folder / layout.ONE_CARD)
 
         one_card = self._one_cards.of(key, outcomes[0].machine, self._rounds.measured.values(), measured)
-        found = Scaling(outcomes, one_card, one.case.shape.cards, plan.min_efficiency, plan.scaling)
+        scaling = Scaling(outcomes, one_card, selected.case.shape.cards, plan.min_efficiency, plan.scaling)
         for turn in range(1, TURNS + 1):
-            if not found.is_open:
+            if not scaling.is_missed:
                 break
             self._rounds.watch.note(
-                f"{one.case}: the speed-up was missed; measuring it again ({turn} of at most {TURNS} times)"
+                f"{selected.case}: speed-up below the requirement; measuring it again ({turn} of at most {TURNS})"
             )
-            found = replace(found, one_card=self._take_turn(one, found.one_card, turn))
-        store.save_one_card(folder, found.one_card)
-        return found
+            scaling = replace(scaling, one_card=self._take_turn(selected, scaling.one_card, turn))
+        store.save_one_card(folder, scaling.one_card)
+        return scaling
 
-    def _take_turn(self, one: Selected, one_card: OneCard, turn: int) -> OneCard:
-        """A short round of one card and then one of all, so that both see the same of the machine."""
-        plan = self._plans.plan(one)
+    def _take_turn(self, selected: Selected, one_card: OneCard, turn: int) -> OneCard:
+        """Measure one card and then all cards in short rounds, so that both run under the same conditions."""
+        plan = self._plans.plan(selected)
         values = []
-        for name, each in ((layout.ONE_CARD, one_card_plan(plan)), (layout.ALL_CARDS, short_plan(plan))):
-            outcome = self._rounds.run(each, one.vendor, turn, self._folder(one) / layout.turn_folder(turn, name))
+        for name, turn_plan in ((layout.ONE_CARD, one_card_plan(plan)), (layout.ALL_CARDS, short_plan(plan))):
+            folder = self._folder(selected) / layout.turn_folder(turn, name)
+            outcome = self._rounds.run(turn_plan, selected.vendor, turn, folder)
             _check_short_round(outcome)
             values += [] if outcome.busy else statistics.finite([outcome.value("p_core")])
         return one_card.with_turn(*values) if len(values) == 2 else one_card
 
-    def _folder(self, one: Selected) -> Path:
-        return self._directory.path / one.case.folder
+    def _folder(self, selected: Selected) -> Path:
+        return self._directory.path / selected.case.folder
 
 
 class OneCards:
-    """What one card does, by the key of its fingerprint: of this run, else of a stored one, else measured now."""
+    """The throughput of one card by fingerprint: of this run, else of a stored run, else measured now."""
 
     def __init__(self, reports: Path) -> None:
         self._reports = reports
         self._known: dict[str, OneCard] = {}
 
     def of(
-        self, key: str, ran_on: Mapping[str, Any], rounds: Iterable[Outcome], measure: Callable[[], Outcome]
+        self, key: str, on_machine: Mapping[str, Any], rounds: Iterable[Outcome], measure: Callable[[], Outcome]
     ) -> OneCard:
-        """On a machine like the one that the many cards ran on."""
+        """Return the throughput of one card on the machine that the many cards ran on."""
         if key not in self._known:
-            mine = [one for one in rounds if one.ok and one.fingerprint.get("key") == key]
-            mine = [one for one in mine if not machine.differences(one.machine, ran_on)]
-            stored = (
-                _of_this_run([one for one in mine if not one.busy])
-                or store.find_one_card(self._reports, key, ran_on)
-                or _of_this_run(mine)
+            same = [outcome for outcome in rounds if outcome.ok and outcome.fingerprint.get("key") == key]
+            same = [outcome for outcome in same if not machine.differences(outcome.machine, on_machine)]
+            known = (
+                _of_this_run([outcome for outcome in same if not outcome.busy])
+                or store.find_one_card(self._reports, key, on_machine)
+                or _of_this_run(same)
             )
-            self._known[key] = stored or _measured(measure())
+            self._known[key] = known or _measured(measure())
         return self._known[key]
 
 
 def _of_this_run(rounds: Sequence[Outcome]) -> OneCard | None:
-    values = [value for one in rounds if (value := one.value("p_core")) is not None]
+    values = [value for outcome in rounds if (value := outcome.value("p_core")) is not None]
     return OneCard.of(values, "this run", rounds[0].rate_unit, rounds[0].busy) if values else None
 
 
@@ -126,7 +128,7 @@ def _measured(outcome: Outcome) -> OneCard:
 
 
 def _check_short_round(outcome: Outcome) -> None:
-    """Problems where a round that a speed-up needs did not end well."""
+    """Raise Problems if a short round failed."""
     if outcome.failures:
         raise Problems(
             f"the short round of {count(outcome.cards, 'card')} for the speed-up: {failure.sentence}"

@@ -20,7 +20,6 @@ from flagperf_driver.layout import (
 
 __all__ = [
     "ALL_CARDS",
-    "ASKED",
     "CASE",
     "DEVICE_SERIES",
     "HOST_SERIES",
@@ -32,6 +31,7 @@ __all__ = [
     "MONITORS",
     "ONE_CARD",
     "ONE_CARD_FIGURE",
+    "OPTIONS",
     "OUTCOME",
     "PAGE",
     "PLAN",
@@ -61,7 +61,7 @@ __all__ = [
 RESULTS, TABLE, PAGE, JUNIT = "results.json", "results.csv", "report.html", "junit.xml"
 REPORTS = (PAGE, JUNIT, RESULTS, TABLE)
 """What a run leaves for its readers."""
-ASKED = "asked.json"
+OPTIONS = "options.json"
 """The options of the run, for --resume."""
 LEFT_OUT = "left_out.json"
 """The hosts and devices that the controller of a parallel run left out."""

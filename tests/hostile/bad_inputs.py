@@ -205,9 +205,9 @@ def resumed(inputs: Inputs, folder: Path) -> str:
     asked = {"vendor": "cpu", "set": ["max_steps=5"], "roots": [str(folder)], "case": [CASE]}
     document = inputs.changed_json(asked)
     text = json.dumps(document)
-    described = inputs.written(run / "asked.json", text) if inputs.random.random() < 0.3 else repr(document)[:400]
-    if not (run / "asked.json").exists():
-        (run / "asked.json").write_text(text)
+    described = inputs.written(run / "options.json", text) if inputs.random.random() < 0.3 else repr(document)[:400]
+    if not (run / "options.json").exists():
+        (run / "options.json").write_text(text)
     return _asked(folder, {"resume": str(run)}, described)
 
 

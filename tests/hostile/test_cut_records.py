@@ -50,7 +50,7 @@ def _rounds(run: Path) -> list[str]:
 
 def _set_aside(run: Path) -> str | None:
     """Return why one round runs again; None if all three are done and readable."""
-    sentences = resume.set_aside(run)
+    sentences = resume.set_failed_rounds_aside(run)
     if not sentences:
         assert _rounds(run) == ["round1", "round2", "round3"]
         assert all(store.load_outcome(path).ok for path in run.glob("*/round*"))
@@ -99,7 +99,7 @@ def test_a_record_that_is_gone(finished: Path, tmp_path: Path, missing: str) -> 
     shutil.copytree(finished, run)
     (file,) = run.glob(f"*/round2/{missing}")
     file.unlink()
-    sentences = resume.set_aside(run)
+    sentences = resume.set_failed_rounds_aside(run)
     assert bool(sentences) == (missing != "outcome.json")
 
 
@@ -122,7 +122,7 @@ def test_a_round_that_may_still_run_stays_where_it_is(finished: Path, tmp_path: 
     for name in ("outcome.json", "round.json"):
         (file,) = run.glob(f"*/round2/{name}")
         file.unlink()
-    assert resume.set_aside(run) == []
+    assert resume.set_failed_rounds_aside(run) == []
     assert _rounds(run) == ["round1", "round2", "round3"]
 
 
@@ -132,7 +132,7 @@ def test_one_card_is_measured_again_too(finished: Path, tmp_path: Path) -> None:
     (case_dir,) = run.glob("toy_*")
     (case_dir / "round3").rename(case_dir / "one_card")
     (case_dir / "one_card" / "outcome.json").write_text("{")
-    (sentence,) = resume.set_aside(run)
+    (sentence,) = resume.set_failed_rounds_aside(run)
     assert "one_card/outcome.json" in sentence
     assert (case_dir / "failed1-one_card").is_dir()
 
@@ -203,7 +203,7 @@ def test_a_resume_after_all_of_that_is_green_with_every_round_once(toy: Toy) -> 
 @pytest.mark.slow
 def test_what_was_asked_cannot_be_guessed(toy: Toy) -> None:
     toy.run("suites/alpha", "-k", "converges", "--nodes=1x1", "--set=step_s=0.001").assert_outcomes(passed=1)
-    asked = toy.runs[0] / "asked.json"
+    asked = toy.runs[0] / "options.json"
     whole = asked.read_text()
     wrong = [json.dumps({**json.loads(whole), key: 5}) for key in ("case", "set", "vendor")]
     for text in ("", whole[:-10], "\0" * 50, "[]", *wrong):
@@ -211,6 +211,6 @@ def test_what_was_asked_cannot_be_guessed(toy: Toy) -> None:
         result = toy.run("suites/alpha", f"--resume={toy.runs[0]}")
         said = _assert_in_sentences(result)
         assert result.ret == pytest.ExitCode.USAGE_ERROR, said
-        assert f"--resume={toy.runs[0]}: is no run to go on with: {asked}: " in said
+        assert f"--resume={toy.runs[0]}: cannot resume: {asked}: " in said
     asked.write_text(whole)
     assert toy.run("suites/alpha", "-k", "converges", f"--resume={toy.runs[0]}").ret == 0  # the control

@@ -223,7 +223,7 @@ def test_the_sentence_names_file_disk_and_reason(tmp_path: Path, mount: Mount, k
 
 def test_a_disk_that_is_read_only_is_named(tmp_path: Path, mount: Mount) -> None:
     disk = mount(tmp_path / "disk", "ro")
-    for path in (disk / "asked.json", disk / "case" / "round1" / "plan.json"):
+    for path in (disk / "options.json", disk / "case" / "round1" / "plan.json"):
         with pytest.raises(stored.WriteError, match=rf"the disk mounted at {disk} is read-only"):
             stored.write(path, {})
 

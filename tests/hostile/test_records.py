@@ -23,7 +23,7 @@ from pytest_flagperf.commands import main as flagperf
 from pytest_flagperf.engines.agents.progress import Bounds, Progress, Tracker
 from pytest_flagperf.report.page import charts, page
 from pytest_flagperf.report.terminal.live import line
-from pytest_flagperf.report.terminal.summary import closing
+from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
@@ -141,7 +141,7 @@ def assert_reported(run: Path) -> store.Run:
             assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) is not None
     store.write_run(run, store.RunInfo(), read.cases)
     json.loads((run / "results.json").read_text())
-    assert list(closing(read).lines(120))
+    assert list(summarize_run(read).lines(120))
     text = page.alone(run, run / "report.html")
     # Damage is found by checks that say what is wrong; the nets below them are for what no check foresaw.
     assert "the details cannot be shown" not in text
@@ -287,7 +287,7 @@ def test_a_case_whose_record_cannot_be_read_has_failed_and_the_others_stand(
     if name != "outcome.json":
         (round_dir / "outcome.json").unlink()
     bad, good = sorted(assert_reported(run).cases, key=lambda case: case.case.startswith("toy:other:"))
-    closed = {one.case: one for one in closing(store.load_run(run)).told}
+    closed = {one.case: one for one in summarize_run(store.load_run(run)).summaries}
     assert bad.case == "toy:pytorch:CPU:1:2:1"
     assert closed[bad.case].state == "failed"
     assert name in " ".join(closed[bad.case].failures) or text.startswith('{"schema"')

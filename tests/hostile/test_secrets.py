@@ -13,7 +13,7 @@ import pytest
 from flagperf_driver import addresses
 from pytest_flagperf.commands import main
 from pytest_flagperf.plugin.command import public
-from pytest_flagperf.running.resume import recalled
+from pytest_flagperf.running.resume import with_stored_options
 from pytest_flagperf.runtime import Image, Request
 from pytest_flagperf.settings import OPTIONS, read_settings
 from tests.plugin.conftest import Toy, toy
@@ -267,23 +267,23 @@ def test_every_option_that_may_be_secret_says_what_of_it_is_public() -> None:
 def test_harmless_values_are_stored_as_they_were_given(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     assert "docker runtime" in ask(root, {**HARMLESS, "runtime": "docker"}, begin=True)
-    stored = next(root.glob("reports/*/asked.json"))
+    stored = next(root.glob("reports/*/options.json"))
     asked = json.loads(stored.read_text())
     assert {key: asked[key] for key in HARMLESS} == HARMLESS
-    assert "going on with" in ask(root, {"resume": str(stored.parent)})
+    assert "continuing" in ask(root, {"resume": str(stored.parent)})
 
 
 def test_the_settings_of_the_site_are_read_from_their_file_again(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     set_options(root, container_opt=[f"-e TOK={CANARY}"], lease_time=2, vendor="cpu")
     ask(root, {}, begin=True)
-    stored = next(root.glob("reports/*/asked.json"))
+    stored = next(root.glob("reports/*/options.json"))
     assert json.loads(stored.read_text()).keys() == {"vendor", "case"}
     set_options(root, lease_time=3)
     stored.write_text(json.dumps({**json.loads(stored.read_text()), "lease_time": 4}))
-    settings = read_settings(recalled({"resume": str(stored.parent)}, root), root)
+    settings = read_settings(with_stored_options({"resume": str(stored.parent)}, root), root)
     assert (settings.lease_time, settings.sources["lease_time"]) == (3, str(root / "flagperf.toml"))
-    assert "going on with" in ask(root, {"resume": str(stored.parent)})
+    assert "continuing" in ask(root, {"resume": str(stored.parent)})
 
 
 def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:

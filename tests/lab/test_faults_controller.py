@@ -356,7 +356,7 @@ def test_a_killed_worker_leaves_nothing_and_is_told(four: ClusterToy, restarts: 
         assert faults == []
         assert [end["state"] for end in ends] == ["finished", "finished"]
     else:
-        assert faults == ["the worker of pytest-xdist that ran this round died"]
+        assert faults == ["the pytest-xdist worker that ran this round died"]
         assert faults[0] in (four.toy.runs[-1] / "results.json").read_text()
 
 

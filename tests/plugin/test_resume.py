@@ -241,7 +241,7 @@ def test_cases_and_options_are_remembered(local: Local) -> None:
         "suites", "-k", "converges", "--case=alpha:plain:CPU:1:2:1", "--set=step_s=0.02", "--set=train_batch_size=8"
     )
     assert code == 0, said
-    asked = json.loads((local.run_directory / "asked.json").read_text())
+    asked = json.loads((local.run_directory / "options.json").read_text())
     assert asked["case"] == ["alpha:plain:CPU:1:2:1"]
     assert asked["set"] == ["step_s=0.02", "train_batch_size=8"]
     for path in local.run_directory.glob("*/round1/outcome.json"):
@@ -262,7 +262,7 @@ def test_the_command_line_wins_over_what_is_remembered(local: Local) -> None:
     assert code == 0, said
     plans = local.rounds("plan.json")
     assert [plan["config"]["fault"] for plan in plans.values()] == ["exit", "exit", ""]
-    assert json.loads((local.run_directory / "asked.json").read_text())["set"] == ["max_steps=25"]
+    assert json.loads((local.run_directory / "options.json").read_text())["set"] == ["max_steps=25"]
 
 
 # -- what is no run --------------------------------------------------------------------------------------------
@@ -271,14 +271,14 @@ def test_the_command_line_wins_over_what_is_remembered(local: Local) -> None:
 def test_a_resume_of_nonsense_is_refused(local: Local) -> None:
     (local.toy.root / "empty").mkdir()
     (local.toy.root / "broken").mkdir()
-    (local.toy.root / "broken" / "asked.json").write_text("{")
+    (local.toy.root / "broken" / "options.json").write_text("{")
     (local.toy.root / "list").mkdir()
-    (local.toy.root / "list" / "asked.json").write_text("[1]")
+    (local.toy.root / "list" / "options.json").write_text("[1]")
     for name in ("nowhere", "empty", "broken", "list"):
         code, said = local.run("suites", f"--resume={name}")
         assert code == pytest.ExitCode.USAGE_ERROR, said
         assert f"--resume={name}" in said
-        assert "is no run to go on with" in said
+        assert "cannot resume" in said
         assert "Traceback" not in said
     assert local.toy.runs == []
 

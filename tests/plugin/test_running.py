@@ -88,7 +88,7 @@ def test_a_speedup_that_stays_poor_is_measured_again_and_fails(toy: Toy) -> None
     result.assert_outcomes(failed=1, deselected=9)
     result.stdout.fnmatch_lines(
         [
-            "*the speed-up was missed; measuring it again (3 of at most 3 times)",
+            "*speed-up below the requirement; measuring it again (3 of at most 3)",
             "*efficiency 50.0 %*wanted at least 80.0 %*",
         ]
     )

@@ -128,7 +128,7 @@ def test_the_plan_shows_whether_a_case_is_known_to_converge(toy: Toy) -> None:
         ["*trains to the target, estimated * for at most 240 samples (* measured)"]
     )
     toy.run(*asked, "--plan", "--no-throughput-only").stdout.fnmatch_lines(
-        [unknown, "  duration  at most * a round (240 samples, * samples/s measured)"]
+        [unknown, "  duration  at most * per round (240 samples, * samples/s measured)"]
     )
 
 

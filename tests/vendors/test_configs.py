@@ -122,4 +122,4 @@ def test_the_command_plans_all_cards_of_a_host(vendor: str) -> None:
     assert f"vendor {vendor}, hardware {chip}" in " ".join(done.stdout.split())
     assert (CATALOG.vendors[vendor].toml.visible_devices or "") in done.stdout
     assert done.stdout.count("  duration  ") == len(suites)
-    assert ("about 55 min 9 s a round" in done.stdout) == (vendor == "nvidia")
+    assert ("about 55 min 9 s per round" in done.stdout) == (vendor == "nvidia")

@@ -1,4 +1,4 @@
-"""What GitHub shows of a run beside its log: the step's summary in Markdown."""
+"""The Markdown summary of a run for a step of GitHub Actions."""
 
 from __future__ import annotations
 
@@ -6,47 +6,58 @@ import html
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_flagperf.report.terminal import table
-from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED, PASSED, REGRESSED, UNFINISHED, Closing, Told
+from pytest_flagperf.report.terminal.summary import (
+    EXPECTED,
+    FAILED,
+    PASSED,
+    REGRESSED,
+    UNFINISHED,
+    CaseSummary,
+    RunSummary,
+)
 from pytest_flagperf.results.units import count
 
 SUMMARY_BYTES = 1024 * 1024
-"""Of a step's whole summary; GitHub refuses a longer one altogether."""
+"""The limit for the summary of a step; GitHub refuses a longer summary."""
 _SIGNS = {PASSED: "✅", FAILED: "❌", REGRESSED: "📉", EXPECTED: "🟡", UNFINISHED: "⬜"}
 
 
-def summary(end: Closing, room: int = SUMMARY_BYTES) -> str:
-    """In at most ``room`` bytes: the verdict, what failed and why, the table, what else should be known."""
-    blocks = [_lines([f"### {_text(end.verdict())}"]), *_failed(end.told), *_table(end), *_folded(end)]
-    return _fitting(blocks, room)
+def summary(run: RunSummary, limit: int = SUMMARY_BYTES) -> str:
+    """Return the verdict, the failures, the table and the warnings in at most ``limit`` bytes."""
+    blocks = [_lines([f"### {_text(run.verdict())}"]), *_failed(run.summaries), *_table(run), *_folded(run)]
+    return _truncated(blocks, limit)
 
 
-def _failed(told: Iterable[Told]) -> Iterator[str]:
-    for one in told:
-        if one.failures:
-            yield _lines([f"- {_SIGNS[one.state]} {_code(one.case)}", *(f"  - {_text(text)}" for text in one.failures)])
+def _failed(summaries: Iterable[CaseSummary]) -> Iterator[str]:
+    for case in summaries:
+        if case.failures:
+            failures = [f"  - {_text(text)}" for text in case.failures]
+            yield _lines([f"- {_SIGNS[case.state]} {_code(case.case)}", *failures])
 
 
-def _table(end: Closing) -> Iterator[str]:
-    """In one piece: a table that lacks its head is none."""
-    if not end.cases:
+def _table(run: RunSummary) -> Iterator[str]:
+    """Yield the whole table as one block, so that it is never truncated."""
+    if not run.cases:
         return
-    head, *rows = table.rows(end.cases)
-    told_rows = zip(end.told, rows, strict=True)
+    head, *rows = table.rows(run.cases)
     yield _lines(
         [
             _row(["", *map(_text, head)]),
             _row(["---", "---", *(["---:"] * (len(head) - 1))]),
-            *(_row([_SIGNS[one.state], _case(one), *map(_text, row[1:])]) for one, row in told_rows),
+            *(
+                _row([_SIGNS[case.state], _case(case), *map(_text, row[1:])])
+                for case, row in zip(run.summaries, rows, strict=True)
+            ),
         ]
     )
 
 
-def _folded(end: Closing) -> Iterator[str]:
-    warnings = [f"{one.case} {text}" for one in end.told for text in one.warnings]
+def _folded(run: RunSummary) -> Iterator[str]:
+    warnings = [f"{case.case} {text}" for case in run.summaries for text in case.warnings]
     yield from _details(count(len(warnings), "warning"), warnings)
-    expected = [f"{one.case}: {text}" for one in end.told for text in one.expected]
+    expected = [f"{case.case}: {text}" for case in run.summaries for text in case.expected]
     yield from _details(count(len(expected), "expected failure"), expected)
-    yield from _details(f"{count(len(end.not_run), 'case')} not run", end.not_run)
+    yield from _details(f"{count(len(run.not_run), 'case')} not run", run.not_run)
 
 
 def _details(title: str, texts: Sequence[str]) -> Iterator[str]:
@@ -55,18 +66,18 @@ def _details(title: str, texts: Sequence[str]) -> Iterator[str]:
         yield _lines([f"<details><summary>{_text(title)}</summary>", "", *items, "", "</details>"])
 
 
-def _fitting(blocks: Sequence[str], room: int) -> str:
-    """Whole blocks in their order, as far as they fit."""
-    last = _lines(["*More did not fit here: report.html has it all.*"])
-    if sum(len(block.encode()) for block in blocks) <= room:
+def _truncated(blocks: Sequence[str], limit: int) -> str:
+    """Return as many whole blocks as fit."""
+    note = _lines(["*This summary is truncated; see report.html.*"])
+    if sum(len(block.encode()) for block in blocks) <= limit:
         return "".join(blocks)
-    kept, left = "", room - len(last.encode())
+    text, available = "", limit - len(note.encode())
     for block in blocks:
-        left -= len(block.encode())
-        if left < 0:
+        available -= len(block.encode())
+        if available < 0:
             break
-        kept += block
-    return kept + last if room >= len(last.encode()) else ""
+        text += block
+    return text + note if limit >= len(note.encode()) else ""
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -74,21 +85,21 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _code(text: str) -> str:
-    """What Markdown would take for a smiley, as the ``:100:`` of a case, it leaves alone here."""
+    """Return the text as code, in which Markdown does not replace the ``:100:`` of a case by a smiley."""
     return f"<code>{_text(text)}</code>"
 
 
-def _case(told: Told) -> str:
-    """The case, and the vendor code that it ran with."""
-    return _code(told.case) + (f" with {_text(told.vendor_code)}" if told.vendor_code else "")
+def _case(summary: CaseSummary) -> str:
+    """Return the case, with its vendor code."""
+    return _code(summary.case) + (f" with {_text(summary.vendor_code)}" if summary.vendor_code else "")
 
 
 def _lines(texts: Iterable[str]) -> str:
-    """A block with the empty line that ends it."""
+    """Return a block of lines, ended by an empty line."""
     return "\n".join([*texts, "", ""])
 
 
 def _text(text: str) -> str:
-    """As it is: no markup, no table's bar, one line."""
+    """Escape a text, so that it has no markup, no table separators and no line breaks."""
     flat = " ".join(html.escape(text, quote=False).split())
     return "".join(f"\\{char}" if char in "|`*[]\\" else char for char in flat)

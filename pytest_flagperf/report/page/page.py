@@ -22,12 +22,13 @@ from pytest_flagperf.report.terminal.summary import (
     BAD,
     EXPECTED,
     FAILED,
+    INTERRUPTED,
     PASSED,
     STATES,
     UNFINISHED,
-    Told,
-    beside,
-    tell,
+    CaseSummary,
+    state_with_code,
+    summarize_case,
 )
 from pytest_flagperf.results import store
 from pytest_flagperf.results.store import CaseResult, RunInfo
@@ -45,7 +46,6 @@ _READ = 16_000_000
 """Bytes of series that are read where there is so much, of all rounds together."""
 _SHOWN = 30
 """So many failed cases are told at the top; the table has all."""
-_INTERRUPTED = 2
 _FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
 
 
@@ -67,9 +67,9 @@ def body(run_dir: Path, page_dir: Path) -> str:
     detail = _detail(run_dir)
     made: list[tuple[Row, str]] = []
     for case in store.each_case(run_dir, problems):
-        told = tell(case, interrupted=info is not None and info.exit_status == _INTERRUPTED)
+        summary = summarize_case(case, interrupted=info is not None and info.exit_status == INTERRUPTED)
         case_dir = run_dir / case.outcomes[0].directory.parent
-        made.append((row_of(case, told), _section(case, told, case_dir, page_dir, detail)))
+        made.append((row_of(case, summary), _section(case, summary, case_dir, page_dir, detail)))
     made.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in made]
     parts = [
@@ -88,9 +88,9 @@ def body(run_dir: Path, page_dir: Path) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _section(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail: Detail) -> str:
+def _section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> str:
     try:
-        return section(case, told, case_dir, page_dir, detail)
+        return section(case, summary, case_dir, page_dir, detail)
     except Exception as error:  # files that no check foresaw take no other case with them
         reason = f"{case_dir}: the details cannot be shown: {type(error).__name__}: {error}"
         return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'
@@ -115,15 +115,15 @@ def _detail(run_dir: Path) -> Detail:
 
 
 def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
-    bad = [row for row in rows if row.told.state in BAD]
-    others = [row for row in rows if row.told.state in (UNFINISHED, EXPECTED)]
+    bad = [row for row in rows if row.summary.state in BAD]
+    others = [row for row in rows if row.summary.state in (UNFINISHED, EXPECTED)]
     with_code = _with_code(rows)
     unsupported = info.unsupported if info else ()
     told = [_reason(row) for row in (*bad[:_SHOWN], *others[:_SHOWN])]
     more = len(bad) + len(others) - len(told)
     if more:
         told.append(f'<li>and {count(more, "case")} more: <a href="#overview">all of them</a></li>')
-    told += [f"<li>{_link(row)}: {escape(beside(row.told))}</li>" for row in with_code[:_SHOWN]]
+    told += [f"<li>{_link(row)}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_SHOWN]]
     if len(with_code) > _SHOWN:
         told.append(f"<li>and {count(len(with_code) - _SHOWN, 'more case')} with vendor code</li>")
     told += [f"<li>not run: {escape(line)}</li>" for line in unsupported[:_SHOWN]]
@@ -136,14 +136,14 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
 
 def _with_code(rows: Sequence[Row]) -> list[Row]:
     """The cases that passed with vendor code."""
-    return [row for row in rows if row.told.state == PASSED and row.told.vendor_code]
+    return [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
 
 
 def _counted(rows: Sequence[Row], unsupported: int) -> str:
     """``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
     if not rows:
         return "No case left a result"
-    numbers = Counter(row.told.state for row in rows)
+    numbers = Counter(row.summary.state for row in rows)
     said = [f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in STATES if numbers[name]]
     if len(said) == 1 and numbers[PASSED]:
         said = [f'<span class="{css_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
@@ -155,9 +155,9 @@ def _counted(rows: Sequence[Row], unsupported: int) -> str:
 
 def _reason(row: Row) -> str:
     """The first sentence, and how many more there are."""
-    why = row.told.failures or row.told.expected or (row.told.state,)
+    why = row.summary.failures or row.summary.expected or (row.summary.state,)
     more = f" <small>(and {count(len(why) - 1, 'more sentence')})</small>" if len(why) > 1 else ""
-    code = f" <small>({escape(beside(row.told))})</small>" if row.told.vendor_code else ""
+    code = f" <small>({escape(state_with_code(row.summary))})</small>" if row.summary.vendor_code else ""
     return f"<li>{_link(row)}: {escape(why[0])}{more}{code}</li>"
 
 
@@ -229,5 +229,5 @@ def _files(run_dir: Path, page_dir: Path) -> Iterator[str]:
 
 
 def _warned(rows: Sequence[Row]) -> str:
-    found = [len(row.told.warnings) for row in rows if row.told.warnings]
+    found = [len(row.summary.warnings) for row in rows if row.summary.warnings]
     return f"{count(sum(found), 'warning')} on {count(len(found), 'case')}" if found else ""

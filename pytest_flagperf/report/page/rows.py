@@ -10,7 +10,7 @@ from html import escape
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.page.charts import Bar
 from pytest_flagperf.report.page.html import anchor, css_class, figures, folded, state
-from pytest_flagperf.report.terminal.summary import STATES, Told
+from pytest_flagperf.report.terminal.summary import STATES, CaseSummary
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.comparing.statistics import summarize
@@ -23,7 +23,7 @@ from pytest_flagperf.results.units import count, quantity
 class Row:
     """What is kept of a case when its outcomes are gone."""
 
-    told: Told
+    summary: CaseSummary
     held: bool | None
     """Whether the case is as good as its accepted baseline; None without a baseline."""
     about: str
@@ -38,7 +38,7 @@ class Row:
 
     @property
     def case(self) -> str:
-        return self.told.case
+        return self.summary.case
 
     @property
     def cards(self) -> int:
@@ -54,10 +54,10 @@ class Row:
         return f"{self.vendor} {self.hardware}"
 
 
-def row_of(case: CaseResult, told: Told) -> Row:
+def row_of(case: CaseResult, summary: CaseSummary) -> Row:
     one = case.outcomes[0]
     return Row(
-        told=told,
+        summary=summary,
         held=_held(case),
         about=_about(one),
         vendor=one.vendor,
@@ -66,15 +66,15 @@ def row_of(case: CaseResult, told: Told) -> Row:
         shape=(one.nnodes, one.nproc),
         rounds=len(case.outcomes),
         unit=one.rate_unit,
-        cells=(_state(told), *(cell(case) for _, cell in COLUMNS)),
+        cells=(_state(summary), *(cell(case) for _, cell in COLUMNS)),
         p_core=case.median("p_core"),
     )
 
 
-def _state(told: Told) -> str:
+def _state(summary: CaseSummary) -> str:
     """The state, and below it the vendor code that it came about with."""
-    code = f'<span class="spread">with {escape(told.vendor_code)}</span>' if told.vendor_code else ""
-    return f'<td data-value="{escape(told.state)}">{state(told.state)}{code}</td>'
+    code = f'<span class="spread">with {escape(summary.vendor_code)}</span>' if summary.vendor_code else ""
+    return f'<td data-value="{escape(summary.state)}">{state(summary.state)}{code}</td>'
 
 
 def _held(case: CaseResult) -> bool | None:
@@ -163,13 +163,13 @@ def overview(rows: Sequence[Row]) -> str:
         for place, name in enumerate(names)
     )
     lines = "".join(
-        f'<tr data-state="{css_class(row.told.state)}" '
-        f'data-about="{escape(f"{row.case} {row.vendor} {row.told.state}")}">'
+        f'<tr data-state="{css_class(row.summary.state)}" '
+        f'data-about="{escape(f"{row.case} {row.vendor} {row.summary.state}")}">'
         f"{''.join(row.cells)}</tr>"
         for row in rows
     )
     few = "" if len(rows) > 4 else " hidden"
-    states = [name for name in STATES if any(row.told.state == name for row in rows)]
+    states = [name for name in STATES if any(row.summary.state == name for row in rows)]
     buttons = "".join(f'<button data-state="{css_class(name)}" aria-pressed="false">{name}</button>' for name in states)
     return (
         '<h2 id="overview">Overview</h2>'

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.html import Name, Number, anchor, css_class, figures, folded, items, state, table
-from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED, Told
+from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED, CaseSummary
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
 from pytest_flagperf.results.logs import excerpts, monitors
@@ -52,33 +52,33 @@ class Detail:
         return max(min(self.points, self.samples // max(min(lines, charts.LINES_AT_MOST), 1)), 24)
 
 
-def section(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail: Detail) -> str:
+def section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> str:
     """Opened by a click, or by a link to its anchor."""
-    about = escape(f"{case.case} {case.outcomes[0].vendor} {told.state}")
-    body = "".join(_body(case, told, case_dir, page_dir, detail))
+    about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
+    body = "".join(_body(case, summary, case_dir, page_dir, detail))
     return (
-        f'<details class="case" id="{anchor(case.case)}" data-state="{css_class(told.state)}" '
-        f'data-about="{about}"><summary>{_summary(case, told)}</summary><div>{body}</div></details>'
+        f'<details class="case" id="{anchor(case.case)}" data-state="{css_class(summary.state)}" '
+        f'data-about="{about}"><summary>{_summary(case, summary)}</summary><div>{body}</div></details>'
     )
 
 
-def _summary(case: CaseResult, told: Told) -> str:
+def _summary(case: CaseResult, summary: CaseSummary) -> str:
     p_core = case.median("p_core")
     said = [
-        f"with {told.vendor_code}" if told.vendor_code else "",
+        f"with {summary.vendor_code}" if summary.vendor_code else "",
         metric(case.outcomes),
         "" if p_core is None else f"p_core {quantity(p_core, case.outcomes[0].rate_unit)}",
         case.speedup_text and f"speed-up {case.speedup_text}",
     ]
     figures = "".join(f"<span>{escape(each)}</span>" for each in said if each)
-    return f"{state(told.state)}<strong>{escape(case.case)}</strong>{figures}"
+    return f"{state(summary.state)}<strong>{escape(case.case)}</strong>{figures}"
 
 
-def _body(case: CaseResult, told: Told, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
+def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
     rounds = case.outcomes
     yield _about(rounds)
     yield from _broken(case)
-    yield _warned(told, rounds)
+    yield _warned(summary, rounds)
     yield _verdicts(case)
     per_line = detail.per_line(len(rounds) * 2)
     drawn = [draw(rounds, per_line) for draw in (charts.loss, charts.metric, charts.throughput)]
@@ -122,14 +122,14 @@ def _failure(failure: Failure) -> str:
     return f'<p class="bad">{escape(failure.sentence)}</p>{shown}'
 
 
-def _warned(told: Told, rounds: Sequence[Outcome]) -> str:
+def _warned(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
     """Validity warnings, and other facts that a reader of the figures needs."""
     lines = [
         f"round {one.round}: {count(one.broken_lines, 'broken log line')} passed over"
         for one in rounds
         if one.broken_lines
     ]
-    return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*told.warnings, *lines))
+    return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*summary.warnings, *lines))
 
 
 def _verdicts(case: CaseResult) -> str:
