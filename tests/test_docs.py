@@ -1,4 +1,4 @@
-"""The documents say what is true: their links lead somewhere, and every option is told."""
+"""The documents are correct: links and paths exist, and every option is described."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def documents() -> list[Path]:
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(REPO)))
-def test_links_lead_somewhere(document: Path) -> None:
+def test_link_targets_exist(document: Path) -> None:
     targets = LINK.findall(document.read_text(encoding="utf-8"))
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
 def anchors(document: Path) -> set[str]:
-    """What can be linked to in a document, as GitHub names it."""
+    """The anchors of a document's headings, by GitHub's rules."""
     headings = HEADING.findall(document.read_text(encoding="utf-8"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(REPO)))
-def test_links_into_a_document_lead_to_a_heading(document: Path) -> None:
+def test_links_into_a_document_have_a_heading(document: Path) -> None:
     targets = PLACE.findall(document.read_text(encoding="utf-8"))
     assert [
         (name, place)
@@ -47,8 +47,8 @@ def test_links_into_a_document_lead_to_a_heading(document: Path) -> None:
 def rows_below(heading: str) -> list[str]:
     """The first words of the rows of a table in using.md."""
     text = (REPO / "docs" / "using.md").read_text(encoding="utf-8")
-    _, found, section = text.partition(f"\n### {heading}\n")
-    assert found
+    _, title, section = text.partition(f"\n### {heading}\n")
+    assert title
     return re.findall(r"^\| `([a-z-]+)[^`]*` \|", section.partition("\n#")[0], re.MULTILINE)
 
 
@@ -58,12 +58,32 @@ def test_one_table_lists_the_options_of_the_command_line_and_another_the_setting
     assert sorted(rows_below("flagperf.toml")) == sorted({option.name for option in OPTIONS if option.group == SITE})
 
 
-def test_no_option_is_told_that_does_not_exist() -> None:
-    told = set(re.findall(r"`--([a-z-]+)", (REPO / "docs" / "using.md").read_text(encoding="utf-8")))
+def test_described_options_exist() -> None:
+    described = set(re.findall(r"`--([a-z-]+)", (REPO / "docs" / "using.md").read_text(encoding="utf-8")))
     options = COMMAND_LINE_OPTIONS
     known = {option.name for option in options} | {f"no-{option.name}" for option in options if option.flag}
     known |= {"strict", "verbose", "help", "repeat"}
-    assert told <= known
+    assert described <= known
+
+
+def paths_to_open(text: str) -> list[str]:
+    """The paths in the second column of CONTRIBUTING.md's table of places to open."""
+    _, title, section = text.partition("\n## To change X, open Y\n")
+    assert title
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    return [path for row in rows for path in re.findall(r"`([^`]+)`", row)]
+
+
+def test_the_paths_to_open_exist() -> None:
+    paths = paths_to_open((REPO / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(paths) >= 25
+    assert [path for path in paths if not (REPO / path).exists()] == []
+
+
+def test_a_path_to_open_is_read_from_the_second_column() -> None:
+    rows = "| to change | open |\n|---|---|\n| `x` | `a.py`, [b](b.md), `c/` |\n"
+    text = f"\n## To change X, open Y\n\n{rows}\n## Next\n| d | `e` |\n"
+    assert paths_to_open(text) == ["a.py", "c/"]
 
 
 def test_readme_begins_with_the_two_commands() -> None:
