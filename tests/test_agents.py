@@ -69,8 +69,8 @@ def test_what_was_said_before_an_end_is_heard_whenever_one_looks(tmp_path: Path)
                 agents._take(agent, {"type": kind})
             return found
 
-    agents._said = Late()
-    threading.Timer(0.1, agents._said.empty).start()
+    agents._messages = Late()
+    threading.Timer(0.1, agents._messages.empty).start()
     assert [message["type"] for _, message in agents.messages()] == ["fault", "over"]
 
 
@@ -79,7 +79,7 @@ def test_the_last_words_of_an_agent_that_ended_are_heard_though_it_hears_nothing
 ) -> None:
     monkeypatch.setattr(agents_module, "_ACK_S", 0.0)
     line = Line({"type": "beat", "seq": 1}, {"type": "fault", "seq": 2}, None)
-    line.refuses = HostError("h1: the program there does not listen any more: Broken pipe")
+    line.refuses = HostError("h1: the program no longer reads its input: Broken pipe")
     agents = Agents()
     agents.join(agent_on(line, tmp_path))
     told = [message for _, message in agents.messages()]
@@ -92,7 +92,7 @@ def test_the_last_words_of_an_agent_that_ended_are_heard_though_it_hears_nothing
     [
         (lambda agents: agents.stop("a fault"), {"op": "stop", "reason": "a fault"}),
         (lambda agents: setattr(agents, "_closing", True), {"op": "leave", "remove": False}),
-        (lambda agents: setattr(agents.all[0], "parted", True), {"op": "leave", "remove": True}),
+        (lambda agents: setattr(agents.all[0], "removed", True), {"op": "leave", "remove": True}),
     ],
 )
 def test_an_agent_that_comes_back_is_told_what_it_missed(
@@ -112,7 +112,7 @@ def test_an_agent_that_comes_back_is_told_what_it_missed(
     kinds = [message["type"] for _, message in agents.messages()]
     heard = list(second.heard)
     agents.dismiss()
-    assert agents.all[0].parted or kinds == ["lost", "back", "over"]
+    assert agents.all[0].removed or kinds == ["lost", "back", "over"]
     assert missed in heard
 
 

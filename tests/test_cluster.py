@@ -85,7 +85,7 @@ def test_a_channel_to_a_dead_program_says_so_when_spoken_to() -> None:
     channel = HOST.open(python("pass"))
     assert channel.receive(20) is None
     channel._process.wait(20)
-    with pytest.raises(HostError, match="here: the program there does not listen any more"):
+    with pytest.raises(HostError, match="here: the program no longer reads its input"):
         channel.send({})
     channel.close()
 
@@ -163,7 +163,7 @@ def test_a_lost_host_is_not_taken_and_named() -> None:
     fleet.lost(a, "the link is cut")
     fleet.lost(a, "a later reason")
     assert fleet.take(1) == (b,)
-    with pytest.raises(HostError, match="2 hosts are wanted and there are 1: b; a is not used any more: the link is c"):
+    with pytest.raises(HostError, match="needs 2 hosts, 1 available: b; a is left out: the link is c"):
         fleet.take(2)
     fleet.found(a)
     assert fleet.take(2) == (a, b)
@@ -172,7 +172,7 @@ def test_a_lost_host_is_not_taken_and_named() -> None:
 def test_a_fleet_gives_its_first_hosts_and_says_what_it_has() -> None:
     two = Fleet((LocalHost("a"), LocalHost("b")))
     assert [host.name for host in two.take(1)] == ["a"]
-    with pytest.raises(HostError, match="3 hosts are wanted and there are 2: a, b"):
+    with pytest.raises(HostError, match="needs 3 hosts, 2 available: a, b"):
         two.take(3)
     with pytest.raises(HostError, match="two hosts have the same name: a"):
         Fleet((LocalHost("a"), LocalHost("a")))

@@ -52,7 +52,7 @@ def test_a_host_is_written_as_people_write_hosts(text: str, address: Address) ->
 )
 def test_what_is_no_host_is_refused(text: str) -> None:
     assert parse_host(text) is None
-    with pytest.raises(ClusterError, match="wanted is host, user@host, host:port"):
+    with pytest.raises(ClusterError, match="expected host, user@host, host:port"):
         ClusterConf(hosts=(text,)).addresses()
 
 
@@ -83,7 +83,7 @@ def test_everything_that_is_wrong_with_a_table_is_told_at_once(tmp_path: Path) -
         "cluster.port = 0", "cluster.python = 'python3; ls'", "cluster.user is a string", "cluster.key",
         "cluster.hosts", "cluster.hosts", "cluster.hosts", "cluster.gateway",
     ]  # fmt: skip
-    assert "'h1': stands there twice; two hosts of one name" in told[5]
+    assert "'h1': is listed twice; host names must be unique" in told[5]
     assert "'bench@h1': has the same name as 'h1'" in told[6]
 
 
@@ -104,9 +104,7 @@ def test_limits_of_logs_are_positive_numbers(name: str, value: object, expected:
 
 @pytest.mark.parametrize("hosts", [None, [], "h1", [1]])
 def test_hosts_are_a_list(hosts: object, tmp_path: Path) -> None:
-    assert problems({"hosts": hosts}, tmp_path / "f")[0].endswith(
-        "a list of hosts is wanted, at least one, each a string"
-    )
+    assert problems({"hosts": hosts}, tmp_path / "f")[0].endswith("expected a list of at least one host, each a string")
 
 
 def test_the_command_line_separates_hosts_by_commas() -> None:
@@ -128,9 +126,8 @@ def test_what_is_wrong_with_the_originals_file_is_told_in_its_own_words(tmp_path
     with pytest.raises(Problems) as caught:
         read_cluster_conf(file)
     assert [problem.removeprefix(f"{file}: ") for problem in caught.value.problems] == [
-        "SSH_PORT = 'none': a whole number from 1 to 65535 is wanted",
-        "HOSTS: 'a': stands there twice; two hosts of one name cannot be told apart: leave one out, or give it a name, "
-        "name=host",
+        "SSH_PORT = 'none': expected a whole number from 1 to 65535",
+        "HOSTS: 'a': is listed twice; host names must be unique: remove one, or rename it with name=host",
     ]
     with pytest.raises(Problems, match=r"cluster_conf\.py:1: HOSTS is a string; wanted is a list of strings"):
         read_cluster_conf(write(tmp_path, "cluster_conf.py", 'HOSTS = "a"\n'))

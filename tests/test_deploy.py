@@ -112,13 +112,15 @@ def test_the_staged_driver_runs_with_nothing_else_on_the_path(suite: Path) -> No
 
 
 def test_a_folder_that_is_not_there_is_named() -> None:
-    with pytest.raises(HostError, match="/no/such: no such folder, wanted on the hosts as suites/m"):
+    with pytest.raises(HostError, match="/no/such: folder not found; the hosts need it as suites/m"):
         pack({"suites/m": Path("/no/such")})
 
 
 def test_a_host_that_cannot_says_why(suite: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(HostError, match=r"here: the code by .* failed with 1: .*(File exists|Not a directory)"):
+    with pytest.raises(
+        HostError, match=r"here: the code by .* failed with exit code 1: .*(File exists|Not a directory)"
+    ):
         stage(HOST, pack({"suites/m": suite}))
 
 
@@ -163,7 +165,7 @@ def test_a_module_is_called_and_answers(called: Code) -> None:
     ("op", "says"),
     [
         ("fail", "^here: it cannot be done$"),
-        ("die", "here: called by .* failed with 1: out of luck"),
+        ("die", "here: called by .* failed with exit code 1: out of luck"),
         ("sleep", "here: called did not answer in time"),
     ],
 )

@@ -83,9 +83,9 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
 ) -> None:
     kept: list[Collection[str]] = []
 
-    def take_up(host: Any, *_: Any) -> Any:
+    def attach_agent(host: Any, *_: Any) -> Any:
         if host.name == "h2":
-            raise HostError("h2: no agent was there")
+            raise HostError("h2: the agent is not running")
         return SimpleNamespace(name=host.name)
 
     def join(self: Any, agent: Any) -> None:
@@ -95,7 +95,7 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
         self._closing = True
         kept.append(keep)
 
-    monkeypatch.setattr(engine, "take_up", take_up)
+    monkeypatch.setattr(engine, "attach_agent", attach_agent)
     monkeypatch.setattr(Agents, "join", join)
     monkeypatch.setattr(Agents, "dismiss", dismiss)
     assert not place("h1", "h2").resume(left, silent())
@@ -131,7 +131,7 @@ def test_ranks_that_see_all_devices_are_leased_the_first_ones_which_they_take_an
     write_vendor(tmp_path, toml=toml)
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
     made = AgentsEngine(read_settings({}, tmp_path), catalog, None)
-    assert made._host_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host == count
+    assert made._device_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host == count
 
 
 # -- which image ---------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def check_request(root: Path, runtime: str = "docker", **given: Any) -> Request:
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    return AgentsEngine(read_settings(given, root), catalog, None)._check_request([plan], catalog.vendor("acme"))
+    return AgentsEngine(read_settings(given, root), catalog, None)._host_requirements([plan], catalog.vendor("acme"))
 
 
 def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built(tmp_path: Path) -> None:
@@ -208,14 +208,14 @@ def test_an_extension_that_nobody_would_build_is_told_before_the_run(tmp_path: P
         made.check(plan, vendor)
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/setup.py", "")
     made, plan, vendor = planned(tmp_path, "venv")
-    with pytest.raises(Problems, match=r"csrc is built into images only, and --runtime=venv has none"):
+    with pytest.raises(Problems, match=r"csrc is built only into images, which --runtime=venv does not use"):
         made.check(plan, vendor)
     for runtime, noted in (("docker", 0), ("host", 1)):
         made, plan, vendor = planned(tmp_path, runtime)
         made.check(plan, vendor)
         assert len(made.notes(plan.case, vendor, runtime)) == noted
     (note,) = made.notes(plan.case, vendor, "host")
-    assert note.endswith("with --runtime=host the Python at hand must have it")
+    assert note.endswith("with --runtime=host the host's Python must already have it")
 
 
 def test_container_options_with_an_unclosed_quote_are_a_problem_of_the_check(tmp_path: Path) -> None:

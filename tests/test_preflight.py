@@ -41,7 +41,7 @@ from pytest_flagperf.engines.agents.preflight import (
     unfit_devices,
 )
 from pytest_flagperf.engines.agents.preflight.devices import is_named
-from pytest_flagperf.engines.agents.preflight.judge import meetings as met_by
+from pytest_flagperf.engines.agents.preflight.judge import network_findings
 from pytest_flagperf.hosts.conf import ClusterConf
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
@@ -193,7 +193,7 @@ def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:
     met = {
         name: {target: "late" if target in targets else None for target in failed} for name, targets in failed.items()
     }
-    found = met_by(met, {name: f"10.0.0.{number}" for number, name in enumerate(failed)})
+    found = network_findings(met, {name: f"10.0.0.{number}" for number, name in enumerate(failed)})
     return [(one.host, one.level, one.sentence) for its in found.values() for one in its]
 
 

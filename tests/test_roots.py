@@ -208,5 +208,5 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
     link.symlink_to("nowhere")
     environments = Environments(read_settings({}, tmp_path), catalog)
     plan = cast("Any", SimpleNamespace(case=Case.parse("toy:pytorch:X9:1:8:1")))
-    with pytest.raises(Problems, match=f"^{link}: No such file or directory; all of that folder goes to the hosts$"):
+    with pytest.raises(Problems, match=f"^{link}: No such file or directory; the whole folder is copied to the hosts$"):
         environments.code(plan, catalog.vendors["acme"])

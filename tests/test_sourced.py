@@ -58,5 +58,7 @@ def test_a_file_of_a_windows_editor_is_taken_as_it_is_meant(tmp_path: Path) -> N
 def test_a_file_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime.sourced, "TIMEOUT_S", 0.2)
     (tmp_path / NAME).write_text("sleep 60\n")
-    with pytest.raises(HostError, match=r"did not end within 0.2 s; it was to source .*environment_variables\.sh"):
+    with pytest.raises(
+        HostError, match=r"did not end within 0.2 s; the command was to source .*environment_variables\.sh"
+    ):
         with_file(LocalHost(), PYTHON, tmp_path / NAME)

@@ -190,7 +190,7 @@ def test_an_unknown_host_is_not_talked_to_and_the_cure_is_told(lab: Lab, there: 
     file = tmp_path / "known"
     said = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
     known = subprocess.run(["ssh-keygen", "-lf", lab.known_hosts], capture_output=True, text=True, check=True).stdout
-    assert f"the host key of {there.address} is not known: ed25519 {known.split()[1]}. If that is" in said
+    assert f"the host key of {there.address} is unknown: ed25519 {known.split()[1]}. If it is" in said
     cure = said.rpartition("add it: ")[2]
     assert cure == f"ssh-keyscan -t ed25519 -p 22 {there.address} >> {file}"
     subprocess.run(cure, shell=True, check=True, capture_output=True)
@@ -204,7 +204,7 @@ def test_a_host_whose_key_changed_is_not_talked_to(lab: Lab, there: LabHost, tmp
     file = tmp_path / "known"
     file.write_text(f"{there.address} {(tmp_path / 'other.pub').read_text()}")
     said = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
-    assert f"the host key of {there.address} is not the one that {file} has: got ed25519 SHA256:" in said
+    assert f"the host key of {there.address} differs from the one in {file}: got ed25519 SHA256:" in said
     assert said.endswith(f"ssh-keygen -R {there.address} -f {file}")
 
 
@@ -215,10 +215,12 @@ def test_a_key_that_is_not_accepted_is_named(
     key = tmp_path / "wrong"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     said = refused(replace(conf_of(lab, [there]), key=str(key)))
-    assert f"no key is accepted for the user root; shown were {key} and those of the SSH agent" in said
+    assert f"no key was accepted for the user root; tried {key} and the keys of the SSH agent" in said
     assert said.endswith(f"ssh-copy-id -i {key} -p 22 root@{there.address}")
     subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", key], check=True)
-    assert f"the key {key} has a passphrase: ssh-add it" in refused(replace(conf_of(lab, [there]), key=str(key)))
+    assert f"the key {key} has a passphrase; add it to the SSH agent with ssh-add" in refused(
+        replace(conf_of(lab, [there]), key=str(key))
+    )
     key.write_text("no key")
     assert "22: not a valid OPENSSH private key file" in refused(replace(conf_of(lab, [there]), key=str(key)))
 
@@ -269,7 +271,7 @@ def test_what_is_not_there_is_named_for_all_hosts_at_once(lab: Lab, there: LabHo
     lines = str(caught.value).splitlines()
     assert len(lines) == 3
     assert f"{there.address} port 2222: connection refused; no sshd listens there" in lines[0]
-    assert "there is no host no.such.host.invalid: " in lines[1]
+    assert "unknown host name no.such.host.invalid: " in lines[1]
     assert lines[2].startswith(f"{nobody}: {nobody} port 22: ")
     fleet.close()
 
@@ -294,14 +296,14 @@ def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
         fleet.close()
     assert gone(way, "sshd: root")
     said_of_closed = refused(replace(conf, hosts=(f"{others[0].address}:1",), gateway=way.address))
-    assert f"the gateway {way.address} does not get there" in said_of_closed
+    assert f"the gateway {way.address} cannot connect to it" in said_of_closed
 
 
 @pytest.mark.parametrize(
     ("python", "said"),
     [
-        ("python9", r"python9: there is no such program \(.*not found.*\); a Python >= 3\.8 is wanted"),
-        ("/bin/true", r"/bin/true: it did not start \(it said nothing\); a Python >= 3\.8 is wanted"),
+        ("python9", r"python9: program not found \(.*not found.*\); Python >= 3\.8 is required"),
+        ("/bin/true", r"/bin/true: it cannot be started \(no output\); Python >= 3\.8 is required"),
     ],
 )
 def test_a_host_without_python_says_what_to_set(lab: Lab, there: LabHost, python: str, said: str) -> None:
@@ -451,7 +453,7 @@ def test_a_frozen_host_is_noticed_and_taken_up_again(host: SSHHost, there: LabHo
     took, said = lost_after(host, there.freeze)
     assert took < 12
     assert said.endswith("the connection is lost: no answer for 8 s")
-    with pytest.raises(HostError, match="it takes the connection and says nothing for 10 s"):
+    with pytest.raises(HostError, match="connected, but no reply within 10 s"):
         host.reconnect()
     there.thaw()
     host.reconnect()

@@ -1,4 +1,4 @@
-"""Engines: how a plan becomes the directory of a round."""
+"""Engines: they run the rounds of a plan and write each round's directory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Runs the rounds of a run somewhere; connects when it must, not before."""
+    """Runs the rounds of a run; connects to hosts only when needed."""
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """All hosts of the run, in the order in which cases take them."""
+        """All hosts of the run, in the order in which cases use them."""
 
     @property
     def is_cluster(self) -> bool:
@@ -30,10 +30,10 @@ class Engine(Protocol):
 
     @property
     def left_out(self) -> Mapping[str, Any]:
-        """What the other processes of the same run must know, as JSON; ``leave_out`` takes it."""
+        """The excluded hosts and devices as JSON, for ``leave_out`` in the other processes of the run."""
 
-    def leave_out(self, told: Mapping[str, Any]) -> None:
-        """Use no host and no device that another process of the same run left out."""
+    def leave_out(self, left_out: Mapping[str, Any]) -> None:
+        """Exclude the hosts and devices that another process of the same run excluded."""
 
     def header(self) -> list[str]:
         """Lines about the hosts, for the top of the terminal's output."""
@@ -41,19 +41,22 @@ class Engine(Protocol):
     # -- before anything starts ------------------------------------------------------------------------------
 
     def check(self, plan: Plan, vendor: Vendor) -> None:
-        """Raise Problems if the case cannot run as its vendor and the options say; no host is asked."""
+        """Raise Problems if the case cannot run with its vendor and these options; contact no host."""
 
     def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:
-        """Return what a user may not expect of a case, a sentence each; no host is asked."""
+        """Return notes on a case that may surprise users, one sentence each; contact no host."""
 
     def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
-        """Return what ``--plan`` prints of a case; no host is asked."""
+        """Return the text that ``--plan`` prints for a case; contact no host."""
 
-    def inspect(self, asked: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
-        """Look at every host, for all cases at once."""
+    def inspect(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
+        """Check every host, for all cases at once."""
 
-    def prepare(self, asked: Sequence[tuple[Plan, Vendor]]) -> list[str]:
-        """Inspect, and leave unfit hosts and devices out; sentences about them. Problems where too few are left."""
+    def prepare(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[str]:
+        """Check every host and exclude unfit hosts and devices. Return sentences about them.
+
+        Problems if too few hosts are left.
+        """
 
     def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
         """Return the Python of the case's ranks, ready on the first hosts that the case may run on."""
@@ -61,16 +64,16 @@ class Engine(Protocol):
     # -- rounds ----------------------------------------------------------------------------------------------
 
     def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
-        """Run one round to its end; its directory says how it ended. Problems where it could not start."""
+        """Run one round to its end and write its directory. Problems if the round cannot start."""
 
     def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
-        """Take a round that another process left running to its end, or end it at once for a reason.
+        """Resume a round that another process left running, or end it at once for the reason ``end_because``.
 
-        False where it does not run any more; logs of it that are still elsewhere are fetched then.
+        Return False if the round is not running any more; its logs that are still on other hosts are then fetched.
         """
 
     def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:
-        """Try again for logs that could not be fetched at their rounds' ends; a sentence for each."""
+        """Fetch logs that could not be fetched when their rounds ended; return a sentence for each."""
 
     def close(self) -> None:
         """Close all connections."""

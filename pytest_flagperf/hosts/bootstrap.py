@@ -63,9 +63,9 @@ def attach(log_dir: str) -> None:
 
 def _last_word(log_dir: str) -> str:
     try:
-        return "the last one left word: " + Path(log_dir, "agent.json").read_text().strip()
+        return "the last agent's message: " + Path(log_dir, "agent.json").read_text().strip()
     except OSError:
-        return "and none has left word there"
+        return "and no agent left a message"
 
 
 def _unpack(root: Path, text: str) -> None:
@@ -101,7 +101,7 @@ def _line() -> bytes:
     while not pieces or not pieces[-1].endswith(b"\n"):
         pieces.append(os.read(0, 1 << 20))  # the harness sends nothing else until it is answered
         if not pieces[-1]:
-            sys.exit("the harness hung up before it had sent its code")
+            sys.exit("the harness disconnected before it sent its code")
     return b"".join(pieces)
 
 

@@ -17,7 +17,7 @@ _USER = re.compile(r"[\w.][\w.@-]*")
 _HOST = re.compile(r"[\w.:][\w.%:-]*")
 _PYTHON = re.compile(r"[\w./+-]+")
 _PORTS = range(1, 65536)
-_SYNTAX = "host, user@host, host:port, [IPv6 address]:port, each with name= before it where it shall have another"
+_SYNTAX = "host, user@host, host:port or [IPv6 address]:port, optionally with name= in front"
 _LONGEST = 200  # of a host's name: folders on disk are called by it
 _LONGEST_LABEL = 63
 _MAY_HOLD_A_PASSWORD = ("hosts", "gateway", "user")
@@ -85,7 +85,7 @@ def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConf:
         if wrong := unusable_path(values[name]):
             problems.append(f"{file}: cluster.{name}: {shown(values.pop(name))}: {wrong}")
     if "key" in values and not Path(values["key"]).is_file():
-        problems.append(f"{file}: cluster.key: {values['key']}: there is no such file")
+        problems.append(f"{file}: cluster.key: {values['key']}: file not found")
     list(_addresses(values.get("hosts", ()), f"{file}: cluster.hosts", problems))
     if "gateway" in values:
         list(_addresses([values["gateway"]], f"{file}: cluster.gateway", problems))
@@ -134,14 +134,14 @@ def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterato
         if address is None:
             public = redaction.hosts(text) if "@" in text or not with_user else f"entry {number}"
             problems.append(
-                f"{where}: {shown(public)}: wanted is {_SYNTAX}; ports are 1 to 65535, names have at"
-                f" most {_LONGEST} characters, and a password is not accepted"
+                f"{where}: {shown(public)}: expected {_SYNTAX}; ports are 1 to 65535, names have at"
+                f" most {_LONGEST} characters, and passwords are not allowed"
             )
         elif address.name in seen:
             other = seen[address.name]
             problems.append(
-                f"{where}: {text!r}: {'stands there twice' if other == text else f'has the same name as {other!r}'}; "
-                "two hosts of one name cannot be told apart: leave one out, or give it a name, name=host"
+                f"{where}: {text!r}: {'is listed twice' if other == text else f'has the same name as {other!r}'}; "
+                "host names must be unique: remove one, or rename it with name=host"
             )
         else:
             seen[address.name] = text
@@ -152,10 +152,10 @@ def _wrong(name: str, value: object) -> str | None:
     """What is not right about a value; None when it will do."""
     if name == "hosts":
         fine = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
-        return None if fine else "a list of hosts is wanted, at least one, each a string"
+        return None if fine else "expected a list of at least one host, each a string"
     if name == "port":
         fine = isinstance(value, int) and not isinstance(value, bool) and value in _PORTS
-        return None if fine else "a whole number from 1 to 65535 is wanted"
+        return None if fine else "expected a whole number from 1 to 65535"
     if name == "max_log_gib":
         fine = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
         return None if fine else "expected a number of GiB larger than 0"
@@ -163,9 +163,9 @@ def _wrong(name: str, value: object) -> str | None:
         fine = isinstance(value, int) and not isinstance(value, bool) and value > 0
         return None if fine else "expected a whole number larger than 0"
     if not isinstance(value, str) or not value:
-        return "a string is wanted, and not an empty one"
+        return "expected a string that is not empty"
     if name == "user" and not _USER.fullmatch(value):
-        return "a user's name is wanted: letters, digits, . _ - and @"
+        return "expected a user name of letters, digits, . _ - and @"
     if name == "python" and not _PYTHON.fullmatch(value):
-        return "a program's name or path on the hosts is wanted: letters, digits, / . _ + and -"
+        return "expected the name or path of a program on the hosts, of letters, digits, / . _ + and -"
     return None

@@ -132,8 +132,8 @@ def _next(host: Host, channel: Channel, module: str, deadline: float) -> Message
         raise HostError(f"{host.name}: {module} did not answer in time") from late
     if message is None:
         code = channel.close(_PATIENCE_S)
-        said = channel.complaint().strip().splitlines()[-1:] or ["it said nothing"]
-        raise HostError(f"{host.name}: {module} by {host.python} failed with {code}: {said[0]}")
+        said = channel.complaint().strip().splitlines()[-1:] or ["no output"]
+        raise HostError(f"{host.name}: {module} by {host.python} failed with exit code {code}: {said[0]}")
     return message
 
 
@@ -158,7 +158,7 @@ def _files(trees: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
         elif root.is_dir():
             yield from ((f"{prefix}/{path.relative_to(root).as_posix()}", path) for path in _walk(root))
         else:
-            raise HostError(f"{root}: no such folder, wanted on the hosts as {prefix}")
+            raise HostError(f"{root}: folder not found; the hosts need it as {prefix}")
 
 
 def _walk(root: Path) -> Iterator[Path]:

@@ -28,7 +28,7 @@ class Fleet:
         names = [host.name for host in self.hosts]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise HostError(f"two hosts have the same name: {', '.join(twice)}; give each its own")
+            raise HostError(f"two hosts have the same name: {', '.join(twice)}; give each host its own name")
 
     @property
     def usable(self) -> tuple[Host, ...]:
@@ -56,8 +56,8 @@ class Fleet:
         hosts = self.usable
         if nnodes > len(hosts):
             names = ", ".join(host.name for host in hosts) or "none"
-            without = "".join(f"; {name} is not used any more: {why}" for name, why in self._lost.items())
-            raise HostError(f"{nnodes} hosts are wanted and there are {len(hosts)}: {names}{without}")
+            without = "".join(f"; {name} is left out: {why}" for name, why in self._lost.items())
+            raise HostError(f"needs {nnodes} hosts, {len(hosts)} available: {names}{without}")
         return hosts[:nnodes]
 
     def close(self) -> None:

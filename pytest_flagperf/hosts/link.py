@@ -248,8 +248,8 @@ class _Refuse:
 
     def missing_host_key(self, _: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         raise HostError(
-            f"the host key of {hostname} is not known: {_kind(key)} {key.fingerprint}. "
-            f"If that is the host's own, add it: {_keyscan(self._link, key)} >> {shlex.quote(self._file)}"
+            f"the host key of {hostname} is unknown: {_kind(key)} {key.fingerprint}. "
+            f"If it is the host's key, add it: {_keyscan(self._link, key)} >> {shlex.quote(self._file)}"
         )
 
 
@@ -291,23 +291,25 @@ def _reason(error: Exception, link: fabric.Connection, conf: ClusterConf, silent
     """Why a connection was not to be had, and what helps."""
     where = f"{link.host} port {link.port}"
     if isinstance(error, socket.gaierror):
-        return f"there is no host {link.host}: {error.strerror}; correct the name, or give its address"
+        return f"unknown host name {link.host}: {error.strerror}; correct it, or use the host's address"
     if isinstance(error, ConnectionRefusedError):
         return f"{where}: connection refused; no sshd listens there"
     if isinstance(error, paramiko.BadHostKeyException):
         return _changed(error, link, conf)
     if isinstance(error, paramiko.PasswordRequiredException):
-        return f"{where}: the key {conf.key or 'found'} has a passphrase: ssh-add it, no passphrase is asked for here"
+        return f"{where}: the key {conf.key or 'in ~/.ssh'} has a passphrase; add it to the SSH agent with ssh-add"
     if isinstance(error, paramiko.AuthenticationException):
         return _not_let_in(link, conf)
     if isinstance(error, paramiko.ChannelException):
-        return f"{where}: the gateway {link.gateway.host} does not get there: {error.text}"
+        return f"{where}: the gateway {link.gateway.host} cannot connect to it: {error.text}"
     if isinstance(error, TimeoutError):
-        return f"{where}: no answer within {CONNECT_S:g} s; the host is off, cut off, or drops what comes to that port"
+        return (
+            f"{where}: no answer within {CONNECT_S:g} s; the host is off or disconnected, or a firewall blocks the port"
+        )
     if isinstance(error, OSError) and error.errno is not None:
         return f"{where}: {error.strerror}"
     if silent:
-        return f"{where}: it takes the connection and says nothing for {CONNECT_S:g} s; the host hangs, or is no sshd"
+        return f"{where}: connected, but no reply within {CONNECT_S:g} s; the host hangs, or the port is not sshd's"
     return f"{where}: {_text(error)}"
 
 
@@ -317,9 +319,9 @@ def _changed(error: paramiko.BadHostKeyException, link: fabric.Connection, conf:
     holds = [file for file in files if Path(file).is_file() and paramiko.HostKeys(file).lookup(name)]
     file = (holds or files)[0]
     return (
-        f"the host key of {name} is not the one that {file} has: got {_kind(error.key)} {error.key.fingerprint}, "
-        f"wanted {_kind(error.expected_key)} {error.expected_key.fingerprint}. Either another machine answers there, "
-        f"or the host was installed anew; only then forget the old key: ssh-keygen -R {shlex.quote(name)} "
+        f"the host key of {name} differs from the one in {file}: got {_kind(error.key)} {error.key.fingerprint}, "
+        f"expected {_kind(error.expected_key)} {error.expected_key.fingerprint}. Either another machine answers, "
+        f"or the host was reinstalled; only if it was, remove the old key: ssh-keygen -R {shlex.quote(name)} "
         f"-f {shlex.quote(file)}"
     )
 
@@ -331,8 +333,8 @@ def _not_let_in(link: fabric.Connection, conf: ClusterConf) -> str:
     if conf.key is None:
         shown.append("~/.ssh/id_*")
     return (
-        f"{link.host} port {link.port}: no key is accepted for the user {link.user}; shown were "
-        f"{', '.join(shown)} and those of the SSH agent. Bring one there: ssh-copy-id "
+        f"{link.host} port {link.port}: no key was accepted for the user {link.user}; tried "
+        f"{', '.join(shown)} and the keys of the SSH agent. Install a key on the host: ssh-copy-id "
         f"{'' if conf.key is None else f'-i {shlex.quote(conf.key)} '}-p {link.port} {link.user}@{link.host}"
     )
 

@@ -122,7 +122,7 @@ class LocalChannel(Listening):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
-            raise HostError(f"{self._host}: the program there does not listen any more: {error}") from error
+            raise HostError(f"{self._host}: the program no longer reads its input: {error}") from error
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         assert self._process.stdin is not None

@@ -61,7 +61,7 @@ class Session:
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close()
             link.check()
-            raise HostError(f"{name}: sshd does not start a command: {error}") from error
+            raise HostError(f"{name}: sshd cannot start a command: {error}") from error
         try:
             self.channel.sendall(frame)
         except (OSError, EOFError):
@@ -146,19 +146,19 @@ class Session:
             self.err[:] = before + behind
             word = parse_object(self._name, line, _LAST_WORD, "the last word of the session")
             if "old" in word:
-                raise HostError(f"{self._name}: {self._python} there is Python {word['old']}; {_WANTED}")
+                raise HostError(f"{self._name}: {self._python} is Python {word['old']}; {_WANTED}")
             if "error" in word:
                 raise HostError(f"{self._name}: {what}: {word['error']}")
             check(self._name, word, {"code": WHOLE}, "the last word of the session")
             return word
         if self.channel.exit_status < 0:
             self._link.check()
-            raise HostError(f"{self._name}: {what}: it was killed there by a signal")
-        said = self.complaint().splitlines()[-1:] or ["it said nothing"]
+            raise HostError(f"{self._name}: {what}: killed by a signal")
+        said = self.complaint().splitlines()[-1:] or ["no output"]
         if self.first is None:
-            why = "there is no such program" if self.channel.exit_status == 127 else "it did not start"
+            why = "program not found" if self.channel.exit_status == 127 else "it cannot be started"
             raise HostError(f"{self._name}: {self._python}: {why} ({said[0]}); {_WANTED}")
-        raise HostError(f"{self._name}: {what}: it ended with {self.channel.exit_status}: {said[0]}")
+        raise HostError(f"{self._name}: {what}: exit code {self.channel.exit_status}: {said[0]}")
 
     def check(self) -> None:
         """HostLost if the line's end was not the program's."""
@@ -198,4 +198,4 @@ class Session:
                 )
 
 
-_WANTED = "a Python >= 3.8 is wanted on each host: install one, or name it as `python` in [cluster]"
+_WANTED = "Python >= 3.8 is required on each host: install it, or set its path with python = ... in [cluster]"

@@ -160,7 +160,7 @@ def get(request: "dict[str, Any]") -> NoReturn:
         while left:
             data = file.read(min(left, CHUNK))
             if not data:
-                end(error="it became shorter while it was read")
+                end(error="the file was truncated while it was read")
             left -= len(data)
             write(1, data)
     end(code=0)

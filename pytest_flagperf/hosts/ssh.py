@@ -96,7 +96,7 @@ class SSHHost:
             what = f"cannot read {source}"
             answer = self._copy({"op": "get", "path": source}, io.BytesIO(), what, file)
             if file.tell() != answer["size"]:
-                raise HostError(f"{self.name}: {what}: {file.tell()} of {answer['size']} bytes came")
+                raise HostError(f"{self.name}: {what}: received {file.tell()} of {answer['size']} bytes")
             os.fchmod(file.fileno(), answer["mode"] & 0o777)
             file.flush()
             os.utime(file.fileno(), ns=(answer["mtime_ns"], answer["mtime_ns"]))
@@ -146,7 +146,7 @@ class SSHHost:
         with closing(self._session(request, time.monotonic() + _START_S)) as session:
             session.into = into
             if not session.finish(feed, lambda: session.moved + _COPY_IDLE_S):
-                raise HostError(f"{self.name}: {what}: nothing moved for {_COPY_IDLE_S:g} s")
+                raise HostError(f"{self.name}: {what}: no data transferred for {_COPY_IDLE_S:g} s")
             session.last_word(what)
             return session.first or {}
 
@@ -203,7 +203,7 @@ class SSHChannel(Listening):
                 self._session.channel.sendall(json.dumps(message).encode() + b"\n")
         except (OSError, EOFError, paramiko.SSHException) as error:
             self._session.check()
-            raise HostError(f"{self._host.name}: the program there does not listen any more: {error}") from error
+            raise HostError(f"{self._host.name}: the program no longer reads its input: {error}") from error
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         self._hung_up = True

@@ -161,4 +161,4 @@ def unbuildable(request: Request) -> list[str]:
     if request.extension is None or is_buildable(request.extension):
         return []
     name = request.extension_name
-    return [f"{name} has neither setup.py nor pyproject.toml: nothing of it would be built; add one"]
+    return [f"{name} has neither setup.py nor pyproject.toml: it cannot be built; add one"]

@@ -58,9 +58,8 @@ class _Host(Runtime):
         missing = [name for name, version in found.items() if version is None]
         if missing:
             raise RuntimeSetupError(
-                f"{host.name}: {executable} (Python {version}) lacks {', '.join(missing)}, which {request.framework}"
-                " suites need; install them there, set python in flagperf.toml, or let --runtime=venv build an"
-                " environment"
+                f"{host.name}: {executable} (Python {version}) has no {', '.join(missing)}, required by"
+                f" {request.framework} suites; install them there, set python in flagperf.toml, or use --runtime=venv"
             )
         progress(f"Python {version} at {executable}")
         made = Interpreter(executable, {}, f"host: {executable}", {"python": version, **found})
@@ -70,7 +69,7 @@ class _Host(Runtime):
         if request.extension is None:
             return []
         name = request.extension_name
-        return [f"{case}: {name} is built into images only; with --runtime=host the Python at hand must have it"]
+        return [f"{case}: {name} is built only into images; with --runtime=host the host's Python must already have it"]
 
 
 RUNTIME = _Host()
@@ -84,4 +83,4 @@ def _names(lines: Iterable[Line], there: Mapping[str, str] | None = None) -> lis
 
 
 def _last(text: str) -> str:
-    return (text.strip().splitlines() or ["it said nothing"])[-1]
+    return (text.strip().splitlines() or ["no output"])[-1]

@@ -60,20 +60,20 @@ def union(files: Iterable[Path]) -> list[Line]:
             lines.setdefault(line.text, line)
     problems = list(_conflicts(lines.values()))
     if problems:
-        raise RuntimeSetupError("requirements that cannot both be met:\n" + "\n".join(problems))
+        raise RuntimeSetupError("conflicting requirements:\n" + "\n".join(problems))
     return list(lines.values())
 
 
 def read(file: Path, including: tuple[Path, ...]) -> Iterator[Line]:
     """A file's lines and those of the files that it includes."""
     if file in including:
-        raise RuntimeSetupError(f"{file}: includes itself by way of {including[-1]}")
+        raise RuntimeSetupError(f"{file}: includes itself through {including[-1]}")
     try:
         text = file.read_text("utf-8-sig")
     except OSError as error:
         raise RuntimeSetupError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise RuntimeSetupError(f"{file}: it is not UTF-8: {error}") from None
+        raise RuntimeSetupError(f"{file}: not UTF-8: {error}") from None
     # A backslash goes on in the next line, which then has the first one's number.
     after = 1
     for raw in text.replace("\\\n", "\0").splitlines():
@@ -89,7 +89,7 @@ def read(file: Path, including: tuple[Path, ...]) -> Iterator[Line]:
 def _understood(line: Line) -> Line:
     """The installer would tell of its own copy of the line."""
     if line.requirement is None and _NAMED.match(line.text):
-        raise RuntimeSetupError(f"{line.where}: is no requirement; wanted is a name and versions, as in torch==2.10")
+        raise RuntimeSetupError(f"{line.where}: invalid requirement; expected for example torch==2.10")
     return line
 
 

@@ -32,7 +32,7 @@ def sourced(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
     done = run(["bash", "-c", _SOURCE, NAME], text, env)
     before, separator, after = done.out.partition("\0\0")
     if done.code != 0 or not separator:
-        last = (done.err.strip().splitlines() or ["it said nothing"])[-1].replace("/dev/stdin", NAME)
+        last = (done.err.strip().splitlines() or ["no output"])[-1].replace("/dev/stdin", NAME)
         raise RuntimeSetupError(f"{file} cannot be sourced (exit code {done.code}): {last}")
     old, new = _variables(before), _variables(after)
     return {name: value for name, value in new.items() if old.get(name) != value and name not in _NOT_TAKEN}
@@ -55,7 +55,7 @@ def with_file(
     except RuntimeSetupError as error:
         raise RuntimeSetupError(f"{host.name}: {error}") from error
     except HostError as error:
-        raise type(error)(f"{error}; it was to source {file}") from error
+        raise type(error)(f"{error}; the command was to source {file}") from error
     return replace(interpreter, env={**interpreter.env, **changed})
 
 

@@ -59,8 +59,8 @@ class _Venv(Runtime):
         if request.extension is None or not is_buildable(request.extension):
             return unbuildable(request)
         return [
-            f"{request.extension_name} is built into images only, and --runtime=venv has none: give --runtime=docker,"
-            " or --runtime=host and a Python that has it"
+            f"{request.extension_name} is built only into images, which --runtime=venv does not use: use"
+            " --runtime=docker, or --runtime=host with a Python that has it"
         ]
 
 
@@ -116,7 +116,7 @@ def _advice(host: Host, request: Request) -> str:
         return "set python in flagperf.toml to another one"
     if host.here:
         return "run pytest with another Python"
-    return "name another with python = ... in [cluster] of flagperf.toml"
+    return "set another Python with python = ... in [cluster] of flagperf.toml"
 
 
 def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: Progress) -> dict[str, Any]:
@@ -140,13 +140,13 @@ def _uv(host: Host, found: dict[str, Any], progress: Progress) -> str:
     if _runs_ours(found):
         target = f"{found['cache']}/bin/uv-{_hash(ours)}"
         if target not in found["brought"]:
-            progress(f"bringing uv to {host.name}")
+            progress(f"copying uv to {host.name}")
             host.put(Path(ours), target)
         return target
     if found["uv"]:
         return str(found["uv"])
     raise RuntimeSetupError(
-        f"{host.name}: no uv to build the environment with: this machine's is for {platform.machine()} with glibc, the "
+        f"{host.name}: no usable uv: this machine's uv is for {platform.machine()} with glibc, the "
         f"host is {found['machine']} with {found['libc'] or 'another C library'}; install uv there, on the PATH or in "
         "~/.local/bin, or use --runtime=host or docker"
     )

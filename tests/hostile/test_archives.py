@@ -245,7 +245,7 @@ def many_folders(it: Hostile) -> None:
 
 
 REFUSED: dict[str, tuple[Make, type[HostError], str]] = {
-    "size beyond the end": (bad_size, Damaged, "the archive is cut off"),
+    "size beyond the end": (bad_size, Damaged, "the archive is truncated"),
     "size of 4 EiB": (huge_size, TooMuch, "larger than 0.015625 GiB"),
     "negative size": (negative_size, Damaged, "an entry of -512 bytes"),
     "sparse": (sparse, Damaged, "an entry of type b'S'; expected a file or a folder"),

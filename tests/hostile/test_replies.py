@@ -155,7 +155,11 @@ def test_a_whole_word_passes(kind: str, tmp_path: Path) -> None:
     channel.close(0.0)
 
 
-UNASKED = ("started", """line = 40 * b'{"type": "pong", "clock_ms": 1}\\n'""", "pong, unasked; expected answers")
+UNASKED = (
+    "started",
+    """line = 40 * b'{"type": "pong", "clock_ms": 1}\\n'""",
+    "pong without an order; expected answers",
+)
 
 
 @pytest.mark.parametrize("broken", [BROKEN["no key"], BROKEN["cut"], BROKEN["long line"], UNASKED])
@@ -197,9 +201,7 @@ def test_the_round_after_a_broken_one_runs(tmp_path: Path) -> None:
 def test_a_host_that_answers_nonsense_before_a_round_is_left_out(
     kind: str, change: str, sentence: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        HostError, match="2 hosts are wanted and there are 1: h1; h2 is not used any more: h2 sent"
-    ) as no:
+    with pytest.raises(HostError, match="needs 2 hosts, 1 available: h1; h2 is left out: h2 sent") as no:
         run_with(tmp_path, broken_host(tmp_path, kind, change))
     assert f"h2 sent an invalid reply: {sentence}" in str(no.value)
 
@@ -217,7 +219,7 @@ FAKE = (
     [
         (replaced(data="no base64!"), "h2 sent an invalid reply: chunk.data: "),
         (replaced(size=1 << 50), "the logs are larger than 4 GiB"),
-        (replaced(sha256="0" * 64), "the logs came broken: "),
+        (replaced(sha256="0" * 64), "the logs arrived damaged: "),
         (without("size"), "h2 sent an invalid reply: chunk has no 'size'"),
         (FAKE.format(piece="piece[:len(piece) // 2]"), "the logs cannot be unpacked: "),
     ],

@@ -232,7 +232,7 @@ def test_a_build_that_fails_shows_its_last_lines(lone: ClusterToy) -> None:
 
 def test_an_image_that_is_nowhere_is_named(lone: ClusterToy) -> None:
     said = lone.failed("--image=127.0.0.1:9/nobody/nothing:1")
-    assert "h1: the image 127.0.0.1:9/nobody/nothing:1 is not there and cannot be pulled" in said
+    assert "h1: the image 127.0.0.1:9/nobody/nothing:1 was not found on the host and cannot be pulled" in said
     assert "docker load" in said
 
 
@@ -241,7 +241,7 @@ def test_a_vendor_without_a_dockerfile_is_told_before_anything_starts(lone: Clus
     if folder:
         dockerfile(lone, "").unlink()
     said = lone.refused()
-    assert "no container image: vendors/cpu/images/plain/Dockerfile is not there; write it, or name one" in said
+    assert "no container image: vendors/cpu/images/plain/Dockerfile not found; write it, or set an image" in said
 
 
 def test_an_option_that_docker_run_does_not_have_is_told_before_anything_starts(lone: ClusterToy) -> None:
@@ -250,8 +250,8 @@ def test_an_option_that_docker_run_does_not_have_is_told_before_anything_starts(
     assert "--memroy" in said
     assert "did you mean --memory" in said
     assert "--cpus" in said
-    assert "a number of cores is wanted" in said
-    assert "{n} is not filled in; allowed is {device}" in said
+    assert "expected a number of cores" in said
+    assert "unknown {n}; allowed is {device}" in said
 
 
 def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> None:

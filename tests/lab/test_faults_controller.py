@@ -73,7 +73,7 @@ def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy,
     going.kill()
     code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
     assert code == 0, said
-    assert "alpha_plain_CPU_2_1_1 round1 still runs: going on with it" in said
+    assert "alpha_plain_CPU_2_1_1 round1 still runs: resuming it" in said
     end = cluster.round_json()
     assert (end["state"], end["fault"], end["missing"]) == ("finished", None, [])
     logs = sorted(cluster.toy.runs[-1].glob("*/round1/*/rank*.out.log"))

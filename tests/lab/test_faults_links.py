@@ -155,7 +155,7 @@ def test_sessions_that_are_killed_are_replaced_and_nothing_is_lost(cluster: Clus
     going.wait_for(lambda: "h1 is back" in going.text and "h2 is back" in going.text, "both hosts again")
     one.kill_sshd_sessions()
     assert going.wait() == 0, going.text
-    said_once(going.text, r"h2 is lost \(h2: the connection is lost: .*\); its ranks go on for 600 s")
+    said_once(going.text, r"h2 is lost \(h2: the connection is lost: .*\); its ranks continue for 600 s")
     assert cluster.round_json()["state"] == "finished"
     assert [line for line in cluster.round_json()["warnings"] if line == "h2 is back"] == ["h2 is back"]
     assert_nothing_lost_or_doubled(cluster)
@@ -279,9 +279,9 @@ def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
     assert going.wait() == 1, going.text
     said_once(
         going.text,
-        r"round 1: the agent on h2 is gone: .*; when the host was back, no agent was there: the host was restarted",
+        r"round 1: the agent on h2 is gone: .*; after the host came back: the agent is not running: the host was",
     )
-    said_once(going.text, "the logs of h2 are gone: h2: nothing is left in .*: the host was restarted, or .*")
+    said_once(going.text, "the logs of h2 are gone: h2: no files in .*: the host was restarted, or .*")
     assert fault_of(cluster)["kind"] == "agent"
     assert_nothing_left(cluster.hosts)
 
@@ -311,7 +311,7 @@ def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_
     two.link(up=True)
     code, said = cluster.run("-k", "converges", f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01")
     assert code == 0, said
-    said_once(said, "alpha_plain_CPU_2_1_1 failed1-round1: the logs of h2 came late, and are here")
+    said_once(said, "alpha_plain_CPU_2_1_1 failed1-round1: the logs of h2 were fetched late")
     (log,) = cluster.toy.runs[-1].glob("alpha*/failed1-round1/h2_noderank1/rank1.out.log")
     assert "TRAIN_START" in log.read_text()
     assert_nothing_left(cluster.hosts)
@@ -330,10 +330,8 @@ def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(c
     until(lambda: two.answers(), "h2 behind its link")
     (cluster.root / "go").touch()
     assert going.wait() == 1, going.text
-    said_once(
-        going.text, r"case beta:plain:CPU:2:1:1: 2 hosts are wanted and .* 1: h1; h2 is not used any more: h2: .*"
-    )
-    said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h2 came late, and are here")
+    said_once(going.text, r"case beta:plain:CPU:2:1:1: needs 2 hosts, 1 available: h1; h2 is left out: h2: .*")
+    said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h2 were fetched late")
     assert not cluster.round_json("alpha*")["missing"]
     assert "paramiko" not in going.text
     assert_nothing_left(cluster.hosts)
@@ -356,7 +354,7 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
     until(lambda: one.answers(), "h1 behind its link")
     (cluster.root / "go").touch()
     assert going.wait() == 1, going.text
-    said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h1 came late, and are here")
+    said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h1 were fetched late")
     beta = cluster.round_json("beta*")
     assert [host["name"] for host in beta["hosts"]] == ["h1", "h2"]
     assert (beta["fault"]["kind"], beta["fault"]["rank"]) == ("crash", 1), "the same fault was to come again"
@@ -456,11 +454,11 @@ def test_who_cannot_be_let_in_is_told_for_all_hosts_at_once_with_the_remedy(clus
     code, said = cluster.run("-k", "converges")
     assert code == 4, said
     changed = said_once(said, r"h1: host: the host key of .*")
-    assert f"is not the one that {known} has" in changed
+    assert f"differs from the one in {known}" in changed
     assert f"ssh-keygen -R {one.address} -f {known}" in changed
-    assert "only then forget the old key" in changed
+    assert "only if it was, remove the old key" in changed
     unknown = said_once(said, r"h2: host: the host key of .*")
-    assert "is not known: ed25519 SHA256:" in unknown
+    assert "is unknown: ed25519 SHA256:" in unknown
     command = re.search(r"add it: (ssh-keyscan .* >> \S+)", unknown)
     assert command, unknown
     assert not cluster.toy.runs
@@ -477,11 +475,11 @@ def test_who_cannot_be_let_in_is_told_for_all_hosts_at_once_with_the_remedy(clus
     [
         (
             {"key": "{root}/other"},
-            r"h1, h2: host: .*|h1: host: .* no key is accepted for the user root; shown were .*ssh-copy-id",
+            r"h1, h2: host: .*|h1: host: .* no key was accepted for the user root; tried .*ssh-copy-id",
         ),
         (
             {"python": "/opt/none/python3"},
-            r"h1, h2: python: /opt/none/python3: there is no such program .*as `python` in \[cluster\]\n",
+            r"h1, h2: python: /opt/none/python3: program not found .*set its path with python = .* in \[cluster\]\n",
         ),
     ],
     ids=["key", "python"],
@@ -502,7 +500,7 @@ def test_a_host_of_no_name_is_named(cluster: ClusterToy) -> None:
     prepare(cluster)
     code, said = cluster.run("-k", "converges", "--cluster=h1.nowhere.invalid,h2.nowhere.invalid")
     assert code == 4, said
-    said_once(said, "h1.nowhere.invalid: host: there is no host h1.nowhere.invalid: .*; correct the name, or give its")
+    said_once(said, "h1.nowhere.invalid: host: unknown host name h1.nowhere.invalid: .*; correct it, or use the")
 
 
 @pytest.mark.slow
@@ -572,8 +570,8 @@ def test_logs_that_come_broken_each_time_are_not_taken(cluster: ClusterToy) -> N
     assert code == 1, said
     said_once(said, "round 1: rank 1 on h2 ended without a log")
     (why,) = (cluster.root / "first_end.txt").read_text().splitlines()
-    assert re.search("the logs came broken: .* bytes, and the checksum is another", why)
-    said_once(said, "alpha_plain_CPU_2_1_1 round1: the logs of h2 came late, and are here")
+    assert re.search("the logs arrived damaged: .* bytes with a wrong checksum", why)
+    said_once(said, "alpha_plain_CPU_2_1_1 round1: the logs of h2 were fetched late")
     assert_nothing_left(cluster.hosts)
 
 

@@ -152,7 +152,7 @@ def test_with_a_lease_the_ranks_here_go_on_and_are_taken_up(local: Local) -> Non
     assert local.steps() > steps
     code, said = local.resume(*ONE)
     assert code == 0, said
-    assert "alpha_plain_CPU_1_1_1 round1 still runs: going on with it" in said
+    assert "alpha_plain_CPU_1_1_1 round1 still runs: resuming it" in said
     (end,) = local.rounds().values()
     assert (end["state"], end["fault"]) == ("finished", None)
     (outcome,) = local.rounds("outcome.json").values()

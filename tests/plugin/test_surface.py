@@ -323,7 +323,7 @@ def test_the_log_level_of_a_test_conf_is_pytests(toy: Toy, level: str, words: li
 def test_a_framework_version_that_picks_nothing_is_told(toy: Toy) -> None:
     result = toy.run("suites", "--case=alpha:plain_1.8:CPU:1:1:1", "--collect-only")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*alpha:plain_1.8:CPU:1:1:1: the version picks a container's image*"])
+    result.stdout.fnmatch_lines(["*alpha:plain_1.8:CPU:1:1:1: the version selects a container image*"])
 
 
 def test_throughput_only_shapes_have_no_convergence_test(toy: Toy) -> None:

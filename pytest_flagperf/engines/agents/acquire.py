@@ -1,4 +1,4 @@
-"""Hosts and devices for a round: any that are free, all or none, so that nobody waits while holding some."""
+"""Acquire free hosts and devices for a round: all of them or none, so that no round holds some while it waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULE = "flagperf_driver.node.agent.main"
 _PINGS = 3
 _POLL_S = 0.25
 _REPORT_EVERY_S = 10.0
-# An agent elsewhere that hears nothing for so long has lost its controller; one here sees its pipe close.
+# An agent on another host gives up its controller after this time without a message; a local agent sees its pipe close.
 _SILENCE_S = 10.0
 
 OnWait = Callable[[str], None]
@@ -32,47 +32,47 @@ OnWait = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Request:
-    """The hosts and devices that a round asks for."""
+    """The hosts and devices that a round requests."""
 
     nnodes: int
     nproc: int
-    devices_per_host: int | None  # None: as many as there are cores, and at least nproc
+    devices_per_host: int | None  # None: the number of cores, and at least nproc
     whole_host: bool
     owner: Mapping[str, Any]
-    name: str  # of the round, among all of all runs on a host
+    name: str  # name of the round, unique among all runs on a host
     directory: Path
-    lease_s: float  # how long ranks go on without us on hosts that can be lost
+    lease_s: float  # how long ranks on other hosts continue without the controller
     lease_here_s: float = 0.0
-    unfit: Mapping[str, Collection[int]] = field(default_factory=dict)  # by host, devices that none should get
+    unfit: Mapping[str, Collection[int]] = field(default_factory=dict)  # by host: devices that no rank may use
     timeout_s: float = 24 * 3600.0
 
 
 def acquire(fleet: Fleet, code: Code, request: Request, agents: Agents, on_wait: OnWait = lambda _: None) -> None:
-    """Add agents that hold devices; those of one controller stand in line for the same hosts."""
+    """Add agents that hold the requested devices; runs of this machine queue for the same hosts."""
     deadline = time.monotonic() + request.timeout_s
-    with _line(fleet, deadline, on_wait):
+    with _queue(fleet, deadline, on_wait):
         report_at = time.monotonic()
         while busy := _attempt(fleet, code, request, agents):
             now = time.monotonic()
             if now >= deadline:
-                raise lease.LeaseError("no devices in time: " + "; ".join(busy))
+                raise lease.LeaseError("no devices became free in time: " + "; ".join(busy))
             if now >= report_at:
                 on_wait("; ".join(busy))
                 report_at = now + _REPORT_EVERY_S
-            # Others may want the same hosts in another order: not all are to try again at the same time.
+            # Other controllers may try the same hosts in another order: retry at random times.
             time.sleep(_POLL_S * random.uniform(0.5, 1.5))
     for agent in [agent for agent in agents.all if not agent.devices]:
-        agents.part_with(agent)
+        agents.remove(agent)
     for noderank, agent in enumerate(agents.all):
         agent.noderank = noderank
 
 
 def _attempt(fleet: Fleet, code: Code, request: Request, agents: Agents) -> list[str]:
-    """One try over all hosts; who is in the way, or nothing when enough hold devices."""
-    fleet.take(request.nnodes)  # or the reason why there are too few
-    left, busy = list(fleet.usable), list[str]()
-    while left and (missing := request.nnodes - sum(bool(agent.devices) for agent in agents.all)):
-        chosen, left = left[:missing], left[missing:]
+    """Try all hosts once. Return the holders of busy devices, or an empty list if enough devices are held."""
+    fleet.take(request.nnodes)  # raises HostError if too few are left
+    untried, busy = list(fleet.usable), list[str]()
+    while untried and (missing := request.nnodes - sum(bool(agent.devices) for agent in agents.all)):
+        chosen, untried = untried[:missing], untried[missing:]
         busy += _lease_all(fleet, _agents_on(fleet, chosen, code, request, agents), request, agents)
     holding = [agent for agent in agents.all if agent.devices]
     if len(holding) == request.nnodes:
@@ -80,13 +80,13 @@ def _attempt(fleet: Fleet, code: Code, request: Request, agents: Agents) -> list
     _ask_all(fleet, holding, lambda agent: agent.ask({"op": "release"}, "released"), agents)
     for agent in holding:
         agent.devices = ()
-    return busy or ["others were faster"]
+    return busy or ["other runs were faster"]
 
 
 def _agents_on(fleet: Fleet, chosen: Sequence[Host], code: Code, request: Request, agents: Agents) -> list[Agent]:
-    """An agent on each, all at once; a host where there can be none is left out from now on."""
-    there = {agent.host.name for agent in agents.all}
-    new = [host for host in chosen if host.name not in there]
+    """Return an agent on each host, started at once; a host where no agent starts is left out from now on."""
+    running = {agent.host.name for agent in agents.all}
+    new = [host for host in chosen if host.name not in running]
     for host, opened in each(new, lambda host: _open(fleet, host, code, request, agents)).items():
         if isinstance(opened, HostError):
             if host.here:
@@ -101,7 +101,7 @@ def _agents_on(fleet: Fleet, chosen: Sequence[Host], code: Code, request: Reques
 def _open(fleet: Fleet, host: Host, code: Code, request: Request, agents: Agents) -> Agent:
     noderank = fleet.hosts.index(host)
     lease_s = request.lease_here_s if host.here else request.lease_s
-    agent = Agent(host, noderank, request.directory.absolute(), _opened(host, code), lease_s, code)
+    agent = Agent(host, noderank, request.directory.absolute(), _open_agent_module(host, code), lease_s, code)
     agents.join(agent)
     try:
         hello = agent.ask(_hello(agent, request), "hello")
@@ -109,13 +109,13 @@ def _open(fleet: Fleet, host: Host, code: Code, request: Request, agents: Agents
         agent.cpus, agent.port = tuple(hello["cpus"]), hello["port"]
         agent.clock_offset_s = 0.0 if host.here else clock_offset(agent)
     except HostError:
-        agents.part_with(agent)
+        agents.remove(agent)
         raise
     return agent
 
 
-def _opened(host: Host, code: Code) -> Channel:
-    """A connection that ended while nobody used it is no fault."""
+def _open_agent_module(host: Host, code: Code) -> Channel:
+    """Open the agent's module; reconnect once, since the connection may have ended while it was idle."""
     try:
         return open_module(host, code, MODULE)
     except HostLost:
@@ -135,19 +135,19 @@ def _hello(agent: Agent, request: Request) -> dict[str, Any]:
 
 
 def clock_offset(agent: Agent) -> float:
-    """The host's clock minus ours, from the quickest of some pings."""
+    """Return the host's clock minus ours in seconds, from the fastest of several pings."""
 
     def ping() -> tuple[float, float]:
         before = time.time()
-        theirs = float(agent.ask({"op": "ping", "t": before}, "pong")["clock_ms"]) / 1000
+        remote = float(agent.ask({"op": "ping", "t": before}, "pong")["clock_ms"]) / 1000
         after = time.time()
-        return after - before, theirs - (before + after) / 2
+        return after - before, remote - (before + after) / 2
 
     return min(ping() for _ in range(_PINGS))[1]
 
 
 def _lease_all(fleet: Fleet, asked: Sequence[Agent], request: Request, agents: Agents) -> list[str]:
-    """One attempt on each at the same time; who is in the way where it did not come off."""
+    """Try to lease devices on all agents at once. Return the holders where the devices are busy."""
     busy: list[str] = []
     for agent, answer in _ask_all(fleet, asked, lambda agent: _ask_for_devices(agent, request), agents):
         agent.devices = tuple(answer.get("devices", ()))
@@ -156,7 +156,7 @@ def _lease_all(fleet: Fleet, asked: Sequence[Agent], request: Request, agents: A
 
 
 def _ask_for_devices(agent: Agent, request: Request) -> Message:
-    """One attempt to lease devices: as many as the round asks for, or none."""
+    """Try to lease devices: as many as the round requests, or none."""
     answer = agent.ask(_lease_request(agent, request), "leased", "busy")
     if answer["type"] == "leased" and len(set(answer["devices"])) != request.nproc:
         count = len(set(answer["devices"]))
@@ -170,18 +170,18 @@ def _ask_all(
     ask: Callable[[Agent], Message],
     agents: Agents,
 ) -> list[tuple[Agent, Message]]:
-    """What each answers; a host that is lost while a case waits, for hours maybe, is left out from now on."""
-    on = {agent.host: agent for agent in asked}
-    said = []
-    for host, answer in each(on, lambda host: ask(on[host])).items():
+    """Return the answer of each agent; a host that was lost while the case waited is left out from now on."""
+    by_host = {agent.host: agent for agent in asked}
+    answers = []
+    for host, answer in each(by_host, lambda host: ask(by_host[host])).items():
         if isinstance(answer, (HostLost, InvalidReply)) and not host.here:
             fleet.lost(host, str(answer))
-            agents.part_with(on[host])
+            agents.remove(by_host[host])
         elif isinstance(answer, HostError):
             raise answer
         else:
-            said.append((on[host], answer))
-    return said
+            answers.append((by_host[host], answer))
+    return answers
 
 
 def _lease_request(agent: Agent, request: Request) -> dict[str, Any]:
@@ -197,23 +197,25 @@ def _lease_request(agent: Agent, request: Request) -> dict[str, Any]:
 
 
 @contextmanager
-def _line(fleet: Fleet, deadline: float, on_wait: OnWait) -> Iterator[None]:
-    """Who wants these hosts from this machine stands in line: a case that wants many is not passed for ever."""
+def _queue(fleet: Fleet, deadline: float, on_wait: OnWait) -> Iterator[None]:
+    """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
     key = hashlib.sha256("\n".join(sorted(host.address for host in fleet.hosts)).encode()).hexdigest()[:12]
     folder = lease.default_directory()
-    handle = lease.open_lock(folder, f"line-{key}")
+    handle = lease.open_lock(folder, f"queue-{key}")
     try:
-        told = False
+        reported = False
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise lease.LeaseError("no devices in time: others stand in line before us") from None
-            if not told:
-                on_wait("; ".join(lease.holders(folder)) or "others stand in line before us")
-                told = True
+                    raise lease.LeaseError(
+                        "no devices became free in time: other runs wait in front of this run"
+                    ) from None
+            if not reported:
+                on_wait("; ".join(lease.holders(folder)) or "other runs wait in front of this run")
+                reported = True
             time.sleep(_POLL_S)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The agents of a round, one on each host: what they are asked, and what they say as one stream."""
+"""The agents of a round, one on each host: requests to them, and their messages as one stream."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _log = logging.getLogger("flagperf.agents")
-GRACE_S = 3.0  # from a polite word to SIGKILL
-MARGIN_S = 15.0  # what an agent may need beyond it: a container's end, a slow host
-# An agent that watches ranks says something every second; one that is silent for so long is stuck.
+GRACE_S = 3.0  # from SIGTERM to SIGKILL
+MARGIN_S = 15.0  # additional time for a container's end or a slow host
+# An agent that watches ranks sends a message every second; an agent that is silent for longer than this is stuck.
 SILENCE_S = 60.0
 _ACK_S = 1.0
 
 _ANSWERS = frozenset(["hello", "pong", "leased", "busy", "released", "chunk", "attached", "end", "error"])
 
-# More answers than that, without a question: a host that sends them fills our memory.
+# Limit of unread answers: more of them could fill the controller's memory.
 _MOST_ANSWERS = 16
 
 Note = Callable[[str], None]
@@ -45,23 +45,23 @@ class Refused(HostError):
 
 
 def refusal(host: str, answer: Message) -> HostError:
-    """The error for an agent's answer of the type ``error``."""
+    """Return the exception for an agent's answer of the type ``error``."""
     if answer.get("limit"):
         return TooMuch(answer["sentence"])
-    return Refused(f"{host}: its agent refuses: {answer['sentence']}")
+    return Refused(f"{host}: its agent refused: {answer['sentence']}")
 
 
 @dataclass
 class Agent:
-    """One host's agent, and what it has said so far that the round's end is made of."""
+    """The controller's view of a host's agent: its connection, and its messages so far."""
 
     host: Host
     noderank: int
-    directory: Path  # the round's, here
+    directory: Path  # the round's directory on this machine
     channel: Channel
     lease_s: float
-    code: Code | None = None  # what it runs, where we brought it there
-    docker: str | None = None  # the socket of the engine that has the round's container
+    code: Code | None = None  # the deployed code that it runs; None for an agent of another controller
+    docker: str | None = None  # socket of the container engine of the round's container
     log_dir: str = ""
     code_root: str = ""
     cpus: tuple[int, ...] = ()
@@ -69,18 +69,18 @@ class Agent:
     clock_offset_s: float = 0.0  # the host's clock minus ours
     devices: tuple[int, ...] = ()
     started: bool = False
-    by_launcher: bool = False  # one process that stands for several ranks
+    by_launcher: bool = False  # a launcher process runs several ranks
     exits: dict[int, Message] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     failed: dict[int, Message] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    slow: dict[str, float] = field(default_factory=dict)  # ranks that fell behind the host's others, and how far
-    over: bool = False  # its ranks have ended, its devices are free
-    gone: str | None = None  # why nothing more will come
-    heard_out: bool = False  # and all that came, that word too, is among the messages of all
-    parted: bool = False  # it was not wanted after all; what it says does not matter
-    lost: str | None = None  # why it cannot be reached at the moment
-    losses: int = 0  # how often that was so: what was asked before is not answered after
+    slow: dict[str, float] = field(default_factory=dict)  # by rank: step time relative to the host's median
+    over: bool = False  # its ranks have ended and its devices are free
+    gone: str | None = None  # why no more messages will come
+    stream_ended: bool = False  # all its messages, the last one included, are queued
+    removed: bool = False  # the round does not use it; its messages are ignored
+    lost: str | None = None  # why it is unreachable at the moment
+    losses: int = 0  # number of losses: requests from before a loss get no answer
     seq: int = 0
     answers: queue.SimpleQueue[Message] = field(default_factory=queue.SimpleQueue)
 
@@ -90,12 +90,12 @@ class Agent:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing to wait for."""
-        return self.over or self.heard_out or not self.started
+        """Return True if no more messages are expected."""
+        return self.over or self.stream_ended or not self.started
 
     @property
     def folder(self) -> Path:
-        """Where its logs are in the end, here."""
+        """The folder of its logs on this machine."""
         return self.directory / host_folder(self.host.name, self.noderank)
 
     def send(self, message: Message) -> None:
@@ -103,12 +103,12 @@ class Agent:
         self.channel.send(message)
 
     def ask(self, message: Message, *answers: str, timeout_s: float = ANSWER_S) -> Message:
-        """Send, and wait for the answer of one of these types."""
+        """Send a message and return the answer of one of these types."""
         self.send(message)
         return self.expect(*answers, timeout_s=timeout_s)
 
     def expect(self, *answers: str, timeout_s: float = ANSWER_S) -> Message:
-        """The next answer of one of these types."""
+        """Return the next answer of one of these types."""
         deadline, losses = time.monotonic() + timeout_s, self.losses
         while not (self.gone and self.answers.empty()):
             with suppress(queue.Empty):
@@ -123,19 +123,19 @@ class Agent:
                 raise HostLost(f"{self.name}: {self.lost or 'the connection was lost meanwhile'}")
             if time.monotonic() >= deadline:
                 raise HostError(f"{self.name}: no {' or '.join(answers)} in {timeout_s:g} s")
-        named = str(self.gone).startswith(f"{self.name} ")
-        raise HostLost(str(self.gone) if named else f"{self.name}: {self.gone}")
+        has_name = str(self.gone).startswith(f"{self.name} ")
+        raise HostLost(str(self.gone) if has_name else f"{self.name}: {self.gone}")
 
 
 class Agents:
-    """All agents of a round, from the first word to the last."""
+    """All agents of a round, from the first message to the last."""
 
     def __init__(self, note: Note = lambda _: None, limits: LogLimits = DEFAULT_LIMITS) -> None:
         self.all: list[Agent] = []
         self.limits = limits
         self._note = note
-        self._said: queue.SimpleQueue[tuple[Agent, Message]] = queue.SimpleQueue()
-        self._pumps: list[threading.Thread] = []
+        self._messages: queue.SimpleQueue[tuple[Agent, Message]] = queue.SimpleQueue()
+        self._readers: list[threading.Thread] = []
         self._stopped_at: float | None = None
         self._stop_reason: str | None = None
         self._closing = False
@@ -148,18 +148,18 @@ class Agents:
             self.dismiss()
 
     def join(self, agent: Agent) -> None:
-        """Listen to it from now on."""
+        """Add an agent and read its messages from now on."""
         self.all.append(agent)
-        pump = threading.Thread(target=self._pump, args=(agent,), name=f"agent of {agent.name}", daemon=True)
-        self._pumps.append(pump)
-        pump.start()
+        reader = threading.Thread(target=self._read_all, args=(agent,), name=f"agent of {agent.name}", daemon=True)
+        self._readers.append(reader)
+        reader.start()
 
-    def part_with(self, agent: Agent) -> None:
-        """Let one go that is not wanted after all; it leaves nothing."""
+    def remove(self, agent: Agent) -> None:
+        """Remove an agent that the round does not use, with its files."""
         self.all.remove(agent)
-        agent.parted = True
+        agent.removed = True
         _leave(agent, remove=True)
-        if agent.heard_out:
+        if agent.stream_ended:
             agent.channel.close(GRACE_S)
 
     def start(self, orders: Sequence[Message]) -> None:
@@ -170,20 +170,20 @@ class Agents:
             agent.send(order)
 
     def messages(self) -> Iterator[tuple[Agent, Message]]:
-        """What they say, until each is over or gone; TimeoutError where one does not stop though it was told to."""
-        # In this order: who is done has said it all, and only then an empty queue stays so.
-        while not all(agent.done for agent in self.all) or not self._said.empty():
+        """Yield all messages until every agent is over or gone; TimeoutError if a stopped agent does not end."""
+        # In this order: only after all agents are done, an empty queue stays empty.
+        while not all(agent.done for agent in self.all) or not self._messages.empty():
             with suppress(queue.Empty):
-                agent, message = self._said.get(timeout=0.5)
-                if not agent.parted:
+                agent, message = self._messages.get(timeout=0.5)
+                if not agent.removed:
                     yield agent, message
             if self._stopped_at is not None and time.monotonic() > self._stopped_at + GRACE_S + MARGIN_S:
-                late = ", ".join(agent.name for agent in self.all if not (agent.over or agent.gone))
-                if late:
-                    raise TimeoutError(f"no word of the end from {late}")
+                running = ", ".join(agent.name for agent in self.all if not (agent.over or agent.gone))
+                if running:
+                    raise TimeoutError(f"no end message from {running}")
 
     def stop(self, reason: str) -> None:
-        """Ask all to end their ranks; one that cannot be asked ends them when its lease is over."""
+        """Ask all agents to end their ranks; an unreachable agent ends them when its lease is over."""
         if self._stopped_at is not None:
             return
         self._stopped_at, self._stop_reason = time.monotonic(), reason
@@ -193,34 +193,34 @@ class Agents:
                     agent.send({"op": "stop", "reason": reason})
 
     def dismiss(self, keep: Collection[str] = ()) -> None:
-        """No agent outlives this where it can be reached; those on ``keep`` leave their logs where they are."""
+        """End all reachable agents; agents named in ``keep`` leave their logs on their hosts."""
         self._closing = True
         for agent in self.all:
             _leave(agent, remove=not agent.host.here and agent.name not in keep)
         with ThreadPoolExecutor(max(1, len(self.all))) as pool:
             list(pool.map(lambda agent: agent.channel.close(GRACE_S), self.all))
-        for pump in self._pumps:
-            pump.join(GRACE_S)
+        for reader in self._readers:
+            reader.join(GRACE_S)
 
     # -- listening -----------------------------------------------------------------------------------------
 
-    def _pump(self, agent: Agent) -> None:
+    def _read_all(self, agent: Agent) -> None:
         try:
             while self._listen(agent):
                 pass
         except InvalidReply as error:
             agent.gone = str(error)
-            self._said.put((agent, {"type": "fault", "kind": "agent", "rank": None, "sentence": agent.gone}))
+            self._messages.put((agent, {"type": "fault", "kind": "agent", "rank": None, "sentence": agent.gone}))
         except (HostError, OSError, ValueError) as error:
             agent.gone = agent.gone or str(error)
-        agent.gone = agent.gone or "it ended"
-        self._said.put((agent, {"type": "gone", "why": agent.gone}))
-        agent.heard_out = True
-        if agent.parted:
+        agent.gone = agent.gone or "it exited"
+        self._messages.put((agent, {"type": "gone", "why": agent.gone}))
+        agent.stream_ended = True
+        if agent.removed:
             agent.channel.close(GRACE_S)
 
     def _listen(self, agent: Agent) -> bool:
-        """Take what it says until the connection ends; whether there is another one to listen to."""
+        """Take the agent's messages until the connection ends; return True if a new connection replaces it."""
         heard = acked = time.monotonic()
         try:
             while True:
@@ -230,45 +230,45 @@ class Agents:
                     message = {}
                 now = time.monotonic()
                 if message is None:
-                    agent.gone = self._last_word(agent)
+                    agent.gone = self._last_error(agent)
                     return False
                 if message:
                     heard = now
                     _log.debug("%s: received %s", agent.name, message["type"])
                     self._take(agent, message)
                 elif agent.started and not agent.over and now - heard > SILENCE_S:
-                    raise HostError(f"its agent has said nothing for {SILENCE_S:g} s")
+                    raise HostError(f"no message from its agent for {SILENCE_S:g} s")
                 if now - acked >= _ACK_S:
                     acked = now
-                    _confirm(agent)
+                    _acknowledge(agent)
         except HostLost as error:
-            return self._take_up_again(agent, str(error))
+            return self._reconnect(agent, str(error))
 
-    def _last_word(self, agent: Agent) -> str:
-        return agent.channel.complaint().strip() or "it said nothing of why"
+    def _last_error(self, agent: Agent) -> str:
+        return agent.channel.complaint().strip() or "no reason given"
 
     def _take(self, agent: Agent, message: Message) -> None:
         if message["type"] in _ANSWERS:
             if agent.answers.qsize() >= _MOST_ANSWERS:
-                raise InvalidReply(agent.name, f"{message['type']}, unasked; expected answers to orders only")
+                raise InvalidReply(agent.name, f"{message['type']} without an order; expected answers to orders only")
             agent.answers.put(message)
             return
         seq = int(message.get("seq", 0))
         if seq and seq <= agent.seq:
-            return  # sent again, and here already
+            return  # already received
         agent.seq = max(agent.seq, seq)
-        self._said.put((agent, message))
+        self._messages.put((agent, message))
         if message["type"] == "over":
             agent.over = True
 
-    def _take_up_again(self, agent: Agent, why: str) -> bool:
-        """Reach a lost host's agent again, until its lease must be over."""
+    def _reconnect(self, agent: Agent, why: str) -> bool:
+        """Reach a lost host's agent again; give up when its lease is over."""
         if self._closing or not agent.log_dir:
             agent.gone = why
             return False
         agent.lost = why
         agent.losses += 1
-        self._say(agent, "lost", f"{agent.name} is lost ({why}); its ranks go on for {agent.lease_s:g} s")
+        self._report(agent, "lost", f"{agent.name} is lost ({why}); its ranks continue for {agent.lease_s:g} s")
         deadline = time.monotonic() + agent.lease_s
 
         def is_given_up() -> bool:
@@ -277,32 +277,32 @@ class Agents:
         try:
             channel, why = reach_again(agent.host, agent.log_dir, agent.seq, why, is_given_up)
         except HostError as error:
-            agent.gone, agent.lost = f"{agent.lost}; when the host was back, {error}", None
+            agent.gone, agent.lost = f"{agent.lost}; after the host came back: {error}", None
             return False
         if channel is None:
             agent.gone = why
             return False
         agent.channel, agent.lost = channel, None
-        self._say(agent, "back", f"{agent.name} is back")
-        self._tell_what_it_missed(agent)
+        self._report(agent, "back", f"{agent.name} is back")
+        self._resend_stop(agent)
         return True
 
-    def _tell_what_it_missed(self, agent: Agent) -> None:
-        """What all were told went nowhere where a link was cut."""
-        if self._closing or agent.parted:
-            _leave(agent, remove=agent.parted)
+    def _resend_stop(self, agent: Agent) -> None:
+        """Send again the stop or leave order that was sent while the link was cut."""
+        if self._closing or agent.removed:
+            _leave(agent, remove=agent.removed)
         elif self._stop_reason is not None:
             with suppress(HostError):
                 agent.send({"op": "stop", "reason": self._stop_reason})
 
-    def _say(self, agent: Agent, kind: str, sentence: str) -> None:
+    def _report(self, agent: Agent, kind: str, sentence: str) -> None:
         agent.warnings.append(sentence)
         self._note(sentence)
-        self._said.put((agent, {"type": kind, "sentence": sentence}))
+        self._messages.put((agent, {"type": kind, "sentence": sentence}))
 
 
-def take_up(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> Agent:
-    """The agent of a round that another controller started, as its plan.json says."""
+def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> Agent:
+    """Return the agent of a round that another controller started, from its plan.json."""
     return Agent(
         host,
         placed.noderank,
@@ -317,8 +317,8 @@ def take_up(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> 
     )
 
 
-def _confirm(agent: Agent) -> None:
-    """What it said need not be kept there. One that has ended cannot hear it; what it said before is still to come."""
+def _acknowledge(agent: Agent) -> None:
+    """Acknowledge the messages so that the agent can drop them; ignore an agent that has ended."""
     try:
         agent.send({"op": "ack", "seq": agent.seq})
     except HostLost:

@@ -1,4 +1,4 @@
-"""The logs of a round, brought here once: one archive from each host, verified before it is unpacked."""
+"""Collect the logs of a round: one archive from each host, verified before it is unpacked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .lost_hosts import ANSWER_S
 from .unpack import TooMuch, check_limits, unpack
 
 _IN_MEMORY = 1 << 26
-_LEAST = 1 << 20  # bytes of a piece that is not the last: a host may not send its logs byte by byte
+_LEAST = 1 << 20  # bytes of a piece other than the last: a host must not send its logs byte by byte
 _AGAIN_S = 0.3
 _TRIES = 3
 
@@ -31,15 +31,15 @@ T = TypeVar("T")
 
 
 class Gone(HostError):
-    """Nothing is left of a round's logs on its host."""
+    """The logs of a round are no longer on its host."""
 
 
 def collect(agents: Sequence[Agent], limits: LogLimits) -> tuple[MissingLogs, ...]:
-    """Fetch from every host that is elsewhere, all at once; what could not be fetched stays there."""
-    elsewhere = [agent for agent in agents if not agent.host.here and agent.started]
-    with ThreadPoolExecutor(max(1, len(elsewhere))) as pool:
-        found = pool.map(lambda agent: _collect_one(agent, limits), elsewhere)
-        return tuple(missing for missing in found if missing is not None)
+    """Fetch the logs from all other hosts at once. Return the logs that could not be fetched and stay there."""
+    remote = [agent for agent in agents if not agent.host.here and agent.started]
+    with ThreadPoolExecutor(max(1, len(remote))) as pool:
+        results = pool.map(lambda agent: _collect_one(agent, limits), remote)
+        return tuple(missing for missing in results if missing is not None)
 
 
 def _collect_one(agent: Agent, limits: LogLimits) -> MissingLogs | None:
@@ -64,7 +64,7 @@ def _collect_one(agent: Agent, limits: LogLimits) -> MissingLogs | None:
 
 
 def _fetch_from(agent: Agent, limits: LogLimits) -> tuple[str, ...]:
-    """Fetch from the round's agent, or with a new one where the agent is gone and its host is not."""
+    """Fetch from the round's agent, or from a new agent if only the agent is gone."""
     if agent.lost:
         raise HostError(agent.gone or agent.lost)
     if agent.gone:
@@ -78,18 +78,18 @@ def _fetch_from(agent: Agent, limits: LogLimits) -> tuple[str, ...]:
 
 
 def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits) -> tuple[str, ...]:
-    """Fetch what a lost host still has, from the agent that waits there, else by a new one; the host keeps nothing.
+    """Fetch the logs that a host still has and remove them there, with the running agent or a new one.
 
-    Returns sentences on the entries that were left out.
+    Return sentences on the entries that were left out.
     """
-    channel = _somebody(host, code, log_dir)
+    channel = _agent_channel(host, code, log_dir)
     try:
 
         def ask(offset: int) -> Message:
             chunk = _chunk(channel, host, _order(offset, limits))
             if not chunk["files"]:
                 channel.send({"op": "leave", "remove": True})
-                raise Gone(f"{host.name}: nothing is left in {log_dir}: the host was restarted, or somebody removed it")
+                raise Gone(f"{host.name}: no files in {log_dir}: the host was restarted, or the folder was removed")
             return chunk
 
         with _archive(host, ask, limits) as archive:
@@ -102,22 +102,22 @@ def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits)
 
 
 def _order(offset: int, limits: LogLimits) -> Message:
-    """The order for one piece; an agent that knows the limits need not pack more than they allow."""
+    """Return the order for one piece; with the limits the agent packs no more than they allow."""
     return {"op": "collect", "offset": offset, "max_bytes": limits.max_bytes, "max_entries": limits.max_entries}
 
 
-def _somebody(host: Host, code: Code, log_dir: str) -> Channel:
-    """Whoever can hand out the logs."""
+def _agent_channel(host: Host, code: Code, log_dir: str) -> Channel:
+    """Return a connection to the running agent of the round, or else to a new agent."""
     channel = attach(host, log_dir)
     try:
         channel.send({"op": "attach", "after": 0})
         _next(channel, host, "attached")
-        # The round is over here; an agent that could not be told so may still run its ranks.
+        # The agent may have missed the end of the round and still run its ranks.
         channel.send({"op": "stop", "reason": "the round is over"})
         return channel
     except HostError:
         channel.close(0.0)
-    return _unless_refused(lambda: _new_agent(host, code, log_dir))  # who cleans up there may have the lock still
+    return _unless_refused(lambda: _new_agent(host, code, log_dir))  # a cleanup may still hold the lock
 
 
 def _new_agent(host: Host, code: Code, log_dir: str) -> Channel:
@@ -132,7 +132,7 @@ def _new_agent(host: Host, code: Code, log_dir: str) -> Channel:
 
 
 def _chunk(channel: Channel, host: Host, order: Message) -> Message:
-    """There are none before the ranks have ended, which may take its time."""
+    """Return a piece of the logs; wait until the ranks have ended."""
 
     def ask() -> Message:
         channel.send(order)
@@ -142,7 +142,7 @@ def _chunk(channel: Channel, host: Host, order: Message) -> Message:
 
 
 def _unless_refused(ask: Callable[[], T]) -> T:
-    """Ask again for as long as ranks and their container may need to end."""
+    """Repeat a refused request for as long as ranks and their container may need to end."""
     deadline = time.monotonic() + GRACE_S + MARGIN_S
     while True:
         try:
@@ -160,7 +160,7 @@ def _next(channel: Channel, host: Host, kind: str) -> Message:
             return message
         if message["type"] == "error":
             raise refusal(host.name, message)
-    raise HostError(f"{host.name}: {channel.complaint().strip() or f'the agent said no {kind}'}")
+    raise HostError(f"{host.name}: {channel.complaint().strip() or f'no {kind} from the agent'}")
 
 
 def _receive(channel: Channel, host: Host, deadline: float) -> Message | None:
@@ -171,8 +171,8 @@ def _receive(channel: Channel, host: Host, deadline: float) -> Message | None:
 
 
 def _archive(host: Host, ask: Callable[[int], Message], limits: LogLimits) -> IO[bytes]:
-    """The whole archive, its checksum verified; in memory, or in a temporary file where it is large."""
-    archive = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller's with closes it
+    """Return the whole archive with its checksum verified, in memory or, if it is large, in a temporary file."""
+    archive = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller closes it
     try:
         digest, first = hashlib.sha256(), ask(0)
         check_limits(limits, first["size"])
@@ -185,7 +185,7 @@ def _archive(host: Host, ask: Callable[[int], Message], limits: LogLimits) -> IO
                 break
             chunk = ask(archive.tell())
         if digest.hexdigest() != first["sha256"]:
-            raise HostError(f"the logs came broken: {archive.tell()} bytes, and the checksum is another")
+            raise HostError(f"the logs arrived damaged: {archive.tell()} bytes with a wrong checksum")
         archive.seek(0)
     except BaseException:
         archive.close()

@@ -1,4 +1,4 @@
-"""The engine whose rounds run under agents: one on each host, which are this machine or reached over SSH."""
+"""The engine that runs rounds under agents: one agent on each host, on this machine or over SSH."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.round import RoundDir
 
 from . import acquire, preflight
-from .agents import Agents, take_up
+from .agents import Agents, attach_agent
 from .environments import Environments
 from .late_logs import LateLogs
 from .orders import RoundOptions
@@ -39,18 +39,18 @@ _SHOWN = 8
 
 
 class AgentsEngine:
-    """Runs rounds on this machine or on SSH hosts, with an agent on each host; connects when it must, not before."""
+    """Runs rounds on this machine or on SSH hosts, with an agent on each; connects only when needed."""
 
     def __init__(self, settings: Settings, catalog: Catalog, cluster: ClusterConf | None) -> None:
         self._settings = settings
         self._catalog = catalog
         self._cluster = cluster
         self._environments = Environments(settings, catalog)
-        self._owed: list[Path] = []  # rounds whose logs are not all here
+        self._rounds_with_missing_logs: list[Path] = []
         self._unfit: dict[str, set[int]] = {}
         self._near: dict[str, dict[int, Sequence[int]]] = {}
-        # Of two runs that begin in the same second on two machines, each has its own folders on the hosts.
-        self._mark = secrets.token_hex(4)
+        # Two runs that begin in the same second on two machines need different folders on the hosts.
+        self._suffix = secrets.token_hex(4)
 
     @cached_property
     def _fleet(self) -> Fleet:
@@ -58,11 +58,11 @@ class AgentsEngine:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether hosts were named; else it is this machine."""
+        """Return True if the hosts are given, False if the run uses this machine."""
         return self._cluster is not None
 
     def header(self) -> list[str]:
-        """Which hosts were named, and what of that has no effect."""
+        """Return lines about the given hosts, and notes on settings without effect."""
         if self._cluster is None:
             return []
         names = [address.name for address in self._cluster.addresses()]
@@ -78,7 +78,7 @@ class AgentsEngine:
 
     @property
     def _limits(self) -> LogLimits:
-        """How much of a round's logs a host may send."""
+        """The limits of a round's logs from one host."""
         conf = self._cluster or ClusterConf()
         return LogLimits(conf.max_log_gib * archive.GIB, conf.max_log_entries)
 
@@ -89,57 +89,57 @@ class AgentsEngine:
     # -- what will run ---------------------------------------------------------------------------------------
 
     def check(self, plan: Plan, vendor: Vendor) -> None:
-        """Problems where the case cannot run as its vendor and the options say."""
+        """Raise Problems if the case cannot run with its vendor and these options."""
         problems = runtimes()[plan.runtime].check(self._environments.request(plan.case, vendor, plan.runtime))
         if problems:
             raise Problems(problems)
 
     def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:
-        """What a user may not expect of a case."""
+        """Return notes on a case that may surprise users."""
         kind = runtimes()[runtime]
         notes = []
         if case.framework_version and not kind.uses_images:
             notes.append(
-                f"{case}: the version picks a container's image; without containers (--runtime=docker) what the"
-                " environment holds is run, and recorded"
+                f"{case}: the version selects a container image; without --runtime=docker the installed version"
+                " is used and recorded"
             )
         return notes + kind.notes(self._environments.request(case, vendor, runtime), str(case))
 
     def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
-        """Return what ``--plan`` prints of a case."""
+        """Return the text that ``--plan`` prints for a case."""
         request = self._environments.request(plan.case, vendor, plan.runtime)
         lease = self._settings.lease or vendor.toml.lease
         return describe(plan, vendor, lease, request, convergence, duration, self.hosts)
 
     def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
-        """The Python of the case's framework, ready on the first hosts that it may run on."""
+        """Return the Python of the case's framework, prepared on the first usable hosts."""
         hosts = self._fleet.usable[: plan.case.nnodes]
         return self._environments.interpreters(plan, vendor, hosts, watch)[hosts[0].name]
 
     # -- before the first case -------------------------------------------------------------------------------
 
-    def inspect(self, asked: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
-        """Look at every host, for all cases of a vendor at once."""
-        vendors = {vendor.name: vendor for _, vendor in asked}
-        plans = {name: [plan for plan, vendor in asked if vendor.name == name] for name in vendors}
+    def inspect(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
+        """Check every host, for all cases of a vendor at once."""
+        vendors = {vendor.name: vendor for _, vendor in plans}
+        by_vendor = {name: [plan for plan, vendor in plans if vendor.name == name] for name in vendors}
         return [
             finding
             for name, vendor in vendors.items()
-            for finding in preflight.inspect(self.hosts, self._check_request(plans[name], vendor))
+            for finding in preflight.inspect(self.hosts, self._host_requirements(by_vendor[name], vendor))
         ]
 
-    def prepare(self, asked: Sequence[tuple[Plan, Vendor]]) -> list[str]:
-        """Inspect, and leave unfit hosts and devices out; what to tell. Problems where too few are left."""
-        findings = self.inspect(asked)
+    def prepare(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[str]:
+        """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left."""
+        findings = self.inspect(plans)
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)
-        wanted = max((plan.case.nnodes for plan, _ in asked), default=0)
+        required = max((plan.case.nnodes for plan, _ in plans), default=0)
         for host in self.hosts:
-            said = [finding.sentence for finding in findings if finding.host == host.name and finding.fatal]
-            if said:
-                self._fleet.lost(host, "; ".join(said))
-        if len(self._fleet.usable) < wanted:
+            reasons = [finding.sentence for finding in findings if finding.host == host.name and finding.fatal]
+            if reasons:
+                self._fleet.lost(host, "; ".join(reasons))
+        if len(self._fleet.usable) < required:
             raise Problems(fatal)
         self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)
         left_out = [f"left out: {sentence}" for sentence in fatal]
@@ -147,7 +147,7 @@ class AgentsEngine:
 
     @property
     def left_out(self) -> dict[str, Any]:
-        """What the others of a parallel run must know: hosts and devices that are not fit, and what is near which."""
+        """The excluded hosts and devices, and the cores near each device, for the other processes of a parallel run."""
         return {
             "hosts": dict(self._fleet.lost_hosts),
             "devices": {name: sorted(devices) for name, devices in self._unfit.items()},
@@ -155,19 +155,21 @@ class AgentsEngine:
             "builds": self._environments.builds,
         }
 
-    def leave_out(self, told: Mapping[str, Any]) -> None:
-        """What another one of the same run found out."""
+    def leave_out(self, left_out: Mapping[str, Any]) -> None:
+        """Exclude the hosts and devices that another process of the same run excluded."""
         for host in self.hosts:
-            if host.name in told["hosts"]:
-                self._fleet.lost(host, told["hosts"][host.name])
-        self._unfit = {name: set(devices) for name, devices in told["devices"].items()}
-        self._near = {name: {int(device): cpus for device, cpus in its.items()} for name, its in told["near"].items()}
-        self._environments.builds = str(told["builds"])
+            if host.name in left_out["hosts"]:
+                self._fleet.lost(host, left_out["hosts"][host.name])
+        self._unfit = {name: set(devices) for name, devices in left_out["devices"].items()}
+        self._near = {
+            name: {int(device): cpus for device, cpus in its.items()} for name, its in left_out["near"].items()
+        }
+        self._environments.builds = str(left_out["builds"])
 
-    def _check_request(self, plans: Sequence[Plan], vendor: Vendor) -> preflight.Request:
+    def _host_requirements(self, plans: Sequence[Plan], vendor: Vendor) -> preflight.Request:
         chip = vendor.chips.get(plans[0].case.hardware)
-        engines = (self._engine_request(plan, vendor) for plan in plans)
-        data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _is_read(plan)}
+        engines = (self._engine_requirements(plan, vendor) for plan in plans)
+        data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _reads_data(plan)}
         return preflight.Request(
             code=self._environments.code(plans[0], vendor),
             nnodes=max(plan.case.nnodes for plan in plans),
@@ -175,15 +177,15 @@ class AgentsEngine:
             hardware=plans[0].case.hardware,
             chips={name: chip.names for name, chip in vendor.chips.items()},
             devices_per_host=chip.devices_per_host if chip else None,
-            **_looked_at(vendor),
+            **_device_source(vendor),
             engine=next(filter(None, engines), None),
             data=tuple(data),
             clear_caches=self._settings.clear_caches,
             folder=self._settings.reports,
         )
 
-    def _engine_request(self, plan: Plan, vendor: Vendor) -> EngineRequest | None:
-        """What a host must have for the case's containers; None without containers."""
+    def _engine_requirements(self, plan: Plan, vendor: Vendor) -> EngineRequest | None:
+        """Return the case's requirements on container engines; None without containers."""
         request = self._environments.request(plan.case, vendor, plan.runtime)
         try:
             return runtimes()[plan.runtime].engine(request)
@@ -200,9 +202,9 @@ class AgentsEngine:
         directory: Path,
         watch: Live,
     ) -> None:
-        """A round on hosts and devices that are free; its directory says how it ended."""
-        request = self._host_request(plan, vendor, directory)
-        self._settle_with_the_lost(watch)
+        """Run a round on free hosts and devices; its directory records how it ended."""
+        request = self._device_request(plan, vendor, directory)
+        self._fetch_missing_logs(watch)
         self._environments.build_ahead(plan, vendor, self._fleet, watch)
         end = None
         try:
@@ -212,7 +214,7 @@ class AgentsEngine:
                     self._environments.code(plan, vendor),
                     request,
                     agents,
-                    lambda who: watch.note(_waits(plan, who)),
+                    lambda holders: watch.note(_waiting(plan, holders)),
                 )
                 hosts = [agent.host for agent in agents.all]
                 end = run_round(
@@ -224,7 +226,7 @@ class AgentsEngine:
                     listener=watch.progress,
                     options=self._round_options(plan, vendor, directory, watch),
                 )
-            self._owed += [directory] if end.missing else []
+            self._rounds_with_missing_logs += [directory] if end.missing else []
         except WriteError:
             raise
         except (HostError, lease.LeaseError, OSError) as error:
@@ -232,19 +234,19 @@ class AgentsEngine:
         finally:
             watch.clear()
             if end is None or end.fault:
-                self._environments.forget()  # it may be why: an image or an environment that was removed meanwhile
+                self._environments.forget()  # an image or an environment may have been removed meanwhile
 
     def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
-        """Take up a round that a controller left running, or end it; False where nothing of it runs any more.
+        """Resume a round that another controller left running, or end it; return False if it is not running any more.
 
-        Of a round that does not run, the logs that hosts still have are fetched.
+        If it is not running, fetch the logs that hosts still have.
         """
-        if self._take_up(directory, watch, end_because):
+        if self._attach(directory, watch, end_because):
             return True
-        self._late_logs.salvage(directory, watch.note)
+        self._late_logs.fetch_abandoned(directory, watch.note)
         return False
 
-    def _take_up(self, directory: Path, watch: Live, end_because: str | None) -> bool:
+    def _attach(self, directory: Path, watch: Live, end_because: str | None) -> bool:
         try:
             placed = RoundDir(directory).read_hosts()
         except FormatError:
@@ -257,12 +259,12 @@ class AgentsEngine:
             with Agents(watch.note, self._limits) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
-                        agents.join(take_up(host, directory, place, lease_s))
+                        agents.join(attach_agent(host, directory, place, lease_s))
                 except HostError:
-                    agents.dismiss(keep=[agent.name for agent in agents.all])  # their logs are still to be fetched
+                    agents.dismiss(keep=[agent.name for agent in agents.all])  # to fetch their logs later
                     raise
-                what = "ending it" if end_because else "going on with it"
-                watch.note(f"{directory.parent.name} {directory.name} still runs: {what}")
+                action = "ending it" if end_because else "resuming it"
+                watch.note(f"{directory.parent.name} {directory.name} still runs: {action}")
                 show = watch.log if watch.follow else None
                 follow_round(directory, agents, watch.progress, show, end_because=end_because)
         except HostError:
@@ -272,44 +274,47 @@ class AgentsEngine:
         return True
 
     def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:
-        """Try again for the logs that hosts kept; a sentence for each that came, or still did not."""
+        """Fetch the logs that hosts kept; return a sentence for each that was fetched or is still missing."""
         return self._late_logs.fetch(directories)
 
     @property
     def _late_logs(self) -> LateLogs:
         return LateLogs(self._fleet, self._limits)
 
-    def _settle_with_the_lost(self, watch: Live) -> None:
-        """A host that was lost may be back, and may still run a round that is over here: it is ended, its logs come."""
-        owed, self._owed = self._owed, []
-        for line in self.fetch_late_logs(owed):
+    def _fetch_missing_logs(self, watch: Live) -> None:
+        """Fetch logs from lost hosts that are back; a round that still runs there is ended."""
+        directories, self._rounds_with_missing_logs = self._rounds_with_missing_logs, []
+        for line in self.fetch_late_logs(directories):
             watch.note(line)
-        self._owed = [directory for directory in owed if RoundDir(directory).owes_logs]
+        self._rounds_with_missing_logs = [directory for directory in directories if RoundDir(directory).owes_logs]
 
-    def _host_request(self, plan: Plan, vendor: Vendor, directory: Path) -> acquire.Request:
+    def _device_request(self, plan: Plan, vendor: Vendor, directory: Path) -> acquire.Request:
         run = directory.parent.parent.name
         return acquire.Request(
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
-            devices_per_host=self._choice_of_devices(plan, vendor),
+            devices_per_host=self._candidate_devices(plan, vendor),
             whole_host=(self._settings.lease or vendor.toml.lease) == "host",
             unfit=self._unfit,
             owner=lease.owner(run=run, case=str(plan.case)),
-            name=f"{run}-{self._mark}-{plan.case.folder}-{directory.name}",
+            name=f"{run}-{self._suffix}-{plan.case.folder}-{directory.name}",
             directory=directory,
             lease_s=self._settings.lease_time,
             lease_here_s=self._settings.lease_time if self._settings.given("lease_time") else 0.0,
         )
 
-    def _choice_of_devices(self, plan: Plan, vendor: Vendor) -> int | None:
-        """Among how many: a process that sees all takes the first ones, whichever are its round's."""
+    def _candidate_devices(self, plan: Plan, vendor: Vendor) -> int | None:
+        """Return the number of devices to choose from; None if unknown.
+
+        A process that sees all devices of the host uses the first ones, so the round must lease these.
+        """
         chip = vendor.chips.get(plan.case.hardware)
         if self._sees_all(plan, vendor):
             return plan.case.nproc
         return chip.devices_per_host if chip else None
 
     def _sees_all(self, plan: Plan, vendor: Vendor) -> bool:
-        """Whether a rank sees devices that are not its round's; a core it is bound to."""
+        """Return True if ranks see devices that their round has not leased. On CPUs, ranks are bound to their cores."""
         if plan.visible_devices or plan.device == "cpu":
             return False
         request = self._environments.request(plan.case, vendor, plan.runtime)
@@ -322,28 +327,28 @@ class AgentsEngine:
                 "vendor": vendor.name,
                 "every_s": 1.0,
                 "device_every_s": self._settings.sample,
-                **_looked_at(vendor),
+                **_device_source(vendor),
             },
             clear_caches=self._settings.clear_caches,
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
             show=watch.log if watch.follow else None,
-            # What is around an installed package is another project's repository.
-            told={"checkout": {} if suite.root in self._catalog.packages else checkout(suite.root)},
+            # An installed package may lie inside the repository of another project.
+            plan_entries={"checkout": {} if suite.root in self._catalog.packages else checkout(suite.root)},
             bind=self._settings.bind == "auto",
             near=self._near,
         )
 
 
-def _looked_at(vendor: Vendor) -> dict[str, Any]:
-    """How the vendor's devices are looked at; a probe by its place in the code that the hosts get."""
+def _device_source(vendor: Vendor) -> dict[str, Any]:
+    """Return how the vendor's devices are read: by NVML, or by the probe, a path in the deployed code."""
     probe = f"vendors/{vendor.name}/{vendor.probe.name}" if vendor.probe else None
     return {"nvml": vendor.toml.nvml, "probe": probe}
 
 
-def _is_read(plan: Plan) -> bool:
-    """Whether the case reads data that must be there."""
+def _reads_data(plan: Plan) -> bool:
+    """Return True if the case reads data from its data directory."""
     return plan.scale == REFERENCE and not plan.synthetic
 
 
-def _waits(plan: Plan, who: str) -> str:
-    return f"{plan.case} waits: {who}"
+def _waiting(plan: Plan, holders: str) -> str:
+    return f"{plan.case} waits: {holders}"

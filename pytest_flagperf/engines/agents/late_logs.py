@@ -1,4 +1,4 @@
-"""Logs that hosts still have of rounds that are over: fetched when the hosts answer again."""
+"""Logs of ended rounds that are still on hosts: fetched when the hosts answer again."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from .unpack import TooMuch
 
 @dataclass(frozen=True)
 class LateLogs:
-    """Fetches logs from the hosts of a run; ``limits`` is how much of a round's logs a host may send."""
+    """Fetches logs from the hosts of a run; ``limits`` bounds the logs of a round from one host."""
 
     fleet: Fleet
     limits: LogLimits
 
     def fetch(self, directories: Sequence[Path]) -> list[str]:
-        """Try again for the logs that hosts kept; a sentence for each that came, or still did not."""
-        told, dead = [], dict[str, str]()
+        """Fetch the logs that hosts kept; return a sentence for each that was fetched or is still missing."""
+        messages, unreachable = [], dict[str, str]()
         for directory in directories:
             try:
-                told += self._of_round(directory, dead)
+                messages += self._fetch_round(directory, unreachable)
             except (FormatError, WriteError) as error:
-                told.append(f"{RoundDir(directory).label}: {error}")
-        return told
+                messages.append(f"{RoundDir(directory).label}: {error}")
+        return messages
 
-    def salvage(self, directory: Path, note: Callable[[str], None]) -> None:
-        """Fetch what hosts still have of a round that nobody will go on with; a host that has nothing is named."""
-        left = RoundDir(directory)
-        where = left.label
+    def fetch_abandoned(self, directory: Path, note: Callable[[str], None]) -> None:
+        """Fetch the logs of a round that will not be resumed; note each host whose logs are missing."""
+        stored = RoundDir(directory)
+        where = stored.label
         try:
-            places = left.read_hosts()
+            places = stored.read_hosts()
         except FormatError as error:
             note(f"{where}: logs that are still on other hosts are not fetched: {error}")
             return
@@ -48,40 +48,40 @@ class LateLogs:
             host = self.fleet.host(placed.name)
             if host is not None and not host.here:
                 try:
-                    self._bring(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""))
+                    self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""))
                 except (HostError, OSError) as error:
                     note(f"{where}: the logs of {host.name} are missing here: {error}")
 
-    def _of_round(self, directory: Path, dead: dict[str, str]) -> list[str]:
-        """One round's; ``dead`` has the hosts that did not answer, and why."""
-        told, still, warnings = [], [], list[str]()
+    def _fetch_round(self, directory: Path, unreachable: dict[str, str]) -> list[str]:
+        """Fetch the logs of one round; ``unreachable`` has the hosts that did not answer, with the reason."""
+        messages, still, warnings = [], [], list[str]()
         for missing in RoundDir(directory).read_record().missing:
             name = missing.host
             if missing.gone:
                 still.append(missing)
                 continue
             try:
-                if name in dead:
-                    raise HostError(dead[name])
-                warnings += [f"{name}: {sentence}" for sentence in self._bring(directory, missing)]
-                how = "came late, and are here"
+                if name in unreachable:
+                    raise HostError(unreachable[name])
+                warnings += [f"{name}: {sentence}" for sentence in self._fetch_from(directory, missing)]
+                how = "were fetched late"
             except Gone as error:
                 how = f"are gone: {error}"
                 still.append(replace(missing, why=str(error), gone=True))
             except (HostError, OSError) as error:
                 if not isinstance(error, TooMuch):
-                    dead[name] = str(error)
+                    unreachable[name] = str(error)
                 how = f"are missing here: {error}"
                 still.append(replace(missing, why=str(error)))
-            told.append(f"{RoundDir(directory).label}: the logs of {name} {how}")
+            messages.append(f"{RoundDir(directory).label}: the logs of {name} {how}")
         RoundDir(directory).write_missing(still, warnings)
-        return told
+        return messages
 
-    def _bring(self, directory: Path, missing: MissingLogs) -> tuple[str, ...]:
-        """Bring them here; a host that does not answer is not asked to run anything. What of them was left out."""
+    def _fetch_from(self, directory: Path, missing: MissingLogs) -> tuple[str, ...]:
+        """Fetch logs from a host that answers. Return sentences on the entries that were left out."""
         host = self.fleet.host(missing.host)
         if host is None:
-            raise HostError("it is none of the hosts of this run")
+            raise HostError("it is not a host of this run")
         try:
             host.reconnect()
         except HostError as error:

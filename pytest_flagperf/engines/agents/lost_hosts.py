@@ -1,4 +1,4 @@
-"""How long a lost host is waited for, and how its agent is reached again."""
+"""Lost hosts: how long to wait for them, and the new connection to their agents."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pytest_flagperf.hosts.deploy import attach
 ANSWER_S = 60.0
 """How long an agent may take to answer."""
 _AGAIN_S = 1.0
-"""Between two tries."""
+"""Seconds between two attempts."""
 _AFTER_A_FAULT_S = 5.0
-"""A round that has a fault already waits no longer for a lost host."""
+"""A round that has already failed waits for a lost host at most this long."""
 
 
 def latest_return(lease_ends: float, stopped_at: float | None) -> float:
-    """Until when a lost host is waited for: until its agent's lease ends, or shortly after the round was stopped."""
+    """Return how long to wait for a lost host: until its lease ends, or shortly after the round was stopped."""
     return lease_ends if stopped_at is None else min(lease_ends, stopped_at + _AFTER_A_FAULT_S)
 
 
 def reach_again(
     host: Host, log_dir: str, after: int, why: str, is_given_up: Callable[[], bool]
 ) -> tuple[Channel | None, str]:
-    """Return a new connection to a lost host's agent; None, and why the last try failed, when it is given up.
+    """Return a new connection to a lost host's agent, or None and the reason of the last failure when it is given up.
 
-    HostError where the host is back and the agent is not.
+    HostError if the host is back and its agent is not running.
     """
     while not is_given_up():
         try:
@@ -43,14 +43,14 @@ def reach_again(
 
 
 def attached(host: Host, log_dir: str, after: int) -> Channel:
-    """A new connection to an agent that runs already; it says again what came after that number."""
+    """Return a new connection to a running agent, which repeats its messages after the number ``after``."""
     channel = attach(host, log_dir)
     try:
         channel.send({"op": "attach", "after": after})
         first = channel.receive(ANSWER_S)
         if first is None or first["type"] != "attached":
-            said = channel.complaint().strip() or f"it answered {first}"
-            raise HostError(f"no agent was there: the host was restarted, or the agent killed: {said}")
+            reason = channel.complaint().strip() or f"it answered {first}"
+            raise HostError(f"the agent is not running: the host was restarted, or the agent was killed: {reason}")
     except TimeoutError as error:
         channel.close(0.0)
         raise HostLost(f"{host.name}: its agent does not answer") from error

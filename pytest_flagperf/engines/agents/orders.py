@@ -1,4 +1,4 @@
-"""What each host of a round is told to do, and what of it is written down before it starts."""
+"""The orders for each host of a round, and the files that record them before the round starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_flagperf.stored.round import RoundDir
 from .acquire import MODULE
 from .agents import GRACE_S, Agent
 
-# Not for the ranks: what a harness or a launcher above us set for itself.
+# Variables that a harness or a launcher above this process set for itself; ranks do not inherit them.
 _NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 Show = Callable[[int, str], None]
@@ -27,15 +27,17 @@ Show = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class RoundOptions:
-    """What a round is given beside the plan."""
+    """Options of a round besides the plan."""
 
-    monitors: Mapping[str, Any] | None = None  # the sampler's orders, but for the devices
+    monitors: Mapping[str, Any] | None = None  # the sampler's orders without the devices
     clear_caches: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)  # on what is started for it
-    show: Show | None = None  # gets every line of the ranks' logs
-    told: Mapping[str, Any] = field(default_factory=dict)  # what else plan.json is to tell
-    bind: bool = True  # ranks to cores, where it is known to which
-    near: Mapping[str, Mapping[int, Sequence[int]]] = field(default_factory=dict)  # by host and device: its cores
+    labels: Mapping[str, str] = field(default_factory=dict)  # labels of the round's containers
+    show: Show | None = None  # called with every line of the ranks' logs
+    plan_entries: Mapping[str, Any] = field(default_factory=dict)  # additional entries of plan.json
+    bind: bool = True  # bind ranks to the cores near their devices, if known
+    near: Mapping[str, Mapping[int, Sequence[int]]] = field(
+        default_factory=dict
+    )  # by host and device: the cores near it
 
 
 NO_OPTIONS = RoundOptions()
@@ -49,11 +51,11 @@ def make_orders(
     interpreters: Mapping[str, Interpreter],
     options: RoundOptions,
 ) -> list[dict[str, Any]]:
-    """What each host's agent is told to do."""
-    # At once: where ranks live in containers, each host makes its own.
+    """Return the order for each host's agent."""
+    # All at once: each host creates its own container.
     with ThreadPoolExecutor(max(1, len(agents))) as pool:
-        made = pool.map(lambda agent: _container(agent, interpreters[agent.name], plan, options), agents)
-        containers = {agent.name: container for agent, container in zip(agents, made, strict=True)}
+        created = pool.map(lambda agent: _container(agent, interpreters[agent.name], plan, options), agents)
+        containers = {agent.name: container for agent, container in zip(agents, created, strict=True)}
     placement = _placement(plan, agents, interpreters, options, only_leased=_only_leased(containers.values()))
 
     def order(agent: Agent, host: PlacedHost, processes: Sequence[RankProcess]) -> dict[str, Any]:
@@ -63,8 +65,8 @@ def make_orders(
             "log": task_log(plan.case.framework_name),
             "files": {CASE: json.dumps(case, indent=1) + "\n"},
             "not_inherited": list(_NOT_INHERITED),
-            "ranks": [_entry(each, {**env, **each.env}, host) for each in processes],
-            "follow": [rank for each in processes for rank in each.reports],
+            "ranks": [_entry(process, {**env, **process.env}, host) for process in processes],
+            "follow": [rank for process in processes for rank in process.reports],
             "container": containers[agent.name],
             "monitors": _monitors(plan, options, agent, containers[agent.name]),
             "clear_caches": options.clear_caches,
@@ -76,12 +78,12 @@ def make_orders(
 
 
 def _case(plan: Plan, token: str, round_number: int, agent: Agent) -> dict[str, Any]:
-    """The case.json of a host's ranks."""
+    """Return the case.json of a host's ranks."""
     return {**plan.case_json(round_number, agent.code_root), "token": token}
 
 
 def _container(agent: Agent, interpreter: Interpreter, plan: Plan, options: RoundOptions) -> Mapping[str, Any] | None:
-    """The container of this round's ranks, made and not yet started; its main process is an agent of its own."""
+    """Create, but do not start, the container of this round's ranks; its main process is a second agent."""
     if interpreter.container is None:
         return None
     return interpreter.container.create(
@@ -102,7 +104,7 @@ def _placement(
     *,
     only_leased: bool = False,
 ) -> Placement:
-    """Where the plan runs on the hosts that the agents hold."""
+    """Return the placement of the plan on the hosts that the agents hold."""
     hosts = tuple(
         PlacedHost(
             agent.name,
@@ -118,42 +120,42 @@ def _placement(
     threads = (
         threads_per_rank(len(agent.cpus), plan.case.nproc, host.cpus) for agent, host in zip(agents, hosts, strict=True)
     )
-    return Placement(hosts, agents[0].port, 1 if _card_is_core(plan) else min(threads), only_leased)
+    return Placement(hosts, agents[0].port, 1 if _devices_are_cores(plan) else min(threads), only_leased)
 
 
 def _only_leased(containers: Collection[Mapping[str, Any] | None]) -> bool:
-    """Whether ranks see no devices but their round's, on all hosts."""
+    """Return True if ranks see only the devices of their round, on all hosts."""
     return all(container and container["only_leased"] for container in containers)
 
 
-def _card_is_core(plan: Plan) -> bool:
+def _devices_are_cores(plan: Plan) -> bool:
     return plan.device == "cpu"
 
 
 def _monitors(
     plan: Plan, options: RoundOptions, agent: Agent, container: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """The sampler's orders; a core that no tool knows is no device to it."""
+    """Return the sampler's orders; cores are not devices for it."""
     if options.monitors is None:
         return None
     probe = options.monitors.get("probe")
     devices = list(agent.devices) if probe or options.monitors.get("nvml") else []
     own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
-    own |= {"processors_first": True} if _card_is_core(plan) else {}
+    own |= {"processors_first": True} if _devices_are_cores(plan) else {}
     inside = {"container": container["id"]} if container else {}
     return {**options.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 
 
 def _cores(plan: Plan, agent: Agent, options: RoundOptions) -> tuple[tuple[int, ...], ...]:
-    """The cores that each rank is bound to: where a card is a core that one, else those near the rank's device."""
+    """Return the cores that each rank is bound to: its leased core on CPUs, else the cores near its device."""
     if not options.bind:
         return ()
-    if _card_is_core(plan):
+    if _devices_are_cores(plan):
         enough = all(device < len(agent.cpus) for device in agent.devices)
         return tuple((agent.cpus[device],) for device in agent.devices) if enough else ()
     near, usable = options.near.get(agent.name, {}), set(agent.cpus)
-    found = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in agent.devices)
-    return found if any(found) else ()
+    cores = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in agent.devices)
+    return cores if any(cores) else ()
 
 
 def _entry(process: RankProcess, env: Mapping[str, str], host: PlacedHost) -> dict[str, Any]:
@@ -164,7 +166,7 @@ def _entry(process: RankProcess, env: Mapping[str, str], host: PlacedHost) -> di
         "env": dict(env),
         "cwd": host.log_dir,
         "cpus": list(process.cpus),
-        # A launcher of several ranks is none of them: they have their logs, it has its own.
+        # A launcher of several ranks has a log of its own.
         "log": rank_log(process.rank) if process.reports == (process.rank,) else LAUNCHER_LOG,
     }
 
@@ -184,7 +186,10 @@ def write_inputs(
     interpreters: Mapping[str, Interpreter],
     options: RoundOptions = NO_OPTIONS,
 ) -> None:
-    """What reports read, and what another controller needs to go on with it. No environment: it may be secret."""
+    """Write plan.json and case.json, for reports and for a controller that resumes the round.
+
+    They contain no environment variables, which may be secret.
+    """
     first = interpreters[agents[0].name]
     facts = {
         "round": round_number,
@@ -193,10 +198,10 @@ def write_inputs(
         "python": first.python,
         "interpreter": {"label": first.label, **first.details},
         "code_root": agents[0].code_root,
-        # What was to be sampled; a host without it lacks something.
+        # The requested samples: a report shows which of them are missing.
         "monitors": dict(options.monitors) if options.monitors else None,
         "bind": options.bind,
-        **options.told,
+        **options.plan_entries,
         "argv": {
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },
@@ -210,7 +215,7 @@ def _placed(agent: Agent, interpreter: Interpreter, order: Mapping[str, Any]) ->
         "address": agent.host.address,
         "noderank": agent.noderank,
         "devices": list(agent.devices),
-        "cores": [topology.as_list(rank["cpus"]) for rank in order["ranks"]],  # an empty text: bound to none
+        "cores": [topology.as_list(rank["cpus"]) for rank in order["ranks"]],  # an empty string: not bound
         "log_dir": agent.log_dir,
         "code_root": agent.code_root,
         "clock_offset_s": round(agent.clock_offset_s, 6),

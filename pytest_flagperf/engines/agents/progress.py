@@ -1,4 +1,4 @@
-"""How far a round is, from the events of its first rank."""
+"""The progress of a round, from the events of its first rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_flagperf.limits import LARGEST_COUNT
 
 @dataclass(frozen=True)
 class Progress:
-    """What can be said of a running round; None where it is not known yet."""
+    """The progress of a running round; None for values that are not known yet."""
 
     case: str
     round: int
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where the training ends at the latest."""
+    """The bounds at which the training ends at the latest."""
 
     max_steps: float | None = None
     max_samples: float | None = None
@@ -46,12 +46,12 @@ class Bounds:
 
 
 def _bound(value: object) -> float | None:
-    found = number(value)
-    return found if math.isfinite(found) else None
+    bound = number(value)
+    return bound if math.isfinite(bound) else None
 
 
 def time_left(bounds: Bounds, now: Progress, trained_s: float) -> float | None:
-    """Seconds to the nearest bound at the mean pace so far; None where there is no bound or no pace."""
+    """Return the seconds to the nearest bound at the mean speed so far; None without a bound or a speed."""
     left = []
     if trained_s > 0:
         for bound, done in ((bounds.max_steps, now.step), (bounds.max_samples, now.samples)):
@@ -63,7 +63,7 @@ def time_left(bounds: Bounds, now: Progress, trained_s: float) -> float | None:
 
 
 class Tracker:
-    """Folds events into the latest progress."""
+    """Keeps the latest progress from a stream of events."""
 
     def __init__(self, start: Progress, bounds: Bounds, started_ms: int) -> None:
         self.now = start

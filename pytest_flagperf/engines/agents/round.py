@@ -1,4 +1,4 @@
-"""One round of a case, from a plan to what is left of it on disk: read it top to bottom."""
+"""One round of a case, from the plan to the round's files on disk, in the order in which it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault,
 from .agents import Agent, Agents
 from .collect import collect
 from .orders import NO_OPTIONS, RoundOptions, Show, make_orders, write_inputs
-from .watch import Audience, Listener, ranks, start_tracker, unfinished, watch
+from .watch import Listener, Listeners, ranks, start_tracker, unfinished, watch
 
 _log = logging.getLogger("flagperf.rounds")
 
@@ -34,26 +34,26 @@ def run_round(
     listener: Listener = lambda _: None,
     options: RoundOptions = NO_OPTIONS,
 ) -> RoundRecord:
-    """Run it to its end, whatever that is, and leave no process; a KeyboardInterrupt passes on afterwards.
+    """Run a round to its end, good or bad, and leave no process; a KeyboardInterrupt is raised again afterwards.
 
-    The agents hold devices on every host. Written into ``directory``: plan.json, case.json, round.json and the
-    hosts' logs.
+    The agents hold devices on every host. The round writes plan.json, case.json, round.json and the hosts' logs into
+    ``directory``.
     """
     started_ms, begin = _now_ms(), _clock_s()
-    # A rank's log repeats the token, so that a log of another round is not taken for this one's.
+    # Each rank's log repeats the token, so that a log of another round is recognized.
     token = secrets.token_hex(8)
     begun = {**plan.to_json(), "token": token, "round": round_number, "seed": plan.seed(round_number), "hosts": []}
-    left = RoundDir(directory)
+    stored_round = RoundDir(directory)
 
     def start() -> None:
         for agent in agents.all:
-            _log.info("%s: %s: devices %s", left.label, agent.name, list(agent.devices))
+            _log.info("%s: %s: devices %s", stored_round.label, agent.name, list(agent.devices))
         orders = make_orders(plan, token, round_number, agents.all, interpreters, options)
-        write_inputs(plan, token, round_number, left, agents.all, orders, interpreters, options)
+        write_inputs(plan, token, round_number, stored_round, agents.all, orders, interpreters, options)
         agents.start(orders)
 
     stored_plan = StoredPlan.from_json(stored.sayable(begun), f"case {plan.case}")
-    return _to_the_end(agents, left, stored_plan, started_ms, begin, Audience(listener, options.show), start)
+    return _run_to_end(agents, stored_round, stored_plan, started_ms, begin, Listeners(listener, options.show), start)
 
 
 def follow_round(
@@ -64,38 +64,38 @@ def follow_round(
     *,
     end_because: str | None = None,
 ) -> RoundRecord:
-    """Take a round to its end that another controller started; ``agents`` holds its agents.
+    """Follow a round that another controller started to its end; ``agents`` holds its agents.
 
-    With a reason to end it, that is done at once, and is its fault.
+    With ``end_because`` the round is ended at once, with this reason as its fault.
     """
-    left = RoundDir(directory)
-    plan = left.read_plan()
+    stored_round = RoundDir(directory)
+    plan = stored_round.read_plan()
 
     def started() -> None:
         for agent in agents.all:
             agent.by_launcher = plan.launcher != "env"
-            # What they told the other controller is not told again; their logs have it.
+            # FINISHED events that the other controller received are not sent again; the logs have them.
             agent.finished.update(ranks(agent, plan))
         if end_because is not None:
             raise HostError(end_because)
 
-    return _to_the_end(agents, left, plan, begun_ms(left), None, Audience(listener, show), started)
+    return _run_to_end(agents, stored_round, plan, begun_ms(stored_round), None, Listeners(listener, show), started)
 
 
-def _to_the_end(
+def _run_to_end(
     agents: Agents,
     directory: RoundDir,
     plan: StoredPlan,
     started_ms: int,
     begin: float | None,
-    audience: Audience,
+    listeners: Listeners,
     start: Callable[[], None],
 ) -> RoundRecord:
     tracker = start_tracker(plan, started_ms)
     fault, state = None, "failed"
     try:
         start()
-        fault = watch(agents, tracker, audience) or unfinished(agents.all, plan)
+        fault = watch(agents, tracker, listeners) or unfinished(agents.all, plan)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = RoundFault("agent", "", None, str(error))
@@ -105,11 +105,11 @@ def _to_the_end(
         raise
     finally:
         _stop(agents, "the round was interrupted" if state == "interrupted" else "the round is over")
-        # Processes that a dead agent left may still write logs: they are ended before the logs are fetched.
+        # Processes of a dead agent may still write logs: end them before the logs are fetched.
         gone = [agent for agent in agents.all if agent.gone]
         swept = _sweep(gone)
         missing = collect(agents.all, agents.limits)
-        agents.dismiss(keep=[each.host for each in missing])
+        agents.dismiss(keep=[logs.host for logs in missing])
         swept += _sweep(agent for agent in agents.all if agent not in gone)
         seconds = None if begin is None else round(_clock_s() - begin, 3)
         ends, warnings = _host_ends(agents), _warnings(agents)
@@ -123,7 +123,7 @@ def _to_the_end(
 
 
 def _write_end(directory: RoundDir, end: RoundRecord) -> None:
-    """Write round.json; of an interrupted round the interrupt is raised, not that its end could not be written."""
+    """Write round.json; if an interrupted round cannot be written, the interrupt is raised, not the WriteError."""
     try:
         directory.write_record(end)
     except stored.WriteError:
@@ -132,7 +132,7 @@ def _write_end(directory: RoundDir, end: RoundRecord) -> None:
 
 
 def _stop(agents: Agents, reason: str) -> None:
-    """Let the agents end their ranks; what they still say of exits is kept."""
+    """Ask the agents to end their ranks and record the exits."""
     if all(agent.done for agent in agents.all):
         return
     agents.stop(reason)
@@ -141,23 +141,23 @@ def _stop(agents: Agents, reason: str) -> None:
             if message["type"] == "exit":
                 agent.exits[message["rank"]] = message
     except TimeoutError:
-        pass  # its lease ends them
+        pass  # the lease ends the ranks
 
 
 def _sweep(agents: Iterable[Agent]) -> tuple[str, ...]:
-    """What outlived its agent, where one did not end in order; there should be nothing."""
-    return tuple(line for agent in agents if agent.started and not agent.over for line in _swept(agent))
+    """End and remove processes and containers of agents that did not end in order; return their names."""
+    return tuple(line for agent in agents if agent.started and not agent.over for line in _sweep_host(agent))
 
 
-def _swept(agent: Agent) -> Iterator[str]:
+def _sweep_host(agent: Agent) -> Iterator[str]:
     if agent.lost:
-        return  # out of reach; the agent there ends its ranks when its lease is over, or before, when it is asked again
+        return  # unreachable: the agent ends its ranks when its lease is over, or when it is reached again
     try:
         swept, problems = sweep(agent.host, agent.code or pack({}), agent.log_dir, agent.docker)
         yield from swept
         agent.warnings += [f"{agent.name}: {problem}" for problem in problems]
     except HostError as error:
-        agent.warnings.append(f"{agent.name} could not be searched for what is left of the round: {error}")
+        agent.warnings.append(f"{agent.name} could not be checked for leftovers of the round: {error}")
 
 
 def _host_ends(agents: Agents) -> tuple[HostEnd, ...]:
@@ -176,7 +176,7 @@ def _host_ends(agents: Agents) -> tuple[HostEnd, ...]:
 
 def _warnings(agents: Agents) -> tuple[str, ...]:
     slow = (
-        f"rank {rank} on {agent.name} was slow: {ratio:.2g} times as long for a step as the median of the host's ranks"
+        f"rank {rank} on {agent.name} was slow: its steps took {ratio:.2g} times the median of the host's ranks"
         for agent in agents.all
         for rank, ratio in agent.slow.items()
     )
@@ -184,7 +184,7 @@ def _warnings(agents: Agents) -> tuple[str, ...]:
 
 
 def _clock_s() -> float:
-    """It goes on while this machine sleeps, as the ranks on other hosts do."""
+    """Return the seconds of a clock that also counts while this machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

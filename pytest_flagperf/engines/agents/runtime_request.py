@@ -1,4 +1,4 @@
-"""What a case asks of a runtime: packages, variables and an image, by its suite, its vendor and the settings."""
+"""A case's request to its runtime: packages, variables and an image, from suite, vendor and settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_flagperf.settings import Settings
 
 
 def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str) -> Request:
-    """The request of a case, but for the run that it is made in."""
+    """Return the request of a case, without the id of the run."""
     kind, own = runtimes()[runtime], catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
     files = (*requirements(catalog, case.framework_name, vendor), own / "config" / "requirements.txt")
     environment = own / "config" / "environment_variables.sh"
@@ -30,43 +30,43 @@ def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Ve
 
 
 def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> Image:
-    """What the case's container is made of: what was asked for, else what the vendor says."""
-    said, theirs = vendor.toml.container, vendor.image(case.framework)
+    """Return the image of the case's container and its options: from the settings, else from the vendor."""
+    container, vendors_image = vendor.toml.container, vendor.image(case.framework)
     own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
     given, frameworks = settings.image, {framework for _, framework in catalog.suites}
     words, unreadable = _container_options(settings)
     return Image(
-        image=given or (theirs.name if theirs else None),
-        image_by=settings.told("image") if given else theirs.by if theirs else "",
-        folder=theirs.folder if theirs and not given else None,
+        image=given or (vendors_image.name if vendors_image else None),
+        image_by=settings.told("image") if given else vendors_image.by if vendors_image else "",
+        folder=vendors_image.folder if vendors_image and not given else None,
         expected=f"vendors/{vendor.name}/images/{case.framework}/Dockerfile",
         extras=own if own.is_dir() else None,
-        options=(*said.options, *words),
+        options=(*container.options, *words),
         unreadable=unreadable,
-        options_by=_told_options(settings, vendor),
-        shm_size=settings.shm_size or said.shm_size,
+        options_by=_options_source(settings, vendor),
+        shm_size=settings.shm_size or container.shm_size,
         shm_size_by=settings.told("shm_size"),
-        privileged_by=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in said.options else None,
+        privileged_by=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in container.options else None,
         unused=() if given else tuple(vendor.unused_images(case.framework, frameworks)),
     )
 
 
 def _container_options(settings: Settings) -> tuple[list[str], str]:
-    """The words of all options that were given, as a shell would see them, and why they cannot be split."""
+    """Return the words of all given options, split like a shell does, and the reason if they cannot be split."""
     try:
         return [word for text in settings.container_opt for word in shlex.split(text)], ""
     except ValueError as error:
         return [], f"{settings.told('container_opt')}: {error}"
 
 
-def _told_options(settings: Settings, vendor: Vendor) -> str:
-    """Who gave the container's options, for messages."""
+def _options_source(settings: Settings, vendor: Vendor) -> str:
+    """Return where the container's options were given, for messages."""
     given = [settings.told("container_opt")] if settings.container_opt else []
     return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])])
 
 
 def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:
-    """What the one environment of a framework is made of: what each of its suites says, and the vendor's own."""
+    """Return the requirements files of a framework's environment: of each of its suites and of the vendor."""
     folders = [suite.path for (_, name), suite in sorted(catalog.suites.items()) if name == framework]
     if vendor is not None:
         folders.append(vendor.path / "images" / framework)

@@ -1,6 +1,6 @@
-"""Unpack a host's archive: regular files and folders only, created below an opened folder, within limits.
+"""Unpack a host's archive: regular files and folders only, created below an open folder, within limits.
 
-``tarfile`` reads a header here and nothing else. Its extraction resolves paths by name, so that links in an archive can
+``tarfile`` only reads headers here. Its extraction resolves paths by name, so that links in an archive can
 lead out of the folder (CVE-2025-4517), and it reads extended headers of any size into memory.
 """
 
@@ -24,8 +24,8 @@ from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import HostError
 
 _AT_ONCE = 1 << 20
-_LONGEST_HEADER = 1 << 16  # of an extended header, in bytes
-_LONGEST_NAME = 1024  # of a whole path, in bytes; one name may have 255
+_LONGEST_HEADER = 1 << 16  # bytes of an extended header
+_LONGEST_NAME = 1024  # bytes of a whole path; a single name may have 255
 _DEEPEST = 32
 _NAMED = 3
 _PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
@@ -38,27 +38,27 @@ _DROPPED = {
     tarfile.FIFOTYPE: "named pipe",
 }
 DEFAULT_LIMITS = LogLimits()
-# Another entry of the archive stands there already, or stands where a folder should be.
+# The path exists already, or another entry is where a folder should be.
 _CLASHES = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
 
 
 class TooMuch(HostError):
-    """A host has more to send than the limits allow."""
+    """A host's logs exceed the limits."""
 
 
 def check_limits(limits: LogLimits, size: int, entries: int = 0) -> None:
-    """Raise TooMuch where so many bytes, or so many files and folders, are more than the limits."""
-    if refused := limits.refusal(size, entries):
-        raise TooMuch(refused)
+    """Raise TooMuch if the number of bytes, or of files and folders, exceeds the limits."""
+    if reason := limits.refusal(size, entries):
+        raise TooMuch(reason)
 
 
 class Damaged(HostError):
-    """The archive is cut, damaged, or has entries that no agent writes."""
+    """The archive is truncated, damaged, or has entries that no agent writes."""
 
 
 @dataclass
 class LeftOut:
-    """The entries that were not unpacked, by the reason."""
+    """The entries that were not unpacked, by reason."""
 
     count: Counter[str] = field(default_factory=Counter)
     names: dict[str, list[str]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class LeftOut:
             names.append(ascii(name[:_LONGEST_NAME]) if len(name) <= 80 else ascii(name[:80]) + "...")
 
     def sentences(self) -> tuple[str, ...]:
-        """One sentence for each reason, with the number of entries and the first names."""
+        """Return a sentence for each reason, with the number of entries and the first names."""
         return tuple(
             f"{count} {'entry' if count == 1 else 'entries'} of the logs left out ({reason}): "
             + ", ".join(self.names[reason])
@@ -80,17 +80,20 @@ class LeftOut:
 
 
 def unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ...]:
-    """Unpack whole or not at all, in place of what ``folder`` held; sentences on what was left out."""
+    """Replace ``folder`` by the content of the archive, completely or not at all.
+
+    Return sentences on the entries that were left out.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=".logs-", dir=folder.parent))
     try:
-        made = work / "new"
-        made.mkdir()
-        with _opened(made) as root:
+        new = work / "new"
+        new.mkdir()
+        with _opened(new) as root:
             left_out = _extract(_Source(archive, limits), _Target(root), limits)
         with suppress(FileNotFoundError):
-            folder.rename(work / "old")  # a link too is moved, not followed
-        made.rename(folder)
+            folder.rename(work / "old")  # a link is moved, not followed
+        new.rename(folder)
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         raise Damaged(f"the logs cannot be unpacked: {error}") from error
     finally:
@@ -109,7 +112,7 @@ def _extract(source: _Source, target: _Target, limits: LogLimits) -> LeftOut:
 
 
 def _wrong_name(name: str) -> str | None:
-    """Why no file may have this name."""
+    """Return the reason why no file may have this name; None if it may."""
     parts = _parts(name)
     if any(part in ("", ".", "..") for part in parts):
         return "absolute path or '..'"
@@ -128,7 +131,7 @@ def _parts(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the archive; its content comes next."""
+    """One entry of the archive; its content follows it."""
 
     name: str
     kind: bytes
@@ -136,7 +139,7 @@ class Entry:
 
 
 class _Source:
-    """The uncompressed archive, read once and never further than the limit."""
+    """The uncompressed archive, read once and at most up to the limit."""
 
     def __init__(self, archive: IO[bytes], limits: LogLimits) -> None:
         self._stream = gzip.GzipFile(fileobj=archive, mode="rb")
@@ -146,7 +149,7 @@ class _Source:
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)
         if len(data) < size:
-            raise Damaged("the logs cannot be unpacked: the archive is cut off")
+            raise Damaged("the logs cannot be unpacked: the archive is truncated")
         self.at += size
         return data
 
@@ -163,7 +166,7 @@ class _Source:
 
 
 def _entries(source: _Source) -> Iterator[Entry]:
-    """Every file, folder, link and device, with the name and size of its extended headers."""
+    """Yield every file, folder, link and device, with the name and size of its extended headers."""
     name, size = None, None
     while True:
         try:
@@ -195,15 +198,15 @@ def _with_content(source: _Source, entry: Entry) -> Iterator[Entry]:
 
 
 def _small(source: _Source, size: int) -> bytes:
-    """The content of an extended header."""
+    """Return the content of an extended header."""
     if size > _LONGEST_HEADER:
         raise Damaged(f"the logs cannot be unpacked: a header of {size} bytes; expected at most {_LONGEST_HEADER}")
     return b"".join(source.pieces(_blocks(size)))[:size]
 
 
 def _pax(content: bytes) -> tuple[str | None, int | None]:
-    """Name and size of the next entry, where an extended header has them: records ``LENGTH KEY=VALUE``."""
-    found: dict[bytes, bytes] = {}
+    """Return the name and the size of the next entry from an extended header of records ``LENGTH KEY=VALUE``."""
+    records: dict[bytes, bytes] = {}
     while content:
         digits, space, _ = content[:10].partition(b" ")
         length = int(digits) if space and digits.isdigit() else 0
@@ -211,16 +214,16 @@ def _pax(content: bytes) -> tuple[str | None, int | None]:
         key, equals, value = record.partition(b"=")
         if not equals or length > len(content) or not value.endswith(b"\n"):
             raise Damaged("the logs cannot be unpacked: a damaged extended header")
-        found[key] = value[:-1]
+        records[key] = value[:-1]
         content = content[length:]
-    name, size = found.get(b"path"), found.get(b"size")
+    name, size = records.get(b"path"), records.get(b"size")
     if size is not None and (not size.isdigit() or len(size) > 20):
         raise Damaged("the logs cannot be unpacked: a damaged extended header")
     return name.decode("utf-8", "surrogateescape") if name is not None else None, int(size) if size else None
 
 
 def _blocks(size: int) -> int:
-    """The size in whole blocks."""
+    """Return the size rounded up to whole blocks."""
     return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
 
@@ -228,14 +231,14 @@ def _blocks(size: int) -> int:
 
 
 class _Target:
-    """The opened folder that entries are created below: no path is ever resolved by name, no link followed."""
+    """The open folder in which entries are created: no path is resolved by name and no link is followed."""
 
     def __init__(self, root: int) -> None:
         self._root = root
         self.folders = 0
 
     def add(self, entry: Entry, source: _Source) -> str | None:
-        """Create the file or the folder; the reason where another entry stands in the way."""
+        """Create the file or the folder; return the reason if another entry has its name."""
         *above, name = _parts(entry.name)
         try:
             with self._folder(above) as folder:
@@ -265,7 +268,7 @@ class _Target:
             os.close(handle)
 
     def _below(self, name: str, folder: int) -> int:
-        """A folder in a folder, made where it is missing, and opened."""
+        """Open a folder inside a folder; create it if it is missing."""
         with suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=folder)
             self.folders += 1

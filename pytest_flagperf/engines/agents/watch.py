@@ -1,4 +1,4 @@
-"""A round while it runs: what its agents say becomes progress, and the first cause of what goes wrong."""
+"""Watch a running round: turn the messages of its agents into progress and into the first cause of a failure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Listener = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
-class Audience:
-    """Who is told while a round runs."""
+class Listeners:
+    """Callbacks for progress and log lines while a round runs."""
 
     progress: Listener
     show: Show | None = None
@@ -36,34 +36,34 @@ def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
     return Tracker(start, Bounds.of(plan.config), started_ms)
 
 
-def watch(agents: Agents, tracker: Tracker, audience: Audience) -> RoundFault | None:
-    """Listen until all agents are done; the first fault of any of them stops all."""
+def watch(agents: Agents, tracker: Tracker, listeners: Listeners) -> RoundFault | None:
+    """Read messages until all agents are done; the first fault of any agent stops all. Return the first cause."""
     faults: list[tuple[Agent, RoundFault]] = []
-    audience.progress(tracker.now)
+    listeners.progress(tracker.now)
     for agent, message in agents.messages():
-        new = _take(agent, message, tracker, audience)
-        if new is not None:
-            faults.append((agent, new))
-            agents.stop(new.sentence)
-    return _worded(*min(faults, key=_blame)) if faults else None
+        fault = _take(agent, message, tracker, listeners)
+        if fault is not None:
+            faults.append((agent, fault))
+            agents.stop(fault.sentence)
+    return _with_details(*min(faults, key=_priority)) if faults else None
 
 
-def _blame(told: tuple[Agent, RoundFault]) -> int:
-    """Which of several faults the others follow from: a host's or a container's end, a killed rank, then the first."""
-    agent, fault = told
+def _priority(entry: tuple[Agent, RoundFault]) -> int:
+    """Return 0 for the end of a host or a container, 1 for a killed rank, and 2 for faults that may follow."""
+    agent, fault = entry
     if fault.kind in ("lost", "agent", "container"):
         return 0
     killed = fault.rank is not None and agent.exits.get(fault.rank, {}).get("signal")
     return 1 if killed and fault.kind == "crash" else 2
 
 
-def _take(agent: Agent, message: Message, tracker: Tracker, audience: Audience) -> RoundFault | None:
+def _take(agent: Agent, message: Message, tracker: Tracker, listeners: Listeners) -> RoundFault | None:
     kind = message["type"]
     if kind == "perflog":
-        _take_event(agent, message, tracker, audience.progress)
-    elif kind == "lines" and audience.show is not None:
+        _take_event(agent, message, tracker, listeners.progress)
+    elif kind == "lines" and listeners.show is not None:
         for line in message["lines"]:
-            audience.show(message["rank"], line)
+            listeners.show(message["rank"], line)
     elif kind == "exit":
         agent.exits[message["rank"]] = message
     elif kind == "beat":
@@ -90,19 +90,19 @@ def _take_event(agent: Agent, message: Message, tracker: Tracker, listener: List
         listener(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
 
 
-def _worded(agent: Agent, fault: RoundFault) -> RoundFault:
-    """The fault with the last words of the rank that it began with, which may have come after it."""
+def _with_details(agent: Agent, fault: RoundFault) -> RoundFault:
+    """Return the fault with the rank's error and its last lines, which may arrive after the fault."""
     if fault.rank is None:
         return fault
     lines = tuple(agent.exits.get(fault.rank, {}).get("last_lines") or ())
     rank, sentence = fault.rank, fault.sentence
     if fault.kind == "crash" and agent.by_launcher and agent.failed:
-        # The launcher died of the rank that failed first.
-        rank = min(agent.failed, key=lambda each: int(agent.failed[each]["time_ms"]))
+        # The launcher ended because of the rank that failed first.
+        rank = min(agent.failed, key=lambda failed: int(agent.failed[failed]["time_ms"]))
         sentence = f"rank {rank} failed ({sentence})"
-    said = "{type}: {error}".format(**{"type": "", "error": "", **agent.failed.get(rank, {}).get("value", {})})
-    if said != ": " and said not in sentence:
-        sentence = f"{sentence}: {said}"
+    error = "{type}: {error}".format(**{"type": "", "error": "", **agent.failed.get(rank, {}).get("value", {})})
+    if error != ": " and error not in sentence:
+        sentence = f"{sentence}: {error}"
     return replace(fault, rank=rank, sentence=sentence, last_lines=lines)
 
 
@@ -112,7 +112,7 @@ def ranks(agent: Agent, plan: StoredPlan) -> range:
 
 
 def unfinished(agents: Sequence[Agent], plan: StoredPlan) -> RoundFault | None:
-    """A rank that owes a FINISHED and did not write one failed, whatever its exit code."""
+    """Return a fault for the first rank without a FINISHED event, whatever its exit code; None if all have one."""
     for agent in agents:
         for rank in ranks(agent, plan):
             if rank not in agent.finished:

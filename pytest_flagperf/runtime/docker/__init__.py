@@ -76,6 +76,6 @@ def _no_image(image: Image) -> Iterator[str]:
     if image.image is None and image.folder is None:
         vendor = Path(image.expected).parents[2]
         yield (
-            f"no container image: {image.expected} is not there; write it, or name one with --image or in [images] of"
+            f"no container image: {image.expected} not found; write it, or set an image with --image or in [images] of"
             f" {vendor}/vendor.toml"
         )

@@ -98,8 +98,8 @@ def _check_complete(host: Host, name: str, request: Request, libraries: Mapping[
     )
     if missing:
         raise RuntimeSetupError(
-            f"{host.name}: the image {name} lacks {', '.join(missing)}, which {request.framework} suites need; "
-            "install them in its Dockerfile, or name another image with --image"
+            f"{host.name}: the image {name} has no {', '.join(missing)}, required by {request.framework} suites; "
+            "install them in its Dockerfile, or pass another image with --image"
         )
 
 
@@ -132,7 +132,9 @@ def _client(host: Host) -> Iterator[Any]:
     except docker.errors.APIError as error:
         raise RuntimeSetupError(f"{host.name}: Docker refused: {_explanation(error)}") from error
     except (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        raise RuntimeSetupError(f"{host.name}: {_reason(host, f'Docker broke off: {error}')}") from error
+        raise RuntimeSetupError(
+            f"{host.name}: {_reason(host, f'the connection to Docker was lost: {error}')}"
+        ) from error
 
 
 def _connected(path: str) -> Any:
@@ -252,7 +254,7 @@ def _pull(client: Any, host: Host, name: str, deadline: float, progress: Progres
             for word in _pull_words(client.api.pull(name, stream=True, decode=True)):
                 progress(f"pulling {name}: {word}")
                 if time.monotonic() > deadline:
-                    raise RuntimeSetupError(f"{host.name}: the image {name} was not pulled in time; it had {word}")
+                    raise RuntimeSetupError(f"{host.name}: the image {name} was not pulled in time: {word}")
         except APIError as error:
             raise RuntimeSetupError(_unpulled(host, name, _explanation(error))) from error
         except _PullError as error:
@@ -284,8 +286,8 @@ def _pull_words(messages: Iterator[Mapping[str, Any]]) -> Iterator[str]:
 
 def _unpulled(host: Host, name: str, why: str) -> str:
     return (
-        f"{host.name}: the image {name} is not there and cannot be pulled: {why}; "
-        "check its name, log in to its registry with docker login here, or load it there with docker load"
+        f"{host.name}: the image {name} was not found on the host and cannot be pulled: {why}; "
+        "check its name, log in to its registry with docker login here, or load it on the host with docker load"
     )
 
 
@@ -314,9 +316,9 @@ def _lock(host: Host, name: str, deadline: float, progress: Progress) -> Iterato
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise RuntimeSetupError(f"{host.name}: another run did not get {name} ready in time") from None
+                    raise RuntimeSetupError(f"{host.name}: another run did not prepare {name} in time") from None
             if not told:
-                progress(f"another run gets {name} ready; waiting for it")
+                progress(f"another run is preparing {name}; waiting for it")
                 told = True
             time.sleep(_LOCK_POLL_S)
         yield

@@ -63,11 +63,13 @@ def vendor_recipe(request: Request) -> Recipe:
     """``vendors/<vendor>/images/<framework>/``, with what the suites need as its requirements.txt."""
     folder = _image(request).folder
     if folder is None or not (folder / "Dockerfile").is_file():
-        where = f"{folder}/Dockerfile is not there" if folder else "the vendor has no Dockerfile"
-        raise RuntimeSetupError(f"no image for {request.framework}: {where}; write one, or name an image with --image")
+        where = f"{folder}/Dockerfile not found" if folder else "the vendor has no Dockerfile"
+        raise RuntimeSetupError(f"no image for {request.framework}: {where}; write it, or set an image with --image")
     files = dict(_files(folder))
     if "requirements.txt" in files:
-        raise RuntimeSetupError(f"{folder}/requirements.txt: the suites' requirements take this name; use another one")
+        raise RuntimeSetupError(
+            f"{folder}/requirements.txt: this name is reserved for the suites' requirements; rename the file"
+        )
     lines = sorted(line.text for line in union(_suites_own(request)))
     files["requirements.txt"] = (0o644, "".join(f"{line}\n" for line in lines).encode())
     return Recipe(
@@ -112,8 +114,8 @@ def _arguments(request: Request) -> dict[str, str]:
     public = addresses.redacted(request.pip_source)
     if public != request.pip_source:
         raise RuntimeSetupError(
-            f"the package index {public} is given with a user name, a password or a token, which an image would "
-            "keep; give an index that asks for none, or build the image yourself and name it with --image"
+            f"the package index {public} contains a user name, a password or a token, which the image would store; "
+            "use an index without them, or build the image yourself and pass it with --image"
         )
     return {"PIP_INDEX_URL": request.pip_source}
 

@@ -41,7 +41,7 @@ def looked_at(
     try:
         known: dict[str, Any] = json.loads(kept.read_text("utf-8"))
     except (OSError, ValueError):
-        progress("looking into the image")
+        progress("inspecting the image")
         run = _runner(client, host, image, arguments)
         known = _look(host, image, run, request.python or "python3")
         known["env"] = {**said, **(sourced(run, said, file) if file and content else {})}
@@ -52,10 +52,10 @@ def looked_at(
 def _look(host: Host, image: str, run: _Run, python: str) -> dict[str, Any]:
     done = run([python, "-c", _LOOK], b"", {})
     if done.code != 0:
-        said = (done.err.strip().splitlines() or ["it said nothing"])[-1]
+        said = (done.err.strip().splitlines() or ["no output"])[-1]
         raise RuntimeSetupError(
             f"{host.name}: {python} does not work in the image {image} (exit code {done.code}): {said}; "
-            "pass --image with the name of another image"
+            "pass another image with --image"
         )
     return parse_object(host.name, done.out, _ANSWER, f"the answer of {python} in the image {image}")
 

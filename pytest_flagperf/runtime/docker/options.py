@@ -74,15 +74,17 @@ def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
     """What the option is given with, one after the other."""
     others = sorted(set(_FILLED_IN.findall(value)) - {_DEVICE})
     if others:
-        public = " and ".join(others) if docker_words.value_shown(name, value) == value else "another word in braces"
-        raise ValueError(f"{public} is not filled in; allowed is {_DEVICE}, the number of a leased device")
+        public = " and ".join(others) if docker_words.value_shown(name, value) == value else "word in braces"
+        raise ValueError(f"unknown {public}; allowed is {_DEVICE}, the number of a leased device")
     if _DEVICE not in value:
         return [value]
     tried = _Reading({})
     for number in range(2):
         _TABLE[name](tried, value.replace(_DEVICE, str(number)))
     if sum(len(got) for got in tried.arguments.values() if isinstance(got, (list, dict))) < 2:
-        raise ValueError(f"it is the same one for all devices; {_DEVICE} is for what a container has one of for each")
+        raise ValueError(
+            f"the same value for all devices; {_DEVICE} is allowed in options that are given once for each device"
+        )
     return [value.replace(_DEVICE, str(device)) for device in devices]
 
 
@@ -90,7 +92,7 @@ def size(text: str) -> int:
     """``32g`` as bytes."""
     match = _SIZE.fullmatch(text)
     if not match:
-        raise ValueError("a size is wanted, as in 512m or 32g")
+        raise ValueError("expected a size such as 512m or 32g")
     return int(match[1]) * _UNITS[match[2].lower()]
 
 
@@ -116,7 +118,7 @@ def _pairs(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str
         if name not in _TABLE:
             problems.append(_unknown(name))
         elif value is None:
-            problems.append(f"{name}: its value is missing")
+            problems.append(f"{name}: the value is missing")
         else:
             yield name, value
 
@@ -126,13 +128,13 @@ def _unknown(name: str) -> str:
     if not name:
         return "found a word without an option; expected options only, and quotes around a value with a space"
     allowed = f"; allowed are {', '.join(_TABLE)}"
-    return f"option {docker_words.name_shown(name)} of docker is not taken{near(name, _TABLE) or allowed}"
+    return f"unsupported docker option {docker_words.name_shown(name)}{near(name, _TABLE) or allowed}"
 
 
 def _text(key: str) -> _Take:
     def take(reading: _Reading, value: str) -> None:
         if not value:
-            raise ValueError("its value is empty")
+            raise ValueError("the value is empty")
         reading.arguments[key] = value
 
     return take
@@ -141,7 +143,7 @@ def _text(key: str) -> _Take:
 def _flag(key: str) -> _Take:
     def take(reading: _Reading, value: str) -> None:
         if value not in ("true", "false"):
-            raise ValueError("true or false is wanted")
+            raise ValueError("expected true or false")
         reading.arguments[key] = value == "true"
 
     return take
@@ -161,11 +163,11 @@ def _each(key: str, convert: Callable[[str], Any] = str) -> _Take:
     return take
 
 
-def _named(key: str, separator: str, wanted: str) -> _Take:
+def _named(key: str, separator: str, form: str) -> _Take:
     def take(reading: _Reading, value: str) -> None:
-        name, found, rest = value.partition(separator)
-        if not name or not found:
-            raise ValueError(f"{wanted} is wanted")
+        name, separated, rest = value.partition(separator)
+        if not name or not separated:
+            raise ValueError(f"expected {form}")
         reading.arguments.setdefault(key, {})[name] = rest
 
     return take
@@ -174,7 +176,7 @@ def _named(key: str, separator: str, wanted: str) -> _Take:
 def _gpus(reading: _Reading, value: str) -> None:
     if value != "all":
         part = "; a part of a device (MIG) cannot be leased" if "mig" in value.lower() else ""
-        raise ValueError(f"all is wanted, and means the devices that a case has leased; others are not set here{part}")
+        raise ValueError(f"expected all, the devices that the case has leased{part}")
     reading.gpus = True
 
 
@@ -196,15 +198,15 @@ def _tmpfs(reading: _Reading, value: str) -> None:
 
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
-        raise ValueError(f"{path!r}: an absolute path is wanted")
+        raise ValueError(f"{path!r}: expected an absolute path")
     return path
 
 
 def _device(value: str) -> str:
     if _CDI.fullmatch(value):
         raise ValueError(
-            "a name of CDI fixes the devices, and a case has those that it leased; --gpus all asks for them, or "
-            "--device with the path of their files, in which {device} is the number of each"
+            "a CDI name selects fixed devices, but a case uses those that it leased; use --gpus all, or "
+            "--device with the path of the device files, where {device} is the device's number"
         )
     return _absolute(value)
 
@@ -214,7 +216,7 @@ def _volume(value: str) -> dict[str, Any]:
     source, _, rest = value.partition(":")
     target, _, mode = rest.partition(":")
     if not source or not target:
-        raise ValueError("SOURCE:TARGET[:ro] is wanted")
+        raise ValueError("expected SOURCE:TARGET[:ro]")
     if mode not in _MODES:
         raise ValueError(f"mode {mode!r}; allowed are ro and rw")
     return _mount(source, target, read_only=_MODES[mode])
@@ -234,20 +236,20 @@ def _long_mount(value: str) -> dict[str, Any]:
     told = {_MOUNT_KEYS.get(key, key): text or "true" for key, _, text in pairs}
     unknown = sorted(told.keys() - {"type", "source", "target", "readonly"})
     if unknown or told.get("type", "volume") not in ("bind", "volume") or not {"source", "target"} <= told.keys():
-        raise ValueError("type=bind|volume,source=...,target=...[,readonly] is wanted")
+        raise ValueError("expected type=bind|volume,source=...,target=...[,readonly]")
     return _mount(told["source"], told["target"], read_only=told.get("readonly") in ("true", "1"))
 
 
 def _ulimit(value: str) -> dict[str, Any]:
     match = re.fullmatch(r"([a-z]+)=(-?\d+)(?::(-?\d+))?", value)
     if not match:
-        raise ValueError("NAME=SOFT[:HARD] is wanted, as in memlock=-1")
+        raise ValueError("expected NAME=SOFT[:HARD] such as memlock=-1")
     return {"Name": match[1], "Soft": int(match[2]), "Hard": int(match[3] or match[2])}
 
 
 def _security(value: str) -> str:
     if value.startswith("seccomp=") and value not in ("seccomp=unconfined", "seccomp=builtin"):
-        raise ValueError("a profile's file is not read; allowed are seccomp=unconfined and seccomp=builtin")
+        raise ValueError("profile files are not supported; allowed are seccomp=unconfined and seccomp=builtin")
     return value
 
 
@@ -257,13 +259,13 @@ def _swap(value: str) -> int:
 
 def _nano_cpus(value: str) -> int:
     if not re.fullmatch(r"\d+(\.\d+)?", value) or not float(value):
-        raise ValueError("a number of cores is wanted, as in 1.5")
+        raise ValueError("expected a number of cores such as 1.5")
     return round(float(value) * 1e9)
 
 
 def _whole(value: str) -> int:
     if not re.fullmatch(r"-?\d+", value):
-        raise ValueError("a whole number is wanted")
+        raise ValueError("expected a whole number")
     return int(value)
 
 

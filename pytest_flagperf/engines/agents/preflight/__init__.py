@@ -1,4 +1,4 @@
-"""What must hold on every host before the first rank starts: looked at on all of them at once, told all at once."""
+"""Checks of all hosts before the first rank starts: run on all hosts at once, reported together."""
 
 from .findings import FAIL, OK, WARN, Data, Finding, Limits, Request
 from .judge import judge

@@ -1,4 +1,4 @@
-"""What a host's devices mean for those who want to run there: their number, their chip, strangers on them, health."""
+"""Findings about a host's devices: their number, their chip, foreign processes, health."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .findings import FAIL, OK, WARN, Finding, Request
 
 
 def judge(host: str, survey: Mapping[str, Any], cores: int, request: Request) -> Iterator[Finding]:
-    """Count, model, strangers and health: an unfit device matters as much as its lack is felt."""
+    """Yield the findings about the devices. An unfit device is a failure only if too few others are left."""
     devices = survey["devices"]
     if survey["error"]:
         yield Finding(
@@ -45,12 +45,12 @@ def judge(host: str, survey: Mapping[str, Any], cores: int, request: Request) ->
 
 
 def _counted(host: str, survey: Mapping[str, Any], cores: int, request: Request) -> Finding:
-    """Whether there are as many as there should be; a round must not be given what is not there."""
+    """Return the finding about the number of devices. Missing devices are excluded, so that no round leases them."""
     devices = survey["devices"]
     if len(devices) < request.nproc:
         sentence = f"{len(devices)} available, {request.nproc} needed"
         return Finding(host, "devices", FAIL, sentence, "request fewer with --nodes=NxP, or use other hosts")
-    most = request.devices_per_host or max(request.nproc, cores)  # as rounds ask for them
+    most = request.devices_per_host or max(request.nproc, cores)  # the devices that rounds choose from
     missing = tuple(sorted(set(range(most)) - {device["index"] for device in devices}))
     if request.devices_per_host and len(devices) < request.devices_per_host:
         sentence = f"found {len(devices)}, expected {request.devices_per_host} on a host with {request.hardware}"
@@ -64,7 +64,7 @@ def _counted(host: str, survey: Mapping[str, Any], cores: int, request: Request)
 
 
 def _places(near: Mapping[int, Sequence[int]]) -> str:
-    """The devices of each node by their cores."""
+    """Return the devices of each NUMA node with the node's cores."""
     nodes: dict[str, list[int]] = {}
     for device, cpus in near.items():
         nodes.setdefault(as_list(cpus), []).append(device)
@@ -79,7 +79,7 @@ _Unfit = tuple[str, str, str, list[int]]
 
 
 def _unfitting(devices: Sequence[Mapping[str, Any]], request: Request) -> Iterator[_Unfit]:
-    """Devices that no rank should get."""
+    """Yield the devices that no rank may use, with the reason."""
     for device in devices:
         index, who = [device["index"]], f"device {device['index']}"
         if device.get("error"):
@@ -118,7 +118,10 @@ def _are(indexes: Sequence[int]) -> str:
 
 
 def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
-    """Whether what the vendor's tool calls a device is that chip: by its patterns, else by the chip's own name."""
+    """Return True if the device name that the vendor's tool prints belongs to the chip.
+
+    Compare by the chip's patterns; without patterns, by the chip's name.
+    """
     if patterns:
         return any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
     return re.search(rf"(?<![A-Za-z0-9]){re.escape(chip)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
@@ -132,29 +135,29 @@ def _right_name(name: str, request: Request) -> str:
 
 
 def _degraded(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Of devices that have the same, one sentence."""
+    """Yield a sentence and a remedy for each kind of weakness, with all devices that have it."""
     linked = any(device["links"] for device in devices)
-    alike: dict[tuple[str, str, str], list[int]] = {}
+    by_weakness: dict[tuple[str, str, str], list[int]] = {}
     for device in devices:
-        for said in _weaknesses(device, linked=linked):
-            alike.setdefault(said, []).append(device["index"])
-    for (beginning, end, remedy), indexes in alike.items():
-        one = len(indexes) == 1
-        verbs = {"are": _are(indexes), "have": "has" if one else "have", "need": "needs" if one else "need"}
+        for weakness in _weaknesses(device, linked=linked):
+            by_weakness.setdefault(weakness, []).append(device["index"])
+    for (beginning, end, remedy), indexes in by_weakness.items():
+        single = len(indexes) == 1
+        verbs = {"are": _are(indexes), "have": "has" if single else "have", "need": "needs" if single else "need"}
         yield beginning.format(who=_who(indexes), **verbs) + end, remedy
 
 
 def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[str, str, str]]:
-    """How a sentence begins and ends, and a remedy. Such a device computes, but perhaps not as its like."""
+    """Yield the beginning and the end of a sentence, and a remedy, for a device that works but may be slow."""
     if device["trouble"]:
         yield "the vendor's tool reports for {who}: ", device["trouble"], "see the vendor's manual"
     if device["ecc_uncorrected"]:
         yield "{who} had ", f"{device['ecc_uncorrected']:g} uncorrected memory errors", "reset it and watch the count"
     if device["row_remap_pending"]:
         yield "{who} {need} a reset to remap failing memory rows", "", "reset it, or restart the host"
-    # That a power limit holds is no fault of the cooling; one below the usual is told of by itself.
-    if held := [reason for reason in device["throttle"] if reason != POWER_CAP]:
-        yield "{who} {are} throttled: ", ", ".join(held), "check its cooling and its power supply"
+    # A power cap is not a fault of the cooling; a limit below the default is reported below.
+    if reasons := [reason for reason in device["throttle"] if reason != POWER_CAP]:
+        yield "{who} {are} throttled: ", ", ".join(reasons), "check its cooling and its power supply"
     if _is_below(device["power_limit"], device["usual_power_limit"]):
         limits = f"{device['power_limit']:g} W; the default is {device['usual_power_limit']:g} W"
         yield "{who} {are} limited to ", limits, "restore the default limit: results with this limit are slower"
@@ -162,7 +165,7 @@ def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[st
         lanes = f"{device['pcie_width']:g} of its {device['best_pcie_width']:g} PCIe lanes"
         yield "{who} {have} ", lanes, "reseat it: a contact may be dirty, or a riser bent"
     if device["links_down"] and linked:
-        # Never refused: where a bridge was never put in, its links look like those of a broken one.
+        # A warning only: links of a bridge that was never installed look like links of a broken bridge.
         up = device["links"] or 0
         links = f"{up:g} of {up + device['links_down']:g} links to other devices up"
         yield "{who} {have} ", links, "check its bridges and cables, and the host's kernel log"

@@ -1,4 +1,4 @@
-"""What is wanted of a host, and what is found there."""
+"""The requirements of a run on a host, and the findings of the checks."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on a host is warned of, or refused."""
+    """Thresholds from which a host gets a warning or is refused."""
 
-    clock_s: float = 0.5  # warned of only: offsets are measured and taken out of the figures
+    clock_s: float = 0.5  # a warning only: offsets are measured and subtracted
     disk_warn_gib: float = 2.0
     disk_fail_gib: float = 0.25
     memory_warn_gib: float = 1.0  # for each process
     memory_fail_gib: float = 0.25
-    others_warn: float = 0.1  # of the cores, used by other processes; rounds may get the validity warning busy
-    stolen_warn: float = 0.05  # of the cores' working time
+    others_warn: float = 0.1  # share of the cores that other processes use
+    stolen_warn: float = 0.05  # share of the cores' working time that the hypervisor takes
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data directory and what it must hold."""
+    """A data directory and the files that it must contain."""
 
     folder: str
     manifest: tuple[DataItem, ...]
@@ -35,28 +35,26 @@ class Data:
 
 @dataclass(frozen=True)
 class Request:
-    """What the cases of a run need of a host; of several cases, the most that any needs."""
+    """The requirements of a run's cases on a host; the largest requirement of all cases."""
 
     code: Code
     nnodes: int = 1
     nproc: int = 1
     hardware: str = ""
-    chips: Mapping[str, Sequence[str]] = field(
-        default_factory=dict
-    )  # each chip's names, as the vendor's tool says them
+    chips: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by chip: patterns of its names in the tool
     devices_per_host: int | None = None
     nvml: bool = False
-    probe: str | None = None  # the vendor's own, within the code
-    engine: EngineRequest | None = None  # where containers are used
+    probe: str | None = None  # path of the vendor's probe in the deployed code
+    engine: EngineRequest | None = None  # None without containers
     data: tuple[Data, ...] = ()
     clear_caches: bool = False
-    folder: str | None = None  # where the run's results go, on this machine
+    folder: str | None = None  # the folder of the run's results on this machine
     limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing about one host. ``devices`` are those that are unfit, ``near`` is the cores near each device."""
+    """One finding about one host; ``devices`` are unfit devices, ``near`` has the cores near each device."""
 
     host: str
     kind: str
@@ -72,5 +70,5 @@ class Finding:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first of them, and how many more."""
+    """Return the first three names and the number of the others."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""What a host's facts mean for those who want to run there."""
+"""Findings about a host from the facts that it reports: Python, clock, cores, memory, load, disks, data, network."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from .findings import FAIL, OK, WARN, Finding, Limits, Request, some
 
 _GIB = float(1 << 30)
 
-_Said = tuple[str, str, str, str]
+_Row = tuple[str, str, str, str]
 """Kind, level, sentence and remedy."""
 
 
 def judge(
     host: str, facts: Mapping[str, Any], request: Request, clock: tuple[float, float] | None = None
 ) -> Iterator[Finding]:
-    """What a host's facts mean for those who want to run there."""
-    for kind, level, sentence, remedy in _place(facts, request, clock):
+    """Yield the findings from a host's facts."""
+    for kind, level, sentence, remedy in _host_findings(facts, request, clock):
         yield Finding(host, kind, level, sentence, remedy)
     if facts["devices"]:
         yield from devices.judge(host, facts["devices"], facts["cores"], request)
-    for kind, level, sentence, remedy in _extras(facts, request):
+    for kind, level, sentence, remedy in _optional_findings(facts, request):
         yield Finding(host, kind, level, sentence, remedy)
 
 
-def _place(facts: Mapping[str, Any], request: Request, clock: tuple[float, float] | None) -> Iterator[_Said]:
+def _host_findings(facts: Mapping[str, Any], request: Request, clock: tuple[float, float] | None) -> Iterator[_Row]:
     yield _python(facts["python"], facts["executable"])
     if clock:
         yield _clock(*clock, request.limits)
@@ -40,7 +40,7 @@ def _place(facts: Mapping[str, Any], request: Request, clock: tuple[float, float
         yield "port", OK, "free", ""
 
 
-def _python(version: str, executable: str) -> _Said:
+def _python(version: str, executable: str) -> _Row:
     if tuple(map(int, version.split(".")[:2])) >= (3, 8):
         return "python", OK, version, ""
     return "python", FAIL, f"{executable} is Python {version}", NEWER
@@ -49,7 +49,7 @@ def _python(version: str, executable: str) -> _Said:
 NEWER = "Python >= 3.8 is required: install it there, or set its path with python = ... in [cluster]"
 
 
-def _clock(offset_s: float, doubt_s: float, limits: Limits) -> _Said:
+def _clock(offset_s: float, doubt_s: float, limits: Limits) -> _Row:
     if abs(offset_s) <= limits.clock_s + doubt_s:
         return "clock", OK, f"{round(offset_s * 1000):+d} ms", ""
     way = "ahead of" if offset_s > 0 else "behind"
@@ -64,29 +64,29 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s"
 
 
-def _cores(cores: int, request: Request) -> _Said:
+def _cores(cores: int, request: Request) -> _Row:
     if cores >= request.nproc:
         return "cores", OK, str(cores), ""
     return "cores", WARN, f"{cores} for {request.nproc} processes", "request fewer processes with --nodes=NxP"
 
 
-def _memory(memory: Mapping[str, int], request: Request) -> _Said:
-    free, each = memory["free"] / _GIB, memory["free"] / _GIB / request.nproc
-    if each >= request.limits.memory_warn_gib:
+def _memory(memory: Mapping[str, int], request: Request) -> _Row:
+    free, per_process = memory["free"] / _GIB, memory["free"] / _GIB / request.nproc
+    if per_process >= request.limits.memory_warn_gib:
         return "memory", OK, f"{_gib(free)} free", ""
     sentence = f"{_gib(free)} of {_gib(memory['total'] / _GIB)} free, for {request.nproc} processes"
-    level = FAIL if each < request.limits.memory_fail_gib else WARN
+    level = FAIL if per_process < request.limits.memory_fail_gib else WARN
     return "memory", level, sentence, "check what uses it: ps -eo pid,user,rss,args --sort=-rss | head"
 
 
-def _load(load: Mapping[str, Any], limits: Limits) -> Iterator[_Said]:
-    """What other work the cores have before a round begins."""
+def _load(load: Mapping[str, Any], limits: Limits) -> Iterator[_Row]:
+    """Yield findings about other work on the cores."""
     used, cores = load["others"], load["cores"]
     text = f"other processes use {used:.1f} of {cores} cores"
     if used < limits.others_warn * cores:
         yield "load", OK, text, ""
     else:
-        names = ", ".join("{name} (pid {pid}, {cores:.1f})".format(**one) for one in load["busiest"])
+        names = ", ".join("{name} (pid {pid}, {cores:.1f})".format(**process) for process in load["busiest"])
         sentence = f"{text}, load average {load['load1']}" + (f"; busiest: {names}" if names else "")
         yield "load", WARN, sentence, "stop them, or wait until they end: the round may get the validity warning busy"
     if load["stolen"] >= limits.stolen_warn:
@@ -94,20 +94,20 @@ def _load(load: Mapping[str, Any], limits: Limits) -> Iterator[_Said]:
         yield "load", WARN, sentence, "use a host with dedicated cores, or run when the other machines are idle"
 
 
-def _disks(disks: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[_Said]:
-    """Each file system once, by the folder of ours that lies on it."""
+def _disks(disks: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[_Row]:
+    """Yield one finding for each file system, named by one of the run's folders on it."""
     seen: set[int] = set()
     for disk in disks:
         if disk["error"]:
             if disk["what"] != "docker":
-                remedy = _NAME_ANOTHER[disk["what"]]
+                remedy = _FREE_SPACE[disk["what"]]
                 yield "disk", FAIL, f"cannot write in {disk['path']}: {disk['error']}", remedy
         elif disk["device"] not in seen:
             seen.add(disk["device"])
             yield _disk(disk, limits)
 
 
-_NAME_ANOTHER = {
+_FREE_SPACE = {
     "cache": "free space there, or set FLAGPERF_CACHE in the host's environment to another folder",
     "scratch": "free space there, or set TMPDIR in the host's environment to another folder",
     "docker": "free space there: docker system prune",
@@ -115,26 +115,26 @@ _NAME_ANOTHER = {
 }
 
 
-def _disk(disk: Mapping[str, Any], limits: Limits) -> _Said:
+def _disk(disk: Mapping[str, Any], limits: Limits) -> _Row:
     free = disk["free"] / _GIB
-    said = f"{_gib(free)} free in {disk['path']}"
+    sentence = f"{_gib(free)} free in {disk['path']}"
     if free >= limits.disk_warn_gib:
-        return "disk", OK, said, ""
-    return "disk", FAIL if free < limits.disk_fail_gib else WARN, said, _NAME_ANOTHER[disk["what"]]
+        return "disk", OK, sentence, ""
+    return "disk", FAIL if free < limits.disk_fail_gib else WARN, sentence, _FREE_SPACE[disk["what"]]
 
 
 def _gib(size: float) -> str:
     return f"{size:.0f} GiB" if size >= 10 else f"{size:.1f} GiB" if size >= 1 else f"{size * 1024:.0f} MiB"
 
 
-def _extras(facts: Mapping[str, Any], request: Request) -> Iterator[_Said]:
+def _optional_findings(facts: Mapping[str, Any], request: Request) -> Iterator[_Row]:
     if facts["docker"]:
         yield from _docker(facts["docker"], request)
-    for one in facts["data"]:
-        for problem in one["problems"]:
+    for data in facts["data"]:
+        for problem in data["problems"]:
             yield "data", FAIL, problem, "copy the data there, or pass their folder with --data-dir"
-        if not one["problems"]:
-            yield "data", OK, one["data_dir"], ""
+        if not data["problems"]:
+            yield "data", OK, data["data_dir"], ""
     if facts["leftovers"]:
         sentence = f"a dead run left {some(facts['leftovers'])}; removed"
         yield "leftovers", WARN, sentence, ""
@@ -143,7 +143,7 @@ def _extras(facts: Mapping[str, Any], request: Request) -> Iterator[_Said]:
         yield "caches", WARN, sentence, "log in as root, or remove clear-caches from flagperf.toml"
 
 
-def _docker(docker: Mapping[str, Any], request: Request) -> Iterator[_Said]:
+def _docker(docker: Mapping[str, Any], request: Request) -> Iterator[_Row]:
     if docker["error"]:
         yield "docker", FAIL, docker["error"], ""
         return
@@ -159,21 +159,27 @@ def _docker(docker: Mapping[str, Any], request: Request) -> Iterator[_Said]:
         yield "image", WARN, f"{image} not found on the host; it will be pulled", ""
 
 
-def meetings(met: Mapping[str, Mapping[str, str | None]], addresses: Mapping[str, str]) -> dict[str, list[Finding]]:
-    """Who could not reach whom: a host that most could not reach is to blame, else the one that could not."""
-    found: dict[str, list[Finding]] = {}
+def network_findings(
+    connections: Mapping[str, Mapping[str, str | None]], addresses: Mapping[str, str]
+) -> dict[str, list[Finding]]:
+    """Return the findings about connections between hosts, by host.
+
+    ``connections`` has, by host and target, the reason why the target is unreachable, or None. A target that at least
+    half of the hosts cannot reach gets the finding, otherwise the host that cannot reach it.
+    """
+    findings: dict[str, list[Finding]] = {}
     for target, address in addresses.items():
-        tried = [name for name, its in met.items() if target in its]
-        missing = [name for name in tried if met[name][target]]
+        tried = [name for name, its in connections.items() if target in its]
+        missing = [name for name in tried if connections[name][target]]
         if missing and 2 * len(missing) >= len(tried):
-            whys = ", ".join(sorted({str(met[name][target]) for name in missing}))
+            whys = ", ".join(sorted({str(connections[name][target]) for name in missing}))
             sentence = f"{some(missing)} cannot reach this host at {address}: {whys}"
-            found[target] = [Finding(target, "network", FAIL, sentence, _OPEN)]
-    blamed = set(found)
-    for name, its in met.items():
+            findings[target] = [Finding(target, "network", FAIL, sentence, _OPEN)]
+    blamed = set(findings)
+    for name, its in connections.items():
         if finding := _reach(name, {target: why for target, why in its.items() if target not in blamed}, addresses):
-            found.setdefault(name, []).append(finding)
-    return found
+            findings.setdefault(name, []).append(finding)
+    return findings
 
 
 def _reach(name: str, its: Mapping[str, str | None], addresses: Mapping[str, str]) -> Finding | None:

@@ -1,4 +1,4 @@
-"""The look at every host: one process on each does all of it."""
+"""The check of all hosts: one process on each host collects the facts."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pytest_flagperf.hosts.deploy import open_module
 from pytest_flagperf.hosts.fleet import each
 
 from .findings import FAIL, Finding, Request
-from .judge import NEWER, judge, meetings
+from .judge import NEWER, judge, network_findings
 
 _CHECKUP = "flagperf_driver.node.preflight_facts"
 _ANSWER_S = 60.0
 _PINGS = 5
 _CONNECT_S = 4.0
 _NEIGHBOURS = 8
-# Checksums of a data set of terabytes take their time.
+# Checksums of a data set of terabytes take hours.
 _DATA_S = 4 * 3600.0
 
 
 def inspect(hosts: Sequence[Host], request: Request) -> list[Finding]:
-    """Everything about every host, in the hosts' order; one process on each does all of it."""
+    """Check all hosts at once and return the findings in the order of the hosts."""
     visits = {host: _Visit(host, request) for host in hosts}
 
     def all_at_once(work: Callable[[_Visit], None]) -> None:
@@ -41,18 +41,19 @@ def inspect(hosts: Sequence[Host], request: Request) -> list[Finding]:
             all_at_once(lambda visit: visit.connect(_neighbours(visit.place, places)))
     finally:
         all_at_once(_Visit.close)
-    met = meetings({host.name: visits[host].met for host in hosts}, {host.name: host.address for host in hosts})
-    return [finding for host in hosts for finding in (*visits[host].findings, *met.get(host.name, ()))]
+    connections = {host.name: visits[host].connections for host in hosts}
+    network = network_findings(connections, {host.name: host.address for host in hosts})
+    return [finding for host in hosts for finding in (*visits[host].findings, *network.get(host.name, ()))]
 
 
 def _neighbours(own: Mapping[str, Any] | None, places: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Itself and the next few in the round: among many hosts a connection of all with all finds nothing more."""
+    """Return the host itself and the next few: connections of all with all would find nothing more."""
     start = next(number for number, place in enumerate(places) if place is own)
     return [places[(start + step) % len(places)] for step in range(min(len(places), _NEIGHBOURS + 1))]
 
 
 class _Visit:
-    """One host's checkup, from the connection to the last answer."""
+    """The check of one host, from the connection to the last answer."""
 
     def __init__(self, host: Host, request: Request) -> None:
         self.host = host
@@ -61,26 +62,26 @@ class _Visit:
         self.gone = False
         self.findings: list[Finding] = []
         self.place: dict[str, Any] | None = None
-        self.met: dict[str, str | None] = {}  # by name, why each could not be reached, if so
+        self.connections: dict[str, str | None] = {}  # by target: why it cannot be reached, or None
 
     def look(self) -> None:
-        with self._excused():
+        with self._errors_as_findings():
             self.channel = open_module(self.host, self.request.code, _CHECKUP)
             clock = None if self.host.here else self._clock()
             timeout_s = _DATA_S if self.request.data else _ANSWER_S
-            facts = self._ask({"op": "check", "wants": _asked(self.request, self.host)}, "facts", timeout_s)
+            facts = self._ask({"op": "check", "wants": _check_options(self.request, self.host)}, "facts", timeout_s)
             self.findings = list(judge(self.host.name, facts, self.request, clock))
 
     def listen(self) -> None:
-        with self._excused():
+        with self._errors_as_findings():
             answer = self._ask({"op": "listen"}, "listening")
             self.place = {"name": self.host.name, "address": self.host.address, **answer}
 
     def connect(self, places: Sequence[Mapping[str, Any]]) -> None:
-        with self._excused():
+        with self._errors_as_findings():
             order = {"op": "connect", "places": places, "timeout_s": _CONNECT_S}
             failed = self._ask(order, "connected")["failed"]
-            self.met = {place["name"]: failed.get(place["name"]) for place in places}
+            self.connections = {place["name"]: failed.get(place["name"]) for place in places}
 
     def close(self) -> None:
         if self.channel:
@@ -88,32 +89,32 @@ class _Visit:
                 self.channel.close(1.0)
 
     def _clock(self) -> tuple[float, float]:
-        """The host's clock minus ours, and how far that can be wrong, in seconds; from the quickest of some pings."""
+        """Return the host's clock minus ours and the uncertainty, in seconds, from the fastest of several pings."""
         pings = []
         for _ in range(_PINGS):
             before = time.time()
-            theirs = float(self._ask({"op": "ping", "t": before}, "pong")["clock_ms"]) / 1000
+            remote = float(self._ask({"op": "ping", "t": before}, "pong")["clock_ms"]) / 1000
             after = time.time()
-            pings.append(((after - before) / 2, theirs - (before + after) / 2))
-        doubt, offset = min(pings)
-        return offset, doubt
+            pings.append(((after - before) / 2, remote - (before + after) / 2))
+        uncertainty, offset = min(pings)
+        return offset, uncertainty
 
-    def _ask(self, message: Mapping[str, Any], wanted: str, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
+    def _ask(self, message: Mapping[str, Any], expected: str, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
         assert self.channel is not None
         self.channel.send(message)
         deadline = time.monotonic() + timeout_s
         while (answer := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
-            if answer.get("type") == wanted:
+            if answer.get("type") == expected:
                 return {key: value for key, value in answer.items() if key != "type"}
         last = self.channel.complaint().strip().splitlines()[-1:] or ["no output"]
         raise HostError(f"the host check by {self.host.python} ended early: {last[0].strip()}")
 
-    def _excused(self) -> _Excused:
-        return _Excused(self)
+    def _errors_as_findings(self) -> _ErrorsAsFindings:
+        return _ErrorsAsFindings(self)
 
 
-class _Excused:
-    """A host that fails is a finding, and is asked no more."""
+class _ErrorsAsFindings:
+    """Turns a host's error into a finding; the host is not contacted any more."""
 
     def __init__(self, visit: _Visit) -> None:
         self._visit = visit
@@ -134,7 +135,7 @@ class _Excused:
         return True
 
 
-# No such program; one whose words or modules are not those of a Python that is new enough.
+# The errors of a missing program, of a program that is not Python, and of a Python that is too old.
 _NO_PYTHON = re.compile(
     r"\b127\b|not found|No such file|[Uu]nknown option|python -h|SyntaxError|ImportError|ModuleNotFoundError"
 )
@@ -147,14 +148,14 @@ def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
     return Finding(host, "host", FAIL, sentence, remedy)
 
 
-def _asked(request: Request, host: Host) -> dict[str, Any]:
+def _check_options(request: Request, host: Host) -> dict[str, Any]:
     return {
         "folder": request.folder if host.here else None,
         "nvml": request.nvml,
         "probe": request.probe,
         "docker": request.engine.socket if request.engine else None,
         "image": request.engine.image if request.engine else None,
-        "data": [{"data_dir": one.folder, "entries": _entries(one.manifest)} for one in request.data],
+        "data": [{"data_dir": data.folder, "entries": _entries(data.manifest)} for data in request.data],
         "clear_caches": request.clear_caches,
     }
 

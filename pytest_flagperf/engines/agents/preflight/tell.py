@@ -1,4 +1,4 @@
-"""Findings for people: as sentences, and host by host for a terminal."""
+"""Findings as text: sentences, and a block for each host in the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .findings import FAIL, OK, WARN, Finding, some
 
 
 def unfit_devices(findings: Iterable[Finding]) -> dict[str, set[int]]:
-    """By host, the devices that no rank should get."""
+    """Return the devices that no rank may use, by host."""
     unfit: dict[str, set[int]] = {}
     for finding in findings:
         if finding.devices:
@@ -18,7 +18,7 @@ def unfit_devices(findings: Iterable[Finding]) -> dict[str, set[int]]:
 
 
 def near_devices(findings: Iterable[Finding]) -> dict[str, dict[int, Sequence[int]]]:
-    """By host and device, the cores near it; of what the host does not tell, nothing."""
+    """Return the cores near each device, by host and device, where the host reports them."""
     near: dict[str, dict[int, Sequence[int]]] = {}
     for finding in findings:
         if finding.near:
@@ -27,17 +27,17 @@ def near_devices(findings: Iterable[Finding]) -> dict[str, dict[int, Sequence[in
 
 
 def sentences(findings: Iterable[Finding], level: str = FAIL) -> list[str]:
-    """What is of that level, a sentence each; what holds for many hosts is said once."""
+    """Return one sentence for each finding of a level; hosts with the same finding share a sentence."""
     hosts: dict[tuple[str, str], list[str]] = {}
-    for one in findings:
-        if one.level == level:
-            text = f"{one.kind}: {one.sentence}" + (f" - {one.remedy}" if one.remedy else "")
-            hosts.setdefault((one.kind, text), []).append(one.host)
+    for finding in findings:
+        if finding.level == level:
+            text = f"{finding.kind}: {finding.sentence}" + (f" - {finding.remedy}" if finding.remedy else "")
+            hosts.setdefault((finding.kind, text), []).append(finding.host)
     return [f"{some(names)}: {text}" for (_, text), names in hosts.items()]
 
 
 def lines(findings: Sequence[Finding], width: int = 100) -> list[str]:
-    """Host by host for a terminal: what is well in short, then what is not and what to do."""
+    """Return the lines for a terminal: for each host what is ok in short, then each problem with its remedy."""
     width = min(width, 100)
     by_host: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -48,13 +48,13 @@ def lines(findings: Sequence[Finding], width: int = 100) -> list[str]:
 
 def _block(host: str, findings: Sequence[Finding], width: int) -> Iterator[str]:
     yield host
-    well = " · ".join(f"{one.kind} {one.sentence}" for one in findings if one.level == OK)
-    yield from _wrapped("  ok    ", well, width)
+    passed = " · ".join(f"{finding.kind} {finding.sentence}" for finding in findings if finding.level == OK)
+    yield from _wrapped("  ok    ", passed, width)
     for level, word in ((WARN, "  warn  "), (FAIL, "  FAIL  ")):
-        for one in findings:
-            if one.level == level:
-                yield from _wrapped(word, f"{one.kind}: {one.sentence}", width)
-                yield from _wrapped("        -> ", one.remedy, width)
+        for finding in findings:
+            if finding.level == level:
+                yield from _wrapped(word, f"{finding.kind}: {finding.sentence}", width)
+                yield from _wrapped("        -> ", finding.remedy, width)
 
 
 def _wrapped(start: str, text: str, width: int) -> list[str]:
@@ -69,10 +69,12 @@ def _wrapped(start: str, text: str, width: int) -> list[str]:
 
 
 def _summary(by_host: Mapping[str, Sequence[Finding]], width: int) -> list[str]:
-    bad = [host for host, its in by_host.items() if any(one.fatal for one in its)]
-    warned = [host for host, its in by_host.items() if host not in bad and any(one.level == WARN for one in its)]
+    unfit = [host for host, its in by_host.items() if any(finding.fatal for finding in its)]
+    warned = [
+        host for host, its in by_host.items() if host not in unfit and any(finding.level == WARN for finding in its)
+    ]
     count = f"{len(by_host)} host" + ("s" if len(by_host) != 1 else "")
-    parts = [f"{len(by_host) - len(bad) - len(warned)} ok"]
+    parts = [f"{len(by_host) - len(unfit) - len(warned)} ok"]
     parts += [f"{len(warned)} with warnings ({some(warned)})"] if warned else []
-    parts += [f"{len(bad)} unfit ({some(bad)})"] if bad else []
+    parts += [f"{len(unfit)} unfit ({some(unfit)})"] if unfit else []
     return _wrapped("", f"{count}: {', '.join(parts)}", width)
