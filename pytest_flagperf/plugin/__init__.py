@@ -1,6 +1,6 @@
-"""The plugin: translates between pytest and the rest; no logic of its own."""
+"""The pytest plugin: hooks and fixtures that call the rest of the package."""
 
-from . import bytecode  # noqa: F401 - first: it loads the modules below
+from . import bytecode  # noqa: F401 - imported first: it changes how the modules below are loaded
 from .fixtures import (
     case,
     cluster,

@@ -1,7 +1,7 @@
-"""Importing this module makes Python load ours from the bytecode that was made when they were installed.
+"""Exclude the modules of pytest-flagperf from pytest's assertion rewriting, so that Python loads their stored bytecode.
 
-pytest rewrites the assertions of every module of an installed plugin. Where it may not store what it made of them
-(``PYTHONDONTWRITEBYTECODE``, a read-only install, a fresh container), it compiles all of them again at each start.
+pytest rewrites every module of an installed plugin. If it cannot store the result (``PYTHONDONTWRITEBYTECODE``, a
+read-only install, a new container), it compiles all modules again at each start.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-_OURS = ("pytest_flagperf", "flagperf_driver")
+_PACKAGES = ("pytest_flagperf", "flagperf_driver")
 
 
-class _Ours(MetaPathFinder):
-    """Finds our modules as Python does by itself."""
+class _DefaultFinder(MetaPathFinder):
+    """Find these packages with Python's own finder."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return PathFinder.find_spec(fullname, path, target) if fullname.partition(".")[0] in _OURS else None
+        return PathFinder.find_spec(fullname, path, target) if fullname.partition(".")[0] in _PACKAGES else None
 
 
-# Before pytest's import hook.
-sys.meta_path.insert(0, _Ours())
+# Before the import hook of pytest.
+sys.meta_path.insert(0, _DefaultFinder())

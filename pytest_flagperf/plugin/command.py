@@ -1,4 +1,4 @@
-"""The command line of a run as it is stored and shown: without secrets."""
+"""Remove secrets from the command line of a run before it is stored or shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flagperf_driver.addresses import HIDDEN
 
-# The options of pytest and pytest-xdist whose values are stored. Every other plugin's may be passwords.
+# The options of pytest and pytest-xdist whose values are stored. Values of other options may be passwords.
 _PUBLIC = frozenset(
     [
         "--basetemp",
@@ -52,36 +52,36 @@ _SHORT_WITH_VALUE = "cknmoprW"
 _OPTION = re.compile(r"--[a-z][a-z0-9_-]*", re.IGNORECASE)
 
 
-def public(arguments: Sequence[str]) -> list[str]:
+def without_secrets(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of pytest without the values that may be secret."""
-    return list(_public([str(argument) for argument in arguments]))
+    return list(_without_secrets([str(argument) for argument in arguments]))
 
 
-def _public(arguments: Sequence[str]) -> Iterator[str]:
-    left = list(arguments)
-    while left:
-        word = left.pop(0)
+def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
+    remaining = list(arguments)
+    while remaining:
+        word = remaining.pop(0)
         if word.startswith("--"):
-            yield from _long(word, left)
+            yield from _long(word, remaining)
         elif word.startswith("-") and len(word) > 1:
-            yield from _short(word, left)
+            yield from _short(word, remaining)
         else:
-            yield _place(word)
+            yield _path(word)
 
 
-def _long(word: str, left: list[str]) -> Iterator[str]:
+def _long(word: str, remaining: list[str]) -> Iterator[str]:
     name, equals, value = word.partition("=")
     shown = name if _OPTION.fullmatch(name) or name == "--" else HIDDEN
     if equals:
         yield f"{shown}={_value(name, value)}"
         return
     yield shown
-    if left and _takes_a_value(name):
-        yield _value(name, left.pop(0))
+    if remaining and _takes_a_value(name):
+        yield _value(name, remaining.pop(0))
 
 
-def _short(word: str, left: list[str]) -> Iterator[str]:
-    """Yield one word of short options, as ``-xvk EXPRESSION``: flags, then one with its value."""
+def _short(word: str, remaining: list[str]) -> Iterator[str]:
+    """Yield a word of short options such as ``-xvk EXPRESSION``: flags, then an option with its value."""
     flags = re.match(f"-[{_SHORT_FLAGS}]*", word)
     assert flags is not None
     rest = word[flags.end() :]
@@ -92,8 +92,8 @@ def _short(word: str, left: list[str]) -> Iterator[str]:
     else:
         name = f"-{rest[0]}"
         yield f"{flags[0]}{rest[0]}{_value(name, rest[1:]) if rest[1:] else ''}"
-        if not rest[1:] and left:
-            yield _value(name, left.pop(0))
+        if not rest[1:] and remaining:
+            yield _value(name, remaining.pop(0))
 
 
 def _takes_a_value(name: str) -> bool:
@@ -111,12 +111,12 @@ def _value(name: str, value: str) -> str:
     return value if name in _PUBLIC else HIDDEN
 
 
-def _place(word: str) -> str:
-    """A file, a folder or a node id; every other word may be the value of an option that is unknown here."""
+def _path(word: str) -> str:
+    """Return a file, a folder or a node id; hide every other word, which may be the value of an unknown option."""
     from pytest_flagperf.catalog import bundled_argument
 
     try:
-        is_place = Path(word.partition("::")[0].removeprefix("@")).exists() or bundled_argument(word, Path.cwd())
-        return word if is_place else HIDDEN
+        is_path = Path(word.partition("::")[0].removeprefix("@")).exists() or bundled_argument(word, Path.cwd())
+        return word if is_path else HIDDEN
     except (OSError, ValueError):
         return HIDDEN

@@ -1,4 +1,4 @@
-"""What tests take: a case, its plan, hosts and rounds, and a way to judge."""
+"""The fixtures: a case, its plan, hosts and rounds, and the recording of verdicts."""
 
 from __future__ import annotations
 
@@ -25,41 +25,39 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _none_selected(request: pytest.FixtureRequest) -> NoReturn:
-    """End a test that takes a case where there is none: in a tree with suites it is given one for each."""
-    pytest.fail(
-        f"{request.config.rootpath} has no suites/: a test that takes a case is run in a tree with suites", False
-    )
+def _no_suites(request: pytest.FixtureRequest) -> NoReturn:
+    """Fail a test that uses a case in a tree without suites; elsewhere the test is parametrized with cases."""
+    pytest.fail(f"no suites/ in {request.config.rootpath}; a test that uses a case needs a tree with suites", False)
 
 
 @pytest.fixture
 def selected(request: pytest.FixtureRequest) -> Selected:
-    """The case as the run selected it."""
-    _none_selected(request)
+    """The selected case with its vendor, scale and data."""
+    _no_suites(request)
 
 
 @pytest.fixture
 def round_number(request: pytest.FixtureRequest) -> int:
-    """The round that this test is about."""
-    _none_selected(request)
+    """The number of the round that this test judges."""
+    _no_suites(request)
 
 
 @pytest.fixture
 def flagperf_run(request: pytest.FixtureRequest) -> Run:
-    """The run that this test is part of."""
+    """The run that this test belongs to."""
     run = request.config.stash.get(RUN, None)
-    return run if run is not None else _none_selected(request)
+    return run if run is not None else _no_suites(request)
 
 
 @pytest.fixture
 def case(selected: Selected) -> Case:
-    """The case that this test is about."""
+    """The case that this test judges."""
     return selected.case
 
 
 @pytest.fixture
 def plan(selected: Selected, flagperf_run: Run) -> Plan:
-    """What exactly runs where for this case."""
+    """The plan of this case: its config, command and environment."""
     return _or_fail(lambda: flagperf_run.plans.plan(selected))
 
 
@@ -71,13 +69,13 @@ def cluster(selected: Selected, flagperf_run: Run) -> Sequence[Host]:
 
 @pytest.fixture
 def container(selected: Selected, flagperf_run: Run) -> Interpreter:
-    """Where the ranks' Python lives: the interpreter and its environment."""
+    """The Python of the ranks: the interpreter and its environment."""
     return _or_fail(lambda: flagperf_run.rounds.interpreter(selected))
 
 
 @pytest.fixture
 def training(request: pytest.FixtureRequest, selected: Selected, round_number: int, flagperf_run: Run) -> Outcome:
-    """The outcome of one round; it runs once, whoever asks first."""
+    """The outcome of one round; the first test that uses it runs the round."""
     outcome = _or_fail(lambda: flagperf_run.rounds.outcome(selected, round_number))
     _remember(request.node, [outcome])
     return outcome
@@ -93,13 +91,13 @@ def trainings(request: pytest.FixtureRequest, selected: Selected, flagperf_run: 
 
 @pytest.fixture
 def scaling(selected: Selected, trainings: list[Outcome], flagperf_run: Run) -> Scaling:
-    """The rounds of a case of many cards, and what one card does."""
+    """The rounds of a case with several cards, and the throughput of one card."""
     return _or_fail(lambda: flagperf_run.scaling.measure(selected, trainings))
 
 
 @pytest.fixture
 def monitors(training: Outcome, selected: Selected, flagperf_run: Run) -> Mapping[str, Any]:
-    """What was sampled on each host while the round ran."""
+    """The samples of each host during the round."""
     return flagperf_run.rounds.samples(selected, training.round)
 
 
@@ -113,36 +111,37 @@ def gates(request: pytest.FixtureRequest, flagperf_run: Run) -> Gates:
 
 @pytest.fixture
 def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]:
-    """Record verdicts; those that are not ok are the failure, as sentences."""
+    """A function that records verdicts, and fails the test with the sentences of the failed verdicts."""
     from pytest_flagperf.report.export.junit import judged
 
     def record(verdicts: Iterable[Verdict]) -> None:
-        found = _with_expected(request.node, list(verdicts))
-        request.node.stash.setdefault(VERDICTS, []).extend(found)
-        request.node.user_properties.extend(judged(found))
-        _end(request.config, found)
+        recorded = _with_expected(request.node, list(verdicts))
+        request.node.stash.setdefault(VERDICTS, []).extend(recorded)
+        request.node.user_properties.extend(judged(recorded))
+        _fail_or_xfail(request.config, recorded)
 
     return record
 
 
-def _with_expected(item: pytest.Item, found: list[Verdict]) -> list[Verdict]:
+def _with_expected(item: pytest.Item, verdicts: list[Verdict]) -> list[Verdict]:
     from pytest_flagperf.running.judging import expected_of, with_expected
 
-    run, one = item.config.stash.get(RUN, None), selected_of(item)
-    if run is None or one is None:
-        return found
-    return with_expected(found, expected_of(run.settings, one.vendor, str(one.case)), strict=_is_strict(item.config))
+    run, selected = item.config.stash.get(RUN, None), selected_of(item)
+    if run is None or selected is None:
+        return verdicts
+    sources = expected_of(run.settings, selected.vendor, str(selected.case))
+    return with_expected(verdicts, sources, strict=_is_strict(item.config))
 
 
-def _end(config: pytest.Config, found: list[Verdict]) -> None:
-    failed = [verdict for verdict in found if not verdict.ok]
+def _fail_or_xfail(config: pytest.Config, verdicts: list[Verdict]) -> None:
+    failed = [verdict for verdict in verdicts if not verdict.ok]
     expected = [f"{verdict.expected}: {verdict.sentence}" for verdict in failed if verdict.expected is not None]
     others = [verdict.sentence for verdict in failed if verdict.expected is None]
     if expected and not others and not config.getoption("runxfail", False):
         pytest.xfail("; ".join(expected))
-    if failed or not found:
-        told = [*others, *(f"expected, {text}" for text in expected)]
-        pytest.fail("\n".join(told) or "nothing was judged", pytrace=False)
+    if failed or not verdicts:
+        lines = [*others, *(f"expected failure: {text}" for text in expected)]
+        pytest.fail("\n".join(lines) or "no verdicts", pytrace=False)
 
 
 def _is_strict(config: pytest.Config) -> bool:
@@ -157,13 +156,13 @@ def _remember(item: pytest.Item, outcomes: list[Outcome]) -> None:
 
 
 def _or_fail(work: Callable[[], T]) -> T:
-    """The work's result; a problem that a user can mend is a failure in sentences, not a traceback."""
+    """Return the result of the work; fail the test without a traceback for a problem that a user can fix."""
     from pytest_flagperf.problems import Problems
     from pytest_flagperf.stored import WriteError
 
     try:
         return work()
     except (Problems, WriteError) as problems:
-        said = str(problems)
-    # Not in the handler: pytest would tell the problem twice, as the failure and as its cause.
-    pytest.fail(said, pytrace=False)
+        message = str(problems)
+    # Outside the handler: otherwise pytest would report the problem twice, as the failure and as its cause.
+    pytest.fail(message, pytrace=False)

@@ -1,6 +1,6 @@
-"""Signals that end a run: Ctrl-C and its like end it in order, a second one at once.
+"""Signals that end a run: Ctrl-C and similar signals stop it in order, a second signal stops it at once.
 
-A batch system sends SIGTERM, a closed terminal or a dropped SSH session SIGHUP, Ctrl and a backslash SIGQUIT.
+A batch system sends SIGTERM, a closed terminal or SSH session SIGHUP, Ctrl and backslash SIGQUIT.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-_LEFT = b"\nflagperf: interrupted again, so it left at once: ranks elsewhere end by their lease\n"
-_ONE_EVENT_S = 0.5  # `timeout` signals its child and then the child's group, a wrapper passes on the terminal's Ctrl-C
-_USUAL: dict[int, Any] = {
+_EXIT_MESSAGE = b"\nflagperf: interrupted again, exiting at once; ranks on other hosts stop with their lease\n"
+# Signals within this time count as one: `timeout` signals its child and the group, a wrapper repeats Ctrl-C.
+_ONE_EVENT_S = 0.5
+_DEFAULT_HANDLERS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
@@ -28,29 +29,29 @@ _USUAL: dict[int, Any] = {
 
 
 class Interrupts:
-    """Registered only where there is a run."""
+    """The signal handlers and hooks of an interrupted run; registered only if there is a run."""
 
     def __init__(self, config: pytest.Config, *, worker: bool) -> None:
         self._worker = worker
         self._ending = False
-        self._last: int | None = None  # the newest of the signals that arrived
-        self._counted_at = -math.inf  # when the newest arrived that was an event of its own
+        self._last: int | None = None  # the last signal
+        self._counted_at = -math.inf  # when the last separate event arrived
         self._workers: list[Any] = []
         self._outputs = {_file_of(fd) for fd in (1, 2)} - {None}
         if threading.current_thread() is not threading.main_thread():
             return
-        # A signal that is ignored, as Ctrl-C in a shell's background and SIGHUP under nohup, or has a handler stays so.
-        for number, usual in _USUAL.items():
-            if signal.getsignal(number) is usual:
-                signal.signal(number, self._heard)
-                config.add_cleanup(partial(_put_back, number, usual))
+        # Ignored signals (Ctrl-C in the background of a shell, SIGHUP under nohup) and other handlers stay unchanged.
+        for number, default in _DEFAULT_HANDLERS.items():
+            if signal.getsignal(number) is default:
+                signal.signal(number, self._on_signal)
+                config.add_cleanup(partial(_restore, number, default))
 
-    def _heard(self, number: int, _: object) -> None:
-        """End in order; while that goes on, a worker is told again by others and must not be disturbed by it."""
+    def _on_signal(self, number: int, _: object) -> None:
+        """Stop in order at the first signal, and at once at the second; a stopping worker ignores further signals."""
         before, self._last = self._last, number
         if number == signal.SIGHUP:
             self._discard_dead_output()
-        # A closed terminal is one event, which its shell, the kernel and a session manager each report.
+        # A closed terminal is one event, reported by the shell, the kernel and a session manager.
         if before is not None and signal.SIGHUP in (before, number):
             return
         if time.monotonic() < self._counted_at + _ONE_EVENT_S:
@@ -61,12 +62,12 @@ class Interrupts:
             raise KeyboardInterrupt
         if not self._worker and before is not None:
             with suppress(OSError):
-                os.write(2, _LEFT)
-            # Not by an exception: it would come up in the middle of pytest's own reports, as a traceback.
+                os.write(2, _EXIT_MESSAGE)
+            # An exception would appear as a traceback in the reports of pytest.
             os._exit(pytest.ExitCode.INTERRUPTED)
 
     def _discard_dead_output(self) -> None:
-        """Replace a closed terminal, or a pipe without a reader, by /dev/null: writes fail, and reports with them."""
+        """Replace a closed terminal, or a pipe without a reader, by /dev/null, so that writing does not fail."""
         dead = [fd for fd in _open_files() if _file_of(fd) in self._outputs and _is_closed(fd)]
         if dead:
             null = os.open(os.devnull, os.O_WRONLY)
@@ -76,30 +77,30 @@ class Interrupts:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodeready(self, node: Any) -> None:
-        """Keep a worker's process, where it is one of this machine."""
+        """Remember the process of a worker on this machine."""
         process = getattr(getattr(node.gateway, "_io", None), "popen", None)
         if node.gateway.spec.popen and process is not None:
             self._workers.append(process)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Tell the workers at once: execnet would wait for five seconds before it does."""
+        """Stop the workers at once; execnet would wait five seconds."""
         self._ending = True
         for process in self._workers:
-            process.terminate()  # the number of one that has ended may be another's by now
+            process.terminate()  # sends no signal if the process has ended and its PID may be reused
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self) -> None:
-        """Let the reports be written where the error is that the terminal or the reader of a pipe is gone."""
+        """Write the reports even if the error is a closed terminal or pipe."""
         self._discard_dead_output()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Finish the reports despite a first signal: the run has ended, and only a second signal shows impatience."""
+        """Finish the reports despite a first signal, because the run has ended; a second signal exits at once."""
         self._ending = True
 
 
-def _put_back(number: int, handler: Any) -> None:
+def _restore(number: int, handler: Any) -> None:
     signal.signal(number, handler)
 
 
@@ -108,15 +109,15 @@ def _open_files() -> list[int]:
 
 
 def _file_of(fd: int) -> tuple[int, int] | None:
-    """The device and inode of an open file: equal for all its duplicates, such as those of pytest's capture."""
+    """Return the device and inode of an open file; duplicates, such as those of pytest's capture, have the same."""
     with suppress(OSError):
-        found = os.fstat(fd)
-        return found.st_dev, found.st_ino
+        status = os.fstat(fd)
+        return status.st_dev, status.st_ino
     return None
 
 
 def _is_closed(fd: int) -> bool:
-    """Whether the other side is gone: the terminal, or the reader of a pipe."""
+    """Return True if the terminal or the reader of the pipe is gone."""
     poll = select.poll()
     poll.register(fd, 0)
     return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))

@@ -1,4 +1,4 @@
-"""Cases become tests."""
+"""Collection: parametrize tests with cases, and sort them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_CASE = pytest.param(None, id="no-case")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Collect without looking for garbage: items are made to stay, and the looks took a tenth of the time."""
+    """Collect without garbage collection, which took a tenth of the time; the items stay in use anyway."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -31,26 +31,27 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give every test that takes a case its cases, and its rounds where it takes one."""
+    """Parametrize every test that uses a case with its cases, or with their rounds."""
     run = metafunc.config.stash.get(RUN, None)
     if "selected" not in metafunc.fixturenames or run is None:
         return
     _check_suite(metafunc, run)
     chosen = run.case_lookup.cases_of(metafunc.definition.path.parent)
     if "round_number" in metafunc.fixturenames:
-        rounds = [_param(one, number) for one in chosen if not one.throughput_only for number in one.rounds]
+        trained = [selected for selected in chosen if not selected.throughput_only]
+        rounds = [_param(selected, number) for selected in trained for number in selected.rounds]
         metafunc.parametrize(("selected", "round_number"), rounds or [pytest.param(None, 0, id="no-case")])
         return
     if "scaling" in metafunc.fixturenames:
-        chosen = [one for one in chosen if one.case.shape.cards > 1 and not one.unsupported]
+        chosen = [selected for selected in chosen if selected.case.shape.cards > 1 and not selected.unsupported]
     elif metafunc.cls is not None:
-        # A case that cannot run is one skipped test, not three.
-        chosen = [one for one in chosen if not one.unsupported]
-    metafunc.parametrize("selected", [_param(one) for one in chosen] or [NO_CASE])
+        # A case that cannot run is one skipped test, not one for each method of the class.
+        chosen = [selected for selected in chosen if not selected.unsupported]
+    metafunc.parametrize("selected", [_param(selected) for selected in chosen] or [NO_CASE])
 
 
 def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:
-    """Fail the collection of a benchmark class outside every suite: the cases of other suites are not its own."""
+    """Fail the collection of a benchmark class that belongs to no suite."""
     from pytest_flagperf.benchmark import TrainingBenchmark
 
     if metafunc.cls is None or not issubclass(metafunc.cls, TrainingBenchmark):
@@ -59,15 +60,15 @@ def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:
         pytest.fail(f"class {metafunc.cls.__name__} in {metafunc.definition.path}: {problem}", pytrace=False)
 
 
-def _param(one: Selected, number: int | None = None) -> Any:
-    marks = [pytest.mark.skip(reason=one.unsupported)] if one.unsupported else []
+def _param(selected: Selected, number: int | None = None) -> Any:
+    marks = [pytest.mark.skip(reason=selected.unsupported)] if selected.unsupported else []
     if number is None:
-        return pytest.param(one, id=str(one.case), marks=marks)
-    return pytest.param(one, number, id=f"{one.case}-round{number}", marks=marks)
+        return pytest.param(selected, id=str(selected.case), marks=marks)
+    return pytest.param(selected, number, id=f"{selected.case}-round{number}", marks=marks)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """Give a test of the wheel's suites the node id that it has in a checkout, and that can be passed to pytest."""
+    """Give a test of the bundled suites the node id of a checkout, which can be passed to pytest."""
     if RUN not in parent.config.stash:
         return None
     from pytest_flagperf.catalog import bundled_name
@@ -78,7 +79,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
-    """Drop what takes a case and has none: pytest would show an empty parametrization as skipped."""
+    """Drop tests whose parametrization has no cases; pytest would show them as skipped."""
     items = yield
     if isinstance(items, list):
         return [item for item in items if not (takes_case(item) and selected_of(item) is None)]
@@ -87,29 +88,29 @@ def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Within a file one card comes first, and a case's tests stay together; -k finds a case by its keywords."""
+    """Sort the tests of each file by case, with one card first, and add the keywords of the cases for -k."""
     run = config.stash.get(RUN, None)
     if run is None:
         return
-    items += _absent(config)
+    items += _absent_items(config)
     files: dict[Path, int] = {}
-    order = {id(one): number for number, one in enumerate(run.selection.cases)}
+    order = {id(selected): number for number, selected in enumerate(run.selection.cases)}
 
     def key(item: pytest.Item) -> tuple[int, int]:
-        one = selected_of(item)
-        return files.setdefault(item.path, len(files)), order[id(one)] if one is not None else -1
+        selected = selected_of(item)
+        return files.setdefault(item.path, len(files)), order[id(selected)] if selected is not None else -1
 
     items.sort(key=key)
     for item in items:
-        if (one := selected_of(item)) is not None:
-            item.extra_keyword_matches.update(one.keywords)
+        if (selected := selected_of(item)) is not None:
+            item.extra_keyword_matches.update(selected.keywords)
 
 
 class AbsentCase(pytest.Item):
-    """A case of the original's file that no suite here trains: one skipped test."""
+    """A case of FlagPerf's test_conf.py without a suite: one skipped test."""
 
-    def __init__(self, *, absent: Absent, **words: Any) -> None:
-        super().__init__(**words)
+    def __init__(self, *, absent: Absent, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self.absent = absent
 
     def runtest(self) -> None:
@@ -119,18 +120,19 @@ class AbsentCase(pytest.Item):
         return self.path, None, self.name
 
 
-def _absent(config: pytest.Config) -> list[pytest.Item]:
-    """Return a skipped test for each case without a suite, where the run collects the tests of all models."""
+def _absent_items(config: pytest.Config) -> list[pytest.Item]:
+    """Return a skipped test for each case without a suite, if the run collects the tests of all models."""
     run, session = config.stash[RUN], config.stash[SESSION]
-    places = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
-    found = {f"unsupported[{one.case}]": one for place in places for one in run.case_lookup.absent_of(place)}
+    paths = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    absent = {f"unsupported[{case.case}]": case for path in paths for case in run.case_lookup.absent_of(path)}
     return [
-        AbsentCase.from_parent(session, name=name, nodeid=f"suites::{name}", absent=one) for name, one in found.items()
+        AbsentCase.from_parent(session, name=name, nodeid=f"suites::{name}", absent=case)
+        for name, case in absent.items()
     ]
 
 
 def takes_case(item: pytest.Item | pytest.Collector) -> bool:
-    """Return whether an item is about a case, even a case that cannot run."""
+    """Return True if an item uses a case, even a case that cannot run."""
     return isinstance(item, AbsentCase) or "selected" in getattr(getattr(item, "callspec", None), "params", ())
 
 
@@ -141,22 +143,23 @@ def selected_of(item: pytest.Item | pytest.Collector) -> Selected | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """With --plan or --preflight, print what would run or what the hosts are like, instead of running."""
+    """With --plan or --preflight, print the plans or the findings on the hosts instead of running tests."""
     run = session.config.stash.get(RUN, None)
     if run is None or not (run.settings.plan or run.settings.preflight):
         return None
     write = line_writer(session.config)
     chosen = distinct_cases(session.items)
     if run.settings.plan:
-        for one in chosen:
-            write(run.plans.describe(one))
-        if session.config.get_verbosity() < 0:  # else the lines after the collection name them
-            absent = (item.absent for item in session.items if isinstance(item, AbsentCase))
-            skipped: list[Selected | Absent] = [one for one in all_cases(session.items) if one.unsupported]
-            for skip in [*skipped, *absent]:
-                write(f"cannot run: {skip.case}: {skip.unsupported}")
+        for selected in chosen:
+            write(run.plans.describe(selected))
+        if session.config.get_verbosity() < 0:  # otherwise the header lists them
+            absent = [item.absent for item in session.items if isinstance(item, AbsentCase)]
+            cases: list[Selected | Absent] = [*all_cases(session.items), *absent]
+            for case in cases:
+                if case.unsupported:
+                    write(f"cannot run: {case.case}: {case.unsupported}")
         if not chosen:
-            session.testscollected = 0  # a plan of nothing is not green, as a run of nothing is not
+            session.testscollected = 0  # pytest then reports that no tests were collected, as for a run
     if run.settings.preflight:
         from pytest_flagperf.engines.agents.preflight import lines
 
@@ -168,10 +171,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def all_cases(items: Sequence[pytest.Item]) -> list[Selected]:
-    """The cases of items, each once, those that cannot run among them."""
-    return list({id(one): one for item in items if (one := selected_of(item)) is not None}.values())
+    """Return the cases of items without duplicates, including those that cannot run."""
+    return list({id(case): case for item in items if (case := selected_of(item)) is not None}.values())
 
 
 def distinct_cases(items: Sequence[pytest.Item]) -> list[Selected]:
-    """The cases of items that can run, each once."""
-    return [one for one in all_cases(items) if not one.unsupported]
+    """Return the cases of items that can run, without duplicates."""
+    return [selected for selected in all_cases(items) if not selected.unsupported]

@@ -1,4 +1,4 @@
-"""The options of the command line."""
+"""The command-line options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of the command line in their groups; their table is in settings/options.py."""
+    """Add the command-line options in their groups; settings/options.py defines them."""
     from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, GROUPS
 
     groups = {title: parser.getgroup(title) for title in GROUPS}
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Say what to use instead of an unknown option of ours; trylast, so that the options of conftest.py are known."""
+    """Report unknown options with a suggestion; trylast, so that the options of conftest.py are known."""
     from pytest_flagperf.problems import Problems
     from pytest_flagperf.settings import check_unknown
 
@@ -38,6 +38,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
 
 
 def command_line(config: pytest.Config) -> dict[str, Any]:
-    """The values of our options by their keys; None where an option was not given."""
+    """Return the values of pytest-flagperf's options by key; None if an option was not passed."""
     prefix = "flagperf_"
     return {name.removeprefix(prefix): value for name, value in vars(config.option).items() if name.startswith(prefix)}

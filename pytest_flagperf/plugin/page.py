@@ -1,4 +1,4 @@
-"""What the HTML page shows of a run."""
+"""Extend the page of pytest-html with the results of a run."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ if TYPE_CHECKING:
     from pytest_flagperf.running.run import Run
 
 
-class Page:
-    """Registered only where there is a run: other pages stay as they are."""
+class PageHooks:
+    """The hooks of pytest-html; registered only if there is a run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     @pytest.hookimpl(optionalhook=True, trylast=True)
     def pytest_metadata(self, metadata: dict[str, object]) -> None:
-        """Hide passwords where pytest-metadata is configured after this plugin."""
+        """Hide passwords if pytest-metadata is configured after this plugin."""
         _hide_passwords(metadata)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_report_title(self, report: Any) -> None:
-        """Name the page after what it shows; a file's name says little in a browser's tab."""
+        """Set the title of the page to the name of the run."""
         report.title = f"flagperf {self._run.directory.path.name}"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_summary(self, postfix: list[str], session: pytest.Session) -> None:
-        """Add what the run's directory tells; by now the results are written, those of all workers."""
+        """Add the results of the run, which are written by now, also those of all workers."""
         from pytest_flagperf.report.page import page
 
         if self._run.records.results is None:
             return
-        place = expanded(session.config.getoption("htmlpath"))
-        assert place is not None
-        postfix.append(page.extension(self._run.directory.path, place))
+        path = expanded(session.config.getoption("htmlpath"))
+        assert path is not None
+        postfix.append(page.extension(self._run.directory.path, path))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
-        """Add the main figures' columns."""
+        """Add the columns of the main figures."""
         from pytest_flagperf.report.page import html
 
         cells[2:2] = html.header_cells()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
-        """Fill the main figures' columns."""
+        """Fill the columns of the main figures."""
         from pytest_flagperf.report.page import html
 
         cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
 
 
 def clean_metadata(config: pytest.Config) -> None:
-    """Hide passwords where pytest-metadata has been configured before this plugin."""
+    """Hide passwords if pytest-metadata has been configured before this plugin."""
     if config.pluginmanager.has_plugin("metadata"):
         from pytest_metadata.plugin import metadata_key
 
@@ -66,15 +66,15 @@ def clean_metadata(config: pytest.Config) -> None:
 
 
 def _hide_passwords(metadata: dict[str, object]) -> None:
-    """In the addresses that a CI system has in its environment variables, as in Jenkins' GIT_URL."""
+    """Hide passwords in addresses, which CI systems set in environment variables such as Jenkins' GIT_URL."""
     metadata |= {name: addresses.redacted_text(text) for name, text in metadata.items() if isinstance(text, str)}
 
 
-def leave_in_run(run: Run, config: pytest.Config) -> None:
-    """Make the page of the run's directory where pytest-html makes none there: it is off, or writes elsewhere."""
+def write_run_page(run: Run, config: pytest.Config) -> None:
+    """Write the page into the run directory if pytest-html does not: it is disabled, or writes to another path."""
     own = run.directory.path / PAGE
-    made = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
-    if run.records.results is None or (made is not None and made.resolve() == own.resolve()):
+    html_path = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
+    if run.records.results is None or (html_path is not None and html_path.resolve() == own.resolve()):
         return
     from pytest_flagperf import stored
     from pytest_flagperf.report.page import page
@@ -86,5 +86,5 @@ def leave_in_run(run: Run, config: pytest.Config) -> None:
 
 
 def expanded(path: str | None) -> Path | None:
-    """Where pytest and pytest-html write what a user named."""
+    """Return the path that pytest and pytest-html write for a path that a user passed."""
     return Path(os.path.expandvars(path)).expanduser() if path else None

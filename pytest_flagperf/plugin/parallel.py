@@ -1,4 +1,4 @@
-"""Runs that pytest-xdist spreads over workers."""
+"""Runs with the workers of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .shared import BEGUN, RUN, SESSION, line_writer
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker where the run is."""
+    """Pass the run directory to a worker."""
     run = node.config.stash.get(RUN, None)
     if run is not None:
         run.directory.reserve()
@@ -22,7 +22,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
-    """Begin when the first worker says what there is to run; the controller itself collects nothing."""
+    """Start the run when the first worker has collected its tests; the controller collects no tests."""
     run = node.config.stash.get(RUN, None)
     if run is None or BEGUN in node.config.stash:
         return
@@ -36,31 +36,31 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
         for line in header(run, chosen, absent):
             write(line)
     try:
-        begin(node.config.stash[SESSION], [one for one in chosen if not one.unsupported])
+        begin(node.config.stash[SESSION], [selected for selected in chosen if not selected.unsupported])
     except pytest.UsageError as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
-    """Keep with the case that its worker died: pytest calls that a failure, also where another worker then passes."""
+    """Record the death of a worker with its case; pytest reports a failure even if another worker then passes."""
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.stored import WriteError
 
     run = sched.config.stash.get(RUN, None)
     test = crashitem.rpartition("::")[2]
-    for one in () if run is None else run.case_lookup.selected_in([crashitem]):
+    for selected in () if run is None else run.case_lookup.selected_in([crashitem]):
         verdict = Verdict("worker", False, "died", "running", str(report.longrepr))
-        name = f"{test}, on the worker that died"
+        name = f"{test} (worker died)"
         try:
-            run.records.record(one.case, name, [verdict])
+            run.records.record(selected.case, name, [verdict])
         except WriteError:
-            run.records.keep(one.case, name, [verdict])
+            run.records.keep(selected.case, name, [verdict])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one worker run all cases of a suite and hardware, in their order, unless the user chose otherwise."""
+    """Run all cases of a suite and hardware on one worker, in order, unless the user passed --dist."""
     run = config.stash.get(RUN, None)
     if run is None or config.getoption("dist") != "load":
         return None
@@ -68,10 +68,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     from pytest_flagperf.selection import lane
 
-    known = frozenset(str(one.case) for one in run.selection.cases)
+    cases = frozenset(str(selected.case) for selected in run.selection.cases)
 
-    class Lanes(LoadScopeScheduling):  # type: ignore[misc]
+    class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return lane(nodeid, known)
+            return lane(nodeid, cases)
 
-    return Lanes(config, log)
+    return LaneScheduling(config, log)

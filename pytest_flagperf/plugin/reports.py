@@ -1,4 +1,4 @@
-"""The report of an item: its verdicts, its cells in the HTML page, and what JUnit's readers see of it alone."""
+"""The report of a test: its verdicts, its cells in the HTML page, and its logs in the JUnit file."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.selection import Selected
 
-# As it goes on a report: what is attached travels with it from a parallel worker.
+# The attribute of a report with the attached lines; pytest-xdist sends it from the workers.
 _ATTACHED = "flagperf_attached"
-# What makes pytest write into a test's output, by the option's values, and what of a report it writes there.
-_WRITTEN = {"system-out": "stdout", "out-err": "stdout", "all": "stdout", "log": "log"}
+# The section of a report that pytest writes into the JUnit file, by the value of junit_logging.
+_LOGGED_SECTIONS = {"system-out": "stdout", "out-err": "stdout", "all": "stdout", "log": "log"}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach to the report what the tables and the HTML page show of the item."""
+    """Attach the content of the tables and the HTML page to the report."""
     report = yield
     if takes_case(item):
-        _be_strict(item, report)
-    one = selected_of(item)
-    if one is not None:
-        _complete(item, call, report, one)
+        _fail_skip_if_strict(item, report)
+    selected = selected_of(item)
+    if selected is not None:
+        _complete(item, call, report, selected)
     return report
 
 
-def _be_strict(item: pytest.Item, report: pytest.TestReport) -> None:
-    """With --strict a case that is skipped has failed."""
+def _fail_skip_if_strict(item: pytest.Item, report: pytest.TestReport) -> None:
+    """With --strict, turn the skip of a case into a failure."""
     if report.skipped and item.config.getini("strict") and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
         report.outcome = "failed"
         report.longrepr = f"--strict makes this skip an error: {reason.removeprefix('Skipped: ')}"
 
 
-def _complete(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, one: Selected) -> None:
+def _complete(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, selected: Selected) -> None:
     if call.when == "call" or report.failed:
-        _judge_by_outcome(item, report, one)
-        _attach(item, report)
+        _record_verdicts(item, report, selected)
+        _attach_cells(item, report)
     if report.failed:
-        _stand_alone(item, report, str(one.case))
+        _add_case_and_logs(item, report, str(selected.case))
 
 
-def _judge_by_outcome(item: pytest.Item, report: pytest.TestReport, one: Selected) -> None:
-    """Keep what was judged of the case; a test that gave no verdicts, a user's own, is one by how it ended."""
+def _record_verdicts(item: pytest.Item, report: pytest.TestReport, selected: Selected) -> None:
+    """Record the verdicts of the test; the outcome of a test without verdicts, such as a user's, becomes a verdict."""
     from pytest_flagperf.results.verdicts import Verdict
 
     verdicts = item.stash.setdefault(VERDICTS, [])
@@ -65,11 +65,11 @@ def _judge_by_outcome(item: pytest.Item, report: pytest.TestReport, one: Selecte
         last = (report.longreprtext.strip().splitlines() or ["it passed"])[-1]
         verdicts.append(Verdict(item.name, not report.failed, report.outcome, "passed", f"{item.name}: {last}"))
     if OUTCOMES in item.stash or report.failed:
-        record(item, report, one.case, verdicts)
+        record(item, report, selected.case, verdicts)
 
 
-def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Put on the report what the HTML page shows; reports of parallel workers travel, so it is plain text."""
+def _attach_cells(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Attach the cells of the HTML page as plain text, which pytest-xdist can send."""
     from pytest_flagperf.report.page import html
 
     outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
@@ -77,32 +77,32 @@ def _attach(item: pytest.Item, report: pytest.TestReport) -> None:
     report.flagperf = html.row_cells(outcomes, verdicts)  # type: ignore[attr-defined]
 
 
-def _stand_alone(item: pytest.Item, report: pytest.TestReport, case: str) -> None:
-    """Begin the message with the case, close the text with where the logs are, and attach them."""
+def _add_case_and_logs(item: pytest.Item, report: pytest.TestReport, case: str) -> None:
+    """Add the case to the first line of the message, and the paths of the logs to its end and to the JUnit file."""
     from pytest_flagperf.report.export.junit import attachments, logs
 
     run = item.config.stash[RUN]
     outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
-    found = logs(run.directory.path, outcomes)
+    paths = logs(run.directory.path, outcomes)
     _begin_with(report, case)
-    if not found:
+    if not paths:
         return
     text: Any = report.longrepr
     if hasattr(text, "addsection"):
-        text.addsection("logs", "\n".join(map(_short, found)))
+        text.addsection("logs", "\n".join(map(_short, paths)))
     if not item.config.pluginmanager.has_plugin("junitxml"):
         return
-    lines = attachments([*found, run.directory.path / PAGE], os.environ)
-    written = _WRITTEN.get(item.config.getini("junit_logging"))
-    if written is not None:
-        # A second output beside pytest's own is more than GitLab can read.
-        item.add_report_section("call", written, lines)
+    lines = attachments([*paths, run.directory.path / PAGE], os.environ)
+    section = _LOGGED_SECTIONS.get(item.config.getini("junit_logging"))
+    if section is not None:
+        # GitLab reads only one system-out element, so the lines go into that of pytest.
+        item.add_report_section("call", section, lines)
     else:
         setattr(report, _ATTACHED, lines)
 
 
 def _begin_with(report: pytest.TestReport, case: str) -> None:
-    """In the first line, which is all that many readers show, the case instead of the exception's name."""
+    """Replace the name of the exception in the first line, which many tools show alone, by the case."""
     crash: Any = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith("Failed: "):
         crash.message = f"{case}: {crash.message.removeprefix('Failed: ')}"
@@ -113,14 +113,14 @@ def _short(path: Path) -> str:
 
 
 class Attachments:
-    """Registered only where there is a run; what it adds, pytest's own writer of JUnit's file writes."""
+    """Add the paths of logs to the JUnit file of pytest; registered only if there is a run."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Name a failed item's logs in its output; once it is torn down the writer has closed it."""
+        """Add the logs of a failed test to its output, before the JUnit writer closes it at teardown."""
         import xml.etree.ElementTree as ET
 
         from _pytest.junitxml import xml_key

@@ -1,4 +1,4 @@
-"""The run of a session: it is opened, begun, finished and closed."""
+"""The run of a pytest session: open, start, finish and close it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from pytest_flagperf.stored.layout import JUNIT, PAGE
 
-from .command import public
+from .command import without_secrets
 from .interrupts import Interrupts
 from .items import distinct_cases, takes_case
 from .options import command_line
-from .page import Page, clean_metadata, expanded, leave_in_run
+from .page import PageHooks, clean_metadata, expanded, write_run_page
 from .reports import Attachments
 from .shared import BEGUN, RUN, is_worker, line_writer
 from .writers import Writers, guard
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Open the run where there are suites."""
+    """Open the run if there are suites."""
     from pytest_flagperf.problems import Problems
     from pytest_flagperf.settings import QUESTIONS, tree_root
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
             root,
             config.invocation_params.dir,
             command_line(config),
-            _given_directory(config),
+            _controller_directory(config),
             bundled_suites=bundled,
         )
     except Problems as problems:
@@ -54,13 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = run
     _set_log_level(config, run.log_level.lower())
     config.pluginmanager.register(Interrupts(config, worker=is_worker(config)), "flagperf-interrupts")
-    config.pluginmanager.register(Page(run), "flagperf-page")
+    config.pluginmanager.register(PageHooks(run), "flagperf-page")
     clean_metadata(config)
     config.pluginmanager.register(Attachments(config), "flagperf-attachments")
     if not is_worker(config):
         config.pluginmanager.register(Writers(run), "flagperf-writers")
     if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
-        # There is nothing to do in parallel, and workers have no terminal to print on.
+        # Nothing runs in parallel, and workers have no terminal for the output.
         config.option.dist, config.option.tx = "no", []
 
 
@@ -68,7 +68,7 @@ _VERBOSITY = {"debug": 1, "info": 0, "warning": -1, "error": -1}
 
 
 def _set_log_level(config: pytest.Config, level: str) -> None:
-    """Show as much as the original's file asks for, where pytest's own options ask for nothing."""
+    """Apply the log level of FlagPerf's test_conf.py, unless pytest's own options are set."""
     if level and config.option.verbose == 0:
         config.option.verbose = _VERBOSITY[level]
     if level and config.getoption("log_level", None) is None:
@@ -76,24 +76,24 @@ def _set_log_level(config: pytest.Config, level: str) -> None:
 
 
 def _use_bundled_suites(config: pytest.Config) -> bool:
-    """Let arguments such as ``suites/<model>`` name the wheel's suites if no such path exists; whether one does."""
-    folder, found = config.invocation_params.dir, False
+    """Replace arguments such as ``suites/<model>`` by bundled suites if no such path exists; return True if any was."""
+    folder, is_bundled = config.invocation_params.dir, False
     for number, argument in enumerate(config.args):
-        # Cheap, for every pytest run anywhere asks: only an argument that names suites is looked at.
+        # Must be cheap, because every pytest run comes here.
         if not argument.startswith(("suites", "./suites")):
             continue
         from pytest_flagperf.catalog import bundled_argument
 
         if path := bundled_argument(argument, folder):
-            config.args[number], found = path, True
-    if found:
-        sys.dont_write_bytecode = True  # pytest would write what it makes of the tests into the installed package
-    return found
+            config.args[number], is_bundled = path, True
+    if is_bundled:
+        sys.dont_write_bytecode = True  # otherwise pytest writes bytecode of the tests into the installed package
+    return is_bundled
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Write the run's results when the last worker is gone; a run that ran nothing is not green."""
+    """Write the results when the last worker has ended; a run that only skipped tests exits as one without tests."""
     run = session.config.stash.get(RUN, None)
     if run is None or is_worker(session.config):
         return
@@ -101,20 +101,20 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")
-    finish(run, public(session.config.invocation_params.args), int(exitstatus), had_workers)
-    leave_in_run(run, session.config)
+    finish(run, without_secrets(session.config.invocation_params.args), int(exitstatus), had_workers)
+    write_run_page(run, session.config)
     took_cases = session.config.stash.get(BEGUN, False)
     if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def _only_skipped(stats: Mapping[str, Any]) -> bool:
-    ran = any(stats.get(word) for word in ("passed", "failed", "error", "xfailed", "xpassed"))
+    ran = any(stats.get(outcome) for outcome in ("passed", "failed", "error", "xfailed", "xpassed"))
     return bool(stats.get("skipped")) and not ran
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave JUnit's file in the run directory, and no directory of a run that never was."""
+    """Copy the JUnit file into the run directory, and remove the directory of a run without results."""
     run = config.stash.get(RUN, None)
     if run is None:
         return
@@ -128,21 +128,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             sys.stderr.write(f"flagperf: {error}\n")
 
 
-def _given_directory(config: pytest.Config) -> Path | None:
-    """The run directory that the controller of a parallel run made."""
-    given = getattr(config, "workerinput", {}).get("flagperf_directory")
-    return Path(given) if given else None
+def _controller_directory(config: pytest.Config) -> Path | None:
+    """Return the run directory that the controller of a parallel run created."""
+    path = getattr(config, "workerinput", {}).get("flagperf_directory")
+    return Path(path) if path else None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Resolve every selected case before the first one starts, so that all problems are told at once."""
+    """Check all selected cases and start the run, unless it only collects."""
     if RUN in session.config.stash and not session.config.option.collectonly and not is_worker(session.config):
         session.config.stash[BEGUN] = any(map(takes_case, session.items))
         begin(session, distinct_cases(session.items))
 
 
 def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
-    """Check all cases before the first one starts, then switch on the reports that nobody has to ask for."""
+    """Check all cases before the first one starts, then enable the reports that the user did not configure."""
     from pytest_flagperf.problems import Problems
     from pytest_flagperf.stored import WriteError
 
@@ -152,10 +152,10 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
         run.plans.check(chosen)
         if not chosen or run.settings.plan or run.settings.preflight:
             return
-        told = run.plans.prepare(chosen)
+        lines = run.plans.prepare(chosen)
         run.directory.reserve()
         write = line_writer(config)
-        for line in [*told, *run.begin(chosen)]:
+        for line in [*lines, *run.begin(chosen)]:
             write(f"flagperf: {line}")
     except (Problems, WriteError) as problems:
         raise pytest.UsageError(str(problems)) from problems
@@ -170,7 +170,7 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
 
 
 def _configure_again(session: pytest.Session, name: str) -> None:
-    """Let a plugin see an option that was set after its own configuration, and catch up with the session."""
+    """Configure a plugin again after an option was changed, and call the session hooks it missed."""
     manager = session.config.pluginmanager
     plugin = manager.get_plugin(name)
     if plugin is None:

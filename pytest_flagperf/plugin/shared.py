@@ -1,4 +1,4 @@
-"""What the modules of the plugin share: the keys of what they keep on pytest's objects, and the way to the terminal."""
+"""Stash keys and functions shared by the modules of the plugin."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 SESSION: pytest.StashKey[pytest.Session] = pytest.StashKey()
 BEGUN: pytest.StashKey[bool] = pytest.StashKey()
-"""Set when it is known what will run: whether any of it takes a case."""
+"""Set after the collection: whether any test uses a case."""
 VERDICTS: pytest.StashKey[list[Verdict]] = pytest.StashKey()
 OUTCOMES: pytest.StashKey[list[Outcome]] = pytest.StashKey()
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this process is a worker of pytest-xdist."""
+    """Return True in a worker of pytest-xdist."""
     return hasattr(config, "workerinput")
 
 
 def line_writer(config: pytest.Config) -> Callable[[str], None]:
-    """Return what writes a line of text to the terminal: what hosts and tools write cannot control it."""
+    """Return a function that writes a line to the terminal, without control characters of hosts and tools."""
     from pytest_flagperf.printable import printable
 
     reporter = config.pluginmanager.get_plugin("terminalreporter")

@@ -1,4 +1,4 @@
-"""What people see of a run in the terminal: the header, the progress, and the summary with the next steps."""
+"""The terminal output of a run: the header, the progress, and the summary with the next steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
-    """Show which cases were selected, and which of them cannot run and why."""
+    """Show the selected cases, and the reason for each case that cannot run."""
     from pytest_flagperf.printable import printable
 
     run = config.stash.get(RUN, None)
@@ -39,7 +39,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Give the run a way to show life, past pytest's capture."""
+    """Set up the progress output of the run, which bypasses pytest's capture."""
     config = session.config
     config.stash[SESSION] = session
     run, reporter = config.stash.get(RUN, None), config.pluginmanager.get_plugin("terminalreporter")
@@ -48,18 +48,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     from pytest_flagperf.report.terminal.live import Live
 
     if is_worker(config):
-        # It writes to nobody.
-        reporter = None
-    # A worker has no terminal of its own; its stderr is the controller's.
+        reporter = None  # the output of a worker's reporter is discarded; its stderr is the controller's
     terminal = os.fdopen(os.dup(2 if reporter is None else 1), "w", encoding="utf-8", errors="replace")
     config.add_cleanup(terminal.close)
 
     def write(text: str) -> None:
         if reporter is not None and reporter.currentfspath:
-            # What pytest says next of the test begins a line again.
+            # pytest then starts its next output on a new line.
             reporter.currentfspath = None
             text = f"\n{text}"
-        with suppress(OSError):  # a closed terminal must not fail a round; pytest's own output reports it
+        with suppress(OSError):  # a closed terminal must not fail a round; pytest reports it
             terminal.write(text)
             terminal.flush()
 
@@ -75,7 +73,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
-    """Close with the table, what failed and why, the paths of the reports, and the verdict in one line."""
+    """Print the table, the failures with their reasons, the paths of the reports, and the verdict in one line."""
     run = config.stash.get(RUN, None)
     if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.option.keyword:
         _show_hints(run, terminalreporter, config)
@@ -84,20 +82,20 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     from pytest_flagperf.report.terminal.summary import UNLIMITED
     from pytest_flagperf.running.finish import run_summary
 
-    nodeids = [report.nodeid for found in terminalreporter.stats.values() for report in found if _is_report(report)]
-    end = run_summary(run, nodeids)
+    nodeids = [item.nodeid for items in terminalreporter.stats.values() for item in items if _is_report(item)]
+    summary = run_summary(run, nodeids)
     terminalreporter.write_sep("=", "flagperf")
-    _add_summary(end, terminalreporter.write_line, os.environ)
-    # Where a program reads, a line may be long.
+    _write_github_summary(summary, terminalreporter.write_line, os.environ)
+    # Programs, such as CI systems, can read long lines.
     width = UNLIMITED if "CI" in os.environ else terminalreporter._tw.fullwidth
     write = line_writer(config)
-    end = replace(end, next_steps=tuple(_next_steps(run, end, config, os.environ)))
-    for line in end.lines(width):
+    summary = replace(summary, next_steps=tuple(_next_steps(run, summary, config, os.environ)))
+    for line in summary.lines(width):
         write(line)
 
 
 def _show_hints(run: Run, terminalreporter: Any, config: pytest.Config) -> None:
-    """After a -k that selected nothing: near names, or the words that select cases."""
+    """Print hints after a -k that selected no case: similar names, or the available keywords."""
     from pytest_flagperf.selection import hints, keywords
 
     write = line_writer(config)
@@ -106,45 +104,45 @@ def _show_hints(run: Run, terminalreporter: Any, config: pytest.Config) -> None:
         write(f"flagperf: {line}")
     if not lines and any(map(takes_case, terminalreporter.stats.get("deselected", ()))):
         words = ", ".join(keywords(run.selection.cases))
-        write(f"flagperf: -k: no test matches {config.option.keyword!r}; its words can be {words}")
+        write(f"flagperf: -k: no test matches {config.option.keyword!r}; available keywords: {words}")
 
 
-def _is_report(found: object) -> bool:
-    return isinstance(found, pytest.TestReport)
+def _is_report(item: object) -> bool:
+    return isinstance(item, pytest.TestReport)
 
 
-def _next_steps(run: Run, end: RunSummary, config: pytest.Config, environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines to show after a run without any option of ours, which no program reads."""
-    if not end.cases or not run.settings.all_default or "CI" in environment or config.get_verbosity() < 0:
+def _next_steps(run: Run, summary: RunSummary, config: pytest.Config, environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield suggestions after an interactive run without any option of pytest-flagperf."""
+    if not summary.cases or not run.settings.all_default or "CI" in environment or config.get_verbosity() < 0:
         return
-    page = next((path for path in end.reports if path.endswith(".html")), None)
+    page = next((path for path in summary.reports if path.endswith(".html")), None)
     folders = config.known_args_namespace.file_or_dir
-    model = Case.parse(end.cases[0].case).model
+    model = Case.parse(summary.cases[0].case).model
     yield "next:"
     if page:
         yield f"  open {page} in a browser"
     yield f"  {shlex.join([_program('pytest'), *folders, '-k', model])}  # one model"
-    yield f"  {_program('flagperf')} new-vendor NAME --hw=CHIP  # a folder for another vendor"
+    yield f"  {_program('flagperf')} new-vendor NAME --hw=CHIP  # add a vendor"
 
 
 def _program(name: str) -> str:
-    """The program as a shell in the current directory finds it."""
+    """Return the command that starts the program from the current directory."""
     own = Path(sys.executable).parent / name
-    found = shutil.which(name)
-    if found is not None and Path(found) == own:
+    on_path = shutil.which(name)
+    if on_path is not None and Path(on_path) == own:
         return name
     return os.path.relpath(own) if own.is_relative_to(Path.cwd()) else str(own)
 
 
-def _add_summary(end: RunSummary, write: Callable[[str], None], environ: Mapping[str, str]) -> None:
-    """On GitHub, add the run to the summary of the step."""
+def _write_github_summary(summary: RunSummary, write: Callable[[str], None], environ: Mapping[str, str]) -> None:
+    """On GitHub Actions, append the run to the summary of the step."""
     path = environ.get("GITHUB_STEP_SUMMARY")
     if environ.get("GITHUB_ACTIONS") != "true" or not path:
         return
     from pytest_flagperf.report.export import github
 
     try:
-        with Path(path).open("ab") as file:  # other programs of the step have written there
-            file.write(github.summary(end, github.SUMMARY_BYTES - file.tell()).encode())
+        with Path(path).open("ab") as file:  # other programs of the step may have written to it
+            file.write(github.summary(summary, github.SUMMARY_BYTES - file.tell()).encode())
     except OSError as error:
-        write(f"flagperf: GITHUB_STEP_SUMMARY={path} cannot be written: {error.strerror}")
+        write(f"flagperf: cannot write GITHUB_STEP_SUMMARY={path}: {error.strerror}")

@@ -1,4 +1,4 @@
-"""Reports and verdicts that a disk refuses: each is named, and no other report or case is lost with it."""
+"""Handle failed writes: each is reported, and no other report or case is lost."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.running.run import Run
 
-# As it goes on a report: what could not be recorded travels with it from a parallel worker.
+# The attribute of a report with the verdicts that were not written; pytest-xdist sends it from the workers.
 _UNRECORDED = "flagperf_unrecorded"
-# The modules whose plugins write a file at the end of the session, by the option with the file's name.
-_OPTIONS = {
+# The option with the path of the report, by the module of the plugin that writes it at the end of the session.
+_PATH_OPTIONS = {
     "_pytest.junitxml": "xmlpath",
     "pytest_html.report": "htmlpath",
     "pytest_html.selfcontained_report": "htmlpath",
@@ -28,7 +28,7 @@ _OPTIONS = {
 
 
 def record(item: pytest.Item, report: pytest.TestReport, case: Case, verdicts: list[Verdict]) -> None:
-    """Store what a test judged; a test whose verdicts cannot be stored fails, and its report carries them."""
+    """Store the verdicts of a test; if that fails, the test fails and its report carries the verdicts."""
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.stored import WriteError, sayable
 
@@ -39,42 +39,42 @@ def record(item: pytest.Item, report: pytest.TestReport, case: Case, verdicts: l
             report.outcome, report.longrepr = "failed", str(error)
         if all(verdict.ok for verdict in verdicts):
             verdicts.append(Verdict("record", False, "not written", "written", str(error)))
-        plain = {"case": str(case), "test": item.name, "verdicts": sayable(verdicts)}
-        setattr(report, _UNRECORDED, plain)
+        unrecorded = {"case": str(case), "test": item.name, "verdicts": sayable(verdicts)}
+        setattr(report, _UNRECORDED, unrecorded)
 
 
 class Writers:
-    """Registered where the run is finished, not on parallel workers."""
+    """The handling of failed writes in the process that finishes the run, which is not a parallel worker."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the verdicts of a test that could not be stored."""
+        """Keep the verdicts of a test that were not stored."""
         from pytest_flagperf.case import Case
         from pytest_flagperf.results.verdicts import Verdict
 
-        found: Mapping[str, Any] | None = getattr(report, _UNRECORDED, None)
-        if found is not None:
-            verdicts = [Verdict.from_json(verdict) for verdict in found["verdicts"]]
-            self._run.records.keep(Case.parse(found["case"]), found["test"], verdicts)
+        unrecorded: Mapping[str, Any] | None = getattr(report, _UNRECORDED, None)
+        if unrecorded is not None:
+            verdicts = [Verdict.from_json(verdict) for verdict in unrecorded["verdicts"]]
+            self._run.records.keep(Case.parse(unrecorded["case"]), unrecorded["test"], verdicts)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
-        """Fail a session of which something could not be written, or not be read at its end."""
+        """Fail the session if a result could not be written, or a record not be read."""
         yield
-        green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if self._run.records.is_incomplete and session.exitstatus in green:
+        success = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if self._run.records.is_incomplete and session.exitstatus in success:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def guard(session: pytest.Session, run: Run) -> None:
-    """Let each report be written on its own: a plugin that raises at the session's end ends the other plugins too."""
+    """Catch write errors of each report, because an exception at the end of the session would stop other plugins."""
     for hook in session.config.hook.pytest_sessionfinish.get_hookimpls():
-        option = _OPTIONS.get(type(hook.plugin).__module__)
+        option = _PATH_OPTIONS.get(type(hook.plugin).__module__)
         path = expanded(session.config.getoption(option, None)) if option else None
         if path is not None:
-            # pluggy has no hook around one plugin's hook.
+            # pluggy cannot wrap the hook of a single plugin.
             object.__setattr__(hook, "function", _guarded(hook.function, path.absolute(), run))
 
 
@@ -89,6 +89,6 @@ def _guarded(write: Callable[..., object], path: Path, run: Run) -> Callable[...
         except WriteError as error:
             run.records.write_errors.append(error)
             if path.parent == run.directory.path.absolute():
-                path.unlink(missing_ok=True)  # a part of a report is no report
+                path.unlink(missing_ok=True)  # remove an incomplete report
 
     return guarded

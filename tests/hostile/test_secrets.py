@@ -12,7 +12,7 @@ import pytest
 
 from flagperf_driver import addresses
 from pytest_flagperf.commands import main
-from pytest_flagperf.plugin.command import public
+from pytest_flagperf.plugin.command import without_secrets
 from pytest_flagperf.running.resume import with_stored_options
 from pytest_flagperf.runtime import Image, Request
 from pytest_flagperf.settings import OPTIONS, read_settings
@@ -243,7 +243,7 @@ def test_files_of_the_tree_are_read_without_showing_their_secrets(tmp_path: Path
     ids=str,
 )
 def test_a_command_line_is_stored_without_what_is_secret(arguments: list[str]) -> None:
-    assert CANARY not in " ".join(public(arguments))
+    assert CANARY not in " ".join(without_secrets(arguments))
 
 
 def test_a_password_in_an_index_is_in_no_line_of_the_builder(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:
         f"{tmp_path}/test_a.py::test[x]",
         "--synthetic",
     ]
-    assert public(words) == words
+    assert without_secrets(words) == words
 
 
 def test_what_an_installer_needs_of_an_address_is_kept() -> None:

@@ -180,6 +180,6 @@ def test_a_closed_terminal_is_one_event_however_often_it_is_reported(
     for number in numbers:
         process.send_signal(number)
     assert process.wait(60) == pytest.ExitCode.INTERRUPTED, local.said
-    assert "left at once" not in local.said
+    assert "exiting at once" not in local.said
     assert_ended_in_order(local)
     assert_devices_are_free(local)

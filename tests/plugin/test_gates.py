@@ -177,7 +177,12 @@ def test_a_vendor_may_expect_and_no_other_failure_is_hidden(toy: Toy) -> None:
         file.write(EXPECTED.replace("efficiency", "speedup"))
     result = toy.run("suites/alpha", "--set=efficiency=0.4", "-k", "speedup")
     result.assert_outcomes(failed=1, deselected=4)
-    result.stdout.fnmatch_lines(["*efficiency 40.0 %*wanted at least 80.0 %", "expected, two cores share one cache: *"])
+    result.stdout.fnmatch_lines(
+        [
+            "*efficiency 40.0 %*wanted at least 80.0 %",
+            "expected failure: two cores share one cache: *",
+        ]
+    )
 
 
 def test_with_workers_an_expected_failure_is_none(toy: Toy) -> None:

@@ -117,5 +117,7 @@ def test_a_second_one_while_the_reports_are_made_ends_it_with_a_sentence(toy: To
     (toy.root / "suites" / "conftest.py").write_text(TWICE)
     twice = toy.run("suites", "-k", "mine")
     assert twice.ret == pytest.ExitCode.INTERRUPTED
-    assert twice.errlines[-1] == "flagperf: interrupted again, so it left at once: ranks elsewhere end by their lease"
+    assert (
+        twice.errlines[-1] == "flagperf: interrupted again, exiting at once; ranks on other hosts stop with their lease"
+    )
     assert "Traceback" not in twice.stderr.str() + twice.stdout.str()

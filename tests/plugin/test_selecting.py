@@ -55,7 +55,7 @@ def test_the_tests_carry_markers(toy: Toy) -> None:
         ("alpah", "flagperf: -k: no test matches 'alpah'; did you mean alpha?"),
         ("alpha and 1x4", "flagperf: -k: no test matches '1x4'; --nodes=1x4 adds it"),
         ("x1", "flagperf: -k: no test matches 'x1'; --hw=X1 adds it"),
-        ("alpha and beta", "*'alpha and beta'; its words can be 1x1, 1x2, CPU, alpha, beta, cpu, plain, small, *"),
+        ("alpha and beta", "*'alpha and beta'; available keywords: 1x1, 1x2, CPU, alpha, beta, cpu, plain, small, *"),
     ],
 )
 def test_a_k_that_selects_nothing_names_what_could_be_meant(toy: Toy, expression: str, shown: str) -> None:
