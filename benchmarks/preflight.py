@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from pytest_flagperf.engines.agents.preflight import Request, inspect
-from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
+from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import pack
-from pytest_flagperf.hosts.fleet import each
+from pytest_flagperf.hosts.host_pool import run_on_each
 from pytest_flagperf.hosts.ssh import ssh_hosts
 from tests.lab.lab import Lab
 
@@ -20,15 +20,15 @@ def measure() -> Section:
     """Look at new hosts twice."""
     with Lab() as lab:
         settings = lab.ssh_settings(lab.hosts(HOSTS, fresh=True))
-        conf = ClusterConf(tuple(settings.hosts), settings.user, settings.port, settings.key, settings.known_hosts)
+        conf = ClusterConfig(tuple(settings.hosts), settings.user, settings.port, settings.key, settings.known_hosts)
         hosts, took = ssh_hosts(conf), []
         try:
             for _ in range(2):
                 began = time.perf_counter()
-                inspect(hosts, Request(pack({}), nnodes=2))
+                inspect(hosts, HostRequirements(pack({}), nnodes=2))
                 took.append(time.perf_counter() - began)
         finally:
-            each(hosts, lambda host: host.close())
+            run_on_each(hosts, lambda host: host.close())
     rows = [(str(HOSTS), *(f"{seconds:.1f} s" for seconds in took))]
     goal = Goal(f"{HOSTS} hosts, cold", 10, took[0], "s", noise=0.2)
     return Section([table(("hosts", "cold", "again"), rows)], [goal])

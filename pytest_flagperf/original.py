@@ -12,7 +12,7 @@ from typing import ClassVar
 from .case import Case, CaseError
 from .config.assignments import Assigned
 from .config.module import load
-from .hosts.conf import ClusterConf, ClusterError, read_cluster
+from .hosts.cluster import ClusterConfig, ClusterError, read_cluster
 from .problems import Problems, kind, near, shown
 from .settings import located
 
@@ -123,7 +123,7 @@ def read(file: Path) -> TestConf:
     return TestConf(file, tuple(found), given, tuple(_unknown(name, names[name]) for name in unknown))
 
 
-def read_cluster_conf(file: Path) -> ClusterConf:
+def read_cluster_conf(file: Path) -> ClusterConfig:
     """Run the file and check what it says; raises one error with everything that is wrong with it."""
     names = load(file).names
     given = {name: names[name] for name in _CLUSTER_TYPES if name in names}

@@ -11,7 +11,7 @@ import re
 from flagperf_driver import addresses
 from flagperf_driver.addresses import HIDDEN
 
-from . import docker_words
+from . import docker_run_options
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*(@sha256:[0-9a-f]{1,64})?")
 _PLACE = r"([\w.%-]+|\[[\w.:%]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)(:[0-9]+)?"
@@ -19,7 +19,7 @@ _HOST = re.compile(rf"\s*(\w[\w.-]*=)?([\w.][\w.@-]*@)?{_PLACE}\s*")
 _KEY = re.compile(r"[^\W\d]\w*")
 
 address = addresses.redacted
-container_options = docker_words.shown
+container_options = docker_run_options.shown
 
 
 def as_given(value: str) -> str:

@@ -62,9 +62,9 @@ def torch_python(repo: Path) -> str:
     from pytest_flagperf.engines.agents.runtime_request import requirements
     from pytest_flagperf.hosts.deploy import pack
     from pytest_flagperf.hosts.local import LocalHost
-    from pytest_flagperf.runtime import Request, runtimes, venv
+    from pytest_flagperf.runtime import RuntimeRequest, runtimes, venv
 
-    wanted = Request("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
+    wanted = RuntimeRequest("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
     host = LocalHost()
     name = environment.describe(venv.spec_for(host, wanted)).folder.name
     shared = own_places.shared_cache() / "venv" / name

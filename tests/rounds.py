@@ -12,14 +12,14 @@ from flagperf_driver.node.lease import owner
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Metric
 from pytest_flagperf.config import Value
-from pytest_flagperf.engines.agents.acquire import Request, acquire
+from pytest_flagperf.engines.agents.acquire import DeviceRequest, acquire
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.orders import RoundOptions
 from pytest_flagperf.engines.agents.round import run_round
 from pytest_flagperf.engines.agents.watch import Listener
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import pack
-from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
@@ -128,7 +128,7 @@ def run_tiny(
     chosen = tuple(hosts) if hosts is not None else tuple(LocalHost(f"h{k}") for k in range(plan.case.nnodes))
     directory = directory or tmp_path / "round1"
     code = pack({"suites/tiny": write_suite(tmp_path, fault, before=before)})
-    request = Request(
+    request = DeviceRequest(
         nnodes=plan.case.nnodes,
         nproc=plan.case.nproc,
         # Hosts of these tests may be one machine under several names: each must find devices of its own.
@@ -141,7 +141,7 @@ def run_tiny(
         lease_here_s=lease_s,
     )
     with Agents() as agents:
-        acquire(Fleet(chosen), code, request, agents)
+        acquire(HostPool(chosen), code, request, agents)
         return run_round(
             plan,
             number,

@@ -14,7 +14,7 @@ import pytest
 
 from flagperf_driver.node.deployed_code import module_argv
 from pytest_flagperf.hosts import Channel, HostError, Message
-from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 from tests.driver.lab import BEATING
@@ -134,7 +134,7 @@ def there(lab: Lab) -> LabHost:
 @pytest.fixture
 def host(lab: Lab, there: LabHost) -> Iterator[SSHHost]:
     said = lab.ssh_settings([there])
-    (made,) = ssh_hosts(ClusterConf(tuple(said.hosts), said.user, said.port, said.key, said.known_hosts))
+    (made,) = ssh_hosts(ClusterConfig(tuple(said.hosts), said.user, said.port, said.key, said.known_hosts))
     yield made
     made.close()
 

@@ -12,10 +12,10 @@ import pytest
 
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents import lost_hosts
-from pytest_flagperf.engines.agents.acquire import Request, _lease_all
-from pytest_flagperf.engines.agents.agents import Agent, Agents
+from pytest_flagperf.engines.agents.acquire import DeviceRequest, _lease_all
+from pytest_flagperf.engines.agents.agents import Agents, HostAgent
 from pytest_flagperf.hosts import HostError, HostLost, Message
-from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 
 
@@ -51,8 +51,8 @@ class Line:
         return "Traceback: it broke"
 
 
-def agent_on(line: Line, tmp_path: Path) -> Agent:
-    return Agent(LocalHost("h1"), 0, tmp_path, line, 5.0, log_dir="/there", started=True)
+def agent_on(line: Line, tmp_path: Path) -> HostAgent:
+    return HostAgent(LocalHost("h1"), 0, tmp_path, line, 5.0, log_dir="/there", started=True)
 
 
 def test_what_was_said_before_an_end_is_heard_whenever_one_looks(tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ class Away(LocalHost):
 
 def test_a_host_that_is_lost_while_a_case_waits_is_left_out_and_the_others_are_not(tmp_path: Path) -> None:
     hosts = (Away("h1"), Away("h2"))
-    fleet, agents = Fleet(hosts), Agents()
+    pool, agents = HostPool(hosts), Agents()
     words: tuple[Message | Exception, ...] = (HostLost("h1: cut"), {"type": "busy", "holders": ["host is held by eve"]})
     for host, word in zip(hosts, words, strict=True):
-        agents.join(Agent(host, 0, tmp_path, Line(word), 5.0, log_dir="/there", cpus=(0,)))
-    request = Request(2, 1, None, False, {}, "name", tmp_path, 5.0)
-    assert _lease_all(fleet, list(agents.all), request, agents) == ["h2: host is held by eve"]
-    assert (fleet.usable, list(fleet.lost_hosts)) == (hosts[1:], ["h1"])
+        agents.join(HostAgent(host, 0, tmp_path, Line(word), 5.0, log_dir="/there", cpus=(0,)))
+    request = DeviceRequest(2, 1, None, False, {}, "name", tmp_path, 5.0)
+    assert _lease_all(pool, list(agents.all), request, agents) == ["h2: host is held by eve"]
+    assert (pool.usable, list(pool.lost_hosts)) == (hosts[1:], ["h1"])
     assert [agent.name for agent in agents.all] == ["h2"]
     agents.dismiss()

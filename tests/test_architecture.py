@@ -25,7 +25,7 @@ FLOORS = [
     {"problems"},
     {"case"},
     {"stored"},
-    {"docker_words", "expected"},
+    {"docker_run_options", "expected"},
     {"redaction"},
     {"settings", "hosts"},
     {"runtime"},

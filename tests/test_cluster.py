@@ -1,4 +1,4 @@
-"""A host runs, copies and converses; a fleet gives hosts out."""
+"""A host runs, copies and converses; a pool gives hosts out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flagperf_driver.node.ports import PORTS, free_port
 from pytest_flagperf import hosts
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.bootstrap import cache_root
-from pytest_flagperf.hosts.fleet import Fleet, each, every, local_fleet
+from pytest_flagperf.hosts.host_pool import HostPool, local_pool, run_on_all, run_on_each
 from pytest_flagperf.hosts.local import LocalHost
 
 HOST = LocalHost("here")
@@ -140,13 +140,13 @@ def test_a_step_costs_what_the_slowest_host_costs_and_every_error_is_told() -> N
         return host.name
 
     started = time.monotonic()
-    results = each(hosts, work)
+    results = run_on_each(hosts, work)
     assert time.monotonic() - started < 20 * 0.2, "all at once, not one after the other"
     assert list(results) == hosts
     assert [str(result) for result in results.values() if isinstance(result, HostError)] == ["h3: broken", "h7: broken"]
     with pytest.raises(HostError, match=r"^h3: broken\nh7: broken$"):
-        every(hosts, work)
-    assert every(hosts[:3], work) == dict(zip(hosts, ["h0", "h1", "h2"], strict=False))
+        run_on_all(hosts, work)
+    assert run_on_all(hosts[:3], work) == dict(zip(hosts, ["h0", "h1", "h2"], strict=False))
 
 
 def test_an_error_of_our_own_is_no_hosts_error() -> None:
@@ -154,29 +154,29 @@ def test_an_error_of_our_own_is_no_hosts_error() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        each([LocalHost("a"), LocalHost("b")], work)
+        run_on_each([LocalHost("a"), LocalHost("b")], work)
 
 
 def test_a_lost_host_is_not_taken_and_named() -> None:
     a, b = LocalHost("a"), LocalHost("b")
-    fleet = Fleet((a, b))
-    fleet.lost(a, "the link is cut")
-    fleet.lost(a, "a later reason")
-    assert fleet.take(1) == (b,)
+    pool = HostPool((a, b))
+    pool.lost(a, "the link is cut")
+    pool.lost(a, "a later reason")
+    assert pool.take(1) == (b,)
     with pytest.raises(HostError, match="needs 2 hosts, 1 available: b; a is left out: the link is c"):
-        fleet.take(2)
-    fleet.found(a)
-    assert fleet.take(2) == (a, b)
+        pool.take(2)
+    pool.found(a)
+    assert pool.take(2) == (a, b)
 
 
 def test_a_fleet_gives_its_first_hosts_and_says_what_it_has() -> None:
-    two = Fleet((LocalHost("a"), LocalHost("b")))
+    two = HostPool((LocalHost("a"), LocalHost("b")))
     assert [host.name for host in two.take(1)] == ["a"]
     with pytest.raises(HostError, match="needs 3 hosts, 2 available: a, b"):
         two.take(3)
     with pytest.raises(HostError, match="two hosts have the same name: a"):
-        Fleet((LocalHost("a"), LocalHost("a")))
-    assert len(local_fleet().hosts) == 1
+        HostPool((LocalHost("a"), LocalHost("a")))
+    assert len(local_pool().hosts) == 1
 
 
 def test_a_free_port_is_outside_the_range_of_outgoing_connections_and_not_always_the_same() -> None:
@@ -196,7 +196,7 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache_root() == tmp_path / "own"
 
 
-@pytest.mark.parametrize("name", ["bootstrap.py", "shim.py"])
+@pytest.mark.parametrize("name", ["bootstrap.py", "ssh_shim.py"])
 def test_what_runs_on_a_bare_host_needs_nothing_of_the_project(name: str, tmp_path: Path) -> None:
     file = Path(hosts.__file__).with_name(name)
     argv = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(file)!r})"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.hosts.conf import Address, ClusterConf, ClusterError, parse_host, read_cluster, split_hosts
+from pytest_flagperf.hosts.cluster import Address, ClusterConfig, ClusterError, parse_host, read_cluster, split_hosts
 from pytest_flagperf.original import read_cluster_conf
 from pytest_flagperf.problems import Problems
 
@@ -53,7 +53,7 @@ def test_a_host_is_written_as_people_write_hosts(text: str, address: Address) ->
 def test_what_is_no_host_is_refused(text: str) -> None:
     assert parse_host(text) is None
     with pytest.raises(ClusterError, match="expected host, user@host, host:port"):
-        ClusterConf(hosts=(text,)).addresses()
+        ClusterConfig(hosts=(text,)).addresses()
 
 
 def test_a_whole_table_comes_with_its_paths_absolute(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_whole_table_comes_with_its_paths_absolute(tmp_path: Path) -> None:
     }  # fmt: skip
     file = tmp_path / "flagperf.toml"
     conf = read_cluster(table, file)
-    assert conf == ClusterConf(
+    assert conf == ClusterConfig(
         ("h1", "b@h2:23"), "bench", 22, str(key), str(tmp_path / "known"), "gw:2222",
         "/opt/python/bin/python3.11", str(file), max_log_gib=0.5, max_log_entries=7,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from flagperf_driver.node import docker_engine, orphans
 from flagperf_driver.node.docker_engine import DockerEngine, EngineError, NoSuchContainerError
 from pytest_flagperf.hosts import Completed, HostError
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.runtime import Image, Request, RuntimeSetupError
+from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError
 from pytest_flagperf.runtime.docker.containers import _container_name, prepare
 from pytest_flagperf.runtime.docker.images import case_recipe, image_name, vendor_recipe
 from pytest_flagperf.runtime.docker.options import Options, OptionsError, parse
@@ -173,10 +173,10 @@ def vendor(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wanted(vendor: Path, tmp_path: Path) -> Request:
+def wanted(vendor: Path, tmp_path: Path) -> RuntimeRequest:
     needs = write(tmp_path / "suites/model/frame/requirements.txt", "pip\n")
     image = Image(folder=vendor / "images/frame", extras=vendor / "model-frame", options_by="toy's options")
-    return Request("frame", (needs,), image=image)
+    return RuntimeRequest("frame", (needs,), image=image)
 
 
 def write(path: Path, text: str) -> Path:
@@ -185,11 +185,11 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def with_image(wanted: Request, **changes: Any) -> Request:
+def with_image(wanted: RuntimeRequest, **changes: Any) -> RuntimeRequest:
     return replace(wanted, image=replace(wanted.image or Image(), **changes))
 
 
-def test_an_image_is_named_by_its_content(wanted: Request, vendor: Path) -> None:
+def test_an_image_is_named_by_its_content(wanted: RuntimeRequest, vendor: Path) -> None:
     name = image_name(wanted)
     assert name.startswith("flagperf-toy-frame:")
     assert image_name(wanted) == name
@@ -203,7 +203,7 @@ def test_an_image_is_named_by_its_content(wanted: Request, vendor: Path) -> None
 
 def test_names_are_such_as_docker_takes(tmp_path: Path) -> None:
     file = write(tmp_path / "vendors/Big.Co/images/PyTorch_1.13+cu/Dockerfile", "FROM x\n")
-    name = image_name(Request("frame", image=Image(folder=file.parent)))
+    name = image_name(RuntimeRequest("frame", image=Image(folder=file.parent)))
     assert name.startswith("flagperf-big.co-pytorch_1.13-cu:")
 
 
@@ -212,12 +212,12 @@ def test_a_container_has_a_name_that_docker_takes_whatever_the_folder(log_dir: s
     assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]+", _container_name(log_dir))
 
 
-def test_a_given_image_is_taken_by_its_name(wanted: Request) -> None:
+def test_a_given_image_is_taken_by_its_name(wanted: RuntimeRequest) -> None:
     assert image_name(with_image(wanted, image="theirs:1")) == "theirs:1"
 
 
 def test_the_requirements_of_all_suites_are_beside_the_dockerfile(
-    wanted: Request, vendor: Path, tmp_path: Path
+    wanted: RuntimeRequest, vendor: Path, tmp_path: Path
 ) -> None:
     other = write(tmp_path / "suites/other/frame/requirements.txt", "numpy==2\n")
     own = write(vendor / "model-frame/config/requirements.txt", "fused\n")
@@ -225,13 +225,13 @@ def test_the_requirements_of_all_suites_are_beside_the_dockerfile(
     assert recipe.files["requirements.txt"] == (0o644, b"numpy==2\npip\n")
 
 
-def test_a_case_that_adds_nothing_has_no_layer_of_its_own(wanted: Request, vendor: Path) -> None:
+def test_a_case_that_adds_nothing_has_no_layer_of_its_own(wanted: RuntimeRequest, vendor: Path) -> None:
     assert case_recipe(wanted, "base", "id") is None
     write(vendor / "model-frame/config/environment_variables.sh", "export A=1\n")
     assert case_recipe(wanted, "base", "id") is None
 
 
-def test_a_cases_layer_depends_on_its_files_and_on_what_it_goes_on(wanted: Request, vendor: Path) -> None:
+def test_a_cases_layer_depends_on_its_files_and_on_what_it_goes_on(wanted: RuntimeRequest, vendor: Path) -> None:
     write(vendor / "model-frame/config/requirements.txt", "fused\n")
     one, other = case_recipe(wanted, "base", "id"), case_recipe(wanted, "base", "id of a newer one")
     assert one is not None
@@ -245,14 +245,14 @@ def test_a_cases_layer_depends_on_its_files_and_on_what_it_goes_on(wanted: Reque
     assert b". ./config/environment_variables.sh" in sourcing.files["Dockerfile"][1]
 
 
-def test_credentials_never_get_into_an_image(wanted: Request) -> None:
+def test_credentials_never_get_into_an_image(wanted: RuntimeRequest) -> None:
     with pytest.raises(RuntimeSetupError) as told:
         image_name(replace(wanted, pip_source="https://me:s3cret@mirror.example/simple"))
     assert "mirror.example" in str(told.value)
     assert "s3cret" not in str(told.value)
 
 
-def test_a_missing_dockerfile_is_named(wanted: Request, vendor: Path) -> None:
+def test_a_missing_dockerfile_is_named(wanted: RuntimeRequest, vendor: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"none/Dockerfile not found; write it, or set an image"):
         image_name(with_image(wanted, folder=vendor / "images/none"))
 
@@ -357,7 +357,7 @@ Start = Callable[..., str]
 
 
 @pytest.fixture
-def start(near: Near, far: DockerEngine, wanted: Request, cache: Path) -> Iterator[Start]:
+def start(near: Near, far: DockerEngine, wanted: RuntimeRequest, cache: Path) -> Iterator[Start]:
     """Prepare, create and start a container of that argv; its id. Removed afterwards."""
     made: list[str] = []
 
@@ -413,7 +413,7 @@ def add_csrc(vendor: Path) -> None:
 
 
 def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
-    near: Near, far: DockerEngine, wanted: Request, vendor: Path, cache: Path
+    near: Near, far: DockerEngine, wanted: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
     add_csrc(vendor)
     said: list[str] = []
@@ -431,7 +431,9 @@ def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
     assert near.lab.containers() == []
 
 
-def test_of_several_who_want_an_image_one_builds_it(near: Near, wanted: Request, vendor: Path, cache: Path) -> None:
+def test_of_several_who_want_an_image_one_builds_it(
+    near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path
+) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
     said: list[str] = []
     with ThreadPoolExecutor(3) as pool:
@@ -442,7 +444,7 @@ def test_of_several_who_want_an_image_one_builds_it(near: Near, wanted: Request,
 
 
 def test_a_build_that_fails_tells_its_last_lines_and_what_to_do(
-    near: Near, wanted: Request, vendor: Path, cache: Path
+    near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
     steps = "RUN seq 100\nRUN echo no compiler here >&2; exit 3\n"
     file = write(vendor / "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
@@ -457,32 +459,32 @@ def test_a_build_that_fails_tells_its_last_lines_and_what_to_do(
 
 
 def test_a_dockerfile_that_cannot_be_read_is_a_failed_build(
-    near: Near, wanted: Request, vendor: Path, cache: Path
+    near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
     write(vendor / "images/frame/Dockerfile", "FORM x\n")
     with pytest.raises(RuntimeSetupError, match=r"(?s)docker build failed.*FORM"):
         prepare(near, wanted, quiet)
 
 
-def test_an_image_that_lacks_what_suites_need_is_refused(near: Near, wanted: Request, cache: Path) -> None:
+def test_an_image_that_lacks_what_suites_need_is_refused(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
     write(wanted.requirements[0], "pip\nNot_there>=1\n")
     with pytest.raises(RuntimeSetupError, match=r"has no Not_there, required by frame suites"):
         prepare(near, wanted, quiet)
 
 
-def test_a_given_image_is_taken_as_it_is(near: Near, wanted: Request, cache: Path) -> None:
+def test_a_given_image_is_taken_as_it_is(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
     said: list[str] = []
     found = prepare(near, with_image(wanted, image=PYTHON), said.append)
     assert found.details["image"] == PYTHON
     assert said == ["inspecting the image"]
 
 
-def test_a_given_image_gets_the_cases_own_layer(near: Near, wanted: Request, vendor: Path, cache: Path) -> None:
+def test_a_given_image_gets_the_cases_own_layer(near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path) -> None:
     add_csrc(vendor)
     assert prepare(near, with_image(wanted, image=PYTHON), quiet).details["fused"] == "1.0"
 
 
-def test_a_given_image_that_is_nowhere_is_named(near: Near, wanted: Request, cache: Path) -> None:
+def test_a_given_image_that_is_nowhere_is_named(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(
         RuntimeSetupError, match=f"the image {name} was not found on the host and cannot be pulled: .*docker login"
@@ -490,13 +492,15 @@ def test_a_given_image_that_is_nowhere_is_named(near: Near, wanted: Request, cac
         prepare(near, with_image(wanted, image=name), quiet)
 
 
-def test_an_image_without_python_is_told(near: Near, wanted: Request, cache: Path) -> None:
+def test_an_image_without_python_is_told(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"python3 does not work in the image"):
         prepare(near, with_image(wanted, image=BASE), quiet)
     assert near.lab.containers() == []
 
 
-def test_what_an_entrypoint_prints_disturbs_nobody(near: Near, wanted: Request, vendor: Path, cache: Path) -> None:
+def test_what_an_entrypoint_prints_disturbs_nobody(
+    near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path
+) -> None:
     banner = f"FROM {PYTHON}\n" + 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'
     write(vendor / "images/frame/Dockerfile", banner)
     assert prepare(near, wanted, quiet).details["python"].startswith("3.")
@@ -569,7 +573,7 @@ def test_a_look_that_was_killed_leaves_nothing_for_long(
     assert far.labelled(orphans.LOOK_LABEL) == []
 
 
-def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wanted: Request, cache: Path) -> None:
+def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
     plain = prepare(near, wanted, quiet).details
     assert "privileged" not in plain
     assert "host_namespaces" not in plain
@@ -580,7 +584,9 @@ def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wante
     assert named["host_namespaces"] == "ipc: toy's options"
 
 
-def test_only_the_leased_devices_are_asked_for(near: Near, far: DockerEngine, wanted: Request, cache: Path) -> None:
+def test_only_the_leased_devices_are_asked_for(
+    near: Near, far: DockerEngine, wanted: RuntimeRequest, cache: Path
+) -> None:
     made = prepare(near, with_image(wanted, options=("--gpus", "all")), quiet).container
     assert made is not None
     told = made.create(near, argv=["true"], log_dir="/tmp", read_only=[], devices=[4, 6], labels={})
@@ -593,7 +599,7 @@ def test_only_the_leased_devices_are_asked_for(near: Near, far: DockerEngine, wa
 
 
 def test_an_environment_file_is_sourced_in_the_container(
-    near: Near, wanted: Request, tmp_path: Path, cache: Path
+    near: Near, wanted: RuntimeRequest, tmp_path: Path, cache: Path
 ) -> None:
     file = write(tmp_path / "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
     found = prepare(near, replace(wanted, environment_file=file), quiet)
@@ -613,7 +619,7 @@ class Visitor(Near):
         raise HostError(f"{self.name}: cannot reach the socket {path}")
 
 
-def test_who_may_not_use_docker_is_told_how_they_may(near: Near, wanted: Request, cache: Path) -> None:
+def test_who_may_not_use_docker_is_told_how_they_may(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
     near.lab.add_user("bench")
     with pytest.raises(RuntimeSetupError) as told:
         prepare(Visitor(near.lab, "bench"), wanted, quiet)
@@ -621,7 +627,7 @@ def test_who_may_not_use_docker_is_told_how_they_may(near: Near, wanted: Request
     assert "sudo usermod -aG" in str(told.value)
 
 
-def test_an_engine_that_dies_is_named(near: Near, wanted: Request, vendor: Path, cache: Path) -> None:
+def test_an_engine_that_dies_is_named(near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN echo building; sleep 60\n")
 
     def kill(line: str) -> None:
@@ -637,7 +643,7 @@ def test_an_engine_that_dies_is_named(near: Near, wanted: Request, vendor: Path,
         near.lab.docker()
 
 
-def test_without_docker_here_it_is_said_what_is_missing(wanted: Request, tmp_path: Path, cache: Path) -> None:
+def test_without_docker_here_it_is_said_what_is_missing(wanted: RuntimeRequest, tmp_path: Path, cache: Path) -> None:
     here = LocalHost()
     here.forward = lambda path: str(tmp_path / "none.sock")  # type: ignore[method-assign]
     with pytest.raises(RuntimeSetupError, match=r"localhost: there is no .*none\.sock: Docker is not installed"):

@@ -17,15 +17,15 @@ from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents import engine, environments
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.engines.agents.preflight import Request
+from pytest_flagperf.engines.agents.preflight import HostRequirements
 from pytest_flagperf.engines.agents.runtime_request import runtime_request
 from pytest_flagperf.hosts import Host, HostError, HostLost
-from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live, silent
-from pytest_flagperf.runtime import BuildFailed, EngineRequest, Image, Interpreter, RuntimeSetupError
+from pytest_flagperf.runtime import BuildFailed, EngineRequirements, Image, Interpreter, RuntimeSetupError
 from pytest_flagperf.settings import read_settings
 from tests.rounds import tiny_plan
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
@@ -58,7 +58,7 @@ def left(tmp_path: Path) -> Path:
 
 def place(*names: str) -> AgentsEngine:
     made = AgentsEngine.__new__(AgentsEngine)
-    made.__dict__["_fleet"] = Fleet(tuple(map(Away, names)))
+    made.__dict__["_pool"] = HostPool(tuple(map(Away, names)))
     made._settings = SimpleNamespace(lease_time=1.0)  # type: ignore[assignment]
     made._cluster = None
     return made
@@ -75,7 +75,7 @@ def test_logs_that_a_host_out_of_reach_has_are_told_and_hold_up_nothing(left: Pa
     assert [line.strip() for line in said] == [
         f"alpha_plain_CPU_2_1_1 round1: the logs of {name} are missing here: {name}: no answer" for name in ("h1", "h2")
     ]
-    assert made._fleet.usable == ()
+    assert made._pool.usable == ()
 
 
 def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
@@ -137,7 +137,7 @@ def test_ranks_that_see_all_devices_are_leased_the_first_ones_which_they_take_an
 # -- which image ---------------------------------------------------------------------------------------------
 
 
-def check_request(root: Path, runtime: str = "docker", **given: Any) -> Request:
+def check_request(root: Path, runtime: str = "docker", **given: Any) -> HostRequirements:
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
@@ -158,7 +158,7 @@ def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built
 
 def test_an_image_that_was_named_is_not_ours_to_build(tmp_path: Path) -> None:
     found = check_request(tmp_path, image="somebody/torch:2").engine
-    assert found == EngineRequest("/var/run/docker.sock", "somebody/torch:2", image_is_ours=False)
+    assert found == EngineRequirements("/var/run/docker.sock", "somebody/torch:2", image_is_ours=False)
 
 
 def test_without_containers_no_image_is_wanted(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ class Builds:
 def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan, Vendor]:
     catalog = tree(root)
     made = AgentsEngine(read_settings({}, root), catalog, None)
-    made.__dict__["_fleet"] = Fleet(tuple(map(LocalHost, ("h1", "h2", "h3"))))
+    made.__dict__["_pool"] = HostPool(tuple(map(LocalHost, ("h1", "h2", "h3"))))
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
     return made, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
 
@@ -273,10 +273,10 @@ def test_a_host_whose_build_failed_is_left_out_where_others_are_enough(
     builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
     made, plan, vendor = three_hosts(tmp_path, nnodes=2)
     lines: list[str] = []
-    made._environments.build_ahead(plan, vendor, made._fleet, shown(lines))
-    assert [host.name for host in made._fleet.usable] == ["h1", "h3"]
+    made._environments.build_ahead(plan, vendor, made._pool, shown(lines))
+    assert [host.name for host in made._pool.usable] == ["h1", "h3"]
     assert [line.strip() for line in lines] == ["left out: h2: could not be built"]
-    made._environments.build_ahead(plan, vendor, made._fleet, shown(lines))
+    made._environments.build_ahead(plan, vendor, made._pool, shown(lines))
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
 
 
@@ -287,19 +287,19 @@ def test_with_too_few_hosts_the_build_that_failed_is_the_problem_each_time(
     made, plan, vendor = three_hosts(tmp_path, nnodes=3)
     for _ in range(3):
         with pytest.raises(Problems, match=r"^h2: could not be built$"):
-            made._environments.build_ahead(plan, vendor, made._fleet, silent())
+            made._environments.build_ahead(plan, vendor, made._pool, silent())
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
-    assert len(made._fleet.usable) == 3
+    assert len(made._pool.usable) == 3
 
 
 def test_what_may_be_over_soon_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: an engine that does not answer now is no failed build."""
     builds = Builds(monkeypatch, RuntimeSetupError("h2: nobody listens"))
     made, plan, vendor = three_hosts(tmp_path, nnodes=2)
-    made._environments.build_ahead(plan, vendor, made._fleet, silent())
-    made._environments.build_ahead(plan, vendor, made._fleet, silent())
+    made._environments.build_ahead(plan, vendor, made._pool, silent())
+    made._environments.build_ahead(plan, vendor, made._pool, silent())
     assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
-    assert len(made._fleet.usable) == 3
+    assert len(made._pool.usable) == 3
 
 
 def test_the_folders_of_a_case_are_looked_at_once_for_all_its_shapes(

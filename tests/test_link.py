@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pytest_flagperf.hosts import HostError, link
-from pytest_flagperf.hosts.conf import Address, ClusterConf
+from pytest_flagperf.hosts.cluster import Address, ClusterConfig
 
 
 def test_all_hosts_wait_for_one_try_at_a_gateway_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,7 @@ def test_all_hosts_wait_for_one_try_at_a_gateway_that_is_away(monkeypatch: pytes
         raise HostError("port 22: no answer within 10 s")
 
     monkeypatch.setattr(link, "Link", away)
-    gateway = link.Gateway(Address("login", "login", None, None), ClusterConf())
+    gateway = link.Gateway(Address("login", "login", None, None), ClusterConfig())
     together = threading.Barrier(8)
 
     def enter(number: int) -> str:

@@ -15,7 +15,7 @@ import pytest
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.orders import RoundOptions, _cores, _placement, make_orders
 from pytest_flagperf.engines.agents.preflight import OK, Finding
-from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.runtime import Interpreter
@@ -118,7 +118,7 @@ def with_words(argv: Sequence[str], known: Mapping[str, str]) -> str:
 def test_what_preflight_saw_is_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def place() -> AgentsEngine:
         made = AgentsEngine.__new__(AgentsEngine)
-        made.__dict__.update(_fleet=Fleet((LocalHost("h1"),)), _environments=SimpleNamespace(builds="run1"))
+        made.__dict__.update(_pool=HostPool((LocalHost("h1"),)), _environments=SimpleNamespace(builds="run1"))
         return made
 
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))

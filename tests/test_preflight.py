@@ -30,23 +30,23 @@ from pytest_flagperf.engines.agents.preflight import (
     WARN,
     Data,
     Finding,
-    Limits,
-    Request,
+    HostRequirements,
+    Thresholds,
+    host_check,
+    host_findings,
     inspect,
-    judge,
     lines,
-    look,
     near_devices,
     sentences,
     unfit_devices,
 )
-from pytest_flagperf.engines.agents.preflight.devices import is_named
-from pytest_flagperf.engines.agents.preflight.judge import network_findings
-from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.engines.agents.preflight.device_rules import is_named
+from pytest_flagperf.engines.agents.preflight.host_rules import network_findings
+from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
-from pytest_flagperf.runtime import EngineRequest
+from pytest_flagperf.runtime import EngineRequirements
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 CODE = pack({})
 GIB = 1 << 30
 # The machine that tests run on may be small, and busy.
-ROOMY = Limits(
+ROOMY = Thresholds(
     disk_warn_gib=0.01, disk_fail_gib=0.001, memory_warn_gib=0.1, memory_fail_gib=0.01, others_warn=9, stolen_warn=9
 )
-WANTS = Request(CODE, limits=ROOMY)
+WANTS = HostRequirements(CODE, limits=ROOMY)
 
 
 class Elsewhere(LocalHost):
@@ -149,8 +149,8 @@ def test_a_place_where_nothing_can_be_written_is_refused(tmp_path: Path, monkeyp
     assert bad(inspect([Elsewhere()], results)) == set()  # results are written here only
 
 
-def engine_at(socket: Path) -> EngineRequest:
-    return EngineRequest(str(socket), "x", image_is_ours=True)
+def engine_at(socket: Path) -> EngineRequirements:
+    return EngineRequirements(str(socket), "x", image_is_ours=True)
 
 
 def test_an_engine_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_an_engine_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> 
 
 
 def test_a_host_that_hangs_is_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(host_check, "_ANSWER_S", 1.0)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "docker.sock"))
         silent.listen()
@@ -216,10 +216,10 @@ def test_who_cannot_reach_the_others_is_to_blame() -> None:
 
 def test_of_many_hosts_each_tries_itself_and_some_others() -> None:
     places = [{"name": str(number)} for number in range(20)]
-    tried = [[place["name"] for place in look._neighbours(own, places)] for own in places]
+    tried = [[place["name"] for place in host_check._neighbours(own, places)] for own in places]
     assert tried[17] == ["17", "18", "19", "0", "1", "2", "3", "4", "5"]
     assert {len(names) for names in tried} == {9}
-    assert [place["name"] for place in look._neighbours(places[1], places[:3])] == ["1", "2", "0"]
+    assert [place["name"] for place in host_check._neighbours(places[1], places[:3])] == ["1", "2", "0"]
 
 
 # -- what devices are worth ----------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ def silent(index: int) -> dict[str, Any]:
 def judged(*devices: dict[str, Any], **wants: Any) -> list[Finding]:
     facts = {**FACTS, "devices": {"driver": "1.2", "devices": list(devices), "error": None}}
     usual = {"hardware": "X9", "chips": {"X9": (), "Y1": ("Why ?1",)}, "nproc": 2, "devices_per_host": len(devices)}
-    asked = Request(CODE, **{**usual, **wants})
-    return list(judge("h1", facts, asked))
+    asked = HostRequirements(CODE, **{**usual, **wants})
+    return list(host_findings("h1", facts, asked))
 
 
 def stranger(**changed: Any) -> dict[str, Any]:
@@ -404,7 +404,9 @@ def test_a_part_of_a_device_is_not_the_chip() -> None:
 
 def test_devices_that_are_asked_in_another_way_than_usual_are_told_so() -> None:
     survey = {"driver": "1.2", "devices": [silent(0), device(1)], "error": None, "instead": "NVML: no library"}
-    found = list(judge("h1", {**FACTS, "devices": survey}, Request(CODE, nproc=2, hardware="X9", nvml=True)))
+    found = list(
+        host_findings("h1", {**FACTS, "devices": survey}, HostRequirements(CODE, nproc=2, hardware="X9", nvml=True))
+    )
     assert of(found, "devices")[0] == (
         WARN,
         "the vendor's command-line tool is started for each sample and reports fewer values: NVML: no library",
@@ -414,17 +416,19 @@ def test_devices_that_are_asked_in_another_way_than_usual_are_told_so() -> None:
 
 def test_no_driver_is_refused() -> None:
     facts = {**FACTS, "devices": {"driver": None, "devices": [], "error": "NVML: no driver"}}
-    assert of(list(judge("h", facts, Request(CODE, nvml=True))), "devices") == [(FAIL, "NVML: no driver")]
+    assert of(list(host_findings("h", facts, HostRequirements(CODE, nvml=True))), "devices") == [
+        (FAIL, "NVML: no driver")
+    ]
 
 
 # -- limits ------------------------------------------------------------------------------------------------
 
 
-WANTS_LITTLE = Request(CODE, nproc=8)
+WANTS_LITTLE = HostRequirements(CODE, nproc=8)
 
 
 def limits(**facts: Any) -> dict[str, str]:
-    return {one.kind: one.level for one in judge("h", {**FACTS, **facts}, WANTS_LITTLE) if one.level != OK}
+    return {one.kind: one.level for one in host_findings("h", {**FACTS, **facts}, WANTS_LITTLE) if one.level != OK}
 
 
 @pytest.mark.parametrize(("free", "level"), [(3 * GIB, None), (GIB, WARN), (GIB // 8, FAIL)])
@@ -450,7 +454,7 @@ def test_few_cores_no_port_and_caches_that_stay_are_told() -> None:
 def test_other_work_on_the_cores_is_warned_of_with_the_processes_and_refuses_no_host() -> None:
     busiest = [{"pid": 17, "name": "make", "cores": 6.0}, {"pid": 4, "name": "cc1", "cores": 0.51}]
     load = {"cores": 64, "others": 6.6, "stolen": 0.0, "load1": "7.21", "busiest": busiest}
-    (found,) = [one for one in judge("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
+    (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
     assert (found.kind, found.level) == ("load", WARN)
     assert found.sentence == (
         "other processes use 6.6 of 64 cores, load average 7.21; busiest: make (pid 17, 6.0), cc1 (pid 4, 0.5)"
@@ -460,7 +464,7 @@ def test_other_work_on_the_cores_is_warned_of_with_the_processes_and_refuses_no_
 
 def test_a_hypervisor_that_takes_the_cores_away_is_warned_of() -> None:
     load = {**FACTS["load"], "stolen": 0.12}
-    (found,) = [one for one in judge("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
+    (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
     assert found.sentence == "the hypervisor gives 12 % of the cores' working time to other machines"
     assert limits(load={**load, "stolen": 0.04}) == {}
 
@@ -622,7 +626,7 @@ def reach(lab: Lab) -> Iterator[Callable[..., tuple[SSHHost, ...]]]:
 
     def connect(hosts: Sequence[LabHost], user: str | None = None) -> tuple[SSHHost, ...]:
         told = lab.ssh_settings(hosts)
-        conf = ClusterConf(tuple(told.hosts), user or told.user, told.port, told.key, told.known_hosts)
+        conf = ClusterConfig(tuple(told.hosts), user or told.user, told.port, told.key, told.known_hosts)
         made.extend(ssh_hosts(conf))
         return tuple(made[-len(hosts) :])
 
@@ -642,8 +646,8 @@ def test_each_hosts_own_trouble_is_found_in_one_go(lab: Lab, reach: Callable[...
     full.limit_disk(str(CACHE), 1 << 20)
     dark.power_off()
     empty.wear()
-    limits = Limits(others_warn=9, stolen_warn=9)  # the hosts share a machine that may be busy
-    wants = Request(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
+    limits = Thresholds(others_warn=9, stolen_warn=9)  # the hosts share a machine that may be busy
+    wants = HostRequirements(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
     findings = inspect(reach([well, late, empty, full, dark]), wants)
     assert bad(findings) == {
         (late.name, "clock"),
@@ -671,7 +675,7 @@ def test_devices_are_looked_at_through_nvml(lab: Lab, reach: Callable[..., tuple
     taken.nvml[5].set(rows_failed=1)
     taken.nvml[6].set(ecc_uncorrected=2)
     chips = {"A100": (), "H200": ()}
-    wants = Request(CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY)
+    wants = HostRequirements(CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY)
     findings = inspect(reach([well, other, taken]), wants)
     found = {entry for entry in bad(findings) if entry[1] != "cores"}  # as many as the machine has
     assert found == {(other.name, "model"), (taken.name, "foreign processes"), (taken.name, "health")}
@@ -688,8 +692,8 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callab
     well.docker()
     well.add_user("bench")
     mute.wear()
-    engine = EngineRequest("/var/run/docker.sock", "no/such:image", image_is_ours=False)
-    wants = Request(CODE, engine=engine, limits=ROOMY)
+    engine = EngineRequirements("/var/run/docker.sock", "no/such:image", image_is_ours=False)
+    wants = HostRequirements(CODE, engine=engine, limits=ROOMY)
     (fine,) = [of(inspect(reach([well]), wants), "docker")]
     assert fine[0][0] == OK
     assert of(inspect(reach([well]), wants), "image") == [

@@ -21,12 +21,12 @@ import pytest
 from flagperf_driver.node.environment import describe
 from pytest_flagperf import runtime
 from pytest_flagperf.hosts import Host
-from pytest_flagperf.hosts.conf import ClusterConf
+from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import open_module, pack
-from pytest_flagperf.hosts.fleet import every
+from pytest_flagperf.hosts.host_pool import run_on_all
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import ssh_hosts
-from pytest_flagperf.runtime import BuildFailed, Interpreter, Request, RuntimeSetupError, runtimes
+from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import union
 from pytest_flagperf.runtime.venv import _uv
@@ -41,11 +41,11 @@ HOST = LocalHost("here")
 CODE = pack({})
 
 
-def venv(there: Host, wanted: Request, progress: Callable[[str], None]) -> Interpreter:
+def venv(there: Host, wanted: RuntimeRequest, progress: Callable[[str], None]) -> Interpreter:
     return runtimes()["venv"].prepare(there, wanted, progress, CODE)
 
 
-def host(there: Host, wanted: Request, progress: Callable[[str], None]) -> Interpreter:
+def host(there: Host, wanted: RuntimeRequest, progress: Callable[[str], None]) -> Interpreter:
     return runtimes()["host"].prepare(there, wanted, progress, CODE)
 
 
@@ -64,7 +64,7 @@ def write_wheel(folder: Path, name: str, version: str, more: str = "") -> None:
 
 
 @pytest.fixture
-def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
+def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuntimeRequest:
     """A framework of one small package, from a folder: nothing of the network."""
     write_wheel(tmp_path / "wheels", "frame", "1.0")
     write_wheel(tmp_path / "wheels", "frame", "2.0")
@@ -72,7 +72,7 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_OFFLINE", "1")
-    return Request("frame", (requirements(tmp_path, "one.txt", "frame==1.0"),))
+    return RuntimeRequest("frame", (requirements(tmp_path, "one.txt", "frame==1.0"),))
 
 
 def requirements(folder: Path, name: str, *lines: str) -> Path:
@@ -110,7 +110,7 @@ def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: 
 # -- venv --------------------------------------------------------------------------------------------------
 
 
-def test_an_environment_is_built_once_and_shows_its_progress(wanted: Request, tmp_path: Path) -> None:
+def test_an_environment_is_built_once_and_shows_its_progress(wanted: RuntimeRequest, tmp_path: Path) -> None:
     said: list[str] = []
     first = venv(HOST, wanted, said.append)
     assert ask(first.python, "import frame; print(frame.VERSION)") == "1.0"
@@ -123,14 +123,14 @@ def test_an_environment_is_built_once_and_shows_its_progress(wanted: Request, tm
     assert said == []
 
 
-def test_programs_of_the_environment_come_first_on_the_path(wanted: Request) -> None:
+def test_programs_of_the_environment_come_first_on_the_path(wanted: RuntimeRequest) -> None:
     made = venv(HOST, wanted, quiet)
     assert made.env["PATH"].split(":")[0] == str(Path(made.python).parent)
     assert made.env["VIRTUAL_ENV"] == str(Path(made.python).parent.parent)
 
 
 def test_another_content_is_another_environment(
-    wanted: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pythons = {venv(HOST, wanted, quiet).python}
     other = requirements(tmp_path, "two.txt", "frame==2.0")
@@ -144,7 +144,7 @@ def test_another_content_is_another_environment(
     assert len(pythons) == 3
 
 
-def test_of_many_at_once_one_builds_and_the_rest_wait(wanted: Request, tmp_path: Path) -> None:
+def test_of_many_at_once_one_builds_and_the_rest_wait(wanted: RuntimeRequest, tmp_path: Path) -> None:
     said: list[str] = []
     with ThreadPoolExecutor(4) as pool:
         made = set(pool.map(lambda _: venv(HOST, wanted, said.append).python, range(4)))
@@ -152,7 +152,7 @@ def test_of_many_at_once_one_builds_and_the_rest_wait(wanted: Request, tmp_path:
     assert sum(line.startswith("building") for line in said) == 1
 
 
-def test_what_cannot_be_built_is_removed_and_explained(wanted: Request, tmp_path: Path) -> None:
+def test_what_cannot_be_built_is_removed_and_explained(wanted: RuntimeRequest, tmp_path: Path) -> None:
     missing = requirements(tmp_path, "bad.txt", "frame==3.0")
     with pytest.raises(RuntimeSetupError) as caught:
         venv(HOST, replace(wanted, requirements=(missing,)), quiet)
@@ -165,7 +165,7 @@ def test_what_cannot_be_built_is_removed_and_explained(wanted: Request, tmp_path
     assert venv(HOST, wanted, quiet).details["frame"] == "1.0"  # the control
 
 
-def test_a_half_built_environment_is_built_anew(wanted: Request) -> None:
+def test_a_half_built_environment_is_built_anew(wanted: RuntimeRequest) -> None:
     folder = Path(venv(HOST, wanted, quiet).env["VIRTUAL_ENV"])
     (folder / "complete.json").unlink()
     (folder / "rubbish").touch()
@@ -175,19 +175,19 @@ def test_a_half_built_environment_is_built_anew(wanted: Request) -> None:
     assert not (folder / "rubbish").exists()
 
 
-def test_a_build_that_takes_too_long_is_ended(wanted: Request, tmp_path: Path) -> None:
+def test_a_build_that_takes_too_long_is_ended(wanted: RuntimeRequest, tmp_path: Path) -> None:
     with pytest.raises(RuntimeSetupError, match="did not end in time"):
         venv(HOST, replace(wanted, timeout_s=0.0), quiet)
     assert environments(tmp_path) == set()
 
 
-def test_a_python_to_build_with_must_work(wanted: Request, tmp_path: Path) -> None:
+def test_a_python_to_build_with_must_work(wanted: RuntimeRequest, tmp_path: Path) -> None:
     with pytest.raises(RuntimeSetupError, match="/no/such/python: is not a Python that works"):
         venv(HOST, replace(wanted, python="/no/such/python"), quiet)
 
 
 def test_a_project_around_us_does_not_decide_what_is_installed(
-    wanted: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "uv.toml").write_text('[pip]\nresolution = "lowest"\n')
     monkeypatch.chdir(tmp_path)
@@ -252,7 +252,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 def test_the_python_at_hand_is_taken_if_it_has_what_is_needed(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "pytest>=1", 'no-such-thing; python_version < "3"')
-    found = host(HOST, Request("frame", (file,), python=sys.executable), quiet)
+    found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     assert found.python == sys.executable
     assert found.details["pytest"] == pytest.__version__
     assert dict(found.env) == {}
@@ -261,12 +261,12 @@ def test_the_python_at_hand_is_taken_if_it_has_what_is_needed(tmp_path: Path) ->
 def test_what_the_python_at_hand_lacks_is_named_all_of_it(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "no-such-frame==1", "pytest", "nor_this_one")
     with pytest.raises(RuntimeSetupError, match="has no no-such-frame, nor_this_one, required by frame suites"):
-        host(HOST, Request("frame", (file,), python=sys.executable), quiet)
+        host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
 
 
 def test_a_module_that_no_distribution_brought_counts_too(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "json")
-    found = host(HOST, Request("frame", (file,), python=sys.executable), quiet)
+    found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     assert found.details["json"] == "there"
 
 
@@ -275,7 +275,7 @@ def test_a_python_at_hand_that_does_not_work_is_named(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho it is broken >&2; exit 3\n")
     broken.chmod(0o755)
     with pytest.raises(RuntimeSetupError, match=f"here: {broken} does not work: it is broken"):
-        host(HOST, Request("frame", python=str(broken)), quiet)
+        host(HOST, RuntimeRequest("frame", python=str(broken)), quiet)
 
 
 # -- pip's settings ------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_a_broken_pip_file_is_pips_to_complain_of(home: dict[str, str]) -> None:
     assert index_settings(home) == {}
 
 
-def test_the_index_is_part_of_an_environments_content(wanted: Request) -> None:
+def test_the_index_is_part_of_an_environments_content(wanted: RuntimeRequest) -> None:
     def name(settings: dict[str, str]) -> str:
         return describe({"framework": "frame", "requirements": ["frame==1.0"], "settings": settings}).folder.name
 
@@ -383,7 +383,7 @@ class Far(LocalHost):
         Path(target).chmod(0o600)  # as a copy that keeps no mode
 
 
-def test_our_uv_is_brought_to_a_host_once_and_nothing_to_our_own(wanted: Request, tmp_path: Path) -> None:
+def test_our_uv_is_brought_to_a_host_once_and_nothing_to_our_own(wanted: RuntimeRequest, tmp_path: Path) -> None:
     far = Far()
     first = venv(far, wanted, quiet)
     (uv,) = far.brought
@@ -401,12 +401,14 @@ def test_a_host_that_cannot_run_our_uv_uses_its_own_or_says_so(other: dict[str, 
         _uv(Far(), found(**other), quiet)
 
 
-def test_a_python_and_the_one_it_was_made_from_find_the_same_environment(wanted: Request) -> None:
+def test_a_python_and_the_one_it_was_made_from_find_the_same_environment(wanted: RuntimeRequest) -> None:
     base = sys._base_executable  # type: ignore[attr-defined]
     assert venv(HOST, replace(wanted, python=base), quiet) == venv(HOST, wanted, quiet)
 
 
-def test_a_python_that_the_packages_are_not_made_for_is_said_with_what_to_set(wanted: Request, tmp_path: Path) -> None:
+def test_a_python_that_the_packages_are_not_made_for_is_said_with_what_to_set(
+    wanted: RuntimeRequest, tmp_path: Path
+) -> None:
     write_wheel(tmp_path / "wheels", "frame", "4.0", "Requires-Python: >=3.99\n")
     new = replace(wanted, requirements=(requirements(tmp_path, "new.txt", "frame==4.0"),))
     version = ".".join(map(str, sys.version_info[:3]))
@@ -416,7 +418,7 @@ def test_a_python_that_the_packages_are_not_made_for_is_said_with_what_to_set(wa
         venv(Far(), new, quiet)
 
 
-def test_a_password_in_an_indexs_address_is_not_told(wanted: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_in_an_indexs_address_is_not_told(wanted: RuntimeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UV_NO_INDEX")
     monkeypatch.delenv("UV_FIND_LINKS")
     said: list[str] = []
@@ -427,7 +429,7 @@ def test_a_password_in_an_indexs_address_is_not_told(wanted: Request, monkeypatc
         assert "hush" not in text
 
 
-def test_what_nobody_waits_for_any_more_is_not_built_on(wanted: Request, tmp_path: Path) -> None:
+def test_what_nobody_waits_for_any_more_is_not_built_on(wanted: RuntimeRequest, tmp_path: Path) -> None:
     uv = tmp_path / "uv"
     uv.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     uv.chmod(0o755)
@@ -447,7 +449,7 @@ def test_what_nobody_waits_for_any_more_is_not_built_on(wanted: Request, tmp_pat
 
 
 @pytest.fixture
-def index(wanted: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+def index(wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
     """Two indexes: ``all`` has each frame, ``small`` has a variant of one of them."""
     for name in ("UV_FIND_LINKS", "UV_NO_INDEX", "UV_OFFLINE"):
         monkeypatch.delenv(name)
@@ -458,14 +460,16 @@ def index(wanted: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield made
 
 
-def small(wanted: Request, address: str) -> Request:
+def small(wanted: RuntimeRequest, address: str) -> RuntimeRequest:
     return replace(wanted, uv_settings=(("UV_INDEX", address),))
 
 
-def test_a_failed_build_is_not_repeated_in_the_same_run(wanted: Request, index: PackageIndex, tmp_path: Path) -> None:
+def test_a_failed_build_is_not_repeated_in_the_same_run(
+    wanted: RuntimeRequest, index: PackageIndex, tmp_path: Path
+) -> None:
     missing = replace(wanted, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),), run="one")
 
-    def failure(wanted: Request) -> str:
+    def failure(wanted: RuntimeRequest) -> str:
         with pytest.raises(BuildFailed) as caught:
             venv(HOST, wanted, quiet)
         return str(caught.value)
@@ -486,7 +490,7 @@ def test_a_failed_build_is_not_repeated_in_the_same_run(wanted: Request, index: 
     assert not list((tmp_path / "cache" / "venv").glob("*.failed"))
 
 
-def test_a_failed_build_names_the_index_the_proxy_and_the_caches(wanted: Request, tmp_path: Path) -> None:
+def test_a_failed_build_names_the_index_the_proxy_and_the_caches(wanted: RuntimeRequest, tmp_path: Path) -> None:
     missing = replace(wanted, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),))
     with pytest.raises(BuildFailed) as caught:
         venv(HOST, missing, quiet)
@@ -495,7 +499,9 @@ def test_a_failed_build_names_the_index_the_proxy_and_the_caches(wanted: Request
         assert word in str(caught.value)
 
 
-def test_the_vendors_packages_are_used_where_their_index_can_be_reached(wanted: Request, index: PackageIndex) -> None:
+def test_the_vendors_packages_are_used_where_their_index_can_be_reached(
+    wanted: RuntimeRequest, index: PackageIndex
+) -> None:
     lines: list[str] = []
     assert venv(HOST, small(wanted, index.url("small")), lines.append).details["frame"] == "1.0+small"
     assert not any(line.startswith("warning") for line in lines)
@@ -504,7 +510,7 @@ def test_the_vendors_packages_are_used_where_their_index_can_be_reached(wanted: 
 
 @pytest.mark.parametrize("there", ["nothing listens", "another version"])
 def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
-    wanted: Request, index: PackageIndex, there: str
+    wanted: RuntimeRequest, index: PackageIndex, there: str
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -520,7 +526,7 @@ def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
 
 
 def test_an_environment_that_is_there_is_used_without_asking_for_a_smaller_one(
-    wanted: Request, index: PackageIndex
+    wanted: RuntimeRequest, index: PackageIndex
 ) -> None:
     there = venv(HOST, wanted, quiet)
     assert venv(HOST, small(wanted, index.url("small")), quiet).python == there.python
@@ -528,7 +534,7 @@ def test_an_environment_that_is_there_is_used_without_asking_for_a_smaller_one(
 
 
 def test_an_index_that_the_user_names_wins_over_the_vendors(
-    wanted: Request, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+    wanted: RuntimeRequest, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = replace(small(wanted, index.url("small")), pip_source=index.url("all"))
     assert venv(HOST, asked, quiet).details["frame"] == "1.0"
@@ -538,25 +544,25 @@ def test_an_index_that_the_user_names_wins_over_the_vendors(
 
 
 def test_environments_are_built_on_hosts_of_a_cluster_at_once(
-    lab: Lab, wanted: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_FIND_LINKS", "/wheels")
     monkeypatch.delenv("FLAGPERF_CACHE")
     told = lab.ssh_settings(lab.hosts(2))
-    hosts = ssh_hosts(ClusterConf(tuple(told.hosts), told.user, told.port, told.key, told.known_hosts))
+    hosts = ssh_hosts(ClusterConfig(tuple(told.hosts), told.user, told.port, told.key, told.known_hosts))
     said: dict[str, list[str]] = {host.name: [] for host in hosts}
     try:
         for host in hosts:
             wheel = tmp_path / "wheels" / "frame-1.0-py3-none-any.whl"
             host.put(wheel, f"/wheels/{wheel.name}")
-        made = every(hosts, lambda host: venv(host, wanted, said[host.name].append))
+        made = run_on_all(hosts, lambda host: venv(host, wanted, said[host.name].append))
         for there, python in made.items():
             done = there.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
             assert done.out == "1.0\n"
             assert python.env["PATH"].startswith(str(Path(python.python).parent))
             assert f"copying uv to {there.name}" in said[there.name]
             assert "+ frame==1.0" in said[there.name]
-        again = every(hosts, lambda host: venv(host, wanted, quiet))
+        again = run_on_all(hosts, lambda host: venv(host, wanted, quiet))
         assert list(again.values()) == list(made.values())
     finally:
         for host in hosts:

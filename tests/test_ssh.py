@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flagperf.hosts import HostError, HostLost
-from pytest_flagperf.hosts.conf import ClusterConf
-from pytest_flagperf.hosts.fleet import cluster_fleet, every
+from pytest_flagperf.hosts.cluster import ClusterConfig
+from pytest_flagperf.hosts.host_pool import cluster_pool, run_on_all
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ ARGV = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys
 BIG = 50_000_000
 
 
-def conf_of(lab: Lab, hosts: list[LabHost]) -> ClusterConf:
+def conf_of(lab: Lab, hosts: list[LabHost]) -> ClusterConfig:
     said = lab.ssh_settings(hosts)
-    return ClusterConf(tuple(said.hosts), said.user, said.port, said.key, said.known_hosts)
+    return ClusterConfig(tuple(said.hosts), said.user, said.port, said.key, said.known_hosts)
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_user_who_is_not_root(lab: Lab, there: LabHost) -> None:
         host.close()
 
 
-def refused(conf: ClusterConf) -> str:
+def refused(conf: ClusterConfig) -> str:
     (host,) = ssh_hosts(conf)
     with pytest.raises(HostError) as caught:
         host.run(["true"], timeout_s=30)
@@ -249,10 +249,12 @@ def test_the_ssh_configuration_is_followed(lab: Lab, tmp_path: Path, monkeypatch
         f"Host near far\nUser root\nIdentityFile {lab.key}\nUserKnownHostsFile {lab.known_hosts}\n"
         f"Host near\nHostName {near.address}\nHost far\nHostName {far.address}\nProxyJump near\n"
     )
-    hosts = ssh_hosts(ClusterConf(("near", "far")))
+    hosts = ssh_hosts(ClusterConfig(("near", "far")))
     assert [host.address for host in hosts] == [near.address, far.address]
     try:
-        said = every(hosts, lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out.split())
+        said = run_on_all(
+            hosts, lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out.split()
+        )
         assert [words[0] for words in said.values()] == ["h1", "h2"]
         assert said[hosts[1]][1] == near.address
     finally:
@@ -263,37 +265,39 @@ def test_the_ssh_configuration_is_followed(lab: Lab, tmp_path: Path, monkeypatch
 def test_what_is_not_there_is_named_for_all_hosts_at_once(lab: Lab, there: LabHost) -> None:
     nobody = lab.place.address(250)
     conf = conf_of(lab, [there])
-    fleet = cluster_fleet(replace(conf, hosts=(f"{there.address}:2222", "no.such.host.invalid", nobody)))
+    pool = cluster_pool(replace(conf, hosts=(f"{there.address}:2222", "no.such.host.invalid", nobody)))
     started = time.monotonic()
     with pytest.raises(HostError) as caught:
-        every(fleet.hosts, lambda host: host.run(["true"], timeout_s=30))
+        run_on_all(pool.hosts, lambda host: host.run(["true"], timeout_s=30))
     assert time.monotonic() - started < 15
     lines = str(caught.value).splitlines()
     assert len(lines) == 3
     assert f"{there.address} port 2222: connection refused; no sshd listens there" in lines[0]
     assert "unknown host name no.such.host.invalid: " in lines[1]
     assert lines[2].startswith(f"{nobody}: {nobody} port 22: ")
-    fleet.close()
+    pool.close()
 
 
 @pytest.mark.slow
 def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
     way, *others = lab.hosts(3)
     conf = conf_of(lab, others)
-    fleet = cluster_fleet(replace(conf, gateway=f"root@{way.address}"))
+    pool = cluster_pool(replace(conf, gateway=f"root@{way.address}"))
     try:
-        said = every(fleet.hosts, lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out)
+        said = run_on_all(
+            pool.hosts, lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out
+        )
         assert [text.split()[:2] for text in said.values()] == [["h2", way.address], ["h3", way.address]]
         assert len(running(way, "sshd: root")) == 1
         others[0].link(False)
         with pytest.raises(HostLost, match="the connection is lost: no answer for 8 s"):
-            fleet.hosts[0].run(["sleep", "60"], timeout_s=60)
-        assert fleet.hosts[1].run(["true"], timeout_s=30).code == 0
+            pool.hosts[0].run(["sleep", "60"], timeout_s=60)
+        assert pool.hosts[1].run(["true"], timeout_s=30).code == 0
         others[0].link(True)
-        fleet.hosts[0].reconnect()
-        assert fleet.hosts[0].run(["true"], timeout_s=30).code == 0
+        pool.hosts[0].reconnect()
+        assert pool.hosts[0].run(["true"], timeout_s=30).code == 0
     finally:
-        fleet.close()
+        pool.close()
     assert gone(way, "sshd: root")
     said_of_closed = refused(replace(conf, hosts=(f"{others[0].address}:1",), gateway=way.address))
     assert f"the gateway {way.address} cannot connect to it" in said_of_closed

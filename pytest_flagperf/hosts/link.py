@@ -21,7 +21,7 @@ import fabric
 import paramiko
 
 from . import HostError, HostLost
-from .conf import Address, ClusterConf
+from .cluster import Address, ClusterConfig
 
 CONNECT_S = 10.0
 PING_S = 2.0
@@ -72,7 +72,7 @@ class _Wire:
 class Link:
     """An open connection; lost once, it is lost for good."""
 
-    def __init__(self, address: Address, conf: ClusterConf, by: fabric.Connection | None = None) -> None:
+    def __init__(self, address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> None:
         self._name = address.name
         self._conf = conf
         self._why = ""
@@ -206,7 +206,7 @@ class Link:
 class Gateway:
     """A host on the way to others: one connection for all of them, as long as one of them is in use."""
 
-    def __init__(self, address: Address, conf: ClusterConf) -> None:
+    def __init__(self, address: Address, conf: ClusterConfig) -> None:
         self._address = address
         self._conf = conf
         self._lock = threading.Lock()
@@ -253,7 +253,7 @@ class _Refuse:
         )
 
 
-def connection(address: Address, conf: ClusterConf, by: fabric.Connection | None = None) -> fabric.Connection:
+def connection(address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> fabric.Connection:
     """Not open yet. What the cluster leaves open is for the SSH configuration to say, ~/.ssh/config."""
     kwargs: dict[str, Any] = {}
     if conf.key is not None:
@@ -263,7 +263,7 @@ def connection(address: Address, conf: ClusterConf, by: fabric.Connection | None
     )
 
 
-def known_hosts(link: fabric.Connection, conf: ClusterConf) -> list[str]:
+def known_hosts(link: fabric.Connection, conf: ClusterConfig) -> list[str]:
     """The files that vouch for hosts; the first is the one to add to."""
     if conf.known_hosts is not None:
         return [conf.known_hosts]
@@ -287,7 +287,7 @@ def _socket(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _reason(error: Exception, link: fabric.Connection, conf: ClusterConf, silent: bool = False) -> str:
+def _reason(error: Exception, link: fabric.Connection, conf: ClusterConfig, silent: bool = False) -> str:
     """Why a connection was not to be had, and what helps."""
     where = f"{link.host} port {link.port}"
     if isinstance(error, socket.gaierror):
@@ -313,7 +313,7 @@ def _reason(error: Exception, link: fabric.Connection, conf: ClusterConf, silent
     return f"{where}: {_text(error)}"
 
 
-def _changed(error: paramiko.BadHostKeyException, link: fabric.Connection, conf: ClusterConf) -> str:
+def _changed(error: paramiko.BadHostKeyException, link: fabric.Connection, conf: ClusterConfig) -> str:
     files = known_hosts(link, conf)
     name = _known_as(link)
     holds = [file for file in files if Path(file).is_file() and paramiko.HostKeys(file).lookup(name)]
@@ -326,7 +326,7 @@ def _changed(error: paramiko.BadHostKeyException, link: fabric.Connection, conf:
     )
 
 
-def _not_let_in(link: fabric.Connection, conf: ClusterConf) -> str:
+def _not_let_in(link: fabric.Connection, conf: ClusterConfig) -> str:
     """No key was accepted: which were shown, and where one must go."""
     named = link.connect_kwargs.get("key_filename") or []
     shown = [named] if isinstance(named, str) else list(named)

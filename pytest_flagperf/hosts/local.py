@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from . import Completed, HostError, Message
-from .lines import Listening
+from .line_channel import LineChannel
 from .replies import check_length
 
 _log = logging.getLogger("flagperf.hosts")
@@ -103,7 +103,7 @@ class LocalHost:
             raise HostError(f"{self.name}: cannot start {argv[0]}: {error.strerror or error}") from error
 
 
-class LocalChannel(Listening):
+class LocalChannel(LineChannel):
     """A conversation over pipes."""
 
     def __init__(self, host: str, process: subprocess.Popen[bytes], complaint: IO[bytes]) -> None:

@@ -19,7 +19,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """One kind of value, with its name for messages."""
 
     words: str
@@ -48,7 +48,7 @@ class Either:
 
 
 # A list stands for a list of that shape, a dict for an object with these keys; a key with "?" may be missing.
-Shape = Kind | Maybe | Each | Either | list["Shape"] | Mapping[str, "Shape"]
+Shape = ValueKind | Maybe | Each | Either | list["Shape"] | Mapping[str, "Shape"]
 
 
 def _is_whole(value: Any) -> bool:
@@ -59,19 +59,23 @@ def _is_number(value: Any) -> bool:
     return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
 
 
-ANYTHING = Kind("any value", lambda _: True)
-TEXT = Kind("a string", lambda value: isinstance(value, str))
-PATH = Kind("an absolute path", lambda value: isinstance(value, str) and value.startswith("/") and "\0" not in value)
-VERSION = Kind("a version", lambda value: isinstance(value, str) and re.match(r"\d{1,4}\.\d{1,4}", value) is not None)
-TRUTH = Kind("true or false", lambda value: isinstance(value, bool))
-NULL = Kind("null", lambda value: value is None)
-WHOLE = Kind("a whole number of at most 64 bits", _is_whole)
-COUNT = Kind("a whole number from 0 to 2^63", lambda value: _is_whole(value) and value >= 0)
-NUMBER = Kind("a finite number", _is_number)
+ANYTHING = ValueKind("any value", lambda _: True)
+TEXT = ValueKind("a string", lambda value: isinstance(value, str))
+PATH = ValueKind(
+    "an absolute path", lambda value: isinstance(value, str) and value.startswith("/") and "\0" not in value
+)
+VERSION = ValueKind(
+    "a version", lambda value: isinstance(value, str) and re.match(r"\d{1,4}\.\d{1,4}", value) is not None
+)
+TRUTH = ValueKind("true or false", lambda value: isinstance(value, bool))
+NULL = ValueKind("null", lambda value: value is None)
+WHOLE = ValueKind("a whole number of at most 64 bits", _is_whole)
+COUNT = ValueKind("a whole number from 0 to 2^63", lambda value: _is_whole(value) and value >= 0)
+NUMBER = ValueKind("a finite number", _is_number)
 
 
-def _one_of(*texts: str) -> Kind:
-    return Kind(f"one of {', '.join(texts)}", lambda value: isinstance(value, str) and value in texts)
+def _one_of(*texts: str) -> ValueKind:
+    return ValueKind(f"one of {', '.join(texts)}", lambda value: isinstance(value, str) and value in texts)
 
 
 _DISK: Mapping[str, Shape] = {"what": _one_of("cache", "scratch", "results", "docker"), "path": TEXT}
@@ -185,7 +189,7 @@ def check_reply(host: str, message: Message) -> None:
 
 def check(host: str, value: object, shape: Shape, name: str) -> None:
     """Raise InvalidReply unless the value, which the message calls ``name``, has the shape."""
-    if isinstance(shape, Kind):
+    if isinstance(shape, ValueKind):
         if not shape.fits(value):
             raise InvalidReply(host, f"{name} is {_short(value)}; expected {shape.words}")
     elif isinstance(shape, Maybe):

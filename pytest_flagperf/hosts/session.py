@@ -17,7 +17,7 @@ from . import HostError, InvalidReply, Message
 from .link import Link
 from .replies import COUNT, TEXT, WHOLE, Shape, check, parse_object
 
-_SHIM = Path(__file__).with_name("shim.py").read_bytes()
+_SHIM = Path(__file__).with_name("ssh_shim.py").read_bytes()
 _MARK = b"\0\1flagperf\1\0"  # shim.MARK
 TICK_S = 0.5
 _FEED_S = 0.005  # how soon it is seen that the far side takes more
@@ -27,7 +27,7 @@ _KEPT_BYTES = 1 << 20  # of what a program prints on stderr, the last
 _MOST_OUTPUT = 1 << 28  # bytes that a program may print
 _NOISE_BYTES = 1 << 20  # at most, that a login shell prints
 _PIECES = 64  # that are read before somebody looks at the time
-# The first word of the shim for each operation, and its last word: shim.py.
+# The first word of the shim for each operation, and its last word: ssh_shim.py.
 _FIRST_WORDS: Mapping[str, Mapping[str, Shape]] = {
     "start": {"pid": COUNT},
     "get": {"size": COUNT, "mode": COUNT, "mtime_ns": WHOLE},

@@ -1,7 +1,7 @@
 """A host over SSH.
 
 No word that is run there ever stands in a shell's command line: the command is one constant, which starts the
-host's Python on the text of shim.py; what is wanted comes to it over the session's own input. So a program gets its
+host's Python on the text of ssh_shim.py; what is wanted comes to it over the session's own input. So a program gets its
 arguments and environment whatever they hold, its end by a signal is told apart from the loss of the connection,
 and one whose controller hangs up is ended by the shim that watches it.
 """
@@ -24,8 +24,8 @@ from typing import IO, Any
 import paramiko
 
 from . import Completed, HostError, Message
-from .conf import Address, ClusterConf, parse_host
-from .lines import Listening
+from .cluster import Address, ClusterConfig, parse_host
+from .line_channel import LineChannel
 from .link import Gateway, Link, connection
 from .local import readable, whole_file
 from .replies import check_length
@@ -39,7 +39,7 @@ _COMPLAINT_BYTES = 8192
 _COPY_IDLE_S = 60.0
 
 
-def ssh_hosts(conf: ClusterConf) -> tuple[SSHHost, ...]:
+def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
     """The hosts of a cluster, not connected yet; they share what leads to them."""
     gateway = None
     if conf.gateway is not None and (address := parse_host(conf.gateway)) is not None:
@@ -52,7 +52,7 @@ class SSHHost:
 
     here = False
 
-    def __init__(self, address: Address, conf: ClusterConf, gateway: Gateway | None = None) -> None:
+    def __init__(self, address: Address, conf: ClusterConfig, gateway: Gateway | None = None) -> None:
         self.name = address.name
         self.python = conf.python
         self._address = address
@@ -183,7 +183,7 @@ class SSHHost:
             self._link = None
 
 
-class SSHChannel(Listening):
+class SSHChannel(LineChannel):
     """A conversation over a session."""
 
     def __init__(self, host: SSHHost, session: Session, pid: int) -> None:

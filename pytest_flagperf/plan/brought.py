@@ -111,7 +111,7 @@ def _packages(suite: Suite, own: Path, case: str) -> Iterator[Brought]:
             yield Brought(f"package {name}", wanted or "any", pinned.get(name) or NONE, f"{case}/{file}", line.number)
 
 
-def _wanted(file: Path) -> Iterator[tuple[str, str, requirements.Line]]:
+def _wanted(file: Path) -> Iterator[tuple[str, str, requirements.RequirementLine]]:
     """Of each line its package, by the name that an index knows it by, and the version; an option as it is."""
     try:
         lines = list(requirements.read(file, ())) if file.is_file() else []

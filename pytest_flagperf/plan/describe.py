@@ -9,7 +9,7 @@ from flagperf_driver.launch import RankProcess
 
 from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
-from ..runtime import Request, runtimes
+from ..runtime import RuntimeRequest, runtimes
 from .model import Plan
 from .placement import Place, Placement, expected_placement, rank_processes
 
@@ -22,7 +22,7 @@ def describe(
     plan: Plan,
     vendor: Vendor | None = None,
     lease: str = "device",
-    request: Request | None = None,
+    request: RuntimeRequest | None = None,
     convergence: str = "",
     duration: Iterable[str] = (),
     hosts: Sequence[Place] = (),

@@ -13,7 +13,7 @@ from pytest_flagperf import original, stored
 from pytest_flagperf.catalog import Catalog, scan
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.hosts.conf import ClusterConf, read_cluster, split_hosts
+from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster, split_hosts
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.selection import Selected, Selection, select
@@ -127,7 +127,7 @@ def _directory(settings: Settings, root: Path, given: Path | None) -> RunDirecto
     return RunDirectory(reports / time.strftime("run%Y%m%d%H%M%S"))
 
 
-def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
+def _cluster(settings: Settings, root: Path) -> ClusterConfig | None:
     """Return the requested hosts; None for this machine."""
     conf = None
     if settings.cluster_conf and not settings.commanded("cluster"):
@@ -137,7 +137,7 @@ def _cluster(settings: Settings, root: Path) -> ClusterConf | None:
     if settings.cluster is not None:
         if not split_hosts(settings.cluster):
             raise Problems([f"{settings.told('cluster')}: no host; expected at least one, as in --cluster=gpu1,gpu2"])
-        conf = replace(conf or ClusterConf(), hosts=split_hosts(settings.cluster), source=settings.told("cluster"))
+        conf = replace(conf or ClusterConfig(), hosts=split_hosts(settings.cluster), source=settings.told("cluster"))
     if conf is not None:
         conf.addresses()  # raises Problems for invalid names
     return conf

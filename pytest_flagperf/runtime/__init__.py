@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
 
-Progress = Callable[[str], None]
+OnProgress = Callable[[str], None]
 BUILT_BY = ("setup.py", "pyproject.toml")
 
 
@@ -44,7 +44,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Request:
+class RuntimeRequest:
     """What the Python of a case's ranks must have."""
 
     framework: str
@@ -68,7 +68,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class EngineRequest:
+class EngineRequirements:
     """What preflight must find on a host that runs containers."""
 
     socket: str
@@ -117,27 +117,27 @@ class Runtime(Protocol):
     needs: str = ""
     """What every host must have beside a Python."""
 
-    def prepare(self, host: Host, request: Request, progress: Progress, code: Code) -> Interpreter:
+    def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
         """Make it ready; called for several hosts at once from threads. ``code`` is what runs on the far side."""
         ...
 
-    def check(self, request: Request) -> list[str]:
+    def check(self, request: RuntimeRequest) -> list[str]:
         """Return what stands in the way of a case, before any host is asked."""
         return unbuildable(request)
 
-    def notes(self, request: Request, case: str) -> list[str]:  # noqa: ARG002
+    def notes(self, request: RuntimeRequest, case: str) -> list[str]:  # noqa: ARG002
         """Return what a user may not expect of a case, a sentence each."""
         return []
 
-    def image(self, request: Request) -> str:  # noqa: ARG002
+    def image(self, request: RuntimeRequest) -> str:  # noqa: ARG002
         """Return what ``--plan`` says of the image; an empty text without one."""
         return ""
 
-    def sees_all_devices(self, request: Request) -> bool:  # noqa: ARG002
+    def sees_all_devices(self, request: RuntimeRequest) -> bool:  # noqa: ARG002
         """Whether processes see devices of the host that are not their round's, unless a variable hides them."""
         return True
 
-    def engine(self, request: Request) -> EngineRequest | None:  # noqa: ARG002
+    def engine(self, request: RuntimeRequest) -> EngineRequirements | None:  # noqa: ARG002
         """Return what preflight must find where containers are used; RuntimeSetupError if no image is known."""
         return None
 
@@ -156,7 +156,7 @@ def is_buildable(extension: Path) -> bool:
     return any((extension / name).is_file() for name in BUILT_BY)
 
 
-def unbuildable(request: Request) -> list[str]:
+def unbuildable(request: RuntimeRequest) -> list[str]:
     """A problem where the case has an extension that pip cannot build."""
     if request.extension is None or is_buildable(request.extension):
         return []

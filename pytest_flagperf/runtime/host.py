@@ -12,9 +12,9 @@ from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape, parse_object
 
-from . import Interpreter, Progress, Request, Runtime, RuntimeSetupError
-from .requirements import Line, union
-from .sourced import with_file
+from . import Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError
+from .environment_file import with_environment_file
+from .requirements import RequirementLine, union
 
 _TIMEOUT_S = 60.0
 _ANSWER: Mapping[str, Shape] = {
@@ -45,7 +45,7 @@ print(json.dumps({"found": found, "markers": markers, "executable": sys.executab
 class _Host(Runtime):
     takes_python = True
 
-    def prepare(self, host: Host, request: Request, progress: Progress, code: Code) -> Interpreter:  # noqa: ARG002
+    def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:  # noqa: ARG002
         """``request.python``, else the ``python3`` on our PATH or the host's own; with all that the suite needs."""
         python = request.python or (host.here and shutil.which("python3")) or host.python
         lines = union(request.requirements)
@@ -63,9 +63,9 @@ class _Host(Runtime):
             )
         progress(f"Python {version} at {executable}")
         made = Interpreter(executable, {}, f"host: {executable}", {"python": version, **found})
-        return with_file(host, made, request.environment_file, request.environment)
+        return with_environment_file(host, made, request.environment_file, request.environment)
 
-    def notes(self, request: Request, case: str) -> list[str]:
+    def notes(self, request: RuntimeRequest, case: str) -> list[str]:
         if request.extension is None:
             return []
         name = request.extension_name
@@ -75,7 +75,7 @@ class _Host(Runtime):
 RUNTIME = _Host()
 
 
-def _names(lines: Iterable[Line], there: Mapping[str, str] | None = None) -> list[str]:
+def _names(lines: Iterable[RequirementLine], there: Mapping[str, str] | None = None) -> list[str]:
     """The packages of the lines; of a host whose markers are known, those that it needs."""
     parsed = [requirement for line in lines if (requirement := line.requirement)]
     environment: dict[str, Any] = {**default_environment(), **(there or {})}

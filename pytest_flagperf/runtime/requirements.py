@@ -24,7 +24,7 @@ _NAMED = re.compile(r"[A-Za-z0-9][\w.-]*\s*([=<>~![]|[A-Za-z0-9]|$)(?!.*(/|\\| -
 
 
 @dataclass(frozen=True)
-class Line:
+class RequirementLine:
     """One requirement, or an option that goes to the installer as it is."""
 
     text: str
@@ -52,9 +52,9 @@ class Line:
         return f"{option[1]}{option[2]}{public}"
 
 
-def union(files: Iterable[Path]) -> list[Line]:
+def union(files: Iterable[Path]) -> list[RequirementLine]:
     """All lines of all files, each text once."""
-    lines: dict[str, Line] = {}
+    lines: dict[str, RequirementLine] = {}
     for file in files:
         for line in read(file, ()):
             lines.setdefault(line.text, line)
@@ -64,7 +64,7 @@ def union(files: Iterable[Path]) -> list[Line]:
     return list(lines.values())
 
 
-def read(file: Path, including: tuple[Path, ...]) -> Iterator[Line]:
+def read(file: Path, including: tuple[Path, ...]) -> Iterator[RequirementLine]:
     """A file's lines and those of the files that it includes."""
     if file in including:
         raise RuntimeSetupError(f"{file}: includes itself through {including[-1]}")
@@ -83,19 +83,19 @@ def read(file: Path, including: tuple[Path, ...]) -> Iterator[Line]:
         if included:
             yield from read((file.parent / included[1]).resolve(), (*including, file))
         elif line:
-            yield _understood(Line(line, file, number))
+            yield _understood(RequirementLine(line, file, number))
 
 
-def _understood(line: Line) -> Line:
+def _understood(line: RequirementLine) -> RequirementLine:
     """The installer would tell of its own copy of the line."""
     if line.requirement is None and _NAMED.match(line.text):
         raise RuntimeSetupError(f"{line.where}: invalid requirement; expected for example torch==2.10")
     return line
 
 
-def _conflicts(lines: Iterable[Line]) -> Iterator[str]:
+def _conflicts(lines: Iterable[RequirementLine]) -> Iterator[str]:
     """Pins that another line for the package forbids; subtler contradictions are the installer's to find."""
-    by_name: dict[str, list[tuple[Line, Requirement]]] = defaultdict(list)
+    by_name: dict[str, list[tuple[RequirementLine, Requirement]]] = defaultdict(list)
     for line in lines:
         requirement = line.requirement
         if requirement is not None and requirement.marker is None:

@@ -18,10 +18,19 @@ from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import Code, call_module
 from pytest_flagperf.hosts.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
 
-from . import BuildFailed, Interpreter, Progress, Request, Runtime, RuntimeSetupError, is_buildable, unbuildable
+from . import (
+    BuildFailed,
+    Interpreter,
+    OnProgress,
+    Runtime,
+    RuntimeRequest,
+    RuntimeSetupError,
+    is_buildable,
+    unbuildable,
+)
+from .environment_file import with_environment_file
 from .pip_settings import index_settings
 from .requirements import union
-from .sourced import with_file
 
 _MODULE = "flagperf_driver.node.environment_build"
 _LOOK_S = 60.0
@@ -43,7 +52,7 @@ _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_T
 
 
 class _Venv(Runtime):
-    def prepare(self, host: Host, request: Request, progress: Progress, code: Code) -> Interpreter:
+    def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
         """The environment of ``request.framework`` there; of several who want it, one builds and the rest wait."""
         specs = _specs(host, request)
         for spec in specs:
@@ -53,9 +62,9 @@ class _Venv(Runtime):
         else:
             found = _built(host, code, request, specs, _uv(host, found, progress), progress)
         made = Interpreter(found["python"], found["env"], f"venv: {found['name']}", found["details"])
-        return with_file(host, made, request.environment_file, request.environment)
+        return with_environment_file(host, made, request.environment_file, request.environment)
 
-    def check(self, request: Request) -> list[str]:
+    def check(self, request: RuntimeRequest) -> list[str]:
         if request.extension is None or not is_buildable(request.extension):
             return unbuildable(request)
         return [
@@ -67,7 +76,7 @@ class _Venv(Runtime):
 RUNTIME = _Venv()
 
 
-def _specs(host: Host, request: Request) -> list[dict[str, Any]]:
+def _specs(host: Host, request: RuntimeRequest) -> list[dict[str, Any]]:
     """The environments that will do, the best one first."""
     plain, settings = spec_for(host, request), dict(request.uv_settings)
     # Who names an index, or a setting of the vendor's, wants that one.
@@ -77,7 +86,7 @@ def _specs(host: Host, request: Request) -> list[dict[str, Any]]:
 
 
 def _built(
-    host: Host, code: Code, request: Request, specs: Sequence[dict[str, Any]], uv: str, progress: Progress
+    host: Host, code: Code, request: RuntimeRequest, specs: Sequence[dict[str, Any]], uv: str, progress: OnProgress
 ) -> dict[str, Any]:
     """Build the first environment whose packages are available."""
     found: dict[str, Any] = {}
@@ -97,7 +106,7 @@ def _built(
     return found
 
 
-def spec_for(host: Host, request: Request) -> dict[str, Any]:
+def spec_for(host: Host, request: RuntimeRequest) -> dict[str, Any]:
     settings = {name: os.environ[name] for name in _PASSED if os.environ.get(name)}
     return {
         "framework": request.framework,
@@ -110,7 +119,7 @@ def spec_for(host: Host, request: Request) -> dict[str, Any]:
     }
 
 
-def _advice(host: Host, request: Request) -> str:
+def _advice(host: Host, request: RuntimeRequest) -> str:
     """What to set where the Python is not one that the packages are made for."""
     if request.python:
         return "set python in flagperf.toml to another one"
@@ -119,7 +128,7 @@ def _advice(host: Host, request: Request) -> str:
     return "set another Python with python = ... in [cluster] of flagperf.toml"
 
 
-def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: Progress) -> dict[str, Any]:
+def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: OnProgress) -> dict[str, Any]:
     def tell(answer: Any) -> None:
         if answer["type"] == "progress":
             progress(answer["line"])
@@ -132,7 +141,7 @@ def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, prog
         raise RuntimeSetupError(str(error)) from error
 
 
-def _uv(host: Host, found: dict[str, Any], progress: Progress) -> str:
+def _uv(host: Host, found: dict[str, Any], progress: OnProgress) -> str:
     """The path of a uv on the host: ours, brought there once, where it runs; else the host's own."""
     ours: str = find_uv_bin()
     if host.here:

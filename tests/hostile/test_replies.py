@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.collect import _archive
-from pytest_flagperf.engines.agents.preflight import Request, inspect
+from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, TooMuch
 from pytest_flagperf.hosts import Channel, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
@@ -316,7 +316,7 @@ def test_an_archive_of_several_pieces_comes_whole() -> None:
 def test_a_checkup_that_answers_nonsense_is_a_finding_of_its_host(
     kind: str, change: str, sentence: str, tmp_path: Path
 ) -> None:
-    findings = inspect([Elsewhere("h1"), broken_host(tmp_path, kind, change)], Request(pack({}), nnodes=2))
+    findings = inspect([Elsewhere("h1"), broken_host(tmp_path, kind, change)], HostRequirements(pack({}), nnodes=2))
     # A host whose conversation ended early may also be out of reach of the others.
     fatal = [one for one in findings if one.fatal and one.host == "h2" and one.kind != "network"]
     assert [one.kind for one in fatal] == ["host"]

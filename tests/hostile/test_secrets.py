@@ -14,7 +14,7 @@ from flagperf_driver import addresses
 from pytest_flagperf.commands import main
 from pytest_flagperf.plugin.command import without_secrets
 from pytest_flagperf.running.resume import with_stored_options
-from pytest_flagperf.runtime import Image, Request
+from pytest_flagperf.runtime import Image, RuntimeRequest
 from pytest_flagperf.settings import OPTIONS, read_settings
 from tests.plugin.conftest import Toy, toy
 from tests.trees import set_options
@@ -307,7 +307,7 @@ def test_what_an_installer_needs_of_an_address_is_kept() -> None:
 
 def test_objects_that_hold_secrets_do_not_print_them() -> None:
     image = Image(options=("-e", f"TOK={CANARY}"))
-    wanted = Request("plain", pip_source=f"https://u:{CANARY}@h", environment=(("TOK", CANARY),), image=image)
+    wanted = RuntimeRequest("plain", pip_source=f"https://u:{CANARY}@h", environment=(("TOK", CANARY),), image=image)
     assert CANARY not in repr(wanted)
     assert "plain" in repr(wanted)
 

@@ -54,7 +54,7 @@ Tracker.take = noting
 BROKEN = """
 import base64, pathlib
 from pytest_flagperf.engines.agents import agents, round
-ask, left = agents.Agent.ask, pathlib.Path("broken")
+ask, left = agents.HostAgent.ask, pathlib.Path("broken")
 
 def broken(self, message, *rest, **more):
     answer = ask(self, message, *rest, **more)
@@ -65,7 +65,7 @@ def broken(self, message, *rest, **more):
         answer = dict(answer, data=base64.b64encode(raw).decode())
     return answer
 
-agents.Agent.ask = broken
+agents.HostAgent.ask = broken
 collect = round.collect
 
 def noting(agents, limits):
@@ -578,7 +578,7 @@ def test_logs_that_come_broken_each_time_are_not_taken(cluster: ClusterToy) -> N
 
 @pytest.mark.slow
 def test_a_link_that_is_lost_while_logs_come_costs_nothing(cluster: ClusterToy) -> None:
-    _, two = prepare(cluster, more=WAITING.format(module="engines.agents.agents", owner="Agent", name="ask"))
+    _, two = prepare(cluster, more=WAITING.format(module="engines.agents.agents", owner="HostAgent", name="ask"))
     going = cluster.start("-k", "converges")
     going.wait_for(lambda: (cluster.root / "waits").exists(), "the first request for logs")
     two.link(up=False)

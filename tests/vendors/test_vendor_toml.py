@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.catalog import Catalog, CatalogError
-from pytest_flagperf.engines.agents.preflight.devices import is_named
+from pytest_flagperf.engines.agents.preflight.device_rules import is_named
 from tests.trees import VENDOR_TOML, write_vendor
 
 REPO = Path(__file__).resolve().parent.parent.parent

@@ -16,9 +16,9 @@ from typing import Any
 from flagperf_driver.node import lease
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import Code, open_module
-from pytest_flagperf.hosts.fleet import Fleet, each
+from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 
-from .agents import Agent, Agents
+from .agents import Agents, HostAgent
 
 MODULE = "flagperf_driver.node.agent.main"
 _PINGS = 3
@@ -31,7 +31,7 @@ OnWait = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class DeviceRequest:
     """The hosts and devices that a round requests."""
 
     nnodes: int
@@ -47,12 +47,14 @@ class Request:
     timeout_s: float = 24 * 3600.0
 
 
-def acquire(fleet: Fleet, code: Code, request: Request, agents: Agents, on_wait: OnWait = lambda _: None) -> None:
+def acquire(
+    pool: HostPool, code: Code, request: DeviceRequest, agents: Agents, on_wait: OnWait = lambda _: None
+) -> None:
     """Add agents that hold the requested devices; runs of this machine queue for the same hosts."""
     deadline = time.monotonic() + request.timeout_s
-    with _queue(fleet, deadline, on_wait):
+    with _queue(pool, deadline, on_wait):
         report_at = time.monotonic()
-        while busy := _attempt(fleet, code, request, agents):
+        while busy := _attempt(pool, code, request, agents):
             now = time.monotonic()
             if now >= deadline:
                 raise lease.LeaseError("no devices became free in time: " + "; ".join(busy))
@@ -67,41 +69,43 @@ def acquire(fleet: Fleet, code: Code, request: Request, agents: Agents, on_wait:
         agent.noderank = noderank
 
 
-def _attempt(fleet: Fleet, code: Code, request: Request, agents: Agents) -> list[str]:
+def _attempt(pool: HostPool, code: Code, request: DeviceRequest, agents: Agents) -> list[str]:
     """Try all hosts once. Return the holders of busy devices, or an empty list if enough devices are held."""
-    fleet.take(request.nnodes)  # raises HostError if too few are left
-    untried, busy = list(fleet.usable), list[str]()
+    pool.take(request.nnodes)  # raises HostError if too few are left
+    untried, busy = list(pool.usable), list[str]()
     while untried and (missing := request.nnodes - sum(bool(agent.devices) for agent in agents.all)):
         chosen, untried = untried[:missing], untried[missing:]
-        busy += _lease_all(fleet, _agents_on(fleet, chosen, code, request, agents), request, agents)
+        busy += _lease_all(pool, _agents_on(pool, chosen, code, request, agents), request, agents)
     holding = [agent for agent in agents.all if agent.devices]
     if len(holding) == request.nnodes:
         return []
-    _ask_all(fleet, holding, lambda agent: agent.ask({"op": "release"}, "released"), agents)
+    _ask_all(pool, holding, lambda agent: agent.ask({"op": "release"}, "released"), agents)
     for agent in holding:
         agent.devices = ()
     return busy or ["other runs were faster"]
 
 
-def _agents_on(fleet: Fleet, chosen: Sequence[Host], code: Code, request: Request, agents: Agents) -> list[Agent]:
+def _agents_on(
+    pool: HostPool, chosen: Sequence[Host], code: Code, request: DeviceRequest, agents: Agents
+) -> list[HostAgent]:
     """Return an agent on each host, started at once; a host where no agent starts is left out from now on."""
     running = {agent.host.name for agent in agents.all}
     new = [host for host in chosen if host.name not in running]
-    for host, opened in each(new, lambda host: _open(fleet, host, code, request, agents)).items():
+    for host, opened in run_on_each(new, lambda host: _open(pool, host, code, request, agents)).items():
         if isinstance(opened, HostError):
             if host.here:
                 raise opened
-            fleet.lost(host, str(opened))
-    order = {host.name: number for number, host in enumerate(fleet.hosts)}
+            pool.lost(host, str(opened))
+    order = {host.name: number for number, host in enumerate(pool.hosts)}
     agents.all.sort(key=lambda agent: order[agent.host.name])
     names = {host.name for host in chosen}
     return [agent for agent in agents.all if agent.host.name in names]
 
 
-def _open(fleet: Fleet, host: Host, code: Code, request: Request, agents: Agents) -> Agent:
-    noderank = fleet.hosts.index(host)
+def _open(pool: HostPool, host: Host, code: Code, request: DeviceRequest, agents: Agents) -> HostAgent:
+    noderank = pool.hosts.index(host)
     lease_s = request.lease_here_s if host.here else request.lease_s
-    agent = Agent(host, noderank, request.directory.absolute(), _open_agent_module(host, code), lease_s, code)
+    agent = HostAgent(host, noderank, request.directory.absolute(), _open_agent_module(host, code), lease_s, code)
     agents.join(agent)
     try:
         hello = agent.ask(_hello(agent, request), "hello")
@@ -123,7 +127,7 @@ def _open_agent_module(host: Host, code: Code) -> Channel:
         return open_module(host, code, MODULE)
 
 
-def _hello(agent: Agent, request: Request) -> dict[str, Any]:
+def _hello(agent: HostAgent, request: DeviceRequest) -> dict[str, Any]:
     here = agent.host.here
     return {
         "op": "hello",
@@ -134,7 +138,7 @@ def _hello(agent: Agent, request: Request) -> dict[str, Any]:
     }
 
 
-def clock_offset(agent: Agent) -> float:
+def clock_offset(agent: HostAgent) -> float:
     """Return the host's clock minus ours in seconds, from the fastest of several pings."""
 
     def ping() -> tuple[float, float]:
@@ -146,16 +150,16 @@ def clock_offset(agent: Agent) -> float:
     return min(ping() for _ in range(_PINGS))[1]
 
 
-def _lease_all(fleet: Fleet, asked: Sequence[Agent], request: Request, agents: Agents) -> list[str]:
+def _lease_all(pool: HostPool, asked: Sequence[HostAgent], request: DeviceRequest, agents: Agents) -> list[str]:
     """Try to lease devices on all agents at once. Return the holders where the devices are busy."""
     busy: list[str] = []
-    for agent, answer in _ask_all(fleet, asked, lambda agent: _ask_for_devices(agent, request), agents):
+    for agent, answer in _ask_all(pool, asked, lambda agent: _ask_for_devices(agent, request), agents):
         agent.devices = tuple(answer.get("devices", ()))
         busy += [line if agent.host.here else f"{agent.name}: {line}" for line in answer.get("holders", ())]
     return busy
 
 
-def _ask_for_devices(agent: Agent, request: Request) -> Message:
+def _ask_for_devices(agent: HostAgent, request: DeviceRequest) -> Message:
     """Try to lease devices: as many as the round requests, or none."""
     answer = agent.ask(_lease_request(agent, request), "leased", "busy")
     if answer["type"] == "leased" and len(set(answer["devices"])) != request.nproc:
@@ -165,17 +169,17 @@ def _ask_for_devices(agent: Agent, request: Request) -> Message:
 
 
 def _ask_all(
-    fleet: Fleet,
-    asked: Sequence[Agent],
-    ask: Callable[[Agent], Message],
+    pool: HostPool,
+    asked: Sequence[HostAgent],
+    ask: Callable[[HostAgent], Message],
     agents: Agents,
-) -> list[tuple[Agent, Message]]:
+) -> list[tuple[HostAgent, Message]]:
     """Return the answer of each agent; a host that was lost while the case waited is left out from now on."""
     by_host = {agent.host: agent for agent in asked}
     answers = []
-    for host, answer in each(by_host, lambda host: ask(by_host[host])).items():
+    for host, answer in run_on_each(by_host, lambda host: ask(by_host[host])).items():
         if isinstance(answer, (HostLost, InvalidReply)) and not host.here:
-            fleet.lost(host, str(answer))
+            pool.lost(host, str(answer))
             agents.remove(by_host[host])
         elif isinstance(answer, HostError):
             raise answer
@@ -184,7 +188,7 @@ def _ask_all(
     return answers
 
 
-def _lease_request(agent: Agent, request: Request) -> dict[str, Any]:
+def _lease_request(agent: HostAgent, request: DeviceRequest) -> dict[str, Any]:
     count = request.devices_per_host or max(request.nproc, len(agent.cpus))
     return {
         "op": "lease",
@@ -197,9 +201,9 @@ def _lease_request(agent: Agent, request: Request) -> dict[str, Any]:
 
 
 @contextmanager
-def _queue(fleet: Fleet, deadline: float, on_wait: OnWait) -> Iterator[None]:
+def _queue(pool: HostPool, deadline: float, on_wait: OnWait) -> Iterator[None]:
     """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
-    key = hashlib.sha256("\n".join(sorted(host.address for host in fleet.hosts)).encode()).hexdigest()[:12]
+    key = hashlib.sha256("\n".join(sorted(host.address for host in pool.hosts)).encode()).hexdigest()[:12]
     folder = lease.default_directory()
     handle = lease.open_lock(folder, f"queue-{key}")
     try:

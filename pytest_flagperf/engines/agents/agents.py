@@ -52,7 +52,7 @@ def refusal(host: str, answer: Message) -> HostError:
 
 
 @dataclass
-class Agent:
+class HostAgent:
     """The controller's view of a host's agent: its connection, and its messages so far."""
 
     host: Host
@@ -131,10 +131,10 @@ class Agents:
     """All agents of a round, from the first message to the last."""
 
     def __init__(self, note: Note = lambda _: None, limits: LogLimits = DEFAULT_LIMITS) -> None:
-        self.all: list[Agent] = []
+        self.all: list[HostAgent] = []
         self.limits = limits
         self._note = note
-        self._messages: queue.SimpleQueue[tuple[Agent, Message]] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
         self._stopped_at: float | None = None
         self._stop_reason: str | None = None
@@ -147,14 +147,14 @@ class Agents:
         if not self._closing:
             self.dismiss()
 
-    def join(self, agent: Agent) -> None:
+    def join(self, agent: HostAgent) -> None:
         """Add an agent and read its messages from now on."""
         self.all.append(agent)
         reader = threading.Thread(target=self._read_all, args=(agent,), name=f"agent of {agent.name}", daemon=True)
         self._readers.append(reader)
         reader.start()
 
-    def remove(self, agent: Agent) -> None:
+    def remove(self, agent: HostAgent) -> None:
         """Remove an agent that the round does not use, with its files."""
         self.all.remove(agent)
         agent.removed = True
@@ -169,7 +169,7 @@ class Agents:
             agent.docker = order["container"]["socket"] if order.get("container") else None
             agent.send(order)
 
-    def messages(self) -> Iterator[tuple[Agent, Message]]:
+    def messages(self) -> Iterator[tuple[HostAgent, Message]]:
         """Yield all messages until every agent is over or gone; TimeoutError if a stopped agent does not end."""
         # In this order: only after all agents are done, an empty queue stays empty.
         while not all(agent.done for agent in self.all) or not self._messages.empty():
@@ -204,7 +204,7 @@ class Agents:
 
     # -- listening -----------------------------------------------------------------------------------------
 
-    def _read_all(self, agent: Agent) -> None:
+    def _read_all(self, agent: HostAgent) -> None:
         try:
             while self._listen(agent):
                 pass
@@ -219,7 +219,7 @@ class Agents:
         if agent.removed:
             agent.channel.close(GRACE_S)
 
-    def _listen(self, agent: Agent) -> bool:
+    def _listen(self, agent: HostAgent) -> bool:
         """Take the agent's messages until the connection ends; return True if a new connection replaces it."""
         heard = acked = time.monotonic()
         try:
@@ -244,10 +244,10 @@ class Agents:
         except HostLost as error:
             return self._reconnect(agent, str(error))
 
-    def _last_error(self, agent: Agent) -> str:
+    def _last_error(self, agent: HostAgent) -> str:
         return agent.channel.complaint().strip() or "no reason given"
 
-    def _take(self, agent: Agent, message: Message) -> None:
+    def _take(self, agent: HostAgent, message: Message) -> None:
         if message["type"] in _ANSWERS:
             if agent.answers.qsize() >= _MOST_ANSWERS:
                 raise InvalidReply(agent.name, f"{message['type']} without an order; expected answers to orders only")
@@ -261,7 +261,7 @@ class Agents:
         if message["type"] == "over":
             agent.over = True
 
-    def _reconnect(self, agent: Agent, why: str) -> bool:
+    def _reconnect(self, agent: HostAgent, why: str) -> bool:
         """Reach a lost host's agent again; give up when its lease is over."""
         if self._closing or not agent.log_dir:
             agent.gone = why
@@ -287,7 +287,7 @@ class Agents:
         self._resend_stop(agent)
         return True
 
-    def _resend_stop(self, agent: Agent) -> None:
+    def _resend_stop(self, agent: HostAgent) -> None:
         """Send again the stop or leave order that was sent while the link was cut."""
         if self._closing or agent.removed:
             _leave(agent, remove=agent.removed)
@@ -295,15 +295,15 @@ class Agents:
             with suppress(HostError):
                 agent.send({"op": "stop", "reason": self._stop_reason})
 
-    def _report(self, agent: Agent, kind: str, sentence: str) -> None:
+    def _report(self, agent: HostAgent, kind: str, sentence: str) -> None:
         agent.warnings.append(sentence)
         self._note(sentence)
         self._messages.put((agent, {"type": kind, "sentence": sentence}))
 
 
-def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> Agent:
+def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> HostAgent:
     """Return the agent of a round that another controller started, from its plan.json."""
-    return Agent(
+    return HostAgent(
         host,
         placed.noderank,
         directory,
@@ -317,7 +317,7 @@ def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float
     )
 
 
-def _acknowledge(agent: Agent) -> None:
+def _acknowledge(agent: HostAgent) -> None:
     """Acknowledge the messages so that the agent can drop them; ignore an agent that has ended."""
     try:
         agent.send({"op": "ack", "seq": agent.seq})
@@ -327,6 +327,6 @@ def _acknowledge(agent: Agent) -> None:
         return
 
 
-def _leave(agent: Agent, *, remove: bool) -> None:
+def _leave(agent: HostAgent, *, remove: bool) -> None:
     with suppress(HostError):
         agent.send({"op": "leave", "remove": remove})

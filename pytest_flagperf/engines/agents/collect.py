@@ -18,7 +18,7 @@ from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
 from pytest_flagperf.stored.round import MissingLogs
 
 from .acquire import MODULE
-from .agents import GRACE_S, MARGIN_S, Agent, Refused, refusal
+from .agents import GRACE_S, MARGIN_S, HostAgent, Refused, refusal
 from .lost_hosts import ANSWER_S
 from .unpack import TooMuch, check_limits, unpack
 
@@ -34,7 +34,7 @@ class Gone(HostError):
     """The logs of a round are no longer on its host."""
 
 
-def collect(agents: Sequence[Agent], limits: LogLimits) -> tuple[MissingLogs, ...]:
+def collect(agents: Sequence[HostAgent], limits: LogLimits) -> tuple[MissingLogs, ...]:
     """Fetch the logs from all other hosts at once. Return the logs that could not be fetched and stay there."""
     remote = [agent for agent in agents if not agent.host.here and agent.started]
     with ThreadPoolExecutor(max(1, len(remote))) as pool:
@@ -42,7 +42,7 @@ def collect(agents: Sequence[Agent], limits: LogLimits) -> tuple[MissingLogs, ..
         return tuple(missing for missing in results if missing is not None)
 
 
-def _collect_one(agent: Agent, limits: LogLimits) -> MissingLogs | None:
+def _collect_one(agent: HostAgent, limits: LogLimits) -> MissingLogs | None:
     why = ""
     for _ in range(_TRIES):
         while agent.lost and not agent.gone:
@@ -63,7 +63,7 @@ def _collect_one(agent: Agent, limits: LogLimits) -> MissingLogs | None:
     return MissingLogs(agent.name, agent.noderank, agent.log_dir, why)
 
 
-def _fetch_from(agent: Agent, limits: LogLimits) -> tuple[str, ...]:
+def _fetch_from(agent: HostAgent, limits: LogLimits) -> tuple[str, ...]:
     """Fetch from the round's agent, or from a new agent if only the agent is gone."""
     if agent.lost:
         raise HostError(agent.gone or agent.lost)

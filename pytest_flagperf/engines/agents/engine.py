@@ -15,13 +15,13 @@ from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.conf import ClusterConf
-from pytest_flagperf.hosts.fleet import Fleet, cluster_fleet, local_fleet
+from pytest_flagperf.hosts.cluster import ClusterConfig
+from pytest_flagperf.hosts.host_pool import HostPool, cluster_pool, local_pool
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.runtime import EngineRequest, Interpreter, RuntimeSetupError, runtimes
+from pytest_flagperf.runtime import EngineRequirements, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.round import RoundDir
@@ -41,7 +41,7 @@ _SHOWN = 8
 class AgentsEngine:
     """Runs rounds on this machine or on SSH hosts, with an agent on each; connects only when needed."""
 
-    def __init__(self, settings: Settings, catalog: Catalog, cluster: ClusterConf | None) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog, cluster: ClusterConfig | None) -> None:
         self._settings = settings
         self._catalog = catalog
         self._cluster = cluster
@@ -53,8 +53,8 @@ class AgentsEngine:
         self._suffix = secrets.token_hex(4)
 
     @cached_property
-    def _fleet(self) -> Fleet:
-        return local_fleet() if self._cluster is None else cluster_fleet(self._cluster)
+    def _pool(self) -> HostPool:
+        return local_pool() if self._cluster is None else cluster_pool(self._cluster)
 
     @property
     def is_cluster(self) -> bool:
@@ -74,17 +74,17 @@ class AgentsEngine:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        return self._fleet.hosts
+        return self._pool.hosts
 
     @property
     def _limits(self) -> LogLimits:
         """The limits of a round's logs from one host."""
-        conf = self._cluster or ClusterConf()
+        conf = self._cluster or ClusterConfig()
         return LogLimits(conf.max_log_gib * archive.GIB, conf.max_log_entries)
 
     def close(self) -> None:
-        if "_fleet" in self.__dict__:
-            self._fleet.close()
+        if "_pool" in self.__dict__:
+            self._pool.close()
 
     # -- what will run ---------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class AgentsEngine:
 
     def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
         """Return the Python of the case's framework, prepared on the first usable hosts."""
-        hosts = self._fleet.usable[: plan.case.nnodes]
+        hosts = self._pool.usable[: plan.case.nnodes]
         return self._environments.interpreters(plan, vendor, hosts, watch)[hosts[0].name]
 
     # -- before the first case -------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ class AgentsEngine:
         for host in self.hosts:
             reasons = [finding.sentence for finding in findings if finding.host == host.name and finding.fatal]
             if reasons:
-                self._fleet.lost(host, "; ".join(reasons))
-        if len(self._fleet.usable) < required:
+                self._pool.lost(host, "; ".join(reasons))
+        if len(self._pool.usable) < required:
             raise Problems(fatal)
         self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)
         left_out = [f"left out: {sentence}" for sentence in fatal]
@@ -149,7 +149,7 @@ class AgentsEngine:
     def left_out(self) -> dict[str, Any]:
         """The excluded hosts and devices, and the cores near each device, for the other processes of a parallel run."""
         return {
-            "hosts": dict(self._fleet.lost_hosts),
+            "hosts": dict(self._pool.lost_hosts),
             "devices": {name: sorted(devices) for name, devices in self._unfit.items()},
             "near": self._near,
             "builds": self._environments.builds,
@@ -159,18 +159,18 @@ class AgentsEngine:
         """Exclude the hosts and devices that another process of the same run excluded."""
         for host in self.hosts:
             if host.name in left_out["hosts"]:
-                self._fleet.lost(host, left_out["hosts"][host.name])
+                self._pool.lost(host, left_out["hosts"][host.name])
         self._unfit = {name: set(devices) for name, devices in left_out["devices"].items()}
         self._near = {
             name: {int(device): cpus for device, cpus in its.items()} for name, its in left_out["near"].items()
         }
         self._environments.builds = str(left_out["builds"])
 
-    def _host_requirements(self, plans: Sequence[Plan], vendor: Vendor) -> preflight.Request:
+    def _host_requirements(self, plans: Sequence[Plan], vendor: Vendor) -> preflight.HostRequirements:
         chip = vendor.chips.get(plans[0].case.hardware)
         engines = (self._engine_requirements(plan, vendor) for plan in plans)
         data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _reads_data(plan)}
-        return preflight.Request(
+        return preflight.HostRequirements(
             code=self._environments.code(plans[0], vendor),
             nnodes=max(plan.case.nnodes for plan in plans),
             nproc=max(plan.case.nproc for plan in plans),
@@ -184,7 +184,7 @@ class AgentsEngine:
             folder=self._settings.reports,
         )
 
-    def _engine_requirements(self, plan: Plan, vendor: Vendor) -> EngineRequest | None:
+    def _engine_requirements(self, plan: Plan, vendor: Vendor) -> EngineRequirements | None:
         """Return the case's requirements on container engines; None without containers."""
         request = self._environments.request(plan.case, vendor, plan.runtime)
         try:
@@ -205,12 +205,12 @@ class AgentsEngine:
         """Run a round on free hosts and devices; its directory records how it ended."""
         request = self._device_request(plan, vendor, directory)
         self._fetch_missing_logs(watch)
-        self._environments.build_ahead(plan, vendor, self._fleet, watch)
+        self._environments.build_ahead(plan, vendor, self._pool, watch)
         end = None
         try:
             with Agents(watch.note, self._limits) as agents:
                 acquire.acquire(
-                    self._fleet,
+                    self._pool,
                     self._environments.code(plan, vendor),
                     request,
                     agents,
@@ -251,7 +251,7 @@ class AgentsEngine:
             placed = RoundDir(directory).read_hosts()
         except FormatError:
             return False
-        hosts = [self._fleet.host(place.name) for place in placed]
+        hosts = [self._pool.host(place.name) for place in placed]
         if None in hosts:
             return False
         lease_s = self._settings.lease_time
@@ -279,7 +279,7 @@ class AgentsEngine:
 
     @property
     def _late_logs(self) -> LateLogs:
-        return LateLogs(self._fleet, self._limits)
+        return LateLogs(self._pool, self._limits)
 
     def _fetch_missing_logs(self, watch: Live) -> None:
         """Fetch logs from lost hosts that are back; a round that still runs there is ended."""
@@ -288,9 +288,9 @@ class AgentsEngine:
             watch.note(line)
         self._rounds_with_missing_logs = [directory for directory in directories if RoundDir(directory).owes_logs]
 
-    def _device_request(self, plan: Plan, vendor: Vendor, directory: Path) -> acquire.Request:
+    def _device_request(self, plan: Plan, vendor: Vendor, directory: Path) -> acquire.DeviceRequest:
         run = directory.parent.parent.name
-        return acquire.Request(
+        return acquire.DeviceRequest(
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
             devices_per_host=self._candidate_devices(plan, vendor),

@@ -11,11 +11,11 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.deploy import Code, pack
-from pytest_flagperf.hosts.fleet import Fleet, each
+from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.runtime import BuildFailed, Interpreter, Request, RuntimeSetupError, runtimes
+from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 
 from .runtime_request import runtime_request
@@ -35,9 +35,9 @@ class Environments:
         self._settings = settings
         self._catalog = catalog
         self._codes: dict[tuple[str, str], Code] = {}
-        self._requests: dict[tuple[str, str, str, str], Request] = {}
-        self._ready: dict[tuple[str, str, Request], Interpreter] = {}  # by host and runtime
-        self._failed: dict[tuple[str, str, Request], BuildFailed] = {}  # by host and runtime
+        self._requests: dict[tuple[str, str, str, str], RuntimeRequest] = {}
+        self._ready: dict[tuple[str, str, RuntimeRequest], Interpreter] = {}  # by host and runtime
+        self._failed: dict[tuple[str, str, RuntimeRequest], BuildFailed] = {}  # by host and runtime
         self.builds = secrets.token_hex(8)
         """The same for all processes of a run: an environment that failed in one is not built again in another."""
 
@@ -59,7 +59,7 @@ class Environments:
                 ) from error
         return self._codes[key]
 
-    def request(self, case: Case, vendor: Vendor, runtime: str) -> Request:
+    def request(self, case: Case, vendor: Vendor, runtime: str) -> RuntimeRequest:
         """Return the case's request to its runtime; it is the same for all shapes, so folders are read once."""
         key = case.model, case.framework, vendor.name, runtime
         if key not in self._requests:
@@ -74,19 +74,19 @@ class Environments:
             raise Problems(dict.fromkeys(errors))
         return {host.name: answer for host, answer in prepared.items() if isinstance(answer, Interpreter)}
 
-    def build_ahead(self, plan: Plan, vendor: Vendor, fleet: Fleet, watch: Live) -> None:
+    def build_ahead(self, plan: Plan, vendor: Vendor, pool: HostPool, watch: Live) -> None:
         """Prepare the Python of the case's framework on all hosts of the run, before the case waits for devices.
 
         Problems if too few hosts have it. With enough other hosts, a host whose build failed is left out of the run.
         """
-        prepared = self._prepare(plan, vendor, fleet.usable, watch)
+        prepared = self._prepare(plan, vendor, pool.usable, watch)
         # Hosts that do not answer are handled when devices are acquired.
         failed = {host: answer for host, answer in prepared.items() if isinstance(answer, _NotReady)}
         if failed and len(prepared) - len(failed) < plan.case.nnodes:
             raise Problems(dict.fromkeys(map(str, failed.values())))
         for host, error in failed.items():
             if isinstance(error.__cause__, BuildFailed):
-                fleet.lost(host, str(error))
+                pool.lost(host, str(error))
                 watch.note(f"left out: {error}")
 
     def forget(self) -> None:
@@ -117,7 +117,7 @@ class Environments:
             return self._ready[key]
 
         try:
-            return each(hosts, on)
+            return run_on_each(hosts, on)
         finally:
             watch.clear()
 

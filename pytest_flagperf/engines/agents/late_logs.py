@@ -9,7 +9,7 @@ from pathlib import Path
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.deploy import pack
-from pytest_flagperf.hosts.fleet import Fleet
+from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.round import MissingLogs, RoundDir
@@ -22,7 +22,7 @@ from .unpack import TooMuch
 class LateLogs:
     """Fetches logs from the hosts of a run; ``limits`` bounds the logs of a round from one host."""
 
-    fleet: Fleet
+    pool: HostPool
     limits: LogLimits
 
     def fetch(self, directories: Sequence[Path]) -> list[str]:
@@ -45,7 +45,7 @@ class LateLogs:
             note(f"{where}: logs that are still on other hosts are not fetched: {error}")
             return
         for placed in places:
-            host = self.fleet.host(placed.name)
+            host = self.pool.host(placed.name)
             if host is not None and not host.here:
                 try:
                     self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""))
@@ -79,14 +79,14 @@ class LateLogs:
 
     def _fetch_from(self, directory: Path, missing: MissingLogs) -> tuple[str, ...]:
         """Fetch logs from a host that answers. Return sentences on the entries that were left out."""
-        host = self.fleet.host(missing.host)
+        host = self.pool.host(missing.host)
         if host is None:
             raise HostError("it is not a host of this run")
         try:
             host.reconnect()
         except HostError as error:
-            self.fleet.lost(host, str(error))
+            self.pool.lost(host, str(error))
             raise
-        self.fleet.found(host)
+        self.pool.found(host)
         folder = directory / host_folder(host.name, missing.noderank)
         return fetch(host, pack({}), missing.log_dir, folder, self.limits)

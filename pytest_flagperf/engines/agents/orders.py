@@ -17,7 +17,7 @@ from pytest_flagperf.stored.layout import CASE, LAUNCHER_LOG, rank_log, task_log
 from pytest_flagperf.stored.round import RoundDir
 
 from .acquire import MODULE
-from .agents import GRACE_S, Agent
+from .agents import GRACE_S, HostAgent
 
 # Variables that a harness or a launcher above this process set for itself; ranks do not inherit them.
 _NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
@@ -47,7 +47,7 @@ def make_orders(
     plan: Plan,
     token: str,
     round_number: int,
-    agents: Sequence[Agent],
+    agents: Sequence[HostAgent],
     interpreters: Mapping[str, Interpreter],
     options: RoundOptions,
 ) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def make_orders(
         containers = {agent.name: container for agent, container in zip(agents, created, strict=True)}
     placement = _placement(plan, agents, interpreters, options, only_leased=_only_leased(containers.values()))
 
-    def order(agent: Agent, host: PlacedHost, processes: Sequence[RankProcess]) -> dict[str, Any]:
+    def order(agent: HostAgent, host: PlacedHost, processes: Sequence[RankProcess]) -> dict[str, Any]:
         env, case = interpreters[agent.name].env, _case(plan, token, round_number, agent)
         return {
             "op": "start",
@@ -77,12 +77,14 @@ def make_orders(
     return [*map(order, agents, placement.hosts, rank_processes(plan, placement))]
 
 
-def _case(plan: Plan, token: str, round_number: int, agent: Agent) -> dict[str, Any]:
+def _case(plan: Plan, token: str, round_number: int, agent: HostAgent) -> dict[str, Any]:
     """Return the case.json of a host's ranks."""
     return {**plan.case_json(round_number, agent.code_root), "token": token}
 
 
-def _container(agent: Agent, interpreter: Interpreter, plan: Plan, options: RoundOptions) -> Mapping[str, Any] | None:
+def _container(
+    agent: HostAgent, interpreter: Interpreter, plan: Plan, options: RoundOptions
+) -> Mapping[str, Any] | None:
     """Create, but do not start, the container of this round's ranks; its main process is a second agent."""
     if interpreter.container is None:
         return None
@@ -98,7 +100,7 @@ def _container(agent: Agent, interpreter: Interpreter, plan: Plan, options: Roun
 
 def _placement(
     plan: Plan,
-    agents: Sequence[Agent],
+    agents: Sequence[HostAgent],
     interpreters: Mapping[str, Interpreter],
     options: RoundOptions,
     *,
@@ -133,7 +135,7 @@ def _devices_are_cores(plan: Plan) -> bool:
 
 
 def _monitors(
-    plan: Plan, options: RoundOptions, agent: Agent, container: Mapping[str, Any] | None
+    plan: Plan, options: RoundOptions, agent: HostAgent, container: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
     """Return the sampler's orders; cores are not devices for it."""
     if options.monitors is None:
@@ -146,7 +148,7 @@ def _monitors(
     return {**options.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 
 
-def _cores(plan: Plan, agent: Agent, options: RoundOptions) -> tuple[tuple[int, ...], ...]:
+def _cores(plan: Plan, agent: HostAgent, options: RoundOptions) -> tuple[tuple[int, ...], ...]:
     """Return the cores that each rank is bound to: its leased core on CPUs, else the cores near its device."""
     if not options.bind:
         return ()
@@ -181,7 +183,7 @@ def write_inputs(
     token: str,
     round_number: int,
     directory: RoundDir,
-    agents: Sequence[Agent],
+    agents: Sequence[HostAgent],
     orders: Sequence[Mapping[str, Any]],
     interpreters: Mapping[str, Interpreter],
     options: RoundOptions = NO_OPTIONS,
@@ -209,7 +211,7 @@ def write_inputs(
     directory.write_inputs({**plan.to_json(), "token": token, **facts}, _case(plan, token, round_number, agents[0]))
 
 
-def _placed(agent: Agent, interpreter: Interpreter, order: Mapping[str, Any]) -> dict[str, Any]:
+def _placed(agent: HostAgent, interpreter: Interpreter, order: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": agent.name,
         "address": agent.host.address,

@@ -13,7 +13,7 @@ from pytest_flagperf.limits import LARGEST_COUNT
 
 
 @dataclass(frozen=True)
-class Progress:
+class RoundProgress:
     """The progress of a running round; None for values that are not known yet."""
 
     case: str
@@ -50,7 +50,7 @@ def _bound(value: object) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def time_left(bounds: Bounds, now: Progress, trained_s: float) -> float | None:
+def time_left(bounds: Bounds, now: RoundProgress, trained_s: float) -> float | None:
     """Return the seconds to the nearest bound at the mean speed so far; None without a bound or a speed."""
     left = []
     if trained_s > 0:
@@ -65,13 +65,13 @@ def time_left(bounds: Bounds, now: Progress, trained_s: float) -> float | None:
 class Tracker:
     """Keeps the latest progress from a stream of events."""
 
-    def __init__(self, start: Progress, bounds: Bounds, started_ms: int) -> None:
+    def __init__(self, start: RoundProgress, bounds: Bounds, started_ms: int) -> None:
         self.now = start
         self._bounds = bounds
         self._started_ms = started_ms
         self._trains_since_ms: int | None = None
 
-    def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> Progress:
+    def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> RoundProgress:
         if event == events.TRAIN_START:
             self._trains_since_ms = time_ms
         now = replace(

@@ -16,7 +16,7 @@ from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord, begun_ms
 
-from .agents import Agent, Agents
+from .agents import Agents, HostAgent
 from .collect import collect
 from .orders import NO_OPTIONS, RoundOptions, Show, make_orders, write_inputs
 from .watch import Listener, Listeners, ranks, start_tracker, unfinished, watch
@@ -144,12 +144,12 @@ def _stop(agents: Agents, reason: str) -> None:
         pass  # the lease ends the ranks
 
 
-def _sweep(agents: Iterable[Agent]) -> tuple[str, ...]:
+def _sweep(agents: Iterable[HostAgent]) -> tuple[str, ...]:
     """End and remove processes and containers of agents that did not end in order; return their names."""
     return tuple(line for agent in agents if agent.started and not agent.over for line in _sweep_host(agent))
 
 
-def _sweep_host(agent: Agent) -> Iterator[str]:
+def _sweep_host(agent: HostAgent) -> Iterator[str]:
     if agent.lost:
         return  # unreachable: the agent ends its ranks when its lease is over, or when it is reached again
     try:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
-from pytest_flagperf.runtime import Image, Request, runtimes
+from pytest_flagperf.runtime import Image, RuntimeRequest, runtimes
 from pytest_flagperf.settings import Settings
 
 
-def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str) -> Request:
+def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str) -> RuntimeRequest:
     """Return the request of a case, without the id of the run."""
     kind, own = runtimes()[runtime], catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
     files = (*requirements(catalog, case.framework_name, vendor), own / "config" / "requirements.txt")
     environment = own / "config" / "environment_variables.sh"
-    return Request(
+    return RuntimeRequest(
         case.framework_name,
         tuple(file for file in files if file.is_file()),
         python=settings.python if kind.takes_python else None,

@@ -10,11 +10,11 @@ from pytest_flagperf.hosts import Message
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round import RoundFault
 
-from .agents import Agent, Agents
+from .agents import Agents, HostAgent
 from .orders import Show
-from .progress import Bounds, Progress, Tracker
+from .progress import Bounds, RoundProgress, Tracker
 
-Listener = Callable[[Progress], None]
+Listener = Callable[[RoundProgress], None]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Listeners:
 
 
 def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
-    start = Progress(
+    start = RoundProgress(
         case=str(plan.case),
         round=plan.round,
         metric_name=plan.metric.name,
@@ -38,7 +38,7 @@ def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
 
 def watch(agents: Agents, tracker: Tracker, listeners: Listeners) -> RoundFault | None:
     """Read messages until all agents are done; the first fault of any agent stops all. Return the first cause."""
-    faults: list[tuple[Agent, RoundFault]] = []
+    faults: list[tuple[HostAgent, RoundFault]] = []
     listeners.progress(tracker.now)
     for agent, message in agents.messages():
         fault = _take(agent, message, tracker, listeners)
@@ -48,7 +48,7 @@ def watch(agents: Agents, tracker: Tracker, listeners: Listeners) -> RoundFault 
     return _with_details(*min(faults, key=_priority)) if faults else None
 
 
-def _priority(entry: tuple[Agent, RoundFault]) -> int:
+def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
     """Return 0 for the end of a host or a container, 1 for a killed rank, and 2 for faults that may follow."""
     agent, fault = entry
     if fault.kind in ("lost", "agent", "container"):
@@ -57,7 +57,7 @@ def _priority(entry: tuple[Agent, RoundFault]) -> int:
     return 1 if killed and fault.kind == "crash" else 2
 
 
-def _take(agent: Agent, message: Message, tracker: Tracker, listeners: Listeners) -> RoundFault | None:
+def _take(agent: HostAgent, message: Message, tracker: Tracker, listeners: Listeners) -> RoundFault | None:
     kind = message["type"]
     if kind == "perflog":
         _take_event(agent, message, tracker, listeners.progress)
@@ -80,7 +80,7 @@ def _take(agent: Agent, message: Message, tracker: Tracker, listeners: Listeners
     return None
 
 
-def _take_event(agent: Agent, message: Message, tracker: Tracker, listener: Listener) -> None:
+def _take_event(agent: HostAgent, message: Message, tracker: Tracker, listener: Listener) -> None:
     rank, event, value = message["rank"], message["event"], message.get("value") or {}
     if event == events.FINISHED:
         agent.finished.add(rank)
@@ -90,7 +90,7 @@ def _take_event(agent: Agent, message: Message, tracker: Tracker, listener: List
         listener(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
 
 
-def _with_details(agent: Agent, fault: RoundFault) -> RoundFault:
+def _with_details(agent: HostAgent, fault: RoundFault) -> RoundFault:
     """Return the fault with the rank's error and its last lines, which may arrive after the fault."""
     if fault.rank is None:
         return fault
@@ -106,12 +106,12 @@ def _with_details(agent: Agent, fault: RoundFault) -> RoundFault:
     return replace(fault, rank=rank, sentence=sentence, last_lines=lines)
 
 
-def ranks(agent: Agent, plan: StoredPlan) -> range:
+def ranks(agent: HostAgent, plan: StoredPlan) -> range:
     first = agent.noderank * plan.case.nproc
     return range(first, first + plan.case.nproc)
 
 
-def unfinished(agents: Sequence[Agent], plan: StoredPlan) -> RoundFault | None:
+def unfinished(agents: Sequence[HostAgent], plan: StoredPlan) -> RoundFault | None:
     """Return a fault for the first rank without a FINISHED event, whatever its exit code; None if all have one."""
     for agent in agents:
         for rank in ranks(agent, plan):

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagperf_driver.node import docker_engine
-from pytest_flagperf.runtime import EngineRequest, Image, Request, Runtime, unbuildable
+from pytest_flagperf.runtime import EngineRequirements, Image, Runtime, RuntimeRequest, unbuildable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_flagperf.hosts import Host
     from pytest_flagperf.hosts.deploy import Code
-    from pytest_flagperf.runtime import Interpreter, Progress
+    from pytest_flagperf.runtime import Interpreter, OnProgress
 
 
 class _Docker(Runtime):
@@ -22,38 +22,38 @@ class _Docker(Runtime):
     uses_images = True
     needs = "Docker"
 
-    def prepare(self, host: Host, request: Request, progress: Progress, code: Code) -> Interpreter:  # noqa: ARG002
+    def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:  # noqa: ARG002
         """The image of the case on a host, pulled or built, with its Python."""
         from . import containers
 
         return containers.prepare(host, request, progress)
 
-    def check(self, request: Request) -> list[str]:
+    def check(self, request: RuntimeRequest) -> list[str]:
         return [*unbuildable(request), *_wrong_options(_image(request)), *_no_image(_image(request))]
 
-    def notes(self, request: Request, case: str) -> list[str]:  # noqa: ARG002
+    def notes(self, request: RuntimeRequest, case: str) -> list[str]:  # noqa: ARG002
         return [*_image(request).unused]
 
-    def image(self, request: Request) -> str:
+    def image(self, request: RuntimeRequest) -> str:
         image = _image(request)
         return f"{image.image}, of {image.image_by}" if image.image else f"built from {image.image_by}"
 
-    def sees_all_devices(self, request: Request) -> bool:
+    def sees_all_devices(self, request: RuntimeRequest) -> bool:
         from . import options
 
         image = _image(request)
         return not options.parse(image.options, image.options_by).only_leased
 
-    def engine(self, request: Request) -> EngineRequest:
+    def engine(self, request: RuntimeRequest) -> EngineRequirements:
         from . import images
 
-        return EngineRequest(docker_engine.SOCKET, images.image_name(request), _image(request).image is None)
+        return EngineRequirements(docker_engine.SOCKET, images.image_name(request), _image(request).image is None)
 
 
 RUNTIME = _Docker()
 
 
-def _image(request: Request) -> Image:
+def _image(request: RuntimeRequest) -> Image:
     return request.image or Image()
 
 

@@ -20,11 +20,11 @@ from typing import Any
 from flagperf_driver.node import docker_engine
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import cache_root
-from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, Progress, Request, RuntimeSetupError
+from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, OnProgress, RuntimeRequest, RuntimeSetupError
 from pytest_flagperf.runtime.requirements import union
 
+from .image_facts import merged, read_image_facts
 from .images import Recipe, case_recipe, vendor_recipe
-from .look import looked_at, merged
 from .mounts import own_mounts
 from .options import SHM_SIZE, Options, OptionsError, parse, size
 
@@ -35,7 +35,7 @@ _PULL_WORD_S = 2.0
 _LAST_LINES = 15
 
 
-def prepare(host: Host, request: Request, progress: Progress) -> Interpreter:
+def prepare(host: Host, request: RuntimeRequest, progress: OnProgress) -> Interpreter:
     """The image is on the host, and what is in it is known; ``create`` of the interpreter's container does the rest."""
     wish = request.image or Image()
     options = _options(wish)
@@ -44,7 +44,7 @@ def prepare(host: Host, request: Request, progress: Progress) -> Interpreter:
     with _client(host) as client:
         image = _image(client, host, request, time.monotonic() + request.timeout_s, progress)
         recipe = _Container(image.id, wish)
-        found = looked_at(client, host, recipe.image, recipe.arguments(()), request, progress)
+        found = read_image_facts(client, host, recipe.image, recipe.arguments(()), request, progress)
     name = (image.tags or [wish.image or image.id])[0]
     _check_complete(host, name, request, found["libraries"])
     details = {
@@ -88,7 +88,7 @@ def _privileges(wish: Image, options: Options) -> dict[str, str]:
     return granted
 
 
-def _check_complete(host: Host, name: str, request: Request, libraries: Mapping[str, str]) -> None:
+def _check_complete(host: Host, name: str, request: RuntimeRequest, libraries: Mapping[str, str]) -> None:
     there = {_folded(library) for library in libraries}
     needed = (line.requirement for line in union(request.requirements))
     missing = sorted(
@@ -174,7 +174,7 @@ def _explanation(error: Any) -> str:
 # -- the image --------------------------------------------------------------------------------------------
 
 
-def _image(client: Any, host: Host, request: Request, deadline: float, progress: Progress) -> Any:
+def _image(client: Any, host: Host, request: RuntimeRequest, deadline: float, progress: OnProgress) -> Any:
     """The image that the case runs in. Where it is there already, this is one question to the engine."""
     given = (request.image or Image()).image
     if given:
@@ -202,7 +202,7 @@ def _found(client: Any, name: str) -> Any:
         return None
 
 
-def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: Progress) -> Any:
+def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: OnProgress) -> Any:
     from docker.errors import APIError
 
     progress(f"building {recipe.name}")
@@ -243,7 +243,7 @@ def _unbuilt(host: Host, recipe: Recipe, how: str, last: Sequence[str]) -> str:
     )
 
 
-def _pull(client: Any, host: Host, name: str, deadline: float, progress: Progress) -> Any:
+def _pull(client: Any, host: Host, name: str, deadline: float, progress: OnProgress) -> Any:
     from docker.errors import APIError
 
     with _lock(host, name, deadline, progress):
@@ -303,7 +303,7 @@ def _left(deadline: float) -> float:
 
 
 @contextmanager
-def _lock(host: Host, name: str, deadline: float, progress: Progress) -> Iterator[None]:
+def _lock(host: Host, name: str, deadline: float, progress: OnProgress) -> Iterator[None]:
     """One of all runs from here builds an image on a host. Two from different machines may both: the results agree."""
     digest = hashlib.sha256(f"{host.address} {name}".encode()).hexdigest()[:16]
     path = Path(cache_root()) / "images" / f"{digest}.lock"

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from flagperf_driver import addresses
-from pytest_flagperf.runtime import BUILT_BY, Image, Request, RuntimeSetupError, is_buildable
+from pytest_flagperf.runtime import BUILT_BY, Image, RuntimeRequest, RuntimeSetupError, is_buildable
 from pytest_flagperf.runtime.requirements import union
 
 # Where the case's folder lies in the image, for as long as it is installed from.
@@ -53,13 +53,13 @@ class Recipe:
         return stream
 
 
-def image_name(request: Request) -> str:
+def image_name(request: RuntimeRequest) -> str:
     """The image that a case's own layer, if it has one, goes on: the given one, else the vendor's by its content."""
     image = _image(request)
     return image.image or vendor_recipe(request).name
 
 
-def vendor_recipe(request: Request) -> Recipe:
+def vendor_recipe(request: RuntimeRequest) -> Recipe:
     """``vendors/<vendor>/images/<framework>/``, with what the suites need as its requirements.txt."""
     folder = _image(request).folder
     if folder is None or not (folder / "Dockerfile").is_file():
@@ -77,7 +77,7 @@ def vendor_recipe(request: Request) -> Recipe:
     )
 
 
-def case_recipe(request: Request, base: str, base_id: str) -> Recipe | None:
+def case_recipe(request: RuntimeRequest, base: str, base_id: str) -> Recipe | None:
     """A layer on ``base`` with what the case's folder adds; None where it adds nothing."""
     extras = _image(request).extras
     if extras is None:
@@ -107,7 +107,7 @@ def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str
     return f"FROM {base}\n{shell}ARG PIP_INDEX_URL\nCOPY . {_CASE}/\n{runs}"
 
 
-def _arguments(request: Request) -> dict[str, str]:
+def _arguments(request: RuntimeRequest) -> dict[str, str]:
     """Build arguments are environment variables to RUN, so that pip finds its own; they stay readable in the image."""
     if not request.pip_source:
         return {}
@@ -120,13 +120,13 @@ def _arguments(request: Request) -> dict[str, str]:
     return {"PIP_INDEX_URL": request.pip_source}
 
 
-def _suites_own(request: Request) -> Iterator[Path]:
+def _suites_own(request: RuntimeRequest) -> Iterator[Path]:
     """Without what is the case's own, which has a layer of its own."""
     extras = _image(request).extras
     yield from (file for file in request.requirements if extras is None or extras not in file.parents)
 
 
-def _image(request: Request) -> Image:
+def _image(request: RuntimeRequest) -> Image:
     return request.image or Image()
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.hosts.deploy import Code
-from pytest_flagperf.runtime import EngineRequest
+from pytest_flagperf.runtime import EngineRequirements
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 
 @dataclass(frozen=True)
-class Limits:
+class Thresholds:
     """Thresholds from which a host gets a warning or is refused."""
 
     clock_s: float = 0.5  # a warning only: offsets are measured and subtracted
@@ -34,7 +34,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Request:
+class HostRequirements:
     """The requirements of a run's cases on a host; the largest requirement of all cases."""
 
     code: Code
@@ -45,11 +45,11 @@ class Request:
     devices_per_host: int | None = None
     nvml: bool = False
     probe: str | None = None  # path of the vendor's probe in the deployed code
-    engine: EngineRequest | None = None  # None without containers
+    engine: EngineRequirements | None = None  # None without containers
     data: tuple[Data, ...] = ()
     clear_caches: bool = False
     folder: str | None = None  # the folder of the run's results on this machine
-    limits: Limits = Limits()
+    limits: Thresholds = Thresholds()
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 from flagperf_driver.node.sampling.devices import POWER_CAP
 from flagperf_driver.node.sampling.topology import as_list
 
-from .findings import FAIL, OK, WARN, Finding, Request
+from .findings import FAIL, OK, WARN, Finding, HostRequirements
 
 
-def judge(host: str, survey: Mapping[str, Any], cores: int, request: Request) -> Iterator[Finding]:
+def device_findings(host: str, survey: Mapping[str, Any], cores: int, request: HostRequirements) -> Iterator[Finding]:
     """Yield the findings about the devices. An unfit device is a failure only if too few others are left."""
     devices = survey["devices"]
     if survey["error"]:
@@ -44,7 +44,7 @@ def judge(host: str, survey: Mapping[str, Any], cores: int, request: Request) ->
         yield Finding(host, "numa", OK, _places(near), near=tuple(near.items()))
 
 
-def _counted(host: str, survey: Mapping[str, Any], cores: int, request: Request) -> Finding:
+def _counted(host: str, survey: Mapping[str, Any], cores: int, request: HostRequirements) -> Finding:
     """Return the finding about the number of devices. Missing devices are excluded, so that no round leases them."""
     devices = survey["devices"]
     if len(devices) < request.nproc:
@@ -78,7 +78,7 @@ _Unfit = tuple[str, str, str, list[int]]
 """Kind, sentence, remedy and the indexes of the devices."""
 
 
-def _unfitting(devices: Sequence[Mapping[str, Any]], request: Request) -> Iterator[_Unfit]:
+def _unfitting(devices: Sequence[Mapping[str, Any]], request: HostRequirements) -> Iterator[_Unfit]:
     """Yield the devices that no rank may use, with the reason."""
     for device in devices:
         index, who = [device["index"]], f"device {device['index']}"
@@ -127,7 +127,7 @@ def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
     return re.search(rf"(?<![A-Za-z0-9]){re.escape(chip)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
 
 
-def _right_name(name: str, request: Request) -> str:
+def _right_name(name: str, request: HostRequirements) -> str:
     fitting = [chip for chip, patterns in request.chips.items() if is_named(name, chip, patterns)]
     if fitting:
         return f"pass --hw={fitting[0]}"

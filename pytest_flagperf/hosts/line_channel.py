@@ -10,7 +10,7 @@ from . import Message
 from .replies import parse_line
 
 
-class Listening(ABC):
+class LineChannel(ABC):
     """One reader at a time; a line that is not JSON is passed over."""
 
     def __init__(self, speaker: str) -> None:

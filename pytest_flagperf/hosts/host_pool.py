@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from . import Host, HostError
-from .conf import ClusterConf
+from .cluster import ClusterConfig
 from .local import LocalHost
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class Fleet:
+class HostPool:
     """Hosts with different names; the first of those taken is the one where the ranks meet."""
 
     hosts: tuple[Host, ...]
@@ -61,10 +61,10 @@ class Fleet:
         return hosts[:nnodes]
 
     def close(self) -> None:
-        each(self.hosts, lambda host: host.close())
+        run_on_each(self.hosts, lambda host: host.close())
 
 
-def each(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T | HostError]:
+def run_on_each(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T | HostError]:
     """Do something on all hosts at once; it takes as long as the slowest. A host's error stands in its place."""
     hosts = list(hosts)
     todo: queue.SimpleQueue[Host] = queue.SimpleQueue()
@@ -90,9 +90,9 @@ def each(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T | Hos
     return {host: results[host] for host in hosts}
 
 
-def every(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T]:
+def run_on_all(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T]:
     """Do something on all hosts at once; one error that names every host where it cannot be done."""
-    results = each(hosts, work)
+    results = run_on_each(hosts, work)
     errors = [result for result in results.values() if isinstance(result, HostError)]
     if len(errors) == 1:
         raise errors[0]
@@ -119,12 +119,12 @@ def _work(
             done.put((host, None, error))
 
 
-def local_fleet() -> Fleet:
-    return Fleet((LocalHost(),))
+def local_pool() -> HostPool:
+    return HostPool((LocalHost(),))
 
 
-def cluster_fleet(conf: ClusterConf) -> Fleet:
+def cluster_pool(conf: ClusterConfig) -> HostPool:
     """The hosts of a cluster; no connection is made before one is needed."""
     from .ssh import ssh_hosts  # a local run does not pay for it
 
-    return Fleet(ssh_hosts(conf))
+    return HostPool(ssh_hosts(conf))

@@ -15,8 +15,8 @@ from pytest_flagperf import stored
 from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.deploy import cache_root
 from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape, check_length, parse_object
-from pytest_flagperf.runtime import Progress, Request, RuntimeSetupError
-from pytest_flagperf.runtime.sourced import sourced
+from pytest_flagperf.runtime import OnProgress, RuntimeRequest, RuntimeSetupError
+from pytest_flagperf.runtime.environment_file import source_file
 
 _LOOK_S = 120.0
 _ANSWER: Mapping[str, Shape] = {"python": TEXT, "executable": TEXT, "libraries": Each(Maybe(TEXT))}
@@ -29,8 +29,8 @@ print(json.dumps({"python": platform.python_version(), "executable": sys.executa
 _Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
 
 
-def looked_at(
-    client: Any, host: Host, image: str, arguments: Mapping[str, Any], request: Request, progress: Progress
+def read_image_facts(
+    client: Any, host: Host, image: str, arguments: Mapping[str, Any], request: RuntimeRequest, progress: OnProgress
 ) -> dict[str, Any]:
     """Its python, executable, libraries and env: once for each host, whose mounts may make a difference."""
     file = request.environment_file
@@ -44,7 +44,7 @@ def looked_at(
         progress("inspecting the image")
         run = _runner(client, host, image, arguments)
         known = _look(host, image, run, request.python or "python3")
-        known["env"] = {**said, **(sourced(run, said, file) if file and content else {})}
+        known["env"] = {**said, **(source_file(run, said, file) if file and content else {})}
         _keep(kept, known)
     return known
 

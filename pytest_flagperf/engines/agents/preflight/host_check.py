@@ -12,10 +12,10 @@ from typing import Any
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import open_module
-from pytest_flagperf.hosts.fleet import each
+from pytest_flagperf.hosts.host_pool import run_on_each
 
-from .findings import FAIL, Finding, Request
-from .judge import NEWER, judge, network_findings
+from .findings import FAIL, Finding, HostRequirements
+from .host_rules import NEWER, host_findings, network_findings
 
 _CHECKUP = "flagperf_driver.node.preflight_facts"
 _ANSWER_S = 60.0
@@ -26,12 +26,12 @@ _NEIGHBOURS = 8
 _DATA_S = 4 * 3600.0
 
 
-def inspect(hosts: Sequence[Host], request: Request) -> list[Finding]:
+def inspect(hosts: Sequence[Host], request: HostRequirements) -> list[Finding]:
     """Check all hosts at once and return the findings in the order of the hosts."""
     visits = {host: _Visit(host, request) for host in hosts}
 
     def all_at_once(work: Callable[[_Visit], None]) -> None:
-        each([host for host, visit in visits.items() if not visit.gone], lambda host: work(visits[host]))
+        run_on_each([host for host, visit in visits.items() if not visit.gone], lambda host: work(visits[host]))
 
     try:
         all_at_once(_Visit.look)
@@ -55,7 +55,7 @@ def _neighbours(own: Mapping[str, Any] | None, places: Sequence[Mapping[str, Any
 class _Visit:
     """The check of one host, from the connection to the last answer."""
 
-    def __init__(self, host: Host, request: Request) -> None:
+    def __init__(self, host: Host, request: HostRequirements) -> None:
         self.host = host
         self.request = request
         self.channel: Channel | None = None
@@ -70,7 +70,7 @@ class _Visit:
             clock = None if self.host.here else self._clock()
             timeout_s = _DATA_S if self.request.data else _ANSWER_S
             facts = self._ask({"op": "check", "wants": _check_options(self.request, self.host)}, "facts", timeout_s)
-            self.findings = list(judge(self.host.name, facts, self.request, clock))
+            self.findings = list(host_findings(self.host.name, facts, self.request, clock))
 
     def listen(self) -> None:
         with self._errors_as_findings():
@@ -148,7 +148,7 @@ def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
     return Finding(host, "host", FAIL, sentence, remedy)
 
 
-def _check_options(request: Request, host: Host) -> dict[str, Any]:
+def _check_options(request: HostRequirements, host: Host) -> dict[str, Any]:
     return {
         "folder": request.folder if host.here else None,
         "nvml": request.nvml,

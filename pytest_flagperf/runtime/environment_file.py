@@ -23,7 +23,7 @@ env -0; printf '\0'; set -a; . /dev/stdin >&2 <<< "$_file"; exec env -0"""
 _NOT_TAKEN = frozenset(["_", "SHLVL", "PWD", "OLDPWD"])
 
 
-def sourced(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
+def source_file(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
     """The variables that the file sets or changes, for processes that have ``env`` besides the place's own.
 
     ``run`` runs a program where the ranks will run, with a stdin and further variables: nothing is copied there.
@@ -38,7 +38,7 @@ def sourced(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
     return {name: value for name, value in new.items() if old.get(name) != value and name not in _NOT_TAKEN}
 
 
-def with_file(
+def with_environment_file(
     host: Host, interpreter: Interpreter, file: Path | None, said: Iterable[tuple[str, str]] = ()
 ) -> Interpreter:
     """The interpreter of a plain host with what the vendor says and the file sets; as it is where there is neither."""
@@ -51,7 +51,7 @@ def with_file(
         return host.run(argv, timeout_s=TIMEOUT_S, stdin=stdin, env=env)
 
     try:
-        changed = sourced(run, interpreter.env, file)
+        changed = source_file(run, interpreter.env, file)
     except RuntimeSetupError as error:
         raise RuntimeSetupError(f"{host.name}: {error}") from error
     except HostError as error:

@@ -10,26 +10,26 @@ from pytest_flagperf import runtime
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Interpreter, RuntimeSetupError
-from pytest_flagperf.runtime.sourced import NAME, with_file
+from pytest_flagperf.runtime.environment_file import NAME, with_environment_file
 
 PYTHON = Interpreter("python3", {"KEPT": "as it is"})
 
 
 def test_what_the_file_sets_is_taken_whole(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("echo noise=1\nexport ONE=1\nTWO='a b; $(c)\nd'\nKEPT=\"$KEPT, and more\"\nfalse\n")
-    env = with_file(LocalHost(), PYTHON, tmp_path / NAME).env
+    env = with_environment_file(LocalHost(), PYTHON, tmp_path / NAME).env
     assert env == {"ONE": "1", "TWO": "a b; $(c)\nd", "KEPT": "as it is, and more"}
 
 
 def test_without_a_file_nothing_changes(tmp_path: Path) -> None:
-    assert with_file(LocalHost(), PYTHON, tmp_path / NAME) is PYTHON
+    assert with_environment_file(LocalHost(), PYTHON, tmp_path / NAME) is PYTHON
 
 
 def test_what_the_vendor_says_is_there_when_the_file_is_sourced(tmp_path: Path) -> None:
     said = [("HOME_OF_IT", "/opt/it"), ("KEPT", "another")]
-    assert with_file(LocalHost(), PYTHON, None, said).env == {"KEPT": "another", "HOME_OF_IT": "/opt/it"}
+    assert with_environment_file(LocalHost(), PYTHON, None, said).env == {"KEPT": "another", "HOME_OF_IT": "/opt/it"}
     (tmp_path / NAME).write_text("export LIB=$HOME_OF_IT/lib HOME_OF_IT=/opt/other\n")
-    env = with_file(LocalHost(), PYTHON, tmp_path / NAME, said).env
+    env = with_environment_file(LocalHost(), PYTHON, tmp_path / NAME, said).env
     assert env == {"KEPT": "another", "HOME_OF_IT": "/opt/other", "LIB": "/opt/it/lib"}
     assert PYTHON.env == {"KEPT": "as it is"}
 
@@ -39,7 +39,7 @@ def test_a_file_that_ends_the_shell_is_an_error_with_its_last_words(tmp_path: Pa
     with pytest.raises(
         RuntimeSetupError, match=r"localhost: .*environment_variables\.sh cannot be sourced .*3\): no licence"
     ):
-        with_file(LocalHost(), PYTHON, tmp_path / NAME)
+        with_environment_file(LocalHost(), PYTHON, tmp_path / NAME)
 
 
 def test_what_bash_cannot_read_is_an_error_with_its_line_and_nothing_is_taken(tmp_path: Path) -> None:
@@ -47,18 +47,22 @@ def test_what_bash_cannot_read_is_an_error_with_its_line_and_nothing_is_taken(tm
     with pytest.raises(
         RuntimeSetupError, match=r"sourced \(exit code 2\): environment_variables\.sh: line 3: syntax error"
     ):
-        with_file(LocalHost(), PYTHON, tmp_path / NAME)
+        with_environment_file(LocalHost(), PYTHON, tmp_path / NAME)
 
 
 def test_a_file_of_a_windows_editor_is_taken_as_it_is_meant(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"\xef\xbb\xbfexport ONE=1\r\n\r\nexport TWO=2\r\n")
-    assert with_file(LocalHost(), PYTHON, tmp_path / NAME).env == {"KEPT": "as it is", "ONE": "1", "TWO": "2"}
+    assert with_environment_file(LocalHost(), PYTHON, tmp_path / NAME).env == {
+        "KEPT": "as it is",
+        "ONE": "1",
+        "TWO": "2",
+    }
 
 
 def test_a_file_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime.sourced, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(runtime.environment_file, "TIMEOUT_S", 0.2)
     (tmp_path / NAME).write_text("sleep 60\n")
     with pytest.raises(
         HostError, match=r"did not end within 0.2 s; the command was to source .*environment_variables\.sh"
     ):
-        with_file(LocalHost(), PYTHON, tmp_path / NAME)
+        with_environment_file(LocalHost(), PYTHON, tmp_path / NAME)

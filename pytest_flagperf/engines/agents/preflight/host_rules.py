@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from . import devices
-from .findings import FAIL, OK, WARN, Finding, Limits, Request, some
+from . import device_rules
+from .findings import FAIL, OK, WARN, Finding, HostRequirements, Thresholds, some
 
 _GIB = float(1 << 30)
 
@@ -14,19 +14,21 @@ _Row = tuple[str, str, str, str]
 """Kind, level, sentence and remedy."""
 
 
-def judge(
-    host: str, facts: Mapping[str, Any], request: Request, clock: tuple[float, float] | None = None
+def host_findings(
+    host: str, facts: Mapping[str, Any], request: HostRequirements, clock: tuple[float, float] | None = None
 ) -> Iterator[Finding]:
     """Yield the findings from a host's facts."""
-    for kind, level, sentence, remedy in _host_findings(facts, request, clock):
+    for kind, level, sentence, remedy in _basic_findings(facts, request, clock):
         yield Finding(host, kind, level, sentence, remedy)
     if facts["devices"]:
-        yield from devices.judge(host, facts["devices"], facts["cores"], request)
+        yield from device_rules.device_findings(host, facts["devices"], facts["cores"], request)
     for kind, level, sentence, remedy in _optional_findings(facts, request):
         yield Finding(host, kind, level, sentence, remedy)
 
 
-def _host_findings(facts: Mapping[str, Any], request: Request, clock: tuple[float, float] | None) -> Iterator[_Row]:
+def _basic_findings(
+    facts: Mapping[str, Any], request: HostRequirements, clock: tuple[float, float] | None
+) -> Iterator[_Row]:
     yield _python(facts["python"], facts["executable"])
     if clock:
         yield _clock(*clock, request.limits)
@@ -49,7 +51,7 @@ def _python(version: str, executable: str) -> _Row:
 NEWER = "Python >= 3.8 is required: install it there, or set its path with python = ... in [cluster]"
 
 
-def _clock(offset_s: float, doubt_s: float, limits: Limits) -> _Row:
+def _clock(offset_s: float, doubt_s: float, limits: Thresholds) -> _Row:
     if abs(offset_s) <= limits.clock_s + doubt_s:
         return "clock", OK, f"{round(offset_s * 1000):+d} ms", ""
     way = "ahead of" if offset_s > 0 else "behind"
@@ -64,13 +66,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s"
 
 
-def _cores(cores: int, request: Request) -> _Row:
+def _cores(cores: int, request: HostRequirements) -> _Row:
     if cores >= request.nproc:
         return "cores", OK, str(cores), ""
     return "cores", WARN, f"{cores} for {request.nproc} processes", "request fewer processes with --nodes=NxP"
 
 
-def _memory(memory: Mapping[str, int], request: Request) -> _Row:
+def _memory(memory: Mapping[str, int], request: HostRequirements) -> _Row:
     free, per_process = memory["free"] / _GIB, memory["free"] / _GIB / request.nproc
     if per_process >= request.limits.memory_warn_gib:
         return "memory", OK, f"{_gib(free)} free", ""
@@ -79,7 +81,7 @@ def _memory(memory: Mapping[str, int], request: Request) -> _Row:
     return "memory", level, sentence, "check what uses it: ps -eo pid,user,rss,args --sort=-rss | head"
 
 
-def _load(load: Mapping[str, Any], limits: Limits) -> Iterator[_Row]:
+def _load(load: Mapping[str, Any], limits: Thresholds) -> Iterator[_Row]:
     """Yield findings about other work on the cores."""
     used, cores = load["others"], load["cores"]
     text = f"other processes use {used:.1f} of {cores} cores"
@@ -94,7 +96,7 @@ def _load(load: Mapping[str, Any], limits: Limits) -> Iterator[_Row]:
         yield "load", WARN, sentence, "use a host with dedicated cores, or run when the other machines are idle"
 
 
-def _disks(disks: Sequence[Mapping[str, Any]], limits: Limits) -> Iterator[_Row]:
+def _disks(disks: Sequence[Mapping[str, Any]], limits: Thresholds) -> Iterator[_Row]:
     """Yield one finding for each file system, named by one of the run's folders on it."""
     seen: set[int] = set()
     for disk in disks:
@@ -115,7 +117,7 @@ _FREE_SPACE = {
 }
 
 
-def _disk(disk: Mapping[str, Any], limits: Limits) -> _Row:
+def _disk(disk: Mapping[str, Any], limits: Thresholds) -> _Row:
     free = disk["free"] / _GIB
     sentence = f"{_gib(free)} free in {disk['path']}"
     if free >= limits.disk_warn_gib:
@@ -127,7 +129,7 @@ def _gib(size: float) -> str:
     return f"{size:.0f} GiB" if size >= 10 else f"{size:.1f} GiB" if size >= 1 else f"{size * 1024:.0f} MiB"
 
 
-def _optional_findings(facts: Mapping[str, Any], request: Request) -> Iterator[_Row]:
+def _optional_findings(facts: Mapping[str, Any], request: HostRequirements) -> Iterator[_Row]:
     if facts["docker"]:
         yield from _docker(facts["docker"], request)
     for data in facts["data"]:
@@ -143,7 +145,7 @@ def _optional_findings(facts: Mapping[str, Any], request: Request) -> Iterator[_
         yield "caches", WARN, sentence, "log in as root, or remove clear-caches from flagperf.toml"
 
 
-def _docker(docker: Mapping[str, Any], request: Request) -> Iterator[_Row]:
+def _docker(docker: Mapping[str, Any], request: HostRequirements) -> Iterator[_Row]:
     if docker["error"]:
         yield "docker", FAIL, docker["error"], ""
         return

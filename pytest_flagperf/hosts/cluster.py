@@ -38,7 +38,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class ClusterConf:
+class ClusterConfig:
     """Hosts in the order in which cases take them; ``source`` is the file that says so."""
 
     hosts: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ class ClusterConf:
         return found
 
 
-def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConf:
+def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConfig:
     """The table of a settings file; paths are relative to its folder."""
     problems: list[str] = []
-    known = [field.name for field in fields(ClusterConf) if field.name not in ("source", "without_effect")]
+    known = [field.name for field in fields(ClusterConfig) if field.name not in ("source", "without_effect")]
     values: dict[str, Any] = {}
     for name, value in table.items():
         public = f"is {kind(value)}" if name in _MAY_HOLD_A_PASSWORD else f"= {shown(value)}"
@@ -91,7 +91,7 @@ def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConf:
         list(_addresses([values["gateway"]], f"{file}: cluster.gateway", problems))
     if problems:
         raise ClusterError(problems)
-    return ClusterConf(**values, source=str(file))
+    return ClusterConfig(**values, source=str(file))
 
 
 def split_hosts(text: str) -> tuple[str, ...]:
