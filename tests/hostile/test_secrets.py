@@ -198,7 +198,7 @@ def test_a_password_among_hosts_is_refused_without_being_shown(tmp_path: Path, t
     output = asked_of(make_tree(tmp_path), {"cluster": text})
     assert CANARY not in output
     assert "--cluster=" in output
-    assert "a password is not accepted" in output
+    assert "passwords are not allowed" in output
 
 
 @pytest.mark.parametrize("options", OTHERS, ids=str)
