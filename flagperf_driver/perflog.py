@@ -8,8 +8,7 @@ import os
 import re
 import sys
 import time
-from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, BinaryIO, Callable, Collection, Iterator, Mapping, NamedTuple, TextIO
 
 from flagperf_driver import events
@@ -41,13 +40,13 @@ class Record(NamedTuple):
     lineno: int = 0
 
 
-@dataclass
-class SkippedCounts:
+class SkippedCounts(SimpleNamespace):
     """Counts of broken records, of lines without a [PerfLog] mark, and of records of events not selected."""
 
-    broken: int = 0
-    other: int = 0
-    not_selected: int = 0
+    def __init__(self, broken: int = 0, other: int = 0, not_selected: int = 0) -> None:
+        self.broken = broken
+        self.other = other
+        self.not_selected = not_selected
 
 
 def format_record(record: Record) -> str:

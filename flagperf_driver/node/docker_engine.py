@@ -5,18 +5,18 @@ The harness's side, which builds images and makes containers, is pytest_flagperf
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import pwd
 import socket
 import struct
 import sys
-from dataclasses import dataclass
-from email.message import Message
 from pathlib import Path
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 from urllib.parse import quote, urlencode
+
+if TYPE_CHECKING:
+    from email.message import Message
 
 SOCKET = "/var/run/docker.sock"
 
@@ -38,8 +38,7 @@ class NoSuchContainerError(EngineError):
     """There is no container, or no image, of that name."""
 
 
-@dataclass(frozen=True)
-class ContainerState:
+class ContainerState(NamedTuple):
     """How a container is."""
 
     running: bool
@@ -62,8 +61,7 @@ class ContainerState:
         return f"ended with exit code {self.exit_code}"
 
 
-@dataclass(frozen=True)
-class ListedContainer:
+class ListedContainer(NamedTuple):
     """A container, as a list of them names it."""
 
     id: str
@@ -181,8 +179,13 @@ class DockerEngine:
         return body
 
     def _exchange(self, method: str, target: str, timeout_s: float) -> tuple[int, Message, bytes]:
-        connection = _Connection(self.path, timeout_s)
+        import http.client  # slow to import, and only needed where there is an engine
+
+        connection = http.client.HTTPConnection("localhost", timeout=timeout_s)
+        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # used as it is, instead of a TCP socket
         try:
+            connection.sock.settimeout(timeout_s)
+            connection.sock.connect(self.path)
             connection.request(method, target)
             response = connection.getresponse()
             return response.status, response.headers, response.read()
@@ -205,19 +208,6 @@ class DockerEngine:
         if isinstance(error, socket.timeout):
             return f"Docker at {self.path} did not answer within {timeout_s:g} s"
         return f"Docker at {self.path} broke off: {error or type(error).__name__}"
-
-
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 def _demultiplexed(raw: bytes) -> bytes:

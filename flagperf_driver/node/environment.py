@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping
 
+from flagperf_driver.node.folder import cache_root
 from flagperf_driver.node.request_server import Answer, Refusal, Request
 
 _WHO_S = 30.0
@@ -111,15 +112,6 @@ def describe(request: Request) -> Environment:
     framework = str(request["framework"])
     folder = cache_root() / "venv" / f"{framework}-{digest}"
     return Environment(framework, folder, lines, python, version, settings)
-
-
-def cache_root() -> Path:
-    """$FLAGPERF_CACHE, else pytest-flagperf in $XDG_CACHE_HOME or ~/.cache."""
-    own = os.environ.get("FLAGPERF_CACHE")
-    if own:
-        return Path(own).absolute()
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache").absolute() / "pytest-flagperf"
 
 
 def base_python(wanted: str | None) -> tuple[str, str]:

@@ -29,6 +29,15 @@ def scratch(base: str = "") -> Path:
     return Path(base or os.environ.get("TMPDIR") or "/tmp", f"pytest-flagperf-{os.getuid()}")  # noqa: S108 - see below
 
 
+def cache_root() -> Path:
+    """$FLAGPERF_CACHE, else pytest-flagperf in $XDG_CACHE_HOME or ~/.cache."""
+    own = os.environ.get("FLAGPERF_CACHE")
+    if own:
+        return Path(own).absolute()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache").absolute() / "pytest-flagperf"
+
+
 def own_scratch(own: Path) -> None:
     """Create the folder of this user for this user alone; FolderError where another user has it."""
     with suppress(FileExistsError):

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import pwd
-import secrets
 import selectors
 import shutil
 import socket
@@ -23,9 +21,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import lease, manifest, orphans, ports, processes
-from flagperf_driver.node.environment import cache_root
-from flagperf_driver.node.folder import scratch
+from flagperf_driver.node import lease, orphans, ports, processes
+from flagperf_driver.node.folder import cache_root, scratch
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.foreign_processes import is_elsewhere, serves_others
 
@@ -48,9 +45,9 @@ def collect_facts(wants: Mapping[str, Any]) -> Mapping[str, Any]:
     if docker and docker.get("root"):
         folders["docker"] = Path(docker["root"])
     return {
-        "python": platform.python_version(),
+        "python": "{}.{}.{}".format(*sys.version_info),
         "executable": sys.executable,
-        "hostname": platform.node(),
+        "hostname": os.uname().nodename,
         "user": _user(os.geteuid()),
         "cores": len(os.sched_getaffinity(0)),
         "memory": _memory(),
@@ -221,6 +218,8 @@ def _user(uid: int) -> str:
 
 
 def _data(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    from flagperf_driver.node import manifest  # slow to import, and few hosts have data to check
+
     return {"data_dir": item["data_dir"], "problems": manifest.verify(item["data_dir"], item["entries"])}
 
 
@@ -245,7 +244,7 @@ class Meeting:
     """A port where other hosts find this one and nobody else: it says a word that only we know."""
 
     def __init__(self) -> None:
-        self.token = secrets.token_hex(8)
+        self.token = os.urandom(8).hex()
         self._socket = _listener()
         threading.Thread(target=self._welcome, daemon=True).start()
 

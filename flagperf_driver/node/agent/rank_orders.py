@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from flagperf_driver import layout
 from flagperf_driver.node.agent import watch
@@ -15,8 +14,7 @@ class StartError(ValueError):
     """A start message that cannot be followed."""
 
 
-@dataclass(frozen=True)
-class RankOrder:
+class RankOrder(NamedTuple):
     """One process to start."""
 
     rank: int
@@ -28,8 +26,7 @@ class RankOrder:
     cpus: Sequence[int] = ()  # the cores it is bound to; empty: any
 
 
-@dataclass(frozen=True)
-class RankOrders:
+class RankOrders(NamedTuple):
     """The start message, as far as it is about ranks."""
 
     ranks: Sequence[RankOrder]

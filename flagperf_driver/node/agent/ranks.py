@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping, Sequence
 
@@ -33,14 +32,14 @@ _ROOM_BYTES = 1 << 16  # a disk with less is full
 _LAST_WORDS = (events.FAILED, events.FINISHED)
 
 
-@dataclass
 class Process:
     """A rank that was started and has not ended yet."""
 
-    order: RankOrder
-    child: subprocess.Popen[bytes]
-    started_ms: int
-    cause: str | None = None  # why it will have ended, where that is known before
+    def __init__(self, order: RankOrder, child: subprocess.Popen[bytes], started_ms: int) -> None:
+        self.order = order
+        self.child = child
+        self.started_ms = started_ms
+        self.cause: str | None = None  # why it will have ended, where that is known before
 
 
 class Ranks:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, deque
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Sequence
 
 from flagperf_driver import perflog
 from flagperf_driver.heartbeat import DONE, PHASES, TRAIN, Beat, read_heartbeat
@@ -79,14 +78,14 @@ def last_word(lines: Sequence[str]) -> str:
     return (reasons or list(lines) or [""])[-1].strip()
 
 
-@dataclass
 class Pulse:
     """One rank's sign of life."""
 
-    path: Path
-    beat: Beat | None = None
-    idle_s: float = 0.0
-    recent: deque[Beat] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    def __init__(self, path: Path, beat: Beat | None = None, idle_s: float = 0.0) -> None:
+        self.path = path
+        self.beat = beat
+        self.idle_s = idle_s
+        self.recent: deque[Beat] = deque(maxlen=_RECENT)
 
     def read(self, passed_s: float) -> None:
         beat = read_heartbeat(self.path)
@@ -124,8 +123,7 @@ class Pulse:
         return "done" if self.phase == DONE else f"at step {self.step} in {phase}"
 
 
-@dataclass(frozen=True)
-class Timeouts:
+class Timeouts(NamedTuple):
     """How long a rank may be silent: up to its first step, and after it."""
 
     init_s: float
@@ -135,13 +133,12 @@ class Timeouts:
         return self.init_s if pulse.step < 1 else self.hang_s
 
 
-@dataclass(frozen=True)
-class Silence:
+class Silence(NamedTuple):
     """The rank that everyone waits for."""
 
     rank: int
     kind: str
-    sentence: str = field(compare=False)
+    sentence: str
 
 
 def find_silence(pulses: Mapping[int, Pulse], limits: Timeouts) -> Silence | None:
