@@ -1,4 +1,4 @@
-"""``python -m pytest_flagperf``: the same as ``flagperf``."""
+"""Run ``flagperf`` as ``python -m pytest_flagperf``."""
 
 import sys
 

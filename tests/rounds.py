@@ -10,7 +10,7 @@ from typing import Any
 
 from flagperf_driver.node.lease import owner
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Metric
+from pytest_flagperf.catalog import SuiteMetric
 from pytest_flagperf.config import Value
 from pytest_flagperf.engines.agents.acquire import DeviceRequest, acquire
 from pytest_flagperf.engines.agents.agents import Agents
@@ -80,7 +80,7 @@ def tiny_plan(
         scale="small",
         synthetic=False,
         throughput_only=False,
-        metric=Metric("accuracy", "higher", "fraction", (0.0, 1.0)),
+        metric=SuiteMetric("accuracy", "higher", "fraction", (0.0, 1.0)),
         target=0.8,
         sample_unit="lines",
         device=device,
@@ -93,7 +93,7 @@ def tiny_plan(
         extern=None,
         values={key: Value(value, "tests/rounds.py", 0, "defaults") for key, value in values.items()},
         deviations=(),
-        brought=(),
+        additions=(),
         manifest=(),
         flops_per_sample=None,
         peak_tflops=None,

@@ -95,7 +95,7 @@ def test_a_step_that_is_none_is_told_before_anything_runs_with_all_else(tmp_path
     with pytest.raises(Problems) as caught:
         planned(tmp_path, "frozen = 4", runtime="vnev")
     runtime, step, key = caught.value.problems
-    assert "runtime 'vnev' is unknown" in runtime
+    assert "unknown runtime 'vnev'" in runtime
     assert f"{ADAPTER}:2: 'convert_modle' is not a step that can be replaced; did you mean 'convert_model'" in step
     assert "frozen = 4" in key
 
@@ -122,7 +122,7 @@ def adapt(root: Path) -> Catalog:
     return Catalog.scan([root])
 
 
-BROUGHT = {
+ADDITIONS = {
     "step create_optimizer": ["acme's own", "the suite's own"],
     "hook synchronize": ["acme's own", "the framework's own"],
     "variable ACME_HOME": ["set", "none"],
@@ -130,17 +130,17 @@ BROUGHT = {
     "script environment_variables.sh": ["run on each host", "none"],
     "package torch": ["==2.4", "==2.1"],
     "package acme-kernels": [">=1", "none"],
-    "extension csrc": ["as the Python at hand has it", "none"],
+    "extension csrc": ["as installed in the hosts' Python", "none"],
 }
 
 
 def test_what_a_vendor_brings_is_known_without_running_any_of_it(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
-    assert {one.name: [one.value, one.reference] for one in plan.brought} == BROUGHT
-    lines = {one.name: one.line for one in plan.brought}
+    assert {one.name: [one.value, one.reference] for one in plan.additions} == ADDITIONS
+    lines = {one.name: one.line for one in plan.additions}
     assert (lines["step create_optimizer"], lines["variable ACME_FAST"], lines["package acme-kernels"]) == (3, 2, 3)
     docker = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True, runtime="docker")
-    assert docker.brought[-1].value == "built into the image"
+    assert docker.additions[-1].value == "built into the image"
 
 
 def test_packages_are_told_as_pip_reads_them_and_without_credentials(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_packages_are_told_as_pip_reads_them_and_without_credentials(tmp_path: P
     options = "--extra-index-url https://me:secret@acme.example/simple\n-r more.txt\n"
     write(tmp_path, f"{OWN}/config/requirements.txt", f"{options}numpy \\\n  ==2.0\ntorch[acme]==2.1\n")
     write(tmp_path, f"{OWN}/config/more.txt", "\nkernels @ https://me:secret@acme.example/kernels.whl\n")
-    told = {one.name: (one.value, one.where) for one in planned(tmp_path).brought}
+    told = {one.name: (one.value, one.where) for one in planned(tmp_path).additions}
     assert told == {
         "package --extra-index-url https://***@acme.example/simple": ("any", f"{OWN}/config/requirements.txt:1"),
         "package kernels": ("@ https://***@acme.example/kernels.whl", f"{OWN}/config/more.txt:2"),
@@ -158,15 +158,15 @@ def test_packages_are_told_as_pip_reads_them_and_without_credentials(tmp_path: P
     with pytest.raises(Problems, match=r"absent\.txt: cannot be read: No such file"):
         planned(tmp_path)
     (tmp_path / OWN / "config" / "more.txt").write_bytes(b"\xff")
-    with pytest.raises(Problems, match=r"more\.txt: it is not UTF-8"):
+    with pytest.raises(Problems, match=r"more\.txt: not UTF-8"):
         planned(tmp_path)
 
 
 def test_the_plan_prints_it(tmp_path: Path) -> None:
     text = describe(make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True))
-    assert f"\n  brings    step create_optimizer: acme's own, {ADAPTER}:3 (without it: the suite's own)\n" in text
-    assert f"\n            package torch: ==2.4, {OWN}/config/requirements.txt:1 (without it: ==2.1)\n" in text
-    assert "\n  brings    nothing but its config\n" in describe(planned(tmp_path / "plain"))
+    assert f"\n  additions step create_optimizer: acme's own, {ADAPTER}:3 (default: the suite's own)\n" in text
+    assert f"\n            package torch: ==2.4, {OWN}/config/requirements.txt:1 (default: ==2.1)\n" in text
+    assert "\n  additions none, only its config\n" in describe(planned(tmp_path / "plain"))
 
 
 def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path) -> None:
@@ -175,11 +175,13 @@ def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path
     plain = planned(tmp_path / "plain").fingerprint
     told = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True).fingerprint
     assert isinstance(told["deviations"], dict)
-    assert told["deviations"].items() >= BROUGHT.items()
+    assert told["deviations"].items() >= ADDITIONS.items()
     code, packages = differences(plain, told)  # the environment is known of one only
     assert code.startswith("vendor_code: step create_optimizer the suite's own -> acme's own, hook synchronize")
     assert packages == "requirements: package torch ==2.1 -> ==2.4, package acme-kernels none -> >=1"
-    old, new = (replace(recorded("converged_1x1"), fingerprint={**plain, "deviations": each}) for each in ({}, BROUGHT))
+    old, new = (
+        replace(recorded("converged_1x1"), fingerprint={**plain, "deviations": each}) for each in ({}, ADDITIONS)
+    )
     assert differences(old.fingerprint, new.fingerprint) == []
     assert "step create_optimizer the suite's own -> acme's own" in notes(old, new)
     assert "package torch ==2.1 -> ==2.4" in notes(old, new)
@@ -196,18 +198,20 @@ def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
     files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42, "hosts": []})
     page = section._config(tmp_path)
-    assert "Brought by the vendor: 8 things beside its config" in page
+    assert "Vendor additions: 8 beside the config" in page
     for text in (f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch"):
         assert text in page
     files.write(tmp_path / "plan.json", {**planned(tmp_path / "plain").to_json(), "round": 1, "seed": 42, "hosts": []})
-    assert "Brought by the vendor" not in section._config(tmp_path)
+    assert "Vendor additions" not in section._config(tmp_path)
 
 
 def test_a_variable_that_each_rank_is_given_anyway_is_told_to_have_no_effect(tmp_path: Path) -> None:
     catalog = adapt(tmp_path)
     write(tmp_path, f"{OWN}/config/environment_variables.sh", "\ufeffexport OMP_NUM_THREADS=4\n")
-    found = {one.name: one.value for one in make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True).brought}
-    assert found["variable OMP_NUM_THREADS"] == "no effect, each rank is given its own"
+    found = {
+        one.name: one.value for one in make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True).additions
+    }
+    assert found["variable OMP_NUM_THREADS"] == "no effect, the launcher sets it for each rank"
 
 
 def test_what_only_a_rank_knows_is_among_them(tmp_path: Path) -> None:

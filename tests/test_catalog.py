@@ -137,7 +137,7 @@ def test_a_vendors_folder_without_a_vendor_toml_is_not_said_to_be_missing(tmp_pa
 @pytest.mark.parametrize("name", ["Acme", "ac-me", "ac:me", "ac me", "1acme"])
 def test_a_vendors_folder_has_a_name_that_can_be_imported(tmp_path: Path, name: str) -> None:
     write_vendor(tmp_path, name)
-    with pytest.raises(CatalogError, match=f"the folder is called '{name}'; lowercase letters, digits and _ are"):
+    with pytest.raises(CatalogError, match=f"the folder is called '{name}'; expected lowercase letters, digits and _"):
         _ = Catalog.scan([tmp_path]).vendor(name).chips
 
 

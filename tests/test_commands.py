@@ -30,16 +30,16 @@ def flagperf(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
 
 
-def said(capsys: Capture, *arguments: object, code: int = 0) -> str:
-    """What a command printed, having ended as it should and complained of nothing."""
+def output_of(capsys: Capture, *arguments: object, code: int = 0) -> str:
+    """Run a command; return its output. It must exit with this code and print no error."""
     got = flagperf(*arguments)
     out, err = capsys.readouterr()
     assert (got, err) == (code, ""), out + err
     return out
 
 
-def refused(capsys: Capture, *arguments: object) -> list[str]:
-    """The sentences of a command that could not be done; nothing else was printed."""
+def errors_of(capsys: Capture, *arguments: object) -> list[str]:
+    """Run a command that must fail and print nothing to stdout; return the lines that it prints to stderr."""
     assert flagperf(*arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -47,7 +47,7 @@ def refused(capsys: Capture, *arguments: object) -> list[str]:
     return [line.removeprefix("flagperf: ") for line in err.splitlines()]
 
 
-# -- what all have in common ---------------------------------------------------------------------------------
+# -- all commands --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -55,23 +55,23 @@ def test_each_command_explains_itself(name: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
     assert ended.value.code == 0
-    assert "exit codes: 0 done, 1" in " ".join(capsys.readouterr().out.split())
+    assert "exit codes: 0 success; 1" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("command", [("show",), ("table",), ("bundle",), ("export", "--csv")], ids=str)
-def test_what_is_no_run_is_a_sentence(command: tuple[str, ...], tmp_path: Path, capsys: Capture) -> None:
-    assert refused(capsys, *command, tmp_path / "nothing") == [f"{tmp_path / 'nothing'}: no such directory"]
+def test_a_path_without_a_run_is_an_error(command: tuple[str, ...], tmp_path: Path, capsys: Capture) -> None:
+    assert errors_of(capsys, *command, tmp_path / "nothing") == [f"{tmp_path / 'nothing'}: no such directory"]
 
 
-def test_a_run_of_which_nothing_can_be_read_has_failed_and_says_why(tmp_path: Path, capsys: Capture) -> None:
+def test_a_run_with_unreadable_files_has_failed_for_that_reason(tmp_path: Path, capsys: Capture) -> None:
     case_dir = add_case(tmp_path / "run", "converged_1x1")
     (case_dir / "round1" / "outcome.json").write_text("{", encoding="utf-8")
-    out = said(capsys, "show", tmp_path / "run")
+    out = output_of(capsys, "show", tmp_path / "run")
     assert "outcome.json: is not JSON" in out
     assert "0 of 1 case passed, 1 failed" in out
 
 
-def test_it_runs_as_a_module_and_ends_quietly_when_its_reader_does(tmp_path: Path) -> None:
+def test_it_runs_as_a_module_and_exits_silently_when_its_reader_closes_the_pipe(tmp_path: Path) -> None:
     run_of(tmp_path / "run")
     command = [sys.executable, "-m", "pytest_flagperf", "show", str(tmp_path / "run")]
     whole = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -90,9 +90,9 @@ def test_it_runs_as_a_module_and_ends_quietly_when_its_reader_does(tmp_path: Pat
 def test_list_names_suites_vendors_chips_shapes_and_scales(tmp_path: Path, capsys: Capture) -> None:
     trees.tree(tmp_path)
     trees.write_config(tmp_path, name="config_X9x1x1.py")
-    out = " ".join(said(capsys, "list", tmp_path).split())
+    out = " ".join(output_of(capsys, "list", tmp_path).split())
     assert "toy:pytorch top1 reference >= 0.750, small >= 0.900" in out
-    assert "acme Acme reference X9 (up to 8 a host), A1x2" in out
+    assert "acme Acme reference X9 (up to 8 per host), A1x2" in out
     assert "toy:pytorch acme X9 1x1, 1x8" in out
 
 
@@ -101,61 +101,61 @@ def test_list_of_many_chips_fits_a_terminal(tmp_path: Path, capsys: Capture, mon
     trees.tree(tmp_path)
     chips = "".join(f"[chips.C{number}]\ndevices_per_host = 8\n" for number in range(20))
     trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\ndevice = "cpu"\nbackend = "gloo"\n{chips}')
-    lines = said(capsys, "list", tmp_path).splitlines()
+    lines = output_of(capsys, "list", tmp_path).splitlines()
     assert max(map(len, lines)) <= 80
-    assert sum(line.count("(up to 8 a host)") for line in lines) == 21
+    assert sum(line.count("(up to 8 per host)") for line in lines) == 21
 
 
-def test_what_is_in_the_way_of_a_file_is_told_by_its_own_name(tmp_path: Path, capsys: Capture) -> None:
+def test_a_path_that_cannot_be_written_is_named_in_the_error(tmp_path: Path, capsys: Capture) -> None:
     run, file, folder = run_of(tmp_path / "run"), tmp_path / "file", tmp_path / "folder"
     file.write_text("")
     folder.mkdir()
     assert flagperf("compare", run, run, "--html", folder) == 2
-    assert capsys.readouterr().err == f"flagperf: {folder}: is a folder; a file is wanted\n"
-    assert refused(capsys, "accept", run, "--baselines", file) == [f"{file}: is a file; a folder is wanted"]
+    assert capsys.readouterr().err == f"flagperf: {folder}: expected a file, got a folder\n"
+    assert errors_of(capsys, "accept", run, "--baselines", file) == [f"{file}: expected a folder, got a file"]
 
 
-def test_list_tells_all_that_is_wrong_at_once(tmp_path: Path, capsys: Capture) -> None:
+def test_list_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) -> None:
     trees.tree(tmp_path)
     trees.write_suite(tmp_path, "other", toml="metric = 3\n")
     trees.write_vendor(tmp_path, "bad", toml="name = 3\n")
-    lines = refused(capsys, "list", tmp_path)
+    lines = errors_of(capsys, "list", tmp_path)
     assert any("other" in line for line in lines)
     assert any("bad" in line for line in lines)
-    assert refused(capsys, "list", tmp_path / "none") == [f"{tmp_path / 'none'}: no such directory"]
+    assert errors_of(capsys, "list", tmp_path / "none") == [f"{tmp_path / 'none'}: no such directory"]
     (tmp_path / "empty").mkdir()
-    assert "no suites" in refused(capsys, "list", tmp_path / "empty")[0]
+    assert "no suites" in errors_of(capsys, "list", tmp_path / "empty")[0]
 
 
 # -- show ----------------------------------------------------------------------------------------------------
 
 
-def test_show_gives_the_table_the_failures_and_the_warnings_again(tmp_path: Path, capsys: Capture) -> None:
+def test_show_prints_the_table_the_failures_and_the_warnings(tmp_path: Path, capsys: Capture) -> None:
     add_case(tmp_path / "run", "converged_1x1", [lambda one: replace(one, warnings=("rank 1 fell behind",))])
     add_case(tmp_path / "run", "crashed_rank")
     finish(tmp_path / "run", store.RunInfo(unsupported=("toy:pytorch:CPU:2:8:1: has no config",)))
-    out = said(capsys, "show", tmp_path / "run", "--width", 80)
+    out = output_of(capsys, "show", tmp_path / "run", "--width", 80)
     assert "flagperf: 1 of 3 cases passed, 1 failed" in out.splitlines()[-1]
     assert "warning: toy:pytorch:CPU:1:1:1: round 1: rank 1 fell behind" in out
     failures = [line for line in out.splitlines() if line.startswith("failed: ")]
     assert len(failures) == 1
     assert "ModuleNotFoundError" in failures[0]
     assert "not run: toy:pytorch:CPU:2:8:1: has no config" in out
-    wide = said(capsys, "show", tmp_path / "run", "--width", 200)
+    wide = output_of(capsys, "show", tmp_path / "run", "--width", 200)
     assert len(wide.splitlines()) < len(out.splitlines())
 
 
-def test_show_says_what_of_a_killed_run_is_missing(tmp_path: Path, capsys: Capture) -> None:
+def test_show_notes_what_is_missing_of_a_killed_run(tmp_path: Path, capsys: Capture) -> None:
     add_case(tmp_path / "run", "converged_1x1")
-    assert "note: " in said(capsys, "show", tmp_path / "run")
+    assert "note: " in output_of(capsys, "show", tmp_path / "run")
 
 
 # -- table ---------------------------------------------------------------------------------------------------
 
 
-def test_the_readme_table_has_the_columns_and_signs_of_the_original(tmp_path: Path, capsys: Capture) -> None:
+def test_the_readme_table_has_the_columns_and_signs_of_flagperf(tmp_path: Path, capsys: Capture) -> None:
     runs = submission(tmp_path)
-    lines = said(capsys, "table", *runs).splitlines()
+    lines = output_of(capsys, "table", *runs).splitlines()
     assert lines[0] == "### toy-pytorch, acme X9"
     head = [cell.strip() for cell in lines[2].strip("|").split("|")]
     assert head == [
@@ -170,7 +170,7 @@ def test_the_readme_table_has_the_columns_and_signs_of_the_original(tmp_path: Pa
 
 
 def test_the_readme_table_in_chinese(tmp_path: Path, capsys: Capture) -> None:
-    out = said(capsys, "table", *submission(tmp_path), "--lang", "zh")
+    out = output_of(capsys, "table", *submission(tmp_path), "--lang", "zh")
     for cell in ("X9单机单卡（1x1）", "X9单机8卡（1x8）", "X9两机8卡（2x8）", "配置"):
         assert cell in out
 
@@ -187,31 +187,31 @@ def test_the_table_names_rounds_scale_deviations_and_missing_shapes(tmp_path: Pa
 # -- export --------------------------------------------------------------------------------------------------
 
 
-def test_export_writes_beside_the_run_or_elsewhere(tmp_path: Path, capsys: Capture) -> None:
+def test_export_writes_into_the_run_or_another_folder(tmp_path: Path, capsys: Capture) -> None:
     import pandas
 
     for name in ("a", "b"):
         add_case(tmp_path / "runs" / name, "converged_1x1")
     (tmp_path / "runs" / "a" / "results.csv").unlink(missing_ok=True)
-    said(capsys, "export", tmp_path / "runs" / "a", "--csv")
+    output_of(capsys, "export", tmp_path / "runs" / "a", "--csv")
     assert (tmp_path / "runs" / "a" / "results.csv").is_file()
     for name in ("a", "b"):
         finish(tmp_path / "runs" / name)
-    said(capsys, "export", tmp_path / "runs", "--csv", "--parquet", "--to", tmp_path / "out")
+    output_of(capsys, "export", tmp_path / "runs", "--csv", "--parquet", "--to", tmp_path / "out")
     assert list(pandas.read_parquet(tmp_path / "out" / "results.parquet")["run"]) == ["a", "b"]
     with (tmp_path / "out" / "results.csv").open(encoding="utf-8", newline="") as stream:
         assert [row["run"] for row in csv.DictReader(stream)] == ["a", "b"]
-    said(capsys, "export", tmp_path / "runs" / "a", "--parquet", "--long")
+    output_of(capsys, "export", tmp_path / "runs" / "a", "--parquet", "--long")
     assert "value" in pandas.read_parquet(tmp_path / "runs" / "a" / "results.parquet").columns
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.csv", "results.parquet"]
 
 
-def test_export_says_what_it_needs(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_names_missing_options(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of(tmp_path / "run")
-    assert "say which" in refused(capsys, "export", run)[0]
-    assert "--long is of --parquet" in refused(capsys, "export", run, "--csv", "--long")[0]
+    assert "no format chosen" in errors_of(capsys, "export", run)[0]
+    assert "--long requires --parquet" in errors_of(capsys, "export", run, "--csv", "--long")[0]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'pytest-flagperf[tables]'" in refused(capsys, "export", run, "--parquet")[0]
+    assert "pip install 'pytest-flagperf[tables]'" in errors_of(capsys, "export", run, "--parquet")[0]
 
 
 # -- bundle --------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_export_says_what_it_needs(tmp_path: Path, capsys: Capture, monkeypatch:
 
 def test_a_complete_submission_is_one_archive_with_checksums(tmp_path: Path, capsys: Capture) -> None:
     archive = tmp_path / "mine.tar.gz"
-    out = said(capsys, "bundle", *submission(tmp_path / "runs"), "--to", archive)
+    out = output_of(capsys, "bundle", *submission(tmp_path / "runs"), "--to", archive)
     assert "complete" in out
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "out", filter="data")
@@ -236,12 +236,12 @@ def test_a_complete_submission_is_one_archive_with_checksums(tmp_path: Path, cap
     assert any(name.endswith("rank0.out.log") for name in files)
     assert any(name.endswith("round1/plan.json") for name in files)
     assert "X9" in (top / "performance.zh.md").read_text(encoding="utf-8")
-    assert "is there already" in refused(capsys, "bundle", *submission(tmp_path / "again"), "--to", archive)[0]
-    said(capsys, "bundle", tmp_path / "runs", "--to", tmp_path / "other" / "mine.tar.gz")
+    assert "already exists" in errors_of(capsys, "bundle", *submission(tmp_path / "again"), "--to", archive)[0]
+    output_of(capsys, "bundle", tmp_path / "runs", "--to", tmp_path / "other" / "mine.tar.gz")
     assert (tmp_path / "other" / "mine.tar.gz").read_bytes() == archive.read_bytes()
 
 
-def test_all_that_is_amiss_is_told_at_once(tmp_path: Path, capsys: Capture) -> None:
+def test_bundle_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) -> None:
     one, eight, sixteen = submission(tmp_path / "runs")
     shutil.rmtree(sixteen)
     directory = one / "toy_pytorch_X9_1_1_1" / "round1"
@@ -254,26 +254,26 @@ def test_all_that_is_amiss_is_told_at_once(tmp_path: Path, capsys: Capture) -> N
     outcome = store.load_outcome(directory)
     store.save_outcome(directory, replace(outcome, quality=replace(outcome.quality, reached=None)))
     archive = tmp_path / "mine.tar.gz"
-    out = said(capsys, "bundle", one, eight, "--to", archive, code=1)
+    out = output_of(capsys, "bundle", one, eight, "--to", archive, code=1)
     for text in (
         "2x8 is missing",
-        "1x1: was run at the small scale",
-        "1x1: was run on synthetic data",
-        "1x1: round 1: 1 rank of 1 left no log",
-        "1x1: round 1: plan.json holds no config",
+        "1x1: got the small scale; expected reference",
+        "1x1: got synthetic data",
+        "1x1: round 1: no log of 1 of 1 rank",
+        "1x1: round 1: plan.json contains no config",
         "1x8: no round reached the target",
-        "suite_code is not the same in all shapes: s2 in 1x1, s1 in 1x8",
+        "suite_code differs between the shapes: s2 in 1x1, s1 in 1x8",
     ):
-        assert f"amiss: toy:pytorch:X9: {text}" in out
+        assert f"problem: toy:pytorch:X9: {text}" in out
     assert not archive.exists()
-    assert "incomplete" in said(capsys, "bundle", one, eight, "--to", archive, "--incomplete", code=1)
+    assert "incomplete" in output_of(capsys, "bundle", one, eight, "--to", archive, "--incomplete", code=1)
     with tarfile.open(archive) as packed:
         summary = packed.extractfile("mine/submission.json")
         assert summary is not None
         assert json.loads(summary.read())["complete"] is False
 
 
-def test_parity_is_no_convergence_of_a_submission(tmp_path: Path, capsys: Capture) -> None:
+def test_parity_does_not_count_as_convergence(tmp_path: Path, capsys: Capture) -> None:
     runs = submission(tmp_path / "runs")
     directory = runs[1] / "toy_pytorch_X9_1_8_1" / "round1"
     old, parity = store.load_outcome(directory), recorded("parity")
@@ -281,32 +281,32 @@ def test_parity_is_no_convergence_of_a_submission(tmp_path: Path, capsys: Captur
     curve = replace(parity, case=old.case, scale=old.scale, nproc=8, logs=old.logs, work=work)
     assert not failed(converges(curve))
     store.save_outcome(directory, replace(curve, fingerprint=old.fingerprint, hardware="X9", vendor="acme"))
-    out = said(capsys, "bundle", *runs, "--to", tmp_path / "mine.tar.gz", code=1)
-    assert "1x8: no round reached the target: parity_samples has them judged" in out
+    out = output_of(capsys, "bundle", *runs, "--to", tmp_path / "mine.tar.gz", code=1)
+    assert "1x8: no round reached the target: parity_samples is set" in out
     archive = tmp_path / "all.tar.gz"
-    said(capsys, "bundle", *runs, "--to", archive, "--incomplete", code=1)
+    output_of(capsys, "bundle", *runs, "--to", archive, "--incomplete", code=1)
     with tarfile.open(archive) as packed:
         summary = json.load(packed.extractfile("all/submission.json"))  # type: ignore[arg-type]
     assert [case["parity_samples"] for case in summary["cases"]] == [None, curve.parity_samples, None]
 
 
-def test_of_two_rounds_of_a_shape_one_is_to_be_given(tmp_path: Path, capsys: Capture) -> None:
+def test_two_runs_of_one_shape_are_refused(tmp_path: Path, capsys: Capture) -> None:
     for name in ("a", "b"):
         run_of(tmp_path / name)
-    out = said(capsys, "bundle", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "x.tar.gz", code=1)
-    assert "give one of them\n" in out
+    out = output_of(capsys, "bundle", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "x.tar.gz", code=1)
+    assert "pass only one of them\n" in out
 
 
-def test_other_shapes_and_the_small_scale_when_asked(tmp_path: Path, capsys: Capture) -> None:
+def test_bundle_takes_other_shapes_and_the_small_scale(tmp_path: Path, capsys: Capture) -> None:
     add_case(tmp_path / "run", "converged_1x1")
     add_case(tmp_path / "run", "converged_1x2")
     finish(tmp_path / "run")
-    asked = ("--shapes=1x1,1x2", "--scale=small", "--to", tmp_path / "s.tar.gz")
-    said(capsys, "bundle", tmp_path / "run", *asked)
-    assert "shape 'x'" in refused(capsys, "bundle", tmp_path / "run", "--shapes=x")[0]
+    options = ("--shapes=1x1,1x2", "--scale=small", "--to", tmp_path / "s.tar.gz")
+    output_of(capsys, "bundle", tmp_path / "run", *options)
+    assert "shape 'x'" in errors_of(capsys, "bundle", tmp_path / "run", "--shapes=x")[0]
 
 
-def test_a_round_that_failed_says_why_there_is_no_archive(tmp_path: Path, capsys: Capture) -> None:
+def test_bundle_names_the_failure_of_a_round(tmp_path: Path, capsys: Capture) -> None:
     run = run_of(tmp_path / "run", "crashed_rank")
-    out = said(capsys, "bundle", run, "--shapes=1x2", "--scale=small", "--to", tmp_path / "s.tar.gz", code=1)
-    assert "1x2: no round ended well: round 1: rank 1" in out
+    out = output_of(capsys, "bundle", run, "--shapes=1x2", "--scale=small", "--to", tmp_path / "s.tar.gz", code=1)
+    assert "1x2: no successful round: round 1: rank 1" in out

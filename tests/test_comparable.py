@@ -86,7 +86,7 @@ def test_a_driver_is_gated_by_comparing_on_purpose(tmp_path: Path, capsys: pytes
     assert main(["compare", str(old), str(new)]) == 2
     assert "driver: 550 -> 560" in capsys.readouterr().err
     assert main(["compare", str(old), str(new), "--unlike"]) == 0
-    assert "unlike: driver: 550 -> 560" in capsys.readouterr().out
+    assert "different: driver: 550 -> 560" in capsys.readouterr().out
     assert main(["compare", str(old), str(stored(tmp_path / "again", "550"))]) == 0
 
 

@@ -14,7 +14,7 @@ from pytest_flagperf.results.comparing.comparable import differences
 from tests import many_cases
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of
-from tests.test_commands import SAME, Capture, flagperf, refused, said
+from tests.test_commands import SAME, Capture, errors_of, flagperf, output_of
 
 FACTORS = {"faster": (1.2, 1.21, 1.19), "slower": (0.5, 0.505, 0.495)}
 
@@ -30,7 +30,7 @@ def dated(day: int, *factors: float) -> list[Change]:
 def test_like_runs_are_compared_and_nothing_regressed(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
     new = run_of(tmp_path / "new", rounds=faster(0.98, 0.97, 0.99))
-    out = said(capsys, "compare", old, new)
+    out = output_of(capsys, "compare", old, new)
     assert out.splitlines()[-1].startswith("no regression")
     assert "-2.0 %" in out
     assert max(map(len, out.splitlines()[1:])) <= 80
@@ -39,27 +39,27 @@ def test_like_runs_are_compared_and_nothing_regressed(tmp_path: Path, capsys: Ca
 def test_a_regression_beyond_the_threshold_is_exit_code_1(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
     new = run_of(tmp_path / "new", rounds=faster(0.92, 0.91, 0.93))
-    out = said(capsys, "compare", old, new, code=1)
+    out = output_of(capsys, "compare", old, new, code=1)
     regressions = [line for line in out.splitlines() if line.startswith("regression: ")]
     assert [line.split(": ")[3].split()[0] for line in regressions] == ["p_whole", "p_train", "p_core"]
     assert "8.0 % lower, a change counts from 5.0 % on (the threshold); noise goes this far once in" in regressions[2]
-    assert "no regression" in said(capsys, "compare", old, new, "--threshold", "10%")
-    assert "better" in said(capsys, "compare", new, old)
-    assert "no regression" in said(capsys, "compare", old, new, "--metric", "e2e_time")
+    assert "no regression" in output_of(capsys, "compare", old, new, "--threshold", "10%")
+    assert "better" in output_of(capsys, "compare", new, old)
+    assert "no regression" in output_of(capsys, "compare", old, new, "--metric", "e2e_time")
 
 
 def test_a_regression_within_the_noise_is_none(tmp_path: Path, capsys: Capture) -> None:
     """8 % slower, of rounds that differ by 10 % themselves."""
     old = run_of(tmp_path / "old", rounds=faster(0.9, 1.0, 1.1))
     new = run_of(tmp_path / "new", rounds=faster(0.82, 0.92, 1.02))
-    assert "no regression; the noise hides anything up to" in said(capsys, "compare", old, new)
+    assert "no regression; noise may hide a change of up to" in output_of(capsys, "compare", old, new)
     worse = run_of(tmp_path / "worse", rounds=faster(0.44, 0.5, 0.56))
-    assert "(its noise of the rounds alone)" in said(capsys, "compare", old, worse, code=1)
+    assert "(its noise of the rounds alone)" in output_of(capsys, "compare", old, worse, code=1)
 
 
 def test_of_one_round_each_it_is_said_that_the_noise_is_not_known(tmp_path: Path, capsys: Capture) -> None:
     old, new = run_of(tmp_path / "old"), run_of(tmp_path / "new")
-    out = said(capsys, "compare", old, new)
+    out = output_of(capsys, "compare", old, new)
     assert "noise: not known of one round on each side, judged by the threshold of 5.0 %" in out
     assert {line.split()[-1] for line in out.splitlines() if line.startswith("  p_")} == {"?"}
 
@@ -71,15 +71,15 @@ def test_runs_like_the_old_one_tell_the_noise_from_run_to_run(tmp_path: Path, ca
         run_of(reports / f"run{number}", rounds=dated(number, factor, factor * 1.001), fingerprint={"key": "k"})
     run_of(reports / "run7", rounds=dated(7, 5.0, 0.1), fingerprint={"key": "other"})
     new = run_of(reports / "run8", rounds=dated(8, 0.92, 0.921), fingerprint={"key": "k"})
-    out = said(capsys, "compare", reports / "run0", new)
+    out = output_of(capsys, "compare", reports / "run0", new)
     assert "noise: chance exceeds it once in 100 runs; measured on 7 runs like the old one" in out
     slow = run_of(tmp_path / "slow", rounds=dated(9, 0.6, 0.6), fingerprint={"key": "k"})
-    assert "(its noise from run to run); noise goes" in said(capsys, "compare", reports / "run0", slow, code=1)
+    assert "(its noise from run to run); noise goes" in output_of(capsys, "compare", reports / "run0", slow, code=1)
     moved = shutil.copytree(reports / "run0", tmp_path / "moved" / "run0")
-    out = said(capsys, "compare", moved, new, code=1)
+    out = output_of(capsys, "compare", moved, new, code=1)
     assert "on the 2 and 2 rounds alone" in " ".join(out.split())
     shutil.rmtree(reports / "run7")
-    out = said(capsys, "compare", moved, reports)
+    out = output_of(capsys, "compare", moved, reports)
     assert "on 7 runs like the old one" in out, "the runs between count, each once"
 
 
@@ -87,26 +87,26 @@ def test_lower_is_better_where_it_is(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old")
     slow = with_metric(cases_of(old)[0].outcomes[0], "e2e_time", 100.0)
     new = run_of(tmp_path / "new", rounds=[lambda _: slow])
-    assert "no regression" in said(capsys, "compare", old, new)
-    assert "e2e_time went from" in said(capsys, "compare", old, new, "--metric=e2e_time", code=1)
-    assert "no regression" in said(capsys, "compare", new, old, "--metric=e2e_time")
+    assert "no regression" in output_of(capsys, "compare", old, new)
+    assert "e2e_time went from" in output_of(capsys, "compare", old, new, "--metric=e2e_time", code=1)
+    assert "no regression" in output_of(capsys, "compare", new, old, "--metric=e2e_time")
 
 
 def test_unlike_fingerprints_are_named_field_by_field_and_refused(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old", fingerprint={**SAME, "precision": "fp32", "key": "a"})
     new = run_of(tmp_path / "new", fingerprint={**SAME, "precision": "bf16", "key": "b"})
-    lines = refused(capsys, "compare", old, new)
+    lines = errors_of(capsys, "compare", old, new)
     assert lines[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16"
     assert "--unlike" in lines[1]
     assert len(lines) == 2
-    assert "unlike: precision: fp32 -> bf16" in said(capsys, "compare", old, new, "--unlike")
+    assert "different: precision: fp32 -> bf16" in output_of(capsys, "compare", old, new, "--unlike")
 
 
 def test_other_hardware_is_compared_only_when_asked(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old")
     new = run_of(tmp_path / "new", hardware="X9", vendor="acme", fingerprint={"key": "x", "hardware": "X9"})
-    assert "no case in common" in refused(capsys, "compare", old, new)[0]
-    out = said(capsys, "compare", old, new, "--unlike")
+    assert "no case in common" in errors_of(capsys, "compare", old, new)[0]
+    out = output_of(capsys, "compare", old, new, "--unlike")
     assert "toy:pytorch:CPU:1:1:1 -> toy:pytorch:X9:1:1:1" in out
     assert "vendor: cpu -> acme" in out
 
@@ -118,23 +118,23 @@ def test_a_case_that_is_gone_or_failed_is_a_regression(tmp_path: Path, capsys: C
     add_case(new, "converged_1x1")
     finish(old)
     finish(new)
-    assert "toy:pytorch:CPU:1:2:1 is not in" in said(capsys, "compare", old, new, code=1)
-    assert "note: toy:pytorch:CPU:1:2:1 is not in" in said(capsys, "compare", old, new, "--common")
-    assert "is only in" in said(capsys, "compare", new, old)
+    assert "toy:pytorch:CPU:1:2:1 is not in" in output_of(capsys, "compare", old, new, code=1)
+    assert "note: toy:pytorch:CPU:1:2:1 is not in" in output_of(capsys, "compare", old, new, "--common")
+    assert "is only in" in output_of(capsys, "compare", new, old)
     add_case(new, "crashed_rank", fingerprint={"key": "key-2", "one_card_key": "key-1"})
-    assert "none of 1 round ended well" in said(capsys, "compare", old, finish(new), code=1)
+    assert "none of 1 round ended well" in output_of(capsys, "compare", old, finish(new), code=1)
 
 
 def test_a_target_that_is_no_longer_reached_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old")
     new = run_of(tmp_path / "new", "missed_target", fingerprint={"key": "key-1", "one_card_key": "key-1"})
-    assert "0 of 1 round reached the target, 1 of 1 did before" in said(capsys, "compare", old, new, code=1)
+    assert "0 of 1 round reached the target, 1 of 1 did before" in output_of(capsys, "compare", old, new, code=1)
 
 
 def test_a_figure_that_is_missing_now_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old")
     new = run_of(tmp_path / "new", rounds=[lambda one: with_metric(one, "p_core", None)])
-    assert "p_core was" in said(capsys, "compare", old, new, code=1)
+    assert "p_core was" in output_of(capsys, "compare", old, new, code=1)
 
 
 def test_runs_between_stand_in_the_row_in_the_order_of_their_times(
@@ -143,7 +143,7 @@ def test_runs_between_stand_in_the_row_in_the_order_of_their_times(
     monkeypatch.setenv("COLUMNS", "120")
     days = {"a": (3, 1.0), "b": (1, 1.2), "c": (2, 0.8), "d": (0, 0.5)}
     runs = {name: run_of(tmp_path / name, rounds=dated(day, factor)) for name, (day, factor) in days.items()}
-    out = said(capsys, "compare", *runs.values(), code=1)
+    out = output_of(capsys, "compare", *runs.values(), code=1)
     lines = out.splitlines()
     assert lines[0] == f"{runs['a']} -> {runs['d']} (2 runs between)", "the named order has the old and the new run"
     assert lines[2] == "toy:pytorch:CPU:1:1:1 (rounds: 1 -> 1)"
@@ -153,7 +153,7 @@ def test_runs_between_stand_in_the_row_in_the_order_of_their_times(
     assert row[1:] == ["1,684", "2,021", "1,347", "842.1", "-50.0", "%", "worse", "?"]
     assert "  throughputs in images/s" in lines
     assert all(line.startswith("regression: d: toy:") for line in lines if "regression: " in line)
-    head = next(line for line in said(capsys, "compare", tmp_path).splitlines() if line.startswith("  metric"))
+    head = next(line for line in output_of(capsys, "compare", tmp_path).splitlines() if line.startswith("  metric"))
     assert head.split()[1:5] == ["d", "b", "c", "a"], "a folder's runs are in the order of their times"
 
 
@@ -164,7 +164,7 @@ def test_a_run_between_is_compared_only_with_the_last_and_may_lack_the_case(
     factors = {"a": 1.0, "b": 0.5, "c": 1.0}
     runs = [run_of(tmp_path / name, rounds=faster(factor)) for name, factor in factors.items()]
     runs.insert(1, run_of(tmp_path / "other", "converged_1x2"))
-    out = said(capsys, "compare", *runs)
+    out = output_of(capsys, "compare", *runs)
     row = next(line for line in out.splitlines() if line.startswith("  p_core")).split()
     assert row[1:] == ["1,684", "-", "842.1", "1,684", "+0.0", "%", "?"]
 
@@ -172,8 +172,8 @@ def test_a_run_between_is_compared_only_with_the_last_and_may_lack_the_case(
 def test_runs_between_that_are_unlike_are_refused_with_their_names(tmp_path: Path, capsys: Capture) -> None:
     prints = {"old": "fp32", "one": "bf16", "two": "bf16", "new": "fp32"}
     runs = [run_of(tmp_path / name, fingerprint={"precision": said, "key": said}) for name, said in prints.items()]
-    assert refused(capsys, "compare", *runs)[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16 (in one, two)"
-    assert "unlike: precision: fp32 -> bf16 (in one, two)" in said(capsys, "compare", *runs, "--unlike")
+    assert errors_of(capsys, "compare", *runs)[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16 (in one, two)"
+    assert "different: precision: fp32 -> bf16 (in one, two)" in output_of(capsys, "compare", *runs, "--unlike")
 
 
 def test_of_more_runs_than_fit_the_last_ones_are_shown(
@@ -181,7 +181,7 @@ def test_of_more_runs_than_fit_the_last_ones_are_shown(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     runs = [run_of(tmp_path / f"run2026112106112{name}", rounds=faster(1.0)) for name in range(9)]
-    out = said(capsys, "compare", *runs)
+    out = output_of(capsys, "compare", *runs)
     (head,) = [line.split() for line in out.splitlines() if line.startswith("  metric")]
     assert (head[1], head[-3]) == ("..061120", "..061128")
     shown = len(head) - 5
@@ -193,16 +193,16 @@ def test_of_more_runs_than_fit_the_last_ones_are_shown(
 def test_one_run_alone_is_refused(tmp_path: Path, capsys: Capture) -> None:
     run = run_of(tmp_path / "runs" / "run1")
     for path in (run, run.parent):
-        assert "expected two or more runs, got 1" in refused(capsys, "compare", path)[0]
+        assert "expected two or more runs, got 1" in errors_of(capsys, "compare", path)[0]
 
 
 def test_options_that_make_no_sense_are_told(tmp_path: Path, capsys: Capture) -> None:
     run = run_of(tmp_path / "run")
-    assert "did you mean p_core" in refused(capsys, "compare", run, run, "--metric=p_cor")[0]
+    assert "did you mean p_core" in errors_of(capsys, "compare", run, run, "--metric=p_cor")[0]
     with pytest.raises(SystemExit) as ended:
         flagperf("compare", run, run, "--threshold=much")
     assert ended.value.code == 2
-    assert "per cent is wanted" in capsys.readouterr().err
+    assert "expected a percentage" in capsys.readouterr().err
 
 
 def test_differences_of_fingerprints() -> None:
@@ -219,8 +219,8 @@ def test_differences_of_fingerprints() -> None:
 def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
     runs = [run_of(tmp_path / name, rounds=faster(*factors)) for name, factors in FACTORS.items()]
-    out = said(capsys, "compare", old, *runs, "--html", tmp_path / "page" / "compared.html", code=1)
-    assert f"note: the page is {tmp_path / 'page' / 'compared.html'}" in out
+    out = output_of(capsys, "compare", old, *runs, "--html", tmp_path / "page" / "compared.html", code=1)
+    assert f"note: wrote the page {tmp_path / 'page' / 'compared.html'}" in out
     page = (tmp_path / "page" / "compared.html").read_text()
     assert "<p>3 regressions</p>" in page
     assert page.count('<span class="shift worse"') == page.count("<strong>worse</strong>") == 3
@@ -236,10 +236,10 @@ def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys
 def test_other_hardware_stands_beside_on_the_page_with_what_is_unlike(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old")
     new = run_of(tmp_path / "new", hardware="X9", vendor="acme<b>", fingerprint={"key": "x", "hardware": "X9"})
-    said(capsys, "compare", old, new, "--unlike", "--html", tmp_path / "compared.html")
+    output_of(capsys, "compare", old, new, "--unlike", "--html", tmp_path / "compared.html")
     page = (tmp_path / "compared.html").read_text()
     assert "<p>No regression</p>" in page
-    assert 'class="warning">unlike: ' in page
+    assert 'class="warning">different: ' in page
     assert '<table class="bars">' in page
     assert "new: acme&lt;b&gt; X9" in page
     assert "acme<b>" not in page
@@ -248,7 +248,7 @@ def test_other_hardware_stands_beside_on_the_page_with_what_is_unlike(tmp_path: 
 def test_a_page_of_runs_of_which_nothing_ended_well_is_made_all_the_same(tmp_path: Path, capsys: Capture) -> None:
     same = {"key": "key-1", "one_card_key": "key-1"}
     old, new = (run_of(tmp_path / name, "crashed_rank", fingerprint=same) for name in ("old", "new"))
-    said(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
+    output_of(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
     assert "none of 1 round ended well" in (tmp_path / "compared.html").read_text()
 
 

@@ -281,20 +281,20 @@ def test_what_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.Captur
     folder = lay_out(tmp_path)
     before = (folder / "vendor.toml").read_text()
     lay_out(tmp_path, "--device=cpu", code=2)
-    assert f"{folder}: is there already" in capsys.readouterr().err
+    assert f"{folder}: already exists" in capsys.readouterr().err
     assert (folder / "vendor.toml").read_text() == before
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["Made"], "'Made': lowercase letters, digits and _ are allowed"),
-        (["../made"], "'../made': lowercase letters"),
-        (["cpu"], "'cpu': there is a vendor of this name, "),
-        (["pwr"], "'pwr': the log of its devices would be the host's own"),
-        (["made", "--hw=M.1"], "--hw=M.1: letters, digits, - and _ are allowed"),
-        (["made", "--device=npu"], "--device=npu: say by what its devices talk with each other: --backend=NAME"),
-        (["made", "--device=n\"pu", "--backend=x"], "a word is wanted"),
+        (["Made"], "'Made': expected lowercase letters, digits and _"),
+        (["../made"], "'../made': expected lowercase letters"),
+        (["cpu"], "vendor 'cpu' already exists: "),
+        (["pwr"], "'pwr': the host already writes pwr_monitor.log"),
+        (["made", "--hw=M.1"], "--hw=M.1: expected letters, digits, - and _"),
+        (["made", "--device=npu"], "--device=npu: unknown backend of this device; pass --backend=NAME"),
+        (["made", "--device=n\"pu", "--backend=x"], "expected one word"),
         (["made", "--tool="], "--tool is empty"),
         (["made", "--tool='smi"], "--tool='smi: No closing quotation"),
         (["made", "--nodes=8"], "--nodes=8: shape '8': write NxP"),
@@ -313,7 +313,7 @@ def test_what_cannot_be_laid_out_is_told_and_leaves_nothing(
 def test_a_name_that_is_nearly_anothers_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new-vendor", "cpus", "--hw=M1", f"--to={tmp_path}"]) == 0
     out = capsys.readouterr().out
-    assert "note: there is a vendor of nearly that name; did you mean cpu?" in out
+    assert "note: a vendor with a similar name exists; did you mean cpu?" in out
     assert f"pytest suites --vendor=cpus --roots={tmp_path} --scale=small --plan" in out
 
 
@@ -322,4 +322,4 @@ def test_where_there_is_no_tree_a_place_must_be_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["new-vendor", "made", "--hw=M1"]) == 2
-    assert "neither this folder nor one above has suites/ or vendors/; name a folder with" in capsys.readouterr().err
+    assert "no suites/ or vendors/ in this folder or its parents; pass a folder with" in capsys.readouterr().err

@@ -168,8 +168,8 @@ def test_everything_that_stands_in_the_way_is_told_at_once(catalog: Catalog) -> 
     with pytest.raises(Problems) as caught:
         planned(catalog, runtime="vemv", launcher="torchrn", settings=["widht=1"])
     assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
-        "runtime 'vemv' is unknown; did you mean venv? (there are: host, venv, docker)",
-        "launcher 'torchrn' is unknown; did you mean torchrun? (there are: env, torchrun)",
+        "unknown runtime 'vemv'; did you mean venv? (choose from host, venv, docker)",
+        "unknown launcher 'torchrn'; did you mean torchrun? (choose from env, torchrun)",
         "--set widht: toy:pytorch has no such key; did you mean width?",
     ]
 
@@ -180,7 +180,7 @@ def test_a_launcher_of_another_framework_is_refused(catalog: Catalog, monkeypatc
     with pytest.raises(Problems) as caught:
         planned(catalog, launcher="torchrun")
     assert caught.value.problems == [
-        "case toy:pytorch:X9:1:8:1: launcher = 'torchrun' starts ranks of other only; got framework pytorch; "
+        "case toy:pytorch:X9:1:8:1: launcher 'torchrun' supports only other; got framework pytorch; "
         "set launcher = 'env' in flagperf.toml"
     ]
 
@@ -253,7 +253,7 @@ def test_a_plan_carries_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_
 
 
 def test_parity_wants_a_reference(tmp_path: Path, catalog: Catalog) -> None:
-    with pytest.raises(Problems, match=r"parity_samples wants the suite's reference, suites/toy/.*reference\.json"):
+    with pytest.raises(Problems, match=r"parity_samples needs the suite's reference, suites/toy/.*reference\.json"):
         planned(catalog, settings=["parity_samples=1000"])
     write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
     plan = planned(catalog, settings=["parity_samples=1000"])
@@ -299,7 +299,7 @@ def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
         r"^toy:pytorch:X9:2:8:1$",
         r"labels +throughput only, synthetic data$",
         r"scale +reference: top1 >= 0.75 \(fraction\)$",
-        r"shape +2x8: 2 hosts, 16 cards in all$",
+        r"shape +2x8: 2 hosts, 16 cards in total$",
         r"speed-up +weak scaling, at least 0.7 per card$",
         r"runtime +venv, launched by env$",
         r"folder train, 3 files$",
@@ -319,18 +319,18 @@ def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
 def test_the_description_says_what_is_not_known(tmp_path: Path) -> None:
     catalog = tree(tmp_path, 'precision = "fp16"\n')
     text = describe(planned(catalog, synthetic=False, check_data=False))
-    assert "not given: --data-dir" in text
-    assert "none: no peak of X9 at fp16 is declared" in text
+    assert "missing: pass --data-dir" in text
+    assert "none: no peak of X9 at fp16 declared" in text
     assert "converges to its target" in text
     small = describe(planned(catalog, scale="small", synthetic=False))
-    assert "comes with the suite" in small
+    assert "included in the suite" in small
 
 
 @pytest.mark.parametrize(
     ("asked", "host", "monitors"),
     [
-        ("", "8 devices that nobody uses", "the host"),
-        ("nvml = true", "8 devices called X9 (Acme X-?9) that nobody uses", "the host, its devices by NVML"),
+        ("", "8 free devices", "the host"),
+        ("nvml = true", "8 free devices called X9 (Acme X-?9)", "the host, its devices by NVML"),
         ('lease = "host"', "the whole host", "the host"),
     ],
     ids=["nobody asks", "NVML", "the whole host"],

@@ -362,7 +362,7 @@ def test_a_new_vendor_gets_its_vendor_toml_with_all_chips(workplace: Path, capsy
     write(folder, "glm-pytorch/config/environment_variables.sh", "export A=1\n")
     assert main(["import-vendor", str(folder), "--name", "silicon", "--to", str(workplace)]) == 0
     report = capsys.readouterr().out
-    assert f"left out: {folder / 'cpm-pytorch'}: this tree has no suite for it" in report
+    assert f"left out: {folder / 'cpm-pytorch'}: no suite of this name in this tree" in report
     assert f"not imported: {folder / 'glm-pytorch/config/environment_variables.sh'}: copy it" in report
     vendor = Catalog.scan([workplace]).vendor("silicon")
     assert list(vendor.chips) == ["BI-V100", "BI-V150"]
@@ -386,8 +386,8 @@ def test_what_cannot_be_imported_is_listed_at_once_and_nothing_is_written(
     ("place", "problem"),
     [
         ("nothing", "no such directory"),
-        ("glm-pytorch/config", "there is no <model>-<framework>/config here"),
-        ("../run_benchmarks", "run_benchmarks: this tree has no suite for it"),
+        ("glm-pytorch/config", "no <model>-<framework>/config in this folder"),
+        ("../run_benchmarks", "run_benchmarks: no suite of this name in this tree"),
     ],
 )
 def test_a_folder_that_is_no_vendors_is_an_error(
@@ -400,7 +400,7 @@ def test_a_folder_that_is_no_vendors_is_an_error(
 def test_a_vendor_of_another_root_is_not_made_twice(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert imported(workplace, "nvidia") == 0
     assert main(["import-vendor", "FlagPerf/training/nvidia", "--to", str(workplace / "other")]) == 2
-    assert "use no --to, or another name with --name" in capsys.readouterr().err
+    assert "remove --to, or set another name with --name" in capsys.readouterr().err
 
 
 # -- the published test_conf.py -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.commands.source_tree import marked
+from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
 from pytest_flagperf.results import published, store
 from tests import trees
@@ -78,7 +78,7 @@ def rows(readme: Path, section: str = "results") -> list[list[str]]:
 def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
     said(capsys, "readme", REPO, "--check")
     for name in ("README.md", "README.zh.md"):
-        assert marked.has_sections((REPO / name).read_text(encoding="utf-8")), name
+        assert markers.has_sections((REPO / name).read_text(encoding="utf-8")), name
     for file in REPO.glob("vendors/*/*/config"):
         assert (file.parent / "README.md").is_file()
     for readme in [*REPO.glob("suites/*/README.md"), *REPO.glob("vendors/*/*-*/README.md")]:
@@ -124,7 +124,7 @@ def test_missing_readmes_are_laid_out_and_then_up_to_date(tree: Path, capsys: Ca
     assert not (tree / CASE).exists()
     said(capsys, "readme", tree)
     for name in ("suites/toy/README.md", SUITE, CASE):
-        assert marked.has_sections((tree / name).read_text(encoding="utf-8")), name
+        assert markers.has_sections((tree / name).read_text(encoding="utf-8")), name
     assert "5 READMEs are up to date" in said(capsys, "readme", tree, "--check")
 
 
@@ -165,7 +165,7 @@ def test_each_changed_value_needs_its_reason(tree: Path, capsys: Capture) -> Non
     trees.write_config(tree, "width = 128\nthroughput_only = False\n")
     for arguments in ([], ["--check"]):
         out = said(capsys, "readme", tree, *arguments, code=1)
-        assert f"{CASE}: no reason why the config sets width: add the line" in out
+        assert f"{CASE}: no reason for the changed value of width: add the line" in out
         assert "throughput_only" not in out
     readme = tree / CASE
     assert "`width`" in readme.read_text(encoding="utf-8")  # in the table, which gives no reason
@@ -173,7 +173,7 @@ def test_each_changed_value_needs_its_reason(tree: Path, capsys: Capture) -> Non
         readme.read_text(encoding="utf-8") + "\n- `width`, `ratio`: the memory is wide.\n", encoding="utf-8"
     )
     out = said(capsys, "readme", tree, "--check", code=1)
-    assert out == f"{CASE}: a reason for ratio, which no config here sets: remove it\n"
+    assert out == f"{CASE}: no config here changes ratio: remove the reason\n"
     readme.write_text(readme.read_text(encoding="utf-8").replace(", `ratio`", ""), encoding="utf-8")
     said(capsys, "readme", tree, "--check")
 
@@ -188,13 +188,13 @@ BEGIN, END = "<!-- a: written by flagperf readme -->", "<!-- end of a -->"
         (["text"], f"no section a: add the lines {BEGIN!r} and {END!r}"),
         ([BEGIN, "x"], "line 1: section a has no end"),
         ([BEGIN, BEGIN, END], "line 1: section a has no end"),
-        ([BEGIN, END, BEGIN, END], "line 3: section a is there twice"),
-        ([END], "line 1: section a ends but does not begin"),
+        ([BEGIN, END, BEGIN, END], "line 3: section a occurs twice"),
+        ([END], "line 1: section a has no beginning"),
         ([BEGIN, END, BEGIN.replace("a:", "b:"), END.replace("a -", "b -")], "line 3: unknown section 'b'; allowed: a"),
     ],
 )
 def test_broken_markers_are_reported_with_their_line(lines: list[str], problem: str | None) -> None:
-    found = marked.problems("\n".join(lines), {"a": ""})
+    found = markers.marker_problems("\n".join(lines), {"a": ""})
     assert found == [] if problem is None else any(problem in one for one in found), found
 
 
@@ -287,7 +287,7 @@ def test_a_config_that_was_changed_after_the_run_is_noted(
     edit_results(file, vendor="acme", hardware="X9", scale="reference", throughput_only=True, fingerprint=ran)
     said(capsys, "readme", tree, code=1)  # of the width no reason is given
     text = (tree / CASE).read_text(encoding="utf-8")
-    assert ("the config has other values now: width" in text) == noted
+    assert ("the config has changed since: width" in text) == noted
 
 
 def edit_results(file: Path, **values: object) -> None:
@@ -311,7 +311,7 @@ def edit_results(file: Path, **values: object) -> None:
         ),
         ("converged_1x1", {"scale": "small"}, "small scale", "planned, small scale measured"),
         ("missed_target", {}, "reference scale, failed: target", "measured: 1 of 3"),
-        ("crashed_rank", {}, "reference scale, no round ended well", "planned"),
+        ("crashed_rank", {}, "reference scale, no successful round", "planned"),
     ],
 )
 def test_what_kind_of_result_was_published_is_in_the_tables(

@@ -142,7 +142,7 @@ def test_a_deviation_of_the_config_is_no_vendor_code() -> None:
 def brings(root: Path) -> Mapping[str, tuple[str, str]]:
     catalog = Catalog.scan([root])
     plan = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True)
-    return {one.name: (one.value, one.where) for one in plan.brought}
+    return {one.name: (one.value, one.where) for one in plan.additions}
 
 
 def test_imported_modules_and_scripts_are_listed(tmp_path: Path) -> None:

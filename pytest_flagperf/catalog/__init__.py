@@ -2,9 +2,9 @@
 
 from .roots import bundled, bundled_argument, bundled_name, scan
 from .scan import Catalog, list_configs
-from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Metric, Scale, Suite
+from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Scale, Suite, SuiteMetric
 from .tables import CatalogError
-from .vendor import BEST_EFFICIENCY, RUNTIMES, VENDOR_NAME, VENDOR_NAME_WANTED, Chip, ContainerDefaults, Vendor
+from .vendor import BEST_EFFICIENCY, RUNTIMES, VENDOR_NAME, VENDOR_NAME_RULE, Chip, ContainerDefaults, Vendor
 
 __all__ = [
     "BEST_EFFICIENCY",
@@ -13,15 +13,15 @@ __all__ = [
     "RUNTIMES",
     "SCALES",
     "VENDOR_NAME",
-    "VENDOR_NAME_WANTED",
+    "VENDOR_NAME_RULE",
     "Catalog",
     "CatalogError",
     "Chip",
     "ContainerDefaults",
     "DataItem",
-    "Metric",
     "Scale",
     "Suite",
+    "SuiteMetric",
     "Vendor",
     "bundled",
     "bundled_argument",

@@ -19,7 +19,7 @@ SCALES = (REFERENCE, "small")
 
 
 @dataclass(frozen=True)
-class Metric:
+class SuiteMetric:
     name: str
     direction: str
     unit: str
@@ -66,7 +66,7 @@ class _ScaleTable:
 @dataclass(frozen=True)
 class _SuiteTable:
     sample_unit: str
-    metric: Metric
+    metric: SuiteMetric
     scales: Mapping[str, _ScaleTable]
 
 
@@ -89,7 +89,7 @@ class Suite:
         return f"{self.model}-{self.framework}"
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> SuiteMetric:
         return self._table.metric
 
     @property

@@ -27,7 +27,7 @@ BEST_EFFICIENCY = 1.5
 """The greatest speed-up per card that anybody may ask for."""
 VENDOR_NAME = re.compile(r"[a-z][a-z0-9_]*")
 """Of its folder: in there may be modules that a rank imports, and its name is part of other files' names."""
-VENDOR_NAME_WANTED = "lowercase letters, digits and _ are allowed, beginning with a letter"
+VENDOR_NAME_RULE = "expected lowercase letters, digits and _, beginning with a letter"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -152,7 +152,7 @@ class Vendor:
 
 def _wrong(file: Path, table: VendorToml) -> Iterator[str]:
     if not VENDOR_NAME.fullmatch(file.parent.name):
-        yield f"{file.parent}: the folder is called {file.parent.name!r}; {VENDOR_NAME_WANTED}"
+        yield f"{file.parent}: the folder is called {file.parent.name!r}; {VENDOR_NAME_RULE}"
     if not table.chips:
         yield f"{file}: chips: a vendor has at least one, as in [chips.NAME]"
     for key, allowed in (("runtime", RUNTIMES), ("scale", SCALES), ("lease", LEASES)):

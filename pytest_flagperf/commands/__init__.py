@@ -1,6 +1,6 @@
-"""``flagperf``, the small command line: what is there to run, and what was stored. One file per command.
+"""The ``flagperf`` command: lists suites and vendors, and reads stored runs. One module per command.
 
-Exit codes: 0, it was done; 1, it was done and what was asked about is not well; 2, it could not be done.
+Exit codes: 0, success; 1, the command found a problem, such as a regression; 2, the command failed.
 """
 
 from __future__ import annotations
@@ -39,66 +39,69 @@ COMMANDS: dict[str, ModuleType] = {
     "reference": reference,
     "bundle": bundle,
 }
-WELL, NOT_WELL, NOT_DONE = 0, 1, 2
+SUCCESS, PROBLEM_FOUND, COMMAND_FAILED = 0, 1, 2
 _PIPE_CLOSED = 141
 _WRONG_KIND = {
-    errno.EEXIST: "is a file; a folder is wanted",
-    errno.ENOTDIR: "is below a file; a folder is wanted there",
-    errno.EISDIR: "is a folder; a file is wanted",
+    errno.EEXIST: "expected a folder, got a file",
+    errno.ENOTDIR: "a parent of this path is a file, not a folder",
+    errno.EISDIR: "expected a file, got a folder",
 }
-_EPILOG = f"exit codes: {WELL} done, {NOT_WELL} done and what was asked about is not well, {NOT_DONE} could not be done"
+_EPILOG = (
+    f"exit codes: {SUCCESS} success; {PROBLEM_FOUND} the command found a problem, such as a regression;"
+    f" {COMMAND_FAILED} the command failed"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """A user's mistake is told in sentences on stderr, all of them at once."""
+    """Run a command; print a user's mistakes to stderr, all of them at once."""
     arguments = parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # The name of a file may hold bytes that are not UTF-8.
+        # A file name may contain bytes that are not UTF-8.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", RunWarning)
-            warnings.showwarning = _told
+            warnings.showwarning = _print_note
             code: int = arguments.command.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain once more at its end.
+        # The reader of our output closed the pipe; without this Python prints an error when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except (Problems, FormatError, TablesMissing) as error:
-        _complain(str(error))
-        return NOT_DONE
+        _print_error(str(error))
+        return COMMAND_FAILED
     except OSError as error:
-        # Of a renaming the second name is the user's, the first a temporary one.
+        # When a rename fails, the second name is the user's; the first is a temporary file.
         where = error.filename2 or error.filename or "a file"
-        _complain(f"{where}: {_WRONG_KIND.get(error.errno or 0) or error.strerror or error}")
-        return NOT_DONE
+        _print_error(f"{where}: {_WRONG_KIND.get(error.errno or 0) or error.strerror or error}")
+        return COMMAND_FAILED
     except KeyboardInterrupt:
-        _complain("interrupted")
-        return NOT_DONE
+        _print_error("interrupted")
+        return COMMAND_FAILED
     return code
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    main_parser = argparse.ArgumentParser(
         prog="flagperf",
-        description="What there is to run, and what runs left. Runs themselves are started with pytest.",
+        description="List suites and vendors, and read the results of stored runs. To start a run, use pytest.",
         epilog=_EPILOG,
     )
-    made.add_argument("--version", action="version", version=f"pytest-flagperf {version('pytest-flagperf')}")
-    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    main_parser.add_argument("--version", action="version", version=f"pytest-flagperf {version('pytest-flagperf')}")
+    commands = main_parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         about = (module.__doc__ or "").strip()
-        added = commands.add_parser(name, help=about.splitlines()[0].rstrip("."), description=about, epilog=_EPILOG)
-        module.add_arguments(added)
-        added.set_defaults(command=module)
-    return made
+        command = commands.add_parser(name, help=about.splitlines()[0].rstrip("."), description=about, epilog=_EPILOG)
+        module.add_arguments(command)
+        command.set_defaults(command=module)
+    return main_parser
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     for line in printable(text).splitlines():
         print(f"flagperf: {line}", file=sys.stderr)
 
 
-def _told(message: Warning | str, *_: object, **__: object) -> None:
-    _complain(f"note: {message}")
+def _print_note(message: Warning | str, *_: object, **__: object) -> None:
+    _print_error(f"note: {message}")

@@ -1,7 +1,7 @@
-"""Make a run's figures the baselines of later runs; rounds that failed or have validity warnings are refused.
+"""Save a run's measurements as baselines for later runs; refuse failed cases and validity warnings.
 
-A baseline is one file per case, made to be committed: its change is what a review sees. Bounds that stand in one
-already are kept. Exit code 1 if a case was refused.
+A baseline is one file per case. Commit these files, so that a review shows each change. Bounds in an existing baseline
+are kept. The exit code is 1 if a case was refused.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_flagperf.commands import stored
+from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.running.judging import accept, accepted_lines
 from pytest_flagperf.settings import read_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    stored.add_run(parser)
-    parser.add_argument("--note", metavar="TEXT", default="", help="why, for those who read the file later")
+    common.add_run(parser)
+    parser.add_argument("--note", metavar="TEXT", default="", help="the reason, stored in the baseline")
     parser.add_argument(
-        "--baselines", type=Path, metavar="DIR", help="where they go (default: the tree's reports/baselines)"
+        "--baselines", type=Path, metavar="DIR", help="folder for the baselines (default: the tree's reports/baselines)"
     )
     parser.add_argument(
-        "--new-bounds", action="store_true", help="make the bounds anew, from the noise of the runs that are stored"
+        "--new-bounds", action="store_true", help="compute new bounds from the noise of the stored runs"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     folder = arguments.baselines or Path(read_settings({}, tree.root()).baselines)
-    one = stored.load_one(arguments.run)
-    written, refused = accept(one, folder, note=arguments.note, keep_bounds=not arguments.new_bounds)
+    loaded = common.load_run(arguments.run)
+    written, refused = accept(loaded, folder, note=arguments.note, keep_bounds=not arguments.new_bounds)
     print("\n".join(accepted_lines(written, refused)))
     return 1 if refused else 0

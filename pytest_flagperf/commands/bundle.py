@@ -1,9 +1,9 @@
-"""The submission that a vendor hands in: runs, checked to be complete, as one archive with checksums.
+"""Check that runs form a complete submission, and pack them into one archive with checksums.
 
-For each model, framework and chip every wanted shape must be there: a round of it that ended well, at the reference
-scale, on real data, with all ranks' logs, the config and the fingerprint. The largest shape on one host must have
-reached its target, which the parity of a loss curve is not; the others may be for throughput only. All shapes must be
-of the same code and precision.
+Each model, framework and chip needs every required shape, with at least one successful round at the reference scale on
+real data, the logs of all ranks, the config and the fingerprint. The largest shape on one host must reach its target;
+a parity check of the loss curve is not enough. Other shapes may be for throughput only. All shapes must have the same
+code and precision.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.case import Shape
-from pytest_flagperf.commands import stored
+from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results import store
@@ -39,107 +39,109 @@ _SAME = ("suite_code", "driver_code", "vendor_code", "requirements", "precision"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    stored.add_runs(parser)
-    parser.add_argument("--to", type=Path, metavar="FILE", help="(default: submission-<vendor>.tar.gz)")
-    parser.add_argument("--shapes", default=SHAPES, metavar="NxP,...", help=f"what must be there (default: {SHAPES})")
+    common.add_runs(parser)
     parser.add_argument(
-        "--scale", choices=("reference", "small"), default="reference", help="of all cases (default: reference)"
+        "--to", type=Path, metavar="FILE", help="the archive to write (default: submission-<vendor>.tar.gz)"
+    )
+    parser.add_argument("--shapes", default=SHAPES, metavar="NxP,...", help=f"required shapes (default: {SHAPES})")
+    parser.add_argument(
+        "--scale", choices=("reference", "small"), default="reference", help="required scale (default: reference)"
     )
     parser.add_argument(
-        "--incomplete", action="store_true", help="make the archive all the same; it tells what is amiss"
+        "--incomplete", action="store_true", help="write the archive despite problems; it contains their list"
     )
 
 
 @dataclass(frozen=True)
-class _Found:
+class _CaseOfRun:
     run: Run
     case: CaseResult
 
     @property
     def subject(self) -> str:
-        one = self.case.outcomes[0]
-        return f"{one.model}:{one.framework}:{one.hardware}"
+        first = self.case.outcomes[0]
+        return f"{first.model}:{first.framework}:{first.hardware}"
 
     @property
     def shape(self) -> Shape:
         return Shape(self.case.outcomes[0].nnodes, self.case.outcomes[0].nproc)
 
     @property
-    def ended(self) -> list[Outcome]:
+    def successful_rounds(self) -> list[Outcome]:
         return [outcome for outcome in self.case.outcomes if outcome.ok]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    wanted = Shape.parse_list(arguments.shapes)
-    runs = stored.load_all(arguments.runs)
-    vendors = sorted({outcome.vendor for one in runs for case in one.cases for outcome in case.outcomes})
+    required = Shape.parse_list(arguments.shapes)
+    runs = common.load_runs(arguments.runs)
+    vendors = sorted({outcome.vendor for run in runs for case in run.cases for outcome in case.outcomes})
     to: Path = arguments.to or Path(f"submission-{'-'.join(vendors)}.tar.gz")
     if to.exists():
-        raise Problems([f"{to}: is there already; name another with --to"])
-    problems = _problems(runs, wanted, arguments.scale)
-    print("\n".join(f"amiss: {problem}" for problem in problems), end="\n" if problems else "")
+        raise Problems([f"{to}: already exists; choose another file with --to"])
+    problems = _problems(runs, required, arguments.scale)
+    print("\n".join(f"problem: {problem}" for problem in problems), end="\n" if problems else "")
     if problems and not arguments.incomplete:
-        print(f"no archive: {count(len(problems), 'problem')}; --incomplete makes one that says so")
+        print(f"no archive written: {count(len(problems), 'problem')}; pass --incomplete to write it with their list")
         return 1
-    files = _write(to, runs, wanted, problems)
+    files = _write(to, runs, required, problems)
     print(f"{to}: {count(files, 'file')} of {count(len(runs), 'run')}, {'incomplete' if problems else 'complete'}")
     return 1 if problems else 0
 
 
-# -- what is amiss -------------------------------------------------------------------------------------------
+# -- problems ------------------------------------------------------------------------------------------------
 
 
-def _problems(runs: Sequence[Run], wanted: Sequence[Shape], scale: str) -> list[str]:
-    subjects: dict[str, list[_Found]] = {}
-    for found in (_Found(one, case) for one in runs for case in one.cases):
-        subjects.setdefault(found.subject, []).append(found)
-    problems = [problem for one in runs for problem in one.problems]
-    for subject, parts in subjects.items():
-        problems += [f"{subject}: {problem}" for problem in _of_subject(parts, wanted, scale)]
+def _problems(runs: Sequence[Run], required: Sequence[Shape], scale: str) -> list[str]:
+    subjects: dict[str, list[_CaseOfRun]] = {}
+    for case in (_CaseOfRun(run, case) for run in runs for case in run.cases):
+        subjects.setdefault(case.subject, []).append(case)
+    problems = [problem for run in runs for problem in run.problems]
+    for subject, cases in subjects.items():
+        problems += [f"{subject}: {problem}" for problem in _subject_problems(cases, required, scale)]
     return problems
 
 
-def _of_subject(parts: Sequence[_Found], wanted: Sequence[Shape], scale: str) -> Iterator[str]:
-    on_one_host = [shape for shape in wanted if shape.nnodes == 1] or list(wanted)
-    for shape in wanted:
-        held = [part for part in parts if part.shape == shape]
-        if not held:
+def _subject_problems(cases: Sequence[_CaseOfRun], required: Sequence[Shape], scale: str) -> Iterator[str]:
+    on_one_host = [shape for shape in required if shape.nnodes == 1] or list(required)
+    for shape in required:
+        of_shape = [case for case in cases if case.shape == shape]
+        if not of_shape:
             yield f"{shape} is missing"
-        if len(held) > 1:
-            places = " and ".join(str(part.run.directory) for part in held)
-            yield f"{shape} is there {len(held)} times, in {places}: give one of them"
-        for part in held:
-            yield from (f"{shape}: {text}" for text in _of_case(part, shape == max(on_one_host), scale))
-    of_wanted = [part for part in parts if part.shape in wanted]
+        if len(of_shape) > 1:
+            places = " and ".join(str(case.run.directory) for case in of_shape)
+            yield f"{len(of_shape)} runs contain {shape}: {places}; pass only one of them"
+        for case in of_shape:
+            yield from (f"{shape}: {text}" for text in _case_problems(case, shape == max(on_one_host), scale))
+    of_required = [case for case in cases if case.shape in required]
     for name in _SAME:
-        values = {str(part.shape): part.case.outcomes[0].fingerprint.get(name) for part in of_wanted}
+        values = {str(case.shape): case.case.outcomes[0].fingerprint.get(name) for case in of_required}
         if len(set(values.values())) > 1:
-            told = ", ".join(f"{value} in {shape}" for shape, value in values.items())
-            yield f"{name} is not the same in all shapes: {told}"
+            listed = ", ".join(f"{value} in {shape}" for shape, value in values.items())
+            yield f"{name} differs between the shapes: {listed}"
 
 
-def _of_case(part: _Found, must_converge: bool, scale: str) -> Iterator[str]:
+def _case_problems(part: _CaseOfRun, must_converge: bool, scale: str) -> Iterator[str]:
     first = part.case.outcomes[0]
     if first.scale != scale:
-        yield f"was run at the {first.scale} scale, wanted is {scale}"
+        yield f"got the {first.scale} scale; expected {scale}"
     if first.synthetic:
-        yield "was run on synthetic data"
+        yield "got synthetic data; expected real data"
     if not first.fingerprint.get("key"):
-        yield "has no fingerprint"
-    if not part.ended:
-        why = next((failure.sentence for one in part.case.outcomes for failure in one.failures), first.state)
-        yield f"no round ended well: {why}"
-    elif must_converge and not any(has_converged(outcome) for outcome in part.ended):
-        parity = "parity_samples has them judged by the reference's loss curve instead"
-        why = next((verdict.sentence for verdict in failed(converges(part.ended[0]))), parity)
-        yield f"no round reached the target: {why}"
-    for outcome in part.ended:
+        yield "no fingerprint"
+    if not part.successful_rounds:
+        reason = next((failure.sentence for one in part.case.outcomes for failure in one.failures), first.state)
+        yield f"no successful round: {reason}"
+    elif must_converge and not any(has_converged(outcome) for outcome in part.successful_rounds):
+        parity = "parity_samples is set, so they were judged by the reference's loss curve"
+        reason = next((verdict.sentence for verdict in failed(converges(part.successful_rounds[0]))), parity)
+        yield f"no round reached the target: {reason}"
+    for outcome in part.successful_rounds:
         directory = part.run.directory / outcome.directory
         missing = outcome.cards - sum((directory / log).is_file() for log in outcome.logs)
         if missing:
-            yield f"round {outcome.round}: {count(missing, 'rank')} of {outcome.cards} left no log"
+            yield f"round {outcome.round}: no log of {missing} of {count(outcome.cards, 'rank')}"
         if not _has_config(directory):
-            yield f"round {outcome.round}: plan.json holds no config"
+            yield f"round {outcome.round}: plan.json contains no config"
 
 
 def _has_config(directory: Path) -> bool:
@@ -152,8 +154,8 @@ def _has_config(directory: Path) -> bool:
 # -- the archive ---------------------------------------------------------------------------------------------
 
 
-def _write(to: Path, runs: Sequence[Run], wanted: Sequence[Shape], problems: Sequence[str]) -> int:
-    """Whole or not at all; the same runs make the same bytes."""
+def _write(to: Path, runs: Sequence[Run], required: Sequence[Shape], problems: Sequence[str]) -> int:
+    """Write the archive, completely or not at all, and return its number of files; same runs, same bytes."""
     to.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=to.parent, prefix=f".{to.name}.")
     top = to.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
@@ -163,7 +165,7 @@ def _write(to: Path, runs: Sequence[Run], wanted: Sequence[Shape], problems: Seq
             gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
         ):
-            files = _fill(archive, top, runs, wanted, problems)
+            files = _fill(archive, top, runs, required, problems)
         Path(name).chmod(0o644)
         Path(name).replace(to)
     except BaseException:
@@ -173,14 +175,14 @@ def _write(to: Path, runs: Sequence[Run], wanted: Sequence[Shape], problems: Seq
 
 
 def _fill(
-    archive: tarfile.TarFile, top: str, runs: Sequence[Run], wanted: Sequence[Shape], problems: Sequence[str]
+    archive: tarfile.TarFile, top: str, runs: Sequence[Run], required: Sequence[Shape], problems: Sequence[str]
 ) -> int:
     sums: dict[str, str] = {}
-    for one, name in zip(runs, stored.names_of(runs), strict=True):
-        for path in sorted(one.directory.rglob("*")):
+    for run, name in zip(runs, common.unique_names(runs), strict=True):
+        for path in sorted(run.directory.rglob("*")):
             if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-                _add_file(archive, top, f"{name}/{path.relative_to(one.directory).as_posix()}", path, sums)
-    summary = json.dumps(sayable(_summary(runs, wanted, problems)), indent=1, ensure_ascii=False) + "\n"
+                _add_file(archive, top, f"{name}/{path.relative_to(run.directory).as_posix()}", path, sums)
+    summary = json.dumps(sayable(_summary(runs, required, problems)), indent=1, ensure_ascii=False) + "\n"
     _add_text(archive, top, SUMMARY, summary, sums)
     for language in ("en", "zh"):
         table = "\n".join(performance_tables(runs, language)) + "\n"
@@ -191,7 +193,7 @@ def _fill(
 
 
 def _add_file(archive: tarfile.TarFile, top: str, name: str, path: Path, sums: dict[str, str]) -> None:
-    """What is hashed is what is packed, also of a file that somebody still writes to."""
+    """Hash exactly the bytes that are packed: another process may still write to the file."""
     with path.open("rb") as source:
         info = _entry(f"{top}/{name}", os.fstat(source.fileno()).st_size)
         info.mtime = int(os.fstat(source.fileno()).st_mtime)
@@ -224,12 +226,12 @@ class _Hashed(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        found = self._source.read(size)
-        self.sum.update(found)
-        return found
+        content = self._source.read(size)
+        self.sum.update(content)
+        return content
 
 
-def _summary(runs: Sequence[Run], wanted: Sequence[Shape], problems: Sequence[str]) -> Mapping[str, Any]:
+def _summary(runs: Sequence[Run], required: Sequence[Shape], problems: Sequence[str]) -> Mapping[str, Any]:
     cases = [
         {
             "run": name,
@@ -242,13 +244,13 @@ def _summary(runs: Sequence[Run], wanted: Sequence[Shape], problems: Sequence[st
             "p_core": case.median("p_core"),
             "fingerprint": case.outcomes[0].fingerprint,
         }
-        for one, name in zip(runs, stored.names_of(runs), strict=True)
-        for case in one.cases
+        for run, name in zip(runs, common.unique_names(runs), strict=True)
+        for case in run.cases
     ]
     return {
         "schema": store.SCHEMA,
         "complete": not problems,
         "problems": problems,
-        "shapes": [str(shape) for shape in wanted],
+        "shapes": [str(shape) for shape in required],
         "cases": cases,
     }

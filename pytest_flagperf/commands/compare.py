@@ -1,10 +1,10 @@
-"""Stored runs side by side: what got slower by more than its noise; exit code 1 if anything did.
+"""Compare stored runs, oldest first; exit code 1 if a metric is worse by more than its noise.
 
-The first run is the old one and the last run the new one; runs between them show how the values went, in the order of
-their times. The runs of a folder are in the order of their times, too. A metric regressed when its median over the
-rounds is worse by more than the larger of the threshold and its noise: measured from run to run on stored runs like the
-old one, where there are enough beside it or among the runs between, else on the rounds of both sides. Runs with unlike
-fingerprints are not compared without --unlike.
+The first run is the old run, the last run is the new run. Runs between them show how the values changed, sorted by
+start time; so are the runs of a folder. A metric regressed if its median over the rounds is worse by more than the
+threshold and by more than its noise. The noise is measured from run to run, on stored runs with the same fingerprint as
+the old run; where there are too few of them, on the rounds of the old and the new run. Runs with different fingerprints
+are compared only with --unlike.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_flagperf.commands import stored
-from pytest_flagperf.commands.stored import is_rate, width, wrapped
+from pytest_flagperf.commands import common
+from pytest_flagperf.commands.common import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.page.compared import Page, alone
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
@@ -36,13 +36,15 @@ from pytest_flagperf.stored import write_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    stored.add_runs(parser)
+    common.add_runs(parser)
     parser.add_argument(
         "--threshold",
         type=_share,
         default=THRESHOLD,
         metavar="PERCENT",
-        help=f"how much worse is no regression (default: {THRESHOLD:.0%})".replace("%", " %%"),
+        help=f"smallest change for the worse that counts as a regression (default: {THRESHOLD:.0%})".replace(
+            "%", " %%"
+        ),
     )
     parser.add_argument(
         "--metric",
@@ -50,24 +52,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"judge this metric instead of {', '.join(JUDGED)}; may be given again",
     )
-    parser.add_argument("--all", action="store_true", help="show every metric that was measured")
-    parser.add_argument("--unlike", action="store_true", help="compare unlike fingerprints too, and say what differs")
-    parser.add_argument("--common", action="store_true", help="a case that is missing in the new run is no regression")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the comparison as a page too, with charts")
+    parser.add_argument("--all", action="store_true", help="show all measured metrics")
+    parser.add_argument(
+        "--unlike", action="store_true", help="also compare runs with different fingerprints, and print the differences"
+    )
+    parser.add_argument(
+        "--common", action="store_true", help="do not count a case that is missing in the new run as a regression"
+    )
+    parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="also write the comparison as an HTML page with charts"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     runs = _load(arguments.runs)
     judged = tuple(dict.fromkeys(arguments.metric or JUDGED))
     _check_metrics(judged, runs)
-    names, old, new = stored.names_of(runs), runs[0], runs[-1]
+    names, old, new = common.unique_names(runs), runs[0], runs[-1]
     matched = match(
-        [(name, one.cases) for name, one in zip(names, runs, strict=True)], across_hardware=arguments.unlike
+        [(name, run.cases) for name, run in zip(names, runs, strict=True)], across_hardware=arguments.unlike
     )
     _check_comparable(old, new, matched, unlike_allowed=arguments.unlike)
     stored_runs = StoredRuns(old.directory.resolve().parent)
     cases = [
-        Compared(row, row.changes(judged, arguments.threshold, _like(row, stored_runs), every=arguments.all))
+        Compared(row, row.changes(judged, arguments.threshold, _runs_for_noise(row, stored_runs), every=arguments.all))
         for row in matched.rows
     ]
     between = f" ({count(len(runs) - 2, 'run')} between)" if len(runs) > 2 else ""
@@ -82,21 +90,23 @@ def run(arguments: argparse.Namespace) -> int:
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
     (notes if arguments.common else regressions).extend(f"{case} is not in {new.directory}" for case in matched.lost)
     if arguments.html:
-        where = dict(zip(names, (one.directory for one in runs), strict=True))
+        where = dict(zip(names, (run.directory for run in runs), strict=True))
         page = Page(where, tuple(cases), tuple(regressions), tuple(notes), arguments.threshold)
         write_text(arguments.html, alone(page))
-        notes.append(f"the page is {arguments.html}")
+        notes.append(f"wrote the page {arguments.html}")
     print("\n".join(["", *(f"note: {text}" for text in notes)]))
-    closing = [f"regression: {text}" for text in regressions] or [f"no regression{_unseen(cases, arguments.threshold)}"]
+    closing = [f"regression: {text}" for text in regressions] or [
+        f"no regression{_hidden_by_noise(cases, arguments.threshold)}"
+    ]
     print("\n".join(closing))
     return 1 if regressions else 0
 
 
 def _load(paths: Sequence[Path]) -> list[Run]:
-    """The old run, the runs between, each once and in the order of their times, and the new run."""
-    runs = [run for path in paths for run in sorted(stored.load_all([path]), key=_started)]
+    """Return the old run, the runs between sorted by start time and without repeats, and the new run."""
+    runs = [run for path in paths for run in sorted(common.load_runs([path]), key=_started)]
     if len(runs) < 2:
-        raise Problems([f"{runs[0].directory}: expected two or more runs, got 1; name the run to compare with, too"])
+        raise Problems([f"{runs[0].directory}: expected two or more runs, got 1; also pass the run to compare with"])
     old, *others, new = runs
     ends = {old.directory.resolve(), new.directory.resolve()}
     between = {path: run for run in others if (path := run.directory.resolve()) not in ends}
@@ -104,44 +114,45 @@ def _load(paths: Sequence[Path]) -> list[Run]:
 
 
 def _started(run: Run) -> int:
-    """When the first round started; runs without times come first, by their names."""
+    """Return when the first round started, in ms; 0 for a run without times."""
     times = [one.started_ms for case in run.cases for one in case.outcomes if one.started_ms is not None]
     return min(times, default=0)
 
 
-def _like(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
-    """Runs like the old one: itself, those between, and those stored beside it, but not the new one."""
+def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
+    """Return the runs with the old run's fingerprint: those passed and those stored beside it, without the new run."""
     first = row.old.outcomes[0]
     if first.hardware != row.new.outcomes[0].hardware:
         return []
     given = [tuple(one for one in case.outcomes if one.ok and not one.validity_warnings) for _, case in row.runs[:-1]]
-    found = [*stored_runs.like(first), *(rounds for rounds in given if rounds and not unlike(first, rounds[0]))]
+    runs = [*stored_runs.like(first), *(rounds for rounds in given if rounds and not unlike(first, rounds[0]))]
     new = {one.identity for one in row.new.outcomes}
-    found = [rounds for rounds in found if not new & {one.identity for one in rounds}]
-    return sorted(without_copies(found), key=lambda rounds: rounds[0].started_ms or 0)
+    runs = [rounds for rounds in runs if not new & {one.identity for one in rounds}]
+    return sorted(without_copies(runs), key=lambda rounds: rounds[0].started_ms or 0)
 
 
-def _unseen(cases: Sequence[Compared], threshold: float) -> str:
-    """How much worse a metric may have become within the noise, where that is more than the threshold."""
-    needed = [
+def _hidden_by_noise(cases: Sequence[Compared], threshold: float) -> str:
+    """Return a warning that noise may hide regressions larger than the threshold; empty if it cannot."""
+    limits = [
         (change.judgement.needed, f"{change.name} of {case.row.new.case}")
         for case in cases
         for change in case.changes
         if change.judged and change.judgement.needed is not None
     ]
-    most, what = max(needed, default=(threshold, ""))
-    return f"; the noise hides anything up to {quantity(most, 'share')} ({what})" if most > threshold else ""
+    largest, metric = max(limits, default=(threshold, ""))
+    hidden = f"; noise may hide a change of up to {quantity(largest, 'share')} ({metric})"
+    return hidden if largest > threshold else ""
 
 
 # -- a case --------------------------------------------------------------------------------------------------
 
 
 def _case(case: Compared, threshold: float) -> Iterator[str]:
-    """A row for each metric; of the runs between only the last ones where the terminal is too narrow for all."""
+    """Return a table with a row per metric; a narrow terminal shows only the last of the runs between."""
     row = case.row
     rounds = [str(sum(one.ok for one in side.outcomes)) for side in (row.old, row.new)]
     yield f"{row.name} (rounds: {' -> '.join(rounds)})"
-    yield from (f"  unlike: {text}" for text in row.unlike)
+    yield from (f"  different: {text}" for text in row.unlike)
     yield from (f"  note: {text}" for text in row.notes)
     between = len(row.names) - 2
     shown = between
@@ -158,9 +169,9 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
 
 
 def _rows(case: Compared, between: int) -> list[tuple[str, ...]]:
-    """With runs between, the units of the rates stand below the table instead of in it."""
+    """Return the table's rows; with runs between, the units of rates are printed below the table, not in it."""
     old, *others = case.row.names
-    rows = [("  metric", *stored.heads([old, *others[-1 - between :]]), "change", "", "noise")]
+    rows = [("  metric", *common.column_names([old, *others[-1 - between :]]), "change", "", "noise")]
     for change in case.changes:
         first, *rest = (_value(text, change, units=not between) for text in change.texts)
         share, error = change.judgement.change, change.judgement.error
@@ -175,13 +186,13 @@ def _value(text: str, change: Change, *, units: bool) -> str:
     return (text if units or not is_rate(change.unit) else text.removesuffix(f" {change.unit}")) or NOTHING
 
 
-# -- what cannot be compared ---------------------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------------------------------
 
 
 def _check_metrics(judged: Sequence[str], runs: Sequence[Run]) -> None:
     known = {metric.name for run in runs for case in run.cases for one in case.outcomes for metric in one.metrics}
-    unknown = [f"--metric={name}: no round has it{near(name, known)}" for name in judged if name not in known]
-    # Runs of which nothing ended well have no metric at all: the report says so of their cases.
+    unknown = [f"--metric={name}: no round has this metric{near(name, known)}" for name in judged if name not in known]
+    # Runs without a successful round have no metrics; the report shows why.
     if unknown and known and set(judged) != set(JUDGED):
         raise Problems(unknown)
 
@@ -192,21 +203,21 @@ def _check_comparable(old: Run, new: Run, matched: Matched, *, unlike_allowed: b
         hint = "" if unlike_allowed else "; --unlike compares different hardware"
         problems.append(f"{old.directory} and {new.directory} have no case in common{hint}")
     if not unlike_allowed:
-        found = [(row.name, row.unlike) for row in matched.rows if row.unlike]
-        problems += [f"{name}: {text}" for name, texts in found for text in texts]
-        if found:
-            cases = count(len(found), "case")
-            problems.append(f"{cases} cannot be compared, the fingerprints are unlike; --unlike does it all the same")
+        different = [(row.name, row.unlike) for row in matched.rows if row.unlike]
+        problems += [f"{name}: {text}" for name, texts in different for text in texts]
+        if different:
+            cases = count(len(different), "case")
+            problems.append(f"{cases} not compared, the fingerprints differ; --unlike compares them anyway")
     if problems:
         raise Problems(problems)
 
 
 def _share(text: str) -> float:
-    """``5`` and ``5%`` are five per cent."""
+    """Return the fraction that a percentage gives: ``5`` and ``5%`` give 0.05."""
     try:
         value = float(text.strip().removesuffix("%"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number; per cent is wanted, as in 5") from None
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a percentage, as in 5") from None
     if not 0 <= value < 1000:
-        raise argparse.ArgumentTypeError(f"{text!r}: from 0 to 1000 per cent is wanted")
+        raise argparse.ArgumentTypeError(f"got {text}; expected at least 0 and less than 1000 percent")
     return value / 100

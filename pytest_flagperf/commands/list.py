@@ -1,4 +1,4 @@
-"""What there is to run: suites, vendors, chips, scales, and the shapes that have a config."""
+"""List the suites, vendors, chips and scales, and the shapes that have a config."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from pathlib import Path
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import Catalog, CatalogError, Chip, Suite, Vendor
-from pytest_flagperf.commands import stored
+from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.table import aligned
 from pytest_flagperf.results.units import quantity
 
-_LEAST = 24
-_TOGETHER = "\N{NO-BREAK SPACE}"
+_MIN_WIDTH = 24
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "root", metavar="ROOT", type=Path, nargs="?", help="where suites/ and vendors/ are (default: the tree here)"
+        "root",
+        metavar="ROOT",
+        type=Path,
+        nargs="?",
+        help="the folder with suites/ and vendors/ (default: the current tree)",
     )
     tree.add_roots(parser)
 
@@ -32,9 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise Problems([f"{root}: no such directory"])
     catalog = tree.catalog(root, arguments.roots)
     if not catalog.suites:
-        raise Problems([f"{root}: no suites: there is no suites/<model>/<framework>/suite.toml"])
-    entries: list[Suite | Vendor] = [*_suites_of(catalog), *_vendors_of(catalog)]
-    problems = [problem for entry in entries for problem in _wrong(entry)]
+        raise Problems([f"{root}: no suites: no file suites/<model>/<framework>/suite.toml"])
+    entries: list[Suite | Vendor] = [*_sorted_suites(catalog), *_sorted_vendors(catalog)]
+    problems = [problem for entry in entries for problem in _problems(entry)]
     if problems:
         raise Problems(problems)
     print("\n".join(_lines(catalog, root.resolve())))
@@ -42,19 +46,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(catalog: Catalog, root: Path) -> Iterator[str]:
-    yield from _told([("suite", "metric", "scales"), *(_suite(suite) for suite in _suites_of(catalog))])
+    yield from _table([("suite", "metric", "scales"), *(_suite(suite) for suite in _sorted_suites(catalog))])
     yield ""
-    yield from _told(_vendors(catalog, root))
+    yield from _table(_vendors(catalog, root))
     yield ""
     rows = [
         row
-        for suite in _suites_of(catalog)
-        for vendor in _vendors_of(catalog)
+        for suite in _sorted_suites(catalog)
+        for vendor in _sorted_vendors(catalog)
         for row in _configs(catalog, suite, vendor)
     ]
-    yield from _told([("config for", "vendor", "chip", "shapes"), *rows])
+    yield from _table([("config for", "vendor", "chip", "shapes"), *rows])
     yield ""
-    yield "The small scale needs no config: it runs on any chip and shape."
+    yield "The small scale needs no config; it runs on any chip and shape."
 
 
 def _suite(suite: Suite) -> tuple[str, ...]:
@@ -66,57 +70,57 @@ def _suite(suite: Suite) -> tuple[str, ...]:
 
 
 def _vendors(catalog: Catalog, root: Path) -> list[tuple[str, ...]]:
-    """The table's rows; where vendors are from is told if one is not of the tree."""
-    vendors = _vendors_of(catalog)
-    of = ["" if one.root == root else catalog.packages.get(one.root, str(one.root)) for one in vendors]
+    """Return the table's rows; the column "from" is left out if all vendors are in the tree."""
+    vendors = _sorted_vendors(catalog)
+    origins = ["" if one.root == root else catalog.packages.get(one.root, str(one.root)) for one in vendors]
     rows = [("vendor", "name", "default scale", "from", "chips")]
     rows += [
-        (one.name, one.title, one.scale, place, ", ".join(_chip(*item) for item in one.chips.items()))
-        for one, place in zip(vendors, of, strict=True)
+        (one.name, one.title, one.scale, origin, ", ".join(_chip(*item) for item in one.chips.items()))
+        for one, origin in zip(vendors, origins, strict=True)
     ]
-    return [row if any(of) else (*row[:3], row[4]) for row in rows]
+    return [row if any(origins) else (*row[:3], row[4]) for row in rows]
 
 
 def _chip(name: str, chip: Chip) -> str:
     memory = f"{chip.memory_gib:g} GiB" if chip.memory_gib else ""
-    most = f"up to {chip.devices_per_host} a host" if chip.devices_per_host else ""
-    told = ", ".join(filter(None, (memory, most)))
-    return f"{name} ({told})".replace(" ", _TOGETHER) if told else name
+    devices = f"up to {chip.devices_per_host} per host" if chip.devices_per_host else ""
+    details = ", ".join(filter(None, (memory, devices)))
+    return f"{name} ({details})".replace(" ", _NO_BREAK) if details else name
 
 
 def _configs(catalog: Catalog, suite: Suite, vendor: Vendor) -> Iterator[tuple[str, ...]]:
     shapes: dict[str, list[Shape]] = {}
     for hardware, shape in catalog.configs(suite, vendor):
         shapes.setdefault(hardware, []).append(shape)
-    for hardware, held in sorted(shapes.items()):
-        yield suite.name, vendor.name, hardware, ", ".join(map(str, sorted(held)))
+    for hardware, configured in sorted(shapes.items()):
+        yield suite.name, vendor.name, hardware, ", ".join(map(str, sorted(configured)))
 
 
-def _told(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of text, all to the left; the last goes on below itself where the terminal ends."""
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return left-aligned columns; wrap the last column at the width of the terminal."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = max(stored.width() - sum(widths[:-1]) - 2 * len(widths[:-1]), _LEAST)
-    lines = [line for row in rows for line in _below(row, room)]
+    room = max(common.width() - sum(widths[:-1]) - 2 * len(widths[:-1]), _MIN_WIDTH)
+    lines = [line for row in rows for line in _wrap_last(row, room)]
     padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
-    return [line.replace(_TOGETHER, " ") for line in aligned(padded)]
+    return [line.replace(_NO_BREAK, " ") for line in aligned(padded)]
 
 
-def _below(row: Sequence[str], room: int) -> Iterator[tuple[str, ...]]:
+def _wrap_last(row: Sequence[str], room: int) -> Iterator[tuple[str, ...]]:
     first, *others = textwrap.wrap(row[-1], room, break_long_words=False, break_on_hyphens=False) or [""]
     yield (*row[:-1], first)
     yield from ((*("" for _ in row[:-1]), other) for other in others)
 
 
-def _suites_of(catalog: Catalog) -> list[Suite]:
+def _sorted_suites(catalog: Catalog) -> list[Suite]:
     return sorted(catalog.suites.values(), key=lambda suite: suite.name)
 
 
-def _vendors_of(catalog: Catalog) -> list[Vendor]:
+def _sorted_vendors(catalog: Catalog) -> list[Vendor]:
     return sorted(catalog.vendors.values(), key=lambda vendor: vendor.name)
 
 
-def _wrong(entry: Suite | Vendor) -> list[str]:
-    """What its file says wrongly."""
+def _problems(entry: Suite | Vendor) -> list[str]:
+    """Return the problems of a suite.toml or vendor.toml."""
     try:
         _ = entry.scales if isinstance(entry, Suite) else entry.chips
     except CatalogError as error:

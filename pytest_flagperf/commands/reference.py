@@ -1,7 +1,8 @@
-"""A suite's reference curves, made of stored rounds that converged: what later rounds are judged by.
+"""Make a suite's reference curves from stored rounds that converged; later rounds are judged by these curves.
 
-Written to suites/<model>/<framework>/reference/<scale>.json; what is there of other batch sizes stays. Five rounds
-at least of each size are wanted, with seeds of their own and the same config and suite; ten are better.
+The curves are written to suites/<model>/<framework>/reference/<scale>.json. Curves of other batch sizes in this file
+are kept. Each batch size needs at least five rounds with different seeds, the same config and the same suite; ten
+rounds are better.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.commands import stored
+from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import Run
 from pytest_flagperf.results.units import count, plain, quantity
-from pytest_flagperf.results.verdicts import converges, failed, reference
-from pytest_flagperf.results.verdicts.reference import EVALUATIONS, FEWEST, Batch, Reference
+from pytest_flagperf.results.verdicts import converges, failed
+from pytest_flagperf.results.verdicts.reference import EVALUATIONS, FEWEST, Batch, Reference, global_batch, of_rounds
 from pytest_flagperf.stored import read_printable, write_text
 from pytest_flagperf.stored.round import RoundDir
 
 _TIMES = ("init_timeout_s", "hang_timeout_s", "round_timeout_s")
-_NO_MATTER = frozenset(["seed", "vendor", "data_dir", "num_workers", "min_efficiency", *_TIMES])
-"""Config keys that say nothing of what is learned."""
-_Kind = tuple[str, str, str]
+_NO_EFFECT = frozenset(["seed", "vendor", "data_dir", "num_workers", "min_efficiency", *_TIMES])
+"""Config keys that do not affect what a model learns."""
+_SuiteScale = tuple[str, str, str]  # model, framework, scale
 
 
 @dataclass(frozen=True)
@@ -41,138 +42,146 @@ class _Round:
         return f"{self.run}: {self.outcome.case} round {self.outcome.round}"
 
     @property
-    def kind(self) -> _Kind:
+    def suite_scale(self) -> _SuiteScale:
         return self.outcome.model, self.outcome.framework, self.outcome.scale
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    stored.add_runs(parser)
-    parser.add_argument("--to", type=Path, metavar="FILE", help="write here; the runs are of one suite and scale then")
+    common.add_runs(parser)
+    parser.add_argument(
+        "--to", type=Path, metavar="FILE", help="the file to write; all runs must be of one suite and scale"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    rounds = list(_rounds(stored.load_all(arguments.runs)))
-    kinds = list(dict.fromkeys(one.kind for one in rounds))
-    if arguments.to and len(kinds) > 1:
-        named = ", ".join(":".join(kind) for kind in kinds)
-        raise Problems([f"--to={arguments.to}: one file is for one suite and scale; these runs have {named}"])
-    files = {kind: arguments.to or _file(kind) for kind in kinds}
-    made, notes, problems = {}, [], []
-    for kind in kinds:
-        found, told, wrong = _made([one for one in rounds if one.kind == kind], files[kind])
-        notes += told
-        problems += wrong
-        made[kind] = found
+    rounds = list(_rounds(common.load_runs(arguments.runs)))
+    suite_scales = list(dict.fromkeys(one.suite_scale for one in rounds))
+    if arguments.to and len(suite_scales) > 1:
+        names = ", ".join(":".join(names) for names in suite_scales)
+        raise Problems([f"--to={arguments.to}: expected runs of one suite and scale, got {names}"])
+    files = {suite_scale: arguments.to or _file(suite_scale) for suite_scale in suite_scales}
+    references, notes, problems = {}, [], []
+    for suite_scale in suite_scales:
+        reference, new_notes, new_problems = _make_reference(
+            [one for one in rounds if one.suite_scale == suite_scale], files[suite_scale]
+        )
+        notes += new_notes
+        problems += new_problems
+        references[suite_scale] = reference
     if problems:
         raise Problems([*problems, *notes])
-    for kind, found in made.items():
-        write_text(files[kind], found.text())
-        print("\n".join(_lines(files[kind], found)))
+    for suite_scale, reference in references.items():
+        write_text(files[suite_scale], reference.text())
+        print("\n".join(_lines(files[suite_scale], reference)))
     print("".join(f"note: {note}\n" for note in notes), end="")
     return 0
 
 
 def _rounds(runs: Sequence[Run]) -> Iterator[_Round]:
-    for name, one in zip(stored.names_of(runs), runs, strict=True):
-        for outcome in (outcome for case in one.cases for outcome in case.outcomes):
-            plan = RoundDir(one.directory / outcome.directory).read_plan()
+    for name, run in zip(common.unique_names(runs), runs, strict=True):
+        for outcome in (outcome for case in run.cases for outcome in case.outcomes):
+            plan = RoundDir(run.directory / outcome.directory).read_plan()
             yield _Round(name, outcome, plan.config)
 
 
-def _file(kind: _Kind) -> Path:
-    model, framework, scale = kind
+def _file(suite_scale: _SuiteScale) -> Path:
+    model, framework, scale = suite_scale
     catalog = tree.catalog()
     suite = catalog.suite(model, framework)
     if suite.root in catalog.packages:
-        raise Problems([f"{suite.name} belongs to the installed {catalog.packages[suite.root]}; pass --to=FILE"])
+        raise Problems([f"{suite.name} is part of the installed {catalog.packages[suite.root]}; pass --to=FILE"])
     return suite.reference_file(scale)
 
 
-def _made(rounds: Sequence[_Round], file: Path) -> tuple[Reference, list[str], list[str]]:
-    """The suite's reference with what these rounds say, what to tell, and what stands in the way."""
+def _make_reference(rounds: Sequence[_Round], file: Path) -> tuple[Reference, list[str], list[str]]:
+    """Return the suite's reference with the curves of these rounds, notes to print, and problems."""
     first = rounds[0].outcome
     notes: list[str] = []
-    fit = [one for one in rounds if not _unfit(one, notes)]
-    problems = list(_unlike(fit))
+    usable = [one for one in rounds if not _unusable(one, notes)]
+    problems = list(_differences(usable))
     batches = []
-    for size in sorted({reference.global_batch(one.outcome) or 0 for one in fit}):
-        like = _once_each([one for one in fit if reference.global_batch(one.outcome) == size], notes)
-        if len(like) < FEWEST:
-            what = f"{first.model}:{first.framework}, a batch of {size:,}: {count(len(like), 'round')} that converged"
-            notes.append(f"{what}; a reference is made of {FEWEST} or more")
+    for size in sorted({global_batch(one.outcome) or 0 for one in usable}):
+        of_size = _one_per_seed([one for one in usable if global_batch(one.outcome) == size], notes)
+        if len(of_size) < FEWEST:
+            batch = f"{first.model}:{first.framework}, a batch of {size:,}"
+            notes.append(f"{batch}: {count(len(of_size), 'round')} converged; expected at least {FEWEST}")
         elif not problems:
-            batches.append(reference.of_rounds([(one.run, one.outcome) for one in like]))
+            batches.append(of_rounds([(one.run, one.outcome) for one in of_size]))
     if not batches and not problems:
-        problems = [f"{':'.join(rounds[0].kind)}: no batch size has {FEWEST} rounds that converged"]
+        problems = [f"{':'.join(rounds[0].suite_scale)}: no batch size has {FEWEST} rounds that converged"]
     kept = _kept(file, first, batches, notes)
-    found = sorted([*batches, *kept], key=lambda batch: batch.global_batch)
-    made = Reference(first.model, first.framework, first.scale, first.sample_unit, first.target, tuple(found))
+    all_batches = sorted([*batches, *kept], key=lambda batch: batch.global_batch)
+    made = Reference(first.model, first.framework, first.scale, first.sample_unit, first.target, tuple(all_batches))
     notes += _long_intervals(made)
     return made, notes, problems
 
 
 def _long_intervals(made: Reference) -> Iterator[str]:
-    """Sentences on batch sizes whose rounds had longer intervals than the verdict ``not_too_early`` permits."""
+    """Yield a note for each batch size whose rounds were evaluated too rarely for the verdict ``not_too_early``."""
     for batch in made.batches:
-        most = (made.earliest(batch.global_batch) or 0) / EVALUATIONS
-        if batch.interval > most:
-            gap = f"the rounds were evaluated every {batch.interval:,.0f} {made.sample_unit}"
-            fix = f"set eval_samples to {math.floor(most):,} or less in the suite's config"
-            yield f"a batch of {batch.global_batch:,}: {gap}, too far apart for the verdict not_too_early: {fix}"
+        longest = (made.earliest(batch.global_batch) or 0) / EVALUATIONS
+        if batch.interval > longest:
+            interval = f"the rounds were evaluated every {batch.interval:,.0f} {made.sample_unit}"
+            fix = f"set eval_samples to {math.floor(longest):,} or less in the suite's config"
+            yield f"a batch of {batch.global_batch:,}: {interval}, too rarely for the verdict not_too_early; {fix}"
 
 
-def _unfit(one: _Round, notes: list[str]) -> bool:
-    """Whether the round shows nothing of how the suite learns; that is told."""
+def _unusable(one: _Round, notes: list[str]) -> bool:
+    """Return True if a reference cannot use the round, and add the reason to the notes."""
     outcome = one.outcome
     if outcome.synthetic or not outcome.meant_to_converge:
-        why = "it was not trained to the target on the suite's data"
+        reason = "it was not trained to the target on the suite's data"
     else:
-        # What the present reference says of it must not decide about the next one.
-        why = "; ".join(verdict.sentence for verdict in failed(converges(replace(outcome, reference=None))))
-    if why:
-        notes.append(f"left out: {one.name}: {why}")
-    return bool(why)
+        # The present reference must not decide which rounds the new one uses.
+        reason = "; ".join(verdict.sentence for verdict in failed(converges(replace(outcome, reference=None))))
+    if reason:
+        notes.append(f"left out: {one.name}: {reason}")
+    return bool(reason)
 
 
-def _once_each(rounds: Sequence[_Round], notes: list[str]) -> list[_Round]:
-    """A seed's second round says the same as its first."""
-    found: dict[int | None, _Round] = {}
+def _one_per_seed(rounds: Sequence[_Round], notes: list[str]) -> list[_Round]:
+    """Return the first round of each seed: another round of the same seed adds no information."""
+    by_seed: dict[int | None, _Round] = {}
     for one in rounds:
-        if one.outcome.seed in found:
-            notes.append(f"left out: {one.name}: {found[one.outcome.seed].name} has its seed, {one.outcome.seed}")
+        seed = one.outcome.seed
+        if seed in by_seed:
+            notes.append(f"left out: {one.name}: it has the same seed, {seed}, as {by_seed[seed].name}")
         else:
-            found[one.outcome.seed] = one
-    return list(found.values())
+            by_seed[seed] = one
+    return list(by_seed.values())
 
 
-def _unlike(rounds: Sequence[_Round]) -> Iterator[str]:
-    """Rounds of one batch size that were not the same training."""
+def _differences(rounds: Sequence[_Round]) -> Iterator[str]:
+    """Yield a sentence for each difference in the training between rounds of one batch size."""
     firsts: dict[int | None, _Round] = {}
     for one in rounds:
-        first = firsts.setdefault(reference.global_batch(one.outcome), one)
-        mine, its = _told(one), _told(first)
-        for key in sorted(mine.keys() | its.keys()):
-            if mine.get(key) != its.get(key):
-                values = f"{key} is {mine.get(key)!r}, there {its.get(key)!r}"
-                yield f"{one.name}: not like {first.name}: {values}; make a reference of like rounds"
+        first = firsts.setdefault(global_batch(one.outcome), one)
+        values, expected = _training(one), _training(first)
+        for key in sorted(values.keys() | expected.keys()):
+            if values.get(key) != expected.get(key):
+                yield (
+                    f"{one.name}: {key} is {values.get(key)!r}, but {expected.get(key)!r} in {first.name};"
+                    " pass only rounds of the same training"
+                )
 
 
-def _told(one: _Round) -> dict[str, Any]:
+def _training(one: _Round) -> dict[str, Any]:
+    """Return the values that decide what a round learns."""
     target = one.outcome.target
-    config = {key: value for key, value in one.config.items() if key not in _NO_MATTER}
+    config = {key: value for key, value in one.config.items() if key not in _NO_EFFECT}
     return {**config, "suite_code": one.outcome.fingerprint.get("suite_code"), "target": (target.name, target.value)}
 
 
 def _kept(file: Path, outcome: Outcome, batches: Sequence[Batch], notes: list[str]) -> list[Batch]:
-    """What the file has of other batch sizes, if it is about the same target."""
+    """Return the file's curves of other batch sizes; none if the file is for another target."""
     if not file.is_file():
         return []
     before = Reference.from_json(read_printable(file), str(file))
-    made = {batch.global_batch for batch in batches}
-    others = [batch for batch in before.batches if batch.global_batch not in made]
+    replaced = {batch.global_batch for batch in batches}
+    others = [batch for batch in before.batches if batch.global_batch not in replaced]
     if others and before.target != outcome.target:
         old = quantity(before.target.value, before.target.unit)
-        notes.append(f"{file}: dropped what was made for another target, {before.target.name} {old}")
+        notes.append(f"{file}: removed the curves for another target, {before.target.name} {old}")
         return []
     return others
 

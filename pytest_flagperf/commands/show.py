@@ -1,4 +1,4 @@
-"""What a run closed with, its failures and warnings, and each case's figures over its rounds; or a rank's log."""
+"""Show the results of stored runs (tables, failures, warnings and verdicts), or the log of a rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_flagperf.commands import stored
+from pytest_flagperf.commands import common
 from pytest_flagperf.report.terminal import ranklog
 from pytest_flagperf.report.terminal.figures import MAIN, over_rounds
 from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
@@ -18,26 +18,28 @@ from pytest_flagperf.stored.layout import host_folder, rank_log
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = (
-        f"{stored.RUNS}; also logs of ranks ({rank_log(0)}) and the original's result folders (result/run<timestamp>)"
+    runs = f"{common.RUNS}; also logs of ranks ({rank_log(0)}) and FlagPerf's result folders (result/run<timestamp>)"
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=runs)
+    parser.add_argument(
+        "--width", type=_columns, metavar="COLUMNS", help="width of the table (default: the terminal's width)"
     )
-    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=what)
-    parser.add_argument("--width", type=_columns, metavar="COLUMNS", help="of the table (default: the terminal's)")
-    parser.add_argument("--figures", action="store_true", help="every figure over the rounds, not the main ones alone")
+    parser.add_argument(
+        "--figures", action="store_true", help="show all figures over the rounds, not only the main ones"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     width = arguments.width or shutil.get_terminal_size().columns
     logs = {path: _logs(path) for path in arguments.runs}
-    runs = [path for path, its in logs.items() if not its]
-    shown = [ranklog.lines(log) for its in logs.values() for log in its]
-    shown += [_lines(one, width, every=arguments.figures) for one in (stored.load_all(runs) if runs else ())]
+    runs = [path for path, own_logs in logs.items() if not own_logs]
+    shown = [ranklog.lines(log) for own_logs in logs.values() for log in own_logs]
+    shown += [_lines(run, width, every=arguments.figures) for run in (common.load_runs(runs) if runs else ())]
     print("\n\n".join("\n".join(lines) for lines in shown))
     return 0
 
 
 def _logs(path: Path) -> list[Path]:
-    """The log that a path names, or those of the first ranks in a result folder of the original."""
+    """Return the log itself if the path is a file; in a result folder of FlagPerf, the logs of rank 0."""
     if path.is_file() or is_run(path):
         return [path] if path.is_file() else []
     return sorted(path.glob(f"*/round*/{host_folder('*', 0)}/{rank_log(0)}"))
@@ -45,18 +47,16 @@ def _logs(path: Path) -> list[Path]:
 
 def _columns(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of columns; a whole number from 1 is wanted, as in 200"
-        )
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a number of columns, at least 1, as in 200")
     return int(text)
 
 
-def _lines(one: Run, width: int, *, every: bool) -> Iterator[str]:
-    end = summarize_run(one, [*one.info.unsupported] if one.info else [], reports=[str(one.directory)])
-    yield f"{one.directory}:"
+def _lines(run: Run, width: int, *, every: bool) -> Iterator[str]:
+    end = summarize_run(run, [*run.info.unsupported] if run.info else [], reports=[str(run.directory)])
+    yield f"{run.directory}:"
     yield ""
-    yield from console_table(one.cases, width)
-    for case in one.cases:
+    yield from console_table(run.cases, width)
+    for case in run.cases:
         if every or len(case.outcomes) > 1:
             yield ""
             yield from over_rounds(case, width, None if every else MAIN)
@@ -64,5 +64,5 @@ def _lines(one: Run, width: int, *, every: bool) -> Iterator[str]:
     yield from all_lines(end.summaries)
     yield from (f"not run: {text}" for text in end.not_run)
     failures = {text for case in end.summaries for text in case.failures}
-    yield from (f"note: {problem}" for problem in one.problems if problem not in failures)
+    yield from (f"note: {problem}" for problem in run.problems if problem not in failures)
     yield end.verdict(width)

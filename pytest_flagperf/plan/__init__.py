@@ -1,4 +1,4 @@
-"""The plan of a case: what exactly will run, how that is found out, and where it may run."""
+"""The plan of a case: its config, fingerprint, placement and commands."""
 
 from .describe import describe
 from .make import PlanError, is_throughput_shape, make_plan, one_card_plan, short_plan

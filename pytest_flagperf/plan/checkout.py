@@ -1,4 +1,4 @@
-"""In which state of its repository a tree of suites and vendors is, where it is in one."""
+"""The Git state of a tree of suites and vendors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TREES = ("suites", "vendors")
 
 @lru_cache(maxsize=16)
 def checkout(root: Path) -> dict[str, object]:
-    """The commit, and whether anything of the suites or vendors is not as committed; nothing where git cannot say."""
+    """Return the commit, and whether suites or vendors have uncommitted changes; an empty dict without Git."""
     commit = _git(root, "rev-parse", "HEAD")
     changes = _git(root, "status", "--porcelain", "--", *(name for name in _TREES if (root / name).is_dir()))
     if not commit or changes is None:

@@ -1,4 +1,4 @@
-"""What ``--plan`` prints: a plan for the eye, in at most some 120 columns."""
+"""The text that ``--plan`` prints for a case, about 120 columns wide."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
 from ..runtime import RuntimeRequest, runtimes
 from .model import Plan
-from .placement import Place, Placement, expected_placement, rank_processes
+from .placement import NamedHost, Placement, expected_placement, rank_processes
 
 _WIDEST_VALUE = 20
 _WIDTH = 116
@@ -25,20 +25,20 @@ def describe(
     request: RuntimeRequest | None = None,
     convergence: str = "",
     duration: Iterable[str] = (),
-    hosts: Sequence[Place] = (),
+    hosts: Sequence[NamedHost] = (),
 ) -> str:
-    """The case, what it wants of a host, where it runs, every value with its origin, and the command of each rank."""
-    wanted = _wanted(plan, vendor, lease) if vendor else ()
-    kind = runtimes()[plan.runtime]
-    image = kind.image(request) if request else ""
-    only_leased = request is not None and not kind.sees_all_devices(request)
+    """Describe a case: requirements, hosts, every config value with its origin, and the command of each rank."""
+    requirements = _host_requirements(plan, vendor, lease) if vendor else ()
+    runtime = runtimes()[plan.runtime]
+    image = runtime.image(request) if request else ""
+    only_leased = request is not None and not runtime.sees_all_devices(request)
     placement = expected_placement(plan, hosts, only_leased=only_leased)
     times = [_fact("" if number else "duration", line) for number, line in enumerate(duration)]
     facts, config = (
         [*_facts(plan, image, convergence), *times],
         [*_config(plan), *_translated(plan)],
     )
-    return "\n".join([str(plan.case), *facts, *wanted, *_hosts(placement), *config, *_commands(plan, placement)])
+    return "\n".join([str(plan.case), *facts, *requirements, *_hosts(placement), *config, *_commands(plan, placement)])
 
 
 def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
@@ -49,38 +49,38 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
         yield _fact("converges", convergence)
     yield _fact("scale", f"{plan.scale}: {plan.metric.name} {sign} {plan.target:g} ({plan.metric.unit})")
     yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")
-    yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in all")
+    yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
     if shape.cards > 1:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
     yield _fact("runtime", f"{plan.runtime}, launched by {plan.launcher}")
     if image:
         yield _fact("image", image)
-    yield from _brought(plan)
+    yield from _additions(plan)
     yield _fact("data", _data(plan))
     for item in plan.manifest:
         counts = {"files": item.files, "folders": item.folders, "bytes": item.size}
-        told = [f"{number} {what}" for what, number in counts.items() if number is not None]
-        yield _fact("", "  " + ", ".join([f"{item.kind} {item.path}", *told]))
+        sizes = [f"{number} {unit}" for unit, number in counts.items() if number is not None]
+        yield _fact("", "  " + ", ".join([f"{item.kind} {item.path}", *sizes]))
     yield _fact("MFU", _mfu(plan))
 
 
-def _wanted(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
-    """What must be there before the start, and who looks at the devices until the end."""
-    asked = [*(["NVML"] if vendor.toml.nvml else []), *([f"vendors/{vendor.name}/probe.py"] if vendor.probe else [])]
+def _host_requirements(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
+    """Yield the requirements of each host, and the monitors that sample it during the round."""
+    probes = [*(["NVML"] if vendor.toml.nvml else []), *([f"vendors/{vendor.name}/probe.py"] if vendor.probe else [])]
     chip = vendor.chips.get(plan.case.hardware)
     names = f" ({' or '.join(chip.names)})" if chip and chip.names else ""
-    called = f" called {plan.case.hardware}{names}" if asked else ""
-    every = ", the whole host" if lease == "host" else f", {_count(plan.case.nproc, 'device')}{called} that nobody uses"
+    called = f" called {plan.case.hardware}{names}" if probes else ""
+    devices = ", the whole host" if lease == "host" else f", {_count(plan.case.nproc, 'free device')}{called}"
     needs = "".join(f", {need}" for need in [runtimes()[plan.runtime].needs] if need)
-    yield _fact("each host", f"Python >= 3.8{needs}{every}{', the data' if plan.data_dir else ''}")
-    yield _fact("monitors", f"the host{', its devices by ' if asked else ''}{', else by '.join(asked)}")
+    yield _fact("each host", f"Python >= 3.8{needs}{devices}{', the data' if plan.data_dir else ''}")
+    yield _fact("monitors", f"the host{', its devices by ' if probes else ''}{', otherwise by '.join(probes)}")
 
 
-def _brought(plan: Plan) -> Iterator[str]:
-    """What the vendor brings beside its config, before any of it runs."""
-    lines = [f"{one.name}: {one.value}, {one.where} (without it: {one.reference})" for one in plan.brought]
-    for number, line in enumerate(lines or ["nothing but its config"]):
-        yield _fact("" if number else "brings", line)
+def _additions(plan: Plan) -> Iterator[str]:
+    """List the vendor's additions, one per line."""
+    lines = [f"{one.name}: {one.value}, {one.where} (default: {one.reference})" for one in plan.additions]
+    for number, line in enumerate(lines or ["none, only its config"]):
+        yield _fact("" if number else "additions", line)
 
 
 def _labels(plan: Plan) -> list[str]:
@@ -92,22 +92,22 @@ def _goal(plan: Plan) -> str:
     parity = plan.config["parity_samples"]
     if parity is None:
         return "converges to its target"
-    return f"parity: {parity:,} samples, judged by the reference's loss curve, not by the target"
+    return f"parity: {parity:,} samples, judged by the reference's loss curve instead of the target"
 
 
 def _data(plan: Plan) -> str:
     if plan.synthetic:
-        return "synthetic: made up, real shapes"
+        return "synthetic: generated, with real shapes"
     if plan.data_dir:
         return f"{plan.data_dir} ({plan.values['data_dir'].where})"
-    return "not given: --data-dir or --case CASE=DATA_DIR" if plan.scale == REFERENCE else "comes with the suite"
+    return "missing: pass --data-dir or --case CASE=DATA_DIR" if plan.scale == REFERENCE else "included in the suite"
 
 
 def _mfu(plan: Plan) -> str:
     flops, peak = plan.flops_per_sample, plan.peak_tflops
     if flops is None or peak is None:
-        what = f"peak of {plan.case.hardware} at {plan.precision}" if peak is None else "FLOPs per sample"
-        return f"none: no {what} is declared"
+        missing = f"peak of {plan.case.hardware} at {plan.precision}" if peak is None else "FLOPs per sample"
+        return f"none: no {missing} declared"
     return f"{flops:g} FLOPs per sample, {peak:g} TFLOP/s dense at {plan.precision}"
 
 
@@ -120,9 +120,9 @@ def _hosts(placement: Placement) -> Iterator[str]:
 
 
 def _config(plan: Plan) -> Iterator[str]:
-    """One line a key; a star where the suite's own value for the scale is another, which is then named."""
+    """Yield a line per key; a star marks a value that differs from the suite's, which is also shown."""
     references = {deviation.key: deviation.reference for deviation in plan.deviations}
-    yield _title(f"config ({len(plan.values)} values, * {len(references)} not the suite's own)")
+    yield _title(f"config ({len(plan.values)} values, * {len(references)} differ from the suite's)")
     rows = [
         ("*" if key in references else " ", key, _short(value.value), value.layer, value.where)
         for key, value in plan.values.items()
@@ -139,7 +139,7 @@ def _config(plan: Plan) -> Iterator[str]:
 
 
 def _translated(plan: Plan) -> Iterator[str]:
-    """What became of each name of a file with the original's names, grouped by what became of it."""
+    """List FlagPerf's names in the config file, grouped by their outcome."""
     for outcome in OUTCOMES if plan.translated else ():
         names = [one for one in plan.translated if one.outcome == outcome]
         yield _title(f"FlagPerf's names, {outcome} ({len(names)})")
@@ -148,15 +148,15 @@ def _translated(plan: Plan) -> Iterator[str]:
 
 
 def _commands(plan: Plan, placement: Placement) -> Iterator[str]:
-    """The commands of a real round, with a word in braces for what only its hosts know."""
-    yield _title(f"commands ({{python}}: of the {plan.runtime} runtime, {{code}}: the staged code)")
+    """List the commands of a round, with placeholders in braces for values that only the hosts know."""
+    yield _title(f"commands ({{python}}: Python of the {plan.runtime} runtime, {{code}}: the staged code)")
     for host, processes in zip(placement.hosts, rank_processes(plan, placement), strict=True):
         yield f"    {host.name}"
         yield from _processes(processes)
 
 
 def _processes(processes: Sequence[RankProcess]) -> Iterator[str]:
-    """The environment that all processes of a host share once, then each with its own."""
+    """List the environment that all processes of a host share, then each process with its own variables."""
     first = processes[0].env
     shared = {name for name in first if all(process.env.get(name) == first[name] for process in processes)}
     for name in sorted(shared):

@@ -1,4 +1,4 @@
-"""What makes two figures comparable, as far as it is known before anything runs."""
+"""The fingerprint of a case: measurements with the same fingerprint are comparable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from ..catalog import DataItem
 
 SCHEMA = 1
-# Where, how long and with what schedule one trains: different from shape to shape, no matter of speed.
+# Config keys for paths, duration and schedule: they differ between shapes and do not affect the speed.
 NOT_COMPARED = frozenset([
     "vendor", "data_dir", "seed", "train_batch_size", "precision", "scaling", "min_efficiency",
     "shuffle_labels", "learning_rate", "max_steps", "max_epochs", "max_samples", "max_time_s", "parity_samples",
@@ -28,32 +28,32 @@ _CARDS = ("nnodes", "nproc")
 def fingerprint(
     facts: Mapping[str, object], config: Mapping[str, object], *, cards: int, scaling: str
 ) -> dict[str, object]:
-    """The facts, the config as far as it weighs, the ``key`` of all that, and the key of one card of it."""
+    """Return the facts, a hash of the compared config, the ``key`` of both, and the key of the one-card round."""
     batch = config["train_batch_size"]
-    weighing = {key: value for key, value in config.items() if _weighs(key)}
-    told = {
+    compared = {key: value for key, value in config.items() if _is_compared(key)}
+    values = {
         "schema": SCHEMA,
         **facts,
         "precision": config["precision"],
         "batch_per_card": batch,
-        "config": _digest(json.dumps(weighing, sort_keys=True).encode()),
+        "config": _digest(json.dumps(compared, sort_keys=True).encode()),
     }
-    alone = told | dict.fromkeys(_CARDS, 1) | {"batch_per_card": one_card_batch(batch, cards, scaling)}
-    return {**told, "key": _key(told), "one_card_key": _key(alone)}
+    one_card = values | dict.fromkeys(_CARDS, 1) | {"batch_per_card": one_card_batch(batch, cards, scaling)}
+    return {**values, "key": _key(values), "one_card_key": _key(one_card)}
 
 
 def one_card_batch(batch: object, cards: int, scaling: str) -> object:
-    """Weak scaling keeps a card's batch; strong scaling gives the one card the batch of all."""
+    """Return the batch per card of the one-card round: the same with weak scaling, the sum with strong scaling."""
     return batch * cards if scaling == "strong" and isinstance(batch, int) else batch
 
 
 def code_hash(*trees: Path) -> str:
-    """Of every file below, by name and content; documents, compiled files, configs and reference curves are no code."""
+    """Hash the names and contents of all code files; not documents, compiled files, configs and reference curves."""
     return _hash_files(tuple(_stamped(trees)))
 
 
 def digest_of(manifest: Sequence[DataItem]) -> str | None:
-    """Of what the data must hold, which was looked for before the start; None where none are read."""
+    """Hash the list of required data files; None if the case reads no data."""
     return _digest(json.dumps([asdict(item) for item in manifest], sort_keys=True).encode()) if manifest else None
 
 
@@ -74,19 +74,19 @@ def _is_code(name: Path) -> bool:
 
 @lru_cache(maxsize=512)
 def _hash_files(files: tuple[tuple[str, Path, int, int], ...]) -> str:
-    """Kept by names, sizes and times, so that a run of many cases reads each file once."""
-    whole = hashlib.sha256()
+    """Hash files; cached by names, sizes and times, so that a run of many cases reads each file once."""
+    digest = hashlib.sha256()
     for name, file, *_ in files:
-        whole.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    return whole.hexdigest()[:16]
+        digest.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
 
 
-def _weighs(key: str) -> bool:
+def _is_compared(key: str) -> bool:
     return key not in NOT_COMPARED and not key.startswith(_SCHEDULE)
 
 
-def _key(told: Mapping[str, object]) -> str:
-    return _digest(json.dumps(told, sort_keys=True).encode())
+def _key(values: Mapping[str, object]) -> str:
+    return _digest(json.dumps(values, sort_keys=True).encode())
 
 
 def _digest(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""How a plan is made: a case, looked up in the catalog and given its config."""
+"""Make the plan of a case from the catalog and its config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, re
 from ..problems import Problems, near
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
-from .brought import Brought, brought
+from .additions import Addition, find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
 from .model import Plan
 
@@ -27,7 +27,7 @@ _PLACES = ("data_dir", "checkpoint_dir")
 
 
 class PlanError(Problems):
-    """A case that cannot be planned as asked."""
+    """A case that cannot run with these options."""
 
 
 def make_plan(
@@ -45,19 +45,19 @@ def make_plan(
     data_dir: str | Path | Value | None = None,
     check_data: bool = True,
 ) -> Plan:
-    """Everything that runs for a case, or an error with all that stands in the way.
+    """Return the plan of a case; raise one error with all problems.
 
-    ``settings`` are ``key=value``. Synthetic data can show no convergence, so they are for throughput only.
-    ``throughput_only`` None leaves it to the config, and to the shape where that sets nothing.
+    ``settings`` are ``key=value``. With synthetic data the case is for throughput only, since it cannot converge.
+    If ``throughput_only`` is None, the config decides; if the config does not set it, the shape decides.
     """
     maker, suite = catalog.vendor(vendor), catalog.suite(case.model, case.framework)
     scale, runtime = scale or maker.scale, runtime or maker.runtime
     catalog.find(case, vendor, scale)
     problems = _unknown("runtime", runtime, RUNTIMES) + _check_launcher(launcher, case.framework_name)
-    theirs: tuple[Brought, ...] = ()
+    additions: tuple[Addition, ...] = ()
     try:
         in_image = runtime in runtimes() and runtimes()[runtime].uses_images
-        theirs = brought(suite, maker, catalog.case_folder(suite, maker), in_image=in_image)
+        additions = find_additions(suite, maker, catalog.case_folder(suite, maker), in_image=in_image)
     except Problems as error:
         problems += error.problems
     try:
@@ -66,20 +66,20 @@ def make_plan(
         resolved = resolve(suite, maker, case, scale, given, catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
-    problems += _no_curve(suite, scale, resolved.values["parity_samples"])
+    problems += _check_reference(suite, scale, resolved.values["parity_samples"])
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     resolved = _with_shape(resolved, case.shape, scale)
-    return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, theirs)
+    return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, additions)
 
 
 def is_throughput_shape(shape: Shape, scale: str) -> bool:
-    """Whether a shape measures throughput alone by default: one card takes days to the reference scale's target."""
+    """Return True if the default is throughput only: one card needs days to reach the reference scale's target."""
     return scale == REFERENCE and shape.cards == 1
 
 
 def _with_shape(resolved: Resolved, shape: Shape, scale: str) -> Resolved:
-    """The config with the shape's default of ``throughput_only``, where no file and no option sets it."""
+    """Return the config with the shape's default of ``throughput_only`` if no file and no option sets it."""
     if resolved.values["throughput_only"].layer != "defaults" or not is_throughput_shape(shape, scale):
         return resolved
     value = Value(True, f"default of {shape} at the {scale} scale", 0, "defaults")
@@ -92,28 +92,27 @@ def _check_launcher(launcher: str, framework: str) -> list[str]:
     if frameworks is None or framework in frameworks:
         return unknown
     names = ", ".join(sorted(frameworks))
-    only = f"launcher = {launcher!r} starts ranks of {names} only"
-    return [f"{only}; got framework {framework}; set launcher = {DEFAULT_LAUNCHER!r} in flagperf.toml"]
+    problem = f"launcher {launcher!r} supports only {names}; got framework {framework}"
+    return [f"{problem}; set launcher = {DEFAULT_LAUNCHER!r} in flagperf.toml"]
 
 
-def _no_curve(suite: Suite, scale: str, parity: Value) -> list[str]:
-    """Better told before a training than after it."""
+def _check_reference(suite: Suite, scale: str, parity: Value) -> list[str]:
     file = suite.reference_file(scale)
     if parity.value is None or file.is_file():
         return []
-    there = file.relative_to(suite.root)
-    return [f"{parity.where}: parity_samples wants the suite's reference, {there}: flagperf reference makes it"]
+    missing = file.relative_to(suite.root)
+    return [f"{parity.where}: parity_samples needs the suite's reference, {missing}; flagperf reference creates it"]
 
 
 def short_plan(plan: Plan) -> Plan:
-    """The same cards and the same work of each, for throughput only."""
+    """Return a plan with the same cards and the same work per card, for throughput only."""
     values = {**plan.values, "throughput_only": Value(True, f"short round of {plan.case}", 0, "case")}
     return replace(plan, case=replace(plan.case, repeat=1), throughput_only=True, values=values)
 
 
 def one_card_plan(plan: Plan) -> Plan:
-    """One card with the work of one of the plan's: what the speed-up is measured against."""
-    alone = replace(plan.case, nnodes=1, nproc=1, repeat=1)
+    """Return a plan for one card with the work of one of the plan's cards, to measure the speed-up."""
+    one_card = replace(plan.case, nnodes=1, nproc=1, repeat=1)
     source = f"one card of {plan.case}"
     batch = one_card_batch(plan.config["train_batch_size"], plan.case.shape.cards, plan.scaling)
     values = dict(plan.values)
@@ -121,13 +120,13 @@ def one_card_plan(plan: Plan) -> Plan:
     if batch != plan.config["train_batch_size"]:
         values["train_batch_size"] = Value(batch, source, 0, "case")
     config = {key: value.value for key, value in values.items()}
-    told = _told_facts(plan.fingerprint) | {"nnodes": 1, "nproc": 1}
+    facts = _facts_of(plan.fingerprint) | {"nnodes": 1, "nproc": 1}
     return replace(
         plan,
-        case=alone,
+        case=one_card,
         throughput_only=True,
         values=values,
-        fingerprint=fingerprint(told, config, cards=1, scaling=plan.scaling),
+        fingerprint=fingerprint(facts, config, cards=1, scaling=plan.scaling),
     )
 
 
@@ -141,7 +140,7 @@ def _plan(
     launcher: str,
     synthetic: bool,
     resolved: Resolved,
-    theirs: tuple[Brought, ...],
+    additions: tuple[Addition, ...],
 ) -> Plan:
     config = resolved.config
     declared, own = suite.scales[scale], catalog.case_folder(suite, vendor)
@@ -149,10 +148,10 @@ def _plan(
     facts = (
         _facts(case, vendor, scale, synthetic, runtime)
         | _code(suite, vendor, own)
-        | _surroundings(vendor, own)
+        | _environment(vendor, own)
         | {"data": digest_of(manifest)}
     )
-    least = config["min_efficiency"]
+    min_efficiency = config["min_efficiency"]
     return Plan(
         case=case,
         vendor=vendor.name,
@@ -172,17 +171,19 @@ def _plan(
         extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
         values=resolved.values,
         deviations=resolved.deviations,
-        brought=theirs,
+        additions=additions,
         manifest=manifest,
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
-        min_efficiency=float(least) if isinstance(least, (int, float)) else vendor.toml.min_efficiency,
+        min_efficiency=float(min_efficiency)
+        if isinstance(min_efficiency, (int, float))
+        else vendor.toml.min_efficiency,
         fingerprint={
             **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
-            # What is not the suite's own; in the key are hashes of it all.
+            # Values that differ from the suite's, for readers; the key contains hashes of all of them.
             "deviations": {
                 **{one.key: [one.value, one.reference] for one in resolved.deviations if one.key not in _PLACES},
-                **{one.name: [one.value, one.reference] for one in theirs},
+                **{one.name: [one.value, one.reference] for one in additions},
             },
         },
         reference=suite.reference(scale),
@@ -191,7 +192,7 @@ def _plan(
 
 
 def _manifest(declared: Sequence[DataItem], resolved: Resolved) -> tuple[DataItem, ...]:
-    """What the data directory must hold, without what the config replaced by data of another name."""
+    """Return the required data files, without files that the config replaces by other paths."""
     replaced = {deviation.reference for deviation in resolved.deviations if deviation.key in DATA_KEYS}
     return tuple(item for item in declared if item.path not in replaced)
 
@@ -238,21 +239,22 @@ def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
     }
 
 
-def _surroundings(vendor: Vendor, own: Path) -> dict[str, object]:
-    """Where a vendor sets environment variables: some make other kernels and other collectives."""
+def _environment(vendor: Vendor, own: Path) -> dict[str, object]:
+    """Return a hash of the vendor's environment variables: some select other kernels or collectives."""
     file = own / "config" / "environment_variables.sh"
     if not vendor.environment and not file.is_file():
         return {}
-    told = json.dumps(sorted(vendor.environment.items())).encode() + (file.read_bytes() if file.is_file() else b"")
-    return {"environment": hashlib.sha256(told).hexdigest()[:16]}
+    variables = json.dumps(sorted(vendor.environment.items())).encode() + (file.read_bytes() if file.is_file() else b"")
+    return {"environment": hashlib.sha256(variables).hexdigest()[:16]}
 
 
-def _told_facts(told: Mapping[str, object]) -> dict[str, object]:
-    made = ("schema", "precision", "batch_per_card", "config", "key", "one_card_key", "deviations")
-    return {name: value for name, value in told.items() if name not in made}
+def _facts_of(fingerprint: Mapping[str, object]) -> dict[str, object]:
+    """Return a fingerprint without the values that are computed from the config."""
+    computed = ("schema", "precision", "batch_per_card", "config", "key", "one_card_key", "deviations")
+    return {name: value for name, value in fingerprint.items() if name not in computed}
 
 
-def _unknown(what: str, name: str, allowed: Sequence[str]) -> list[str]:
+def _unknown(option: str, name: str, allowed: Sequence[str]) -> list[str]:
     if name in allowed:
         return []
-    return [f"{what} {name!r} is unknown{near(name, list(allowed))} (there are: {', '.join(allowed)})"]
+    return [f"unknown {option} {name!r}{near(name, list(allowed))} (choose from {', '.join(allowed)})"]

@@ -1,4 +1,4 @@
-"""The plan: the frozen answer to what exactly will run."""
+"""The plan of a case: all decisions, made before anything runs."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from typing import Any
 from pytest_flagperf.stored.plan import SCHEMA as PLAN_SCHEMA
 
 from ..case import Case
-from ..catalog import DataItem, Metric
+from ..catalog import DataItem, SuiteMetric
 from ..config import Deviation, Translated, Value
-from .brought import Brought
+from .additions import Addition
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A case, resolved."""
+    """A case with its vendor, config and fingerprint."""
 
     case: Case
     vendor: str
     scale: str
     synthetic: bool
     throughput_only: bool
-    metric: Metric
+    metric: SuiteMetric
     target: float
     sample_unit: str
     device: str
     backend: str
     modules: tuple[str, ...]  # imported by each rank, in this order, before the device exists
-    device_module: str | None  # within the code that the hosts get
+    device_module: str | None  # relative to the staged code
     visible_devices: str | None
     runtime: str
     launcher: str
-    extern: str | None  # within the code that the hosts get
+    extern: str | None  # relative to the staged code
     values: Mapping[str, Value]
     deviations: tuple[Deviation, ...]
-    brought: tuple[Brought, ...]
-    """What the vendor brings beside its config."""
+    additions: tuple[Addition, ...]
+    """The vendor's steps, hooks, variables, packages and extensions."""
     manifest: tuple[DataItem, ...]
     flops_per_sample: float | None
     peak_tflops: float | None  # dense, of one card at the config's precision
     min_efficiency: float
     fingerprint: Mapping[str, object]
     reference: Mapping[str, object] | None = None
-    """The suite's reference curves at this scale, which the round is judged by."""
+    """The suite's reference curves at this scale, to judge the round by."""
     translated: tuple[Translated, ...] = ()
-    """What became of each name of a vendor's file with the original's names."""
+    """The outcome of each FlagPerf name in the vendor's config file."""
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Plan:
 
     @property
     def program(self) -> str:
-        """The training program, within the code that the hosts get."""
+        """The path of the training program, relative to the staged code."""
         return f"suites/{self.case.model}/{self.case.framework_name}/run_pretraining.py"
 
     def seed(self, round_number: int) -> int:
@@ -77,7 +77,7 @@ class Plan:
         return int(self.config["seed"]) + round_number - 1
 
     def case_json(self, round_number: int, code_root: str) -> dict[str, Any]:
-        """What a rank reads: everything decided, nothing left to merge."""
+        """Return the file that ranks read: the complete config, nothing left to merge."""
         seed = self.seed(round_number)
         return {
             "schema": SCHEMA,
@@ -90,7 +90,7 @@ class Plan:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What reports read, but for what only a round knows: its number, its hosts, their Python and code."""
+        """Return the file that reports read, without the values of a round: its number, hosts, Python and code."""
         return {
             "schema": PLAN_SCHEMA,
             **self._facts(),
@@ -99,7 +99,7 @@ class Plan:
             "config": self.config,
             "values": {key: asdict(value) for key, value in self.values.items()},
             "deviations": [asdict(deviation) for deviation in self.deviations],
-            "brought": [asdict(one) for one in self.brought],
+            "additions": [asdict(addition) for addition in self.additions],
             "manifest": [_without_none(asdict(item)) for item in self.manifest],
             "flops_per_sample": self.flops_per_sample,
             "peak_tflops": self.peak_tflops,

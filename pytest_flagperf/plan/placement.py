@@ -1,4 +1,4 @@
-"""Where a plan runs this time: hosts, devices, ports and paths; and the processes that follow from both."""
+"""The placement of a plan (hosts, devices, ports and paths) and the processes to start."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pytest_flagperf.stored.layout import CASE, host_folder
 from .model import Plan
 
 
-class Place(Protocol):
-    """What must be known of a host that a plan is shown for."""
+class NamedHost(Protocol):
+    """A host with a name and an address."""
 
     @property
     def name(self) -> str: ...
@@ -24,7 +24,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class PlacedHost:
-    """One host of a placement, with its devices and where things lie there."""
+    """One host of a placement, with its devices and paths."""
 
     name: str
     address: str
@@ -32,11 +32,11 @@ class PlacedHost:
     python: str
     code_root: str
     log_dir: str
-    cpus: tuple[tuple[int, ...], ...] = ()  # of each rank there, the cores that it is bound to; empty: to none
+    cpus: tuple[tuple[int, ...], ...] = ()  # the cores that each rank is bound to; empty: not bound
 
     @property
     def case_file(self) -> str:
-        """What the ranks read: everything decided, nothing left to merge."""
+        """The file that ranks read: the complete config, nothing left to merge."""
         return f"{self.log_dir}/{CASE}"
 
 
@@ -47,13 +47,13 @@ class Placement:
     hosts: tuple[PlacedHost, ...]
     master_port: int | str
     threads_per_rank: int | str
-    only_leased: bool = False  # ranks see no devices but their round's
+    only_leased: bool = False  # ranks see only the devices of their round
 
 
-def expected_placement(plan: Plan, hosts: Sequence[Place], *, only_leased: bool = False) -> Placement:
-    """The placement that ``--plan`` shows: the first hosts with their first devices, and a word for what is not known.
+def expected_placement(plan: Plan, hosts: Sequence[NamedHost], *, only_leased: bool = False) -> Placement:
+    """Return the placement that ``--plan`` shows: the first hosts with their first devices.
 
-    Where there are too few hosts, as with a plan for elsewhere, their names say so.
+    Placeholders in braces replace unknown values, and ``<hostN>`` the address of each missing host.
     """
     case = plan.case
     known = [(host.name, host.address) for host in hosts[: case.nnodes]]
@@ -77,7 +77,7 @@ def expected_placement(plan: Plan, hosts: Sequence[Place], *, only_leased: bool 
 
 
 def rank_processes(plan: Plan, placement: Placement) -> list[list[RankProcess]]:
-    """The processes that each host of a placement starts for a plan."""
+    """Return the processes that each host of a placement starts for a plan."""
     hosts = placement.hosts
     round_hosts = RoundHosts(
         addresses=tuple(host.address for host in hosts),
@@ -85,7 +85,7 @@ def rank_processes(plan: Plan, placement: Placement) -> list[list[RankProcess]]:
         master_addr=hosts[0].address,
         master_port=placement.master_port,
         devices=tuple(host.devices for host in hosts),
-        # In such a container devices may have other numbers than outside, and who makes it decides which.
+        # A container that sees only the leased devices may number them differently.
         visible_devices_env=None if placement.only_leased else plan.visible_devices,
         threads_per_rank=placement.threads_per_rank,
     )

@@ -83,7 +83,7 @@ class StoredDeviation:
 
 
 @dataclass(frozen=True)
-class StoredBrought:
+class StoredAddition:
     """A thing of the vendor in place of the suite's own, beside the config."""
 
     name: str
@@ -114,7 +114,7 @@ class StoredPlan:
     python: str = ""
     values: Mapping[str, StoredValue] = field(default_factory=dict)
     deviations: tuple[StoredDeviation, ...] = ()
-    brought: tuple[StoredBrought, ...] = ()
+    additions: tuple[StoredAddition, ...] = ()
     flops_per_sample: float | None = None
     peak_tflops: float | None = None
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class StoredPlan:
             "hosts": tuple(_host(item, where) for item in listed(body, "hosts", _OF_A_HOST, where)),
             "values": _values(shown.get("values", {}), where),
             "deviations": _records(StoredDeviation, shown, "deviations", {"key": str}, where),
-            "brought": _records(StoredBrought, shown, "brought", {"name": str}, where),
+            "additions": _records(StoredAddition, shown, "additions", {"name": str}, where),
         }
         plan = _made(cls, {**shown, **made})
         typed.check(plan, where, besides=("case",))

@@ -42,7 +42,7 @@ def test_the_plan_names_the_devices_their_monitor_and_what_is_wanted_of_a_host(e
     assert code == 0, said
     lines = [line.strip() for line in said.splitlines()]
     for line in (
-        "each host Python >= 3.8, 8 devices called A100 that nobody uses, the data",
+        "each host Python >= 3.8, 8 free devices called A100, the data",
         "monitors  the host, its devices by NVML, else by vendors/nvidia/probe.py",
         f"0  h1  {eight.hosts[0].address}  devices 0,1,2,3,4,5,6,7",
         "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7",

@@ -191,7 +191,7 @@ def parity(name: str, loss_at: Callable[[int], float], unconverged: tuple[str, .
     )
 
 
-BROUGHT = {
+DEVIATIONS = {
     "step backward": ["acme's own", "the suite's own"],
     "hook events": ["acme's own", "the framework's own"],
     "module torch_acme": ["imported by each rank", "none"],
@@ -207,7 +207,7 @@ def with_vendor_code(name: str, steps: list[str], hooks: list[str], validity_war
             own = {"replaced": steps, "replaced_hooks": hooks}
         return [(at, event, {**value, **own} if event == events.INIT_END else value) for at, event, value in found]
 
-    told = {"vendor": "acme", "fingerprint": {"key": "key-1", "one_card_key": "key-1", "deviations": BROUGHT}}
+    told = {"vendor": "acme", "fingerprint": {"key": "key-1", "one_card_key": "key-1", "deviations": DEVIATIONS}}
     return Replay(name, edit=report, told=told, validity_warnings=("vendor_code",) * validity_warnings, **more)
 
 

@@ -1,1 +1,1 @@
-"""Commands that read or write suites and vendors, and the READMEs that are made of them."""
+"""Commands that read or write suites, vendors and their generated READMEs."""

@@ -1,4 +1,4 @@
-"""Which folders of vendors a change of a standard case affects: their figures may no longer hold."""
+"""List the vendors' folders that a change of a standard case affects: their results may be outdated."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 
 _NOT_THE_CASE = ("reference", "small", "_small.py")
-"""Folders and files of a suite that vendors' folders do not depend on, as the small scale is the same for all."""
+"""Folders and files of a suite that no vendor's folder depends on; the small scale is the same for all vendors."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    since = "compare the files with where this branch left REV, as in --since=origin/main (default: HEAD)"
+    since = "compare with the commit where this branch left REV, as in --since=origin/main (default: HEAD)"
     parser.add_argument("--since", metavar="REV", default="HEAD", help=since)
     tree.add_roots(parser)
 
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def changed_files(root: Path, since: str) -> list[PurePath]:
-    """Files below the root that differ from where the branch left the revision, new ones included."""
+    """Return the files below the root that differ from the commit where the branch left ``since``, with new files."""
     base = _git(root, "merge-base", "--end-of-options", since, "HEAD")[0].strip()
     differing = _git(root, "diff", "-z", "--name-only", "--no-renames", "--relative", base, "--", ".")
     return [PurePath(name) for name in (*differing, *_git(root, "ls-files", "-z", "--others", "--exclude-standard"))]
@@ -38,17 +38,17 @@ def changed_files(root: Path, since: str) -> list[PurePath]:
 
 def _affected(catalog: Catalog, suite: Suite, root: Path, changed: Sequence[PurePath]) -> Iterator[str]:
     own, common = suite.path.resolve(), suite.root.resolve() / "suites" / "common"
-    mine = [name for name in changed if _is_below(own, root / name) or common in (root / name).parents]
-    if not mine:
+    of_suite = [name for name in changed if _is_part_of(own, root / name) or common in (root / name).parents]
+    if not of_suite:
         return
     folders = [catalog.case_folder(suite, vendor) for vendor in catalog.vendors.values()]
-    there = sorted(_shown(folder, root) for folder in folders if folder.is_dir())
-    yield f"{_shown(suite.path, root)}: changed: {', '.join(sorted(map(str, mine)))}"
-    yield from (f"  affects {name}" for name in there or ["no folder of a vendor"])
+    existing = sorted(_shown(folder, root) for folder in folders if folder.is_dir())
+    yield f"{_shown(suite.path, root)}: changed: {', '.join(sorted(map(str, of_suite)))}"
+    yield from (f"  affects {name}" for name in existing or ["no folder of a vendor"])
 
 
-def _is_below(suite: Path, file: Path) -> bool:
-    """Whether a file is one of the suite's that vendors' figures depend on."""
+def _is_part_of(suite: Path, file: Path) -> bool:
+    """Return True if the file belongs to the suite and vendors' results depend on it."""
     if suite not in file.parents or file.suffix == ".md":
         return False
     return not set(_NOT_THE_CASE).intersection(file.relative_to(suite).parts)

@@ -1,4 +1,4 @@
-"""What READMEs are generated from: the suites, vendors, configs and published results of a tree."""
+"""The sources of generated READMEs: the suites, vendors, configs and published results of a tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class VendorCase:
     vendor: Vendor
     folder: Path
     plans: Mapping[tuple[str, Shape], Plan]
-    """The plan of each config by chip and shape, chips in the order of vendor.toml."""
+    """The plan of each config by chip and shape; chips have the order of vendor.toml."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Tree:
 
     @cached_property
     def suites(self) -> list[Suite]:
-        return sorted((one for one in self.catalog.suites.values() if one.root == self.root), key=lambda one: one.name)
+        suites = (suite for suite in self.catalog.suites.values() if suite.root == self.root)
+        return sorted(suites, key=lambda suite: suite.name)
 
     @cached_property
     def vendors(self) -> list[Vendor]:
@@ -46,8 +47,8 @@ class Tree:
         return published.load(self.root / "reports" / "published")
 
     def vendor_cases(self) -> Iterator[VendorCase]:
-        """Every folder of configs below the root; raises Problems where a config is wrong."""
-        for suite in sorted(self.catalog.suites.values(), key=lambda one: one.name):
+        """Yield every folder of configs below the root; raise Problems for an invalid config."""
+        for suite in sorted(self.catalog.suites.values(), key=lambda suite: suite.name):
             for vendor in self.vendors:
                 folder = self.catalog.case_folder(suite, vendor)
                 if folder.is_relative_to(self.root) and self.catalog.configs(suite, vendor):
@@ -58,7 +59,7 @@ class Tree:
         return [one for one in self.results if (one.first.model, _framework(one), one.first.vendor) == name]
 
     def _plans(self, suite: Suite, vendor: Vendor) -> dict[tuple[str, Shape], Plan]:
-        keys = sorted(self.catalog.configs(suite, vendor), key=lambda key: (chip_place(vendor, key[0]), key[1]))
+        keys = sorted(self.catalog.configs(suite, vendor), key=lambda key: (chip_order(vendor, key[0]), key[1]))
         return {key: self.plan(suite, vendor, *key) for key in keys}
 
     def plan(self, suite: Suite, vendor: Vendor, hardware: str, shape: Shape) -> Plan:
@@ -66,7 +67,7 @@ class Tree:
         return make_plan(self.catalog, case, vendor=vendor.name, scale=REFERENCE, check_data=False)
 
     def link(self, document: Path, target: Path, text: str) -> str:
-        """A link from a document to another file of the tree; the bare text for itself and for a file elsewhere."""
+        """Return a link from a document to another file of the tree; only the text for any other target."""
         if target == document or not target.is_relative_to(self.root) or not target.exists():
             return text
         path = Path(os.path.relpath(target, document.parent)).as_posix()
@@ -77,6 +78,7 @@ def _framework(result: Published) -> str:
     return result.first.framework.partition("_")[0]
 
 
-def chip_place(vendor: Vendor, hardware: str) -> tuple[int, str]:
+def chip_order(vendor: Vendor, hardware: str) -> tuple[int, str]:
+    """Return a sort key: the order of vendor.toml, then other chips by name."""
     chips = list(vendor.chips)
     return (chips.index(hardware) if hardware in chips else len(chips)), hardware

@@ -1,4 +1,4 @@
-"""Write a vendor's config folders from a FlagPerf checkout, with the original's file and line of each value.
+"""Import a vendor's config folders from a FlagPerf checkout, with FlagPerf's file and line of each value.
 
 DIR is training/<vendor> of the checkout, or one <model>-<framework> folder in it. docs/coming-from-flagperf.md has an
 example.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import REFERENCE, VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, Suite, Vendor, list_configs
+from pytest_flagperf.catalog import REFERENCE, VENDOR_NAME, VENDOR_NAME_RULE, Catalog, Suite, Vendor, list_configs
 from pytest_flagperf.commands.source_tree import new_vendor, tree
 from pytest_flagperf.config import OUTCOMES, ConfigError, Resolved, Translated, resolve
 from pytest_flagperf.problems import Problems, near
@@ -27,37 +27,39 @@ _NOT_IMPORTED: Mapping[str, str] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path, help="training/<vendor> of a FlagPerf checkout, or a part")
-    parser.add_argument("--name", metavar="NAME", help="the vendor's name here (default: the folder's)")
-    parser.add_argument("--overwrite", action="store_true", help="replace config files that are there already")
-    parser.add_argument("--to", metavar="ROOT", type=Path, help="another root: ROOT/vendors/NAME (default: the tree's)")
+    parser.add_argument("folder", metavar="DIR", type=Path, help="training/<vendor> of a FlagPerf checkout")
+    parser.add_argument("--name", metavar="NAME", help="the vendor's new name (default: the folder's name)")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing config files")
+    parser.add_argument(
+        "--to", metavar="ROOT", type=Path, help="write to ROOT/vendors/NAME (default: the current tree)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     root = tree.vendors_root(arguments.to)
     catalog = tree.catalog()
-    theirs, wholes = _folders(arguments.folder)
-    name = arguments.name or theirs.name
+    flagperf_vendor, case_folders = _folders(arguments.folder)
+    name = arguments.name or flagperf_vendor.name
     if not VENDOR_NAME.fullmatch(name):
-        raise Problems([f"{name!r}: {VENDOR_NAME_WANTED}; give the vendor a name with --name"])
+        raise Problems([f"{name!r}: {VENDOR_NAME_RULE}; set the vendor's name with --name"])
     target = root.resolve() / "vendors" / name
     if name in catalog.vendors and catalog.vendors[name].path != target:
-        here = catalog.vendors[name].path
-        raise Problems([f"vendor {name!r} is in {here}, not in {target}; use no --to, or another name with --name"])
-    cases, left_out = _cases(wholes, theirs, name, catalog)
+        existing = catalog.vendors[name].path
+        raise Problems([f"vendor {name!r} already exists in {existing}; remove --to, or set another name with --name"])
+    cases, left_out = _cases(case_folders, flagperf_vendor, name, catalog)
     files = {target / one.file: one.text for one in cases}
     _refuse_overwriting(files, overwrite=arguments.overwrite)
     scaffold = _missing_files(name, target, cases)
     for file, text in {**scaffold, **files}.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, text)
-    print("\n".join(_report(cases, left_out, scaffold, target, wholes, arguments.to)))
+    print("\n".join(_report(cases, left_out, scaffold, target, case_folders, arguments.to)))
     return 0
 
 
 @dataclass(frozen=True)
 class _Imported:
-    """One config file of the original, resolved."""
+    """One config file of FlagPerf, resolved."""
 
     suite: Suite
     case: Case
@@ -66,7 +68,7 @@ class _Imported:
 
     @property
     def file(self) -> str:
-        """Its place in our vendor's folder."""
+        """The path of the new config file in the vendor's folder."""
         return f"{self.suite.folder}/config/config_{self.case.hardware}x{self.case.shape}.py"
 
     @property
@@ -74,27 +76,27 @@ class _Imported:
         return "\n".join(_lines(self)) + "\n"
 
 
-# -- what is there -----------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------
 
 
 def _folders(folder: Path) -> tuple[Path, Sequence[Path]]:
-    """Return the vendor's folder, and its case folders: all, or the folder that the user named."""
+    """Return FlagPerf's vendor folder and its case folders: all of them, or only the given one."""
     folder = folder.resolve()
     if not folder.is_dir():
         raise Problems([f"{folder}: no such directory"])
     if (folder / "config").is_dir():
         return folder.parent, [folder]
-    found = sorted(path.parent for path in folder.glob("*/config") if path.is_dir())
-    if not found:
+    case_folders = sorted(path.parent for path in folder.glob("*/config") if path.is_dir())
+    if not case_folders:
         expected = "expected training/<vendor> of a FlagPerf checkout, or a <model>-<framework> folder in it"
-        raise Problems([f"{folder}: there is no <model>-<framework>/config here; {expected}"])
-    return folder, found
+        raise Problems([f"{folder}: no <model>-<framework>/config in this folder; {expected}"])
+    return folder, case_folders
 
 
 def _cases(
-    folders: Sequence[Path], theirs: Path, name: str, catalog: Catalog
+    folders: Sequence[Path], flagperf_vendor: Path, name: str, catalog: Catalog
 ) -> tuple[list[_Imported], dict[Path, str]]:
-    """Resolve every config file of all folders; raise one error with all that cannot be translated."""
+    """Resolve every config file of all folders; raise one error with all problems."""
     cases: list[_Imported] = []
     left_out: dict[Path, str] = {}
     problems: list[str] = []
@@ -102,11 +104,11 @@ def _cases(
     for folder in folders:
         suite, configs = suites.get(folder.name.lower()), list_configs(folder / "config")
         if suite is None or not configs:
-            why = "it has no config_<hardware>x<hosts>x<cards>.py" if suite else "this tree has no suite for it"
-            left_out[folder] = why + ("" if suite else near(folder.name, [one.folder for one in suites.values()]))
+            reason = "no config_<hardware>x<hosts>x<cards>.py" if suite else "no suite of this name in this tree"
+            left_out[folder] = reason + ("" if suite else near(folder.name, [one.folder for one in suites.values()]))
             continue
-        vendor = Vendor(name, theirs, theirs.parent)
-        own = replace(catalog, roots=(theirs.parent, *catalog.roots), _configs={(suite.path, name): configs})
+        vendor = Vendor(name, flagperf_vendor, flagperf_vendor.parent)
+        own = replace(catalog, roots=(flagperf_vendor.parent, *catalog.roots), _configs={(suite.path, name): configs})
         for hardware, shape in sorted(configs):
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc)
             try:
@@ -115,20 +117,20 @@ def _cases(
             except ConfigError as error:
                 problems += error.problems
     if not cases and not problems:
-        problems = [f"{folder}: {why}" for folder, why in left_out.items()]
+        problems = [f"{folder}: {reason}" for folder, reason in left_out.items()]
     if problems:
         raise Problems(dict.fromkeys(problems))
     return cases, left_out
 
 
 def _refuse_overwriting(files: Mapping[Path, str], *, overwrite: bool) -> None:
-    there = [file for file in files if file.exists()]
-    if there and not overwrite:
-        raise Problems(f"{file}: this file exists; --overwrite replaces it" for file in there)
+    existing = [file for file in files if file.exists()]
+    if existing and not overwrite:
+        raise Problems(f"{file}: this file exists; --overwrite replaces it" for file in existing)
 
 
 def _missing_files(name: str, target: Path, cases: Sequence[_Imported]) -> dict[Path, str]:
-    """Return what ``flagperf new-vendor`` would write for a vendor that has no vendor.toml yet."""
+    """Return the files of ``flagperf new-vendor`` for a vendor without vendor.toml; no files for other vendors."""
     if (target / "vendor.toml").exists():
         return {}
     chips = list(dict.fromkeys(one.case.hardware for one in cases))
@@ -136,31 +138,31 @@ def _missing_files(name: str, target: Path, cases: Sequence[_Imported]) -> dict[
     return {target / file: text for file, text in new_vendor.scaffold(name, chips, shapes)}
 
 
-# -- what is written ------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------
 
 
 def _lines(one: _Imported) -> Iterator[str]:
-    """One config file: each value below the line of the original that gave it."""
+    """Yield the lines of a config file: each value below a comment with FlagPerf's line."""
     source = f"{one.source.parents[2].name}/{one.source.parents[1].name}/config"
     yield f'"""{one.case.hardware}, {one.case.shape}: from FlagPerf\'s {source}, by flagperf import-vendor."""'
-    theirs = {each.where: each for each in one.resolved.translated}
+    translated = {item.where: item for item in one.resolved.translated}
     for key, value in one.resolved.values.items():
         if value.layer == "vendor" and key != "vendor":
             yield ""
-            yield f"# {_origin(theirs.get(value.where), value.where)}"
+            yield f"# {_origin(translated.get(value.where), value.where)}"
             yield f"{key} = {value.value!r}"
-    for each in one.resolved.translated:
-        if each.outcome != "applied":
+    for item in one.resolved.translated:
+        if item.outcome != "applied":
             yield ""
-            yield f"# {_origin(each, each.where)}"
-            yield f"# {each.outcome}: {each.effect}"
+            yield f"# {_origin(item, item.where)}"
+            yield f"# {item.outcome}: {item.effect}"
 
 
-def _origin(theirs: Translated | None, where: str) -> str:
-    """Return the name and value that the original has in a line, and the line."""
-    if theirs is None:
+def _origin(item: Translated | None, where: str) -> str:
+    """Return FlagPerf's name, value and line for a config value."""
+    if item is None:
         return f"the value of FlagPerf's _base.py, {where}"
-    return f"{theirs.key} = {theirs.value}, {where.rpartition('/')[2]}"
+    return f"{item.key} = {item.value}, {where.rpartition('/')[2]}"
 
 
 def _report(
@@ -174,16 +176,16 @@ def _report(
     yield f"{target}:"
     yield from (f"  {file.relative_to(target)}" for file in scaffold)
     for one in cases:
-        outcomes = [each.outcome for each in one.resolved.translated]
+        outcomes = [item.outcome for item in one.resolved.translated]
         counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in OUTCOMES)
-        yield f"  {one.file}: {counts if outcomes else 'as it was, with our names'}"
-    yield from (f"left out: {folder}: {why}" for folder, why in left_out.items())
+        yield f"  {one.file}: {counts if outcomes else 'no FlagPerf names to translate'}"
+    yield from (f"left out: {folder}: {reason}" for folder, reason in left_out.items())
     for folder in folders:
         if folder not in left_out:
-            found = [(what, how) for what, how in _NOT_IMPORTED.items() if (folder / what).exists()]
-            yield from (f"not imported: {folder / what}: {how}" for what, how in found)
+            paths = [(folder / path, advice) for path, advice in _NOT_IMPORTED.items() if (folder / path).exists()]
+            yield from (f"not imported: {path}: {advice}" for path, advice in paths)
     if scaffold:
-        yield f"Next: fill in {target / 'vendor.toml'}, which new-vendor's template gave."
+        yield f"Next: fill in {target / 'vendor.toml'}, which was made from a template."
     yield "Next: see what would run:"
     roots = f" --roots={to}" if to else ""
     shapes = ",".join(dict.fromkeys(str(one.case.shape) for one in cases))

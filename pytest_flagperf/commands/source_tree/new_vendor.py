@@ -1,6 +1,6 @@
-"""Lay out the folder of a new vendor, to be filled in; nothing outside it is touched.
+"""Create the folder of a new vendor from templates; change nothing outside it.
 
-docs/vendors.md goes on from there.
+docs/vendors.md describes the next steps.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from flagperf_driver.node.sampling.devices import HOST_LOGS
 from pytest_flagperf.case import CaseError, Shape
-from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_WANTED, Catalog, CatalogError
-from pytest_flagperf.commands import stored
+from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_RULE, Catalog, CatalogError
+from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import skeletons, tree
 from pytest_flagperf.commands.source_tree.skeletons import filled as _filled
 from pytest_flagperf.problems import Problems, near
@@ -24,47 +24,53 @@ from pytest_flagperf.problems import Problems, near
 _CHIP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 _VISIBLE = {
-    "cuda": 'visible_devices = "CUDA_VISIBLE_DEVICES"  # how a process is shown only its devices',
-    "cpu": "# visible_devices: a process sees all cores, and is given its own by the scheduler",
+    "cuda": 'visible_devices = "CUDA_VISIBLE_DEVICES"  # limits a process to its devices',
+    "cpu": "# visible_devices: not used; the scheduler limits a process to its cores",
 }
-_UV = "[uv]  # uv's settings for --runtime=venv, where the packages are found with them"
+_UV = "[uv]  # uv's settings for --runtime=venv, for example the index of the packages"
 _UV_SETTINGS = {"cpu": f'{_UV}\nUV_TORCH_BACKEND = "cpu"'}
 _UV_EXAMPLE = f'# {_UV}\n# UV_INDEX = "https://packages.maker.example/simple"'
 _SHAPES = "1x1,1x8,2x8"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="of its folder and for --vendor: lowercase letters, digits and _")
-    parser.add_argument("--hw", metavar="CHIP", required=True, help="its first chip, as cases are to call it")
+    parser.add_argument(
+        "name", metavar="NAME", help="name of its folder and for --vendor: lowercase letters, digits and _"
+    )
+    parser.add_argument("--hw", metavar="CHIP", required=True, help="the name of its first chip in cases")
     parser.add_argument("--device", default="cuda", help="the framework's device type (default: cuda)")
-    parser.add_argument("--backend", help="of collective communication (default: cuda's is nccl, cpu's is gloo)")
-    parser.add_argument("--tool", metavar="COMMAND", help='what prints a table of the devices, as in "maker-smi -q"')
+    parser.add_argument("--backend", help="backend of collective communication (default: nccl for cuda, gloo for cpu)")
+    parser.add_argument(
+        "--tool", metavar="COMMAND", help='command that prints a table of the devices, as in "maker-smi -q"'
+    )
     parser.add_argument(
         "--suite",
         metavar="MODEL:FRAMEWORK",
         action="append",
         default=[],
-        help="a suite to lay out configs for, at the reference scale; may be given again",
+        help="create configs for this suite at the reference scale; may be repeated",
     )
-    parser.add_argument("--nodes", metavar="NxP[,NxP...]", default=_SHAPES, help=f"its shapes (default: {_SHAPES})")
-    parser.add_argument("--to", metavar="DIR", type=Path, help="another root: DIR/vendors/NAME (default: the tree's)")
+    parser.add_argument(
+        "--nodes", metavar="NxP[,NxP...]", default=_SHAPES, help=f"shapes of the configs (default: {_SHAPES})"
+    )
+    parser.add_argument("--to", metavar="DIR", type=Path, help="create DIR/vendors/NAME (default: in the current tree)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     root = tree.vendors_root(arguments.to)
     catalog = tree.catalog()
-    asked = _asked(arguments, catalog)
-    folder = root / "vendors" / asked.name
-    with stored.new_directory(folder) as made:
-        for name, text in _files(asked):
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).write_text(text, encoding="utf-8")
-    print("\n".join(_told(asked, folder, catalog, arguments.to)))
+    vendor = _new_vendor(arguments, catalog)
+    folder = root / "vendors" / vendor.name
+    with common.new_directory(folder) as temporary:
+        for name, text in _files(vendor):
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / name).write_text(text, encoding="utf-8")
+    print("\n".join(_report(vendor, folder, catalog, arguments.to)))
     return 0
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _NewVendor:
     name: str
     hw: str
     device: str
@@ -78,17 +84,17 @@ class _Asked:
         return self.name.replace("_", " ").title()
 
 
-def _asked(arguments: argparse.Namespace, catalog: Catalog) -> _Asked:
-    """The options, or all that is wrong with them."""
-    problems = [*_wrong_name(arguments.name, catalog)]
+def _new_vendor(arguments: argparse.Namespace, catalog: Catalog) -> _NewVendor:
+    """Check the options; raise Problems with all that are invalid."""
+    problems = [*_name_problems(arguments.name, catalog)]
     if not _CHIP.fullmatch(arguments.hw):
-        problems.append(f"--hw={arguments.hw}: letters, digits, - and _ are allowed, beginning with a letter or digit")
+        problems.append(f"--hw={arguments.hw}: expected letters, digits, - and _, beginning with a letter or digit")
     backend = arguments.backend or _BACKENDS.get(arguments.device)
     if backend is None:
-        problems.append(f"--device={arguments.device}: say by what its devices talk with each other: --backend=NAME")
+        problems.append(f"--device={arguments.device}: unknown backend of this device; pass --backend=NAME")
     for option in ("device", "backend"):
         if re.search(r'["\\\s]', getattr(arguments, option) or ""):
-            problems.append(f"--{option}={getattr(arguments, option)}: a word is wanted")
+            problems.append(f"--{option}={getattr(arguments, option)}: expected one word")
     shapes: tuple[Shape, ...] = ()
     try:
         shapes = Shape.parse_list(arguments.nodes)
@@ -98,16 +104,16 @@ def _asked(arguments: argparse.Namespace, catalog: Catalog) -> _Asked:
     folders = [folder for suite in arguments.suite if (folder := _folder_of(suite, catalog, problems))]
     if problems:
         raise Problems(problems)
-    return _Asked(arguments.name, arguments.hw, arguments.device, str(backend), tool, folders, shapes)
+    return _NewVendor(arguments.name, arguments.hw, arguments.device, str(backend), tool, folders, shapes)
 
 
-def _wrong_name(name: str, catalog: Catalog) -> Iterator[str]:
+def _name_problems(name: str, catalog: Catalog) -> Iterator[str]:
     if not VENDOR_NAME.fullmatch(name):
-        yield f"{name!r}: {VENDOR_NAME_WANTED}"
+        yield f"{name!r}: {VENDOR_NAME_RULE}"
     elif name in catalog.vendors:
-        yield f"{name!r}: there is a vendor of this name, {catalog.vendors[name].path}"
+        yield f"vendor {name!r} already exists: {catalog.vendors[name].path}"
     elif name in HOST_LOGS:
-        yield f"{name!r}: the log of its devices would be the host's own, {name}_monitor.log; take another name"
+        yield f"{name!r}: the host already writes {name}_monitor.log; choose another name"
 
 
 def _words(tool: str | None, problems: list[str]) -> Sequence[str]:
@@ -117,7 +123,7 @@ def _words(tool: str | None, problems: list[str]) -> Sequence[str]:
         problems.append(f"--tool={tool}: {error}")
         return ()
     if tool is not None and not words:
-        problems.append("--tool is empty: a command is wanted, as in --tool='maker-smi -q'")
+        problems.append("--tool is empty: expected a command, as in --tool='maker-smi -q'")
     return words
 
 
@@ -131,66 +137,64 @@ def _folder_of(suite: str, catalog: Catalog, problems: list[str]) -> str | None:
 
 
 def scaffold(name: str, chips: Sequence[str], shapes: Sequence[Shape]) -> Iterator[tuple[str, str]]:
-    """Yield the files of a vendor whose config folders exist: its vendor.toml with these chips, and its README."""
-    problems = [f"chip {chip!r}: letters, digits, - and _ are allowed" for chip in chips if not _CHIP.fullmatch(chip)]
+    """Yield the vendor.toml with these chips and the README of a vendor that already has config folders."""
+    problems = [f"chip {chip!r}: expected letters, digits, - and _" for chip in chips if not _CHIP.fullmatch(chip)]
     if name in HOST_LOGS:
-        problems.append(f"{name!r}: the host's own log is {name}_monitor.log; choose another name")
+        problems.append(f"{name!r}: the host already writes {name}_monitor.log; choose another name")
     if problems:
         raise Problems(problems)
-    asked = _Asked(name, chips[0], "cuda", _BACKENDS["cuda"], (), ["config folders"], shapes)
-    words = {"name": name, "title": asked.title, "hw": asked.hw}
+    vendor = _NewVendor(name, chips[0], "cuda", _BACKENDS["cuda"], (), ["config folders"], shapes)
+    words = {"name": name, "title": vendor.title, "hw": vendor.hw}
     more = "".join(f"\n[chips.{chip}]\n" for chip in chips[1:])
-    yield "vendor.toml", _filled("vendor.toml", words | _toml_words(asked)) + more
+    yield "vendor.toml", _filled("vendor.toml", words | _toml_words(vendor)) + more
     yield "README.md", _filled("README.md", words)
 
 
 # -- files -------------------------------------------------------------------------------------------------
 
 
-def _files(asked: _Asked) -> Iterator[tuple[str, str]]:
-    words = {"name": asked.name, "title": asked.title, "hw": asked.hw}
-    yield "vendor.toml", _filled("vendor.toml", words | _toml_words(asked))
+def _files(vendor: _NewVendor) -> Iterator[tuple[str, str]]:
+    words = {"name": vendor.name, "title": vendor.title, "hw": vendor.hw}
+    yield "vendor.toml", _filled("vendor.toml", words | _toml_words(vendor))
     yield "README.md", _filled("README.md", words)
-    if asked.tool:
-        tool = {"tool": shlex.join(asked.tool), "command": json.dumps(asked.tool)}
+    if vendor.tool:
+        tool = {"tool": shlex.join(vendor.tool), "command": json.dumps(vendor.tool)}
         yield "probe.py", _filled("probe.py", words | tool)
         yield "samples/README.md", _filled("samples.md", words | tool)
-    for suite in asked.suites:
-        yield f"{suite}/README.md", skeletons.of_vendor_case(":".join(suite.rsplit("-", 1)), asked.title)
+    for suite in vendor.suites:
+        yield f"{suite}/README.md", skeletons.of_vendor_case(":".join(suite.rsplit("-", 1)), vendor.title)
         yield f"{suite}/config/config_common.py", _filled("common.py", words)
-        for shape in asked.shapes:
-            yield f"{suite}/config/config_{asked.hw}x{shape}.py", _filled("config.py", {"about": _about(shape)})
+        for shape in vendor.shapes:
+            yield f"{suite}/config/config_{vendor.hw}x{shape}.py", _filled("config.py", {"about": _about(shape)})
 
 
-def _toml_words(asked: _Asked) -> dict[str, str]:
-    maker = f"{asked.name.upper()}_VISIBLE_DEVICES"
+def _toml_words(vendor: _NewVendor) -> dict[str, str]:
+    maker = f"{vendor.name.upper()}_VISIBLE_DEVICES"
     return {
-        "device": asked.device,
-        "backend": asked.backend,
-        "visible": _VISIBLE.get(
-            asked.device, f'# visible_devices = "{maker}"  # how a process is shown only its devices'
-        ),
-        "uv": _UV_SETTINGS.get(asked.device, _UV_EXAMPLE),
-        "runtime": "venv" if asked.device == "cpu" else "host",
-        "scale": "reference" if asked.suites else "small",
-        "shapes": ", ".join(f'"{shape}"' for shape in asked.shapes),
+        "device": vendor.device,
+        "backend": vendor.backend,
+        "visible": _VISIBLE.get(vendor.device, f'# visible_devices = "{maker}"  # limits a process to its devices'),
+        "uv": _UV_SETTINGS.get(vendor.device, _UV_EXAMPLE),
+        "runtime": "venv" if vendor.device == "cpu" else "host",
+        "scale": "reference" if vendor.suites else "small",
+        "shapes": ", ".join(f'"{shape}"' for shape in vendor.shapes),
     }
 
 
 def _about(shape: Shape) -> str:
     cards = "One card" if shape.nproc == 1 else f"{shape.nproc} cards"
     hosts = "" if shape.nnodes == 1 else f" on each of {shape.nnodes} hosts"
-    return f"{cards}{hosts}; not yet run."
+    return f"{cards}{hosts}; not run yet."
 
 
-# -- words -------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------
 
 
-def _told(asked: _Asked, folder: Path, catalog: Catalog, to: Path | None) -> Iterator[str]:
+def _report(vendor: _NewVendor, folder: Path, catalog: Catalog, to: Path | None) -> Iterator[str]:
     yield f"{folder}:"
     yield from (f"  {path.relative_to(folder)}" for path in sorted(folder.rglob("*")) if path.is_file())
-    if alike := near(asked.name, catalog.vendors):
-        yield f"note: there is a vendor of nearly that name{alike}"
-    yield "Next: fill them in, and see what would run:"
+    if similar := near(vendor.name, catalog.vendors):
+        yield f"note: a vendor with a similar name exists{similar}"
+    yield "Next: fill in these files, then see what would run:"
     roots = f" --roots={shlex.quote(str(to))}" if to else ""
-    yield f"  pytest suites --vendor={asked.name}{roots} --scale=small --plan"
+    yield f"  pytest suites --vendor={vendor.name}{roots} --scale=small --plan"

@@ -1,7 +1,7 @@
-"""Write the generated sections of the READMEs: what models, chips, configs and published results there are.
+"""Write the generated sections of the READMEs: models, chips, configs and published results.
 
-A missing README of a suite or of a vendor's case is laid out first; text outside the marked sections is never changed.
-Each value that a vendor's config changes needs its reason in the README, a line "- `key`: REASON".
+A missing README of a suite or of a vendor's case is created first. Text outside the generated sections never
+changes. Each value that a vendor's config changes needs a reason in the README: a line "- `key`: REASON".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.commands.source_tree import marked, sections, skeletons, tree, vendor_sections
+from pytest_flagperf.commands.source_tree import markers, sections, skeletons, tree, vendor_sections
 from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.stored import write_text
@@ -36,20 +36,19 @@ _OF_VENDOR_CASE: Mapping[str, Callable[[Tree, Path, VendorCase], str]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "root", metavar="ROOT", type=Path, nargs="?", help="where suites/ and vendors/ are (default: the tree here)"
-    )
+    roots = "the folder with suites/ and vendors/ (default: the current tree)"
+    parser.add_argument("root", metavar="ROOT", type=Path, nargs="?", help=roots)
     tree.add_roots(parser)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a section is out of date")
 
 
 @dataclass(frozen=True)
 class _Document:
-    """A README, what its generated sections hold, and the keys of a config whose reasons it must and must not give."""
+    """A README, its generated sections, and the config keys that must have a reason in it or must not have one."""
 
     file: Path
     sections: _Sections
-    """The text of each section by name, made when it is read: it links to READMEs that are laid out first."""
+    """Functions that return the text of each section; called late, since texts link to READMEs created before."""
     skeleton: str = ""
     changed: Sequence[str] = ()
     unchanged: Sequence[str] = ()
@@ -58,8 +57,8 @@ class _Document:
     def texts(self) -> dict[str, str]:
         return {name: make() for name, make in self.sections.items()}
 
-    def lay_out(self) -> None:
-        """Write the skeleton if the README is missing."""
+    def create_if_missing(self) -> None:
+        """Write the skeleton if the README does not exist."""
         if not self.file.is_file():
             write_text(self.file, self.skeleton)
 
@@ -72,12 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     others = [Path(folder) for folder in arguments.roots or ()]
     documents = list(_documents(Tree(root, Catalog.scan([root, *others]))))
     if not documents:
-        raise Problems([f"{root}: no suites and no vendors' cases: expected suites/ or vendors/ in it"])
-    handle = _checked if arguments.check else _written
+        raise Problems([f"{root}: no suites and no vendors' cases; expected suites/ or vendors/ in this folder"])
+    handle = _check if arguments.check else _update
     if not arguments.check:
-        for one in documents:
-            one.lay_out()
-    problems = [f"{one.file.relative_to(root)}: {each}" for one in documents for each in handle(one)]
+        for document in documents:
+            document.create_if_missing()
+    problems = [f"{one.file.relative_to(root)}: {problem}" for one in documents for problem in handle(one)]
     for problem in problems:
         print(problem)
     if not problems:
@@ -86,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _documents(held: Tree) -> Iterator[_Document]:
-    yield from _roots_own(held)
+    yield from _readmes_of_root(held)
     for model in dict.fromkeys(suite.model for suite in held.suites):
         suites = [suite for suite in held.suites if suite.model == model]
         file = suites[0].path.parent / "README.md"
@@ -105,43 +104,41 @@ def _bound(makers: Mapping[str, Callable[[Tree, Path, _T], str]], held: Tree, fi
     return {name: partial(make, held, file, about) for name, make in makers.items()}
 
 
-def _roots_own(held: Tree) -> Iterator[_Document]:
-    """The tree's own READMEs, of those that have a generated section."""
+def _readmes_of_root(held: Tree) -> Iterator[_Document]:
+    """Yield the READMEs in the tree's root that have a generated section."""
     for file in sorted(held.root.glob("README*.md")):
-        if marked.has_sections(marked.read(file)):
+        if markers.has_sections(markers.read_document(file)):
             language = "zh" if file.name.endswith(".zh.md") else "en"
             yield _Document(file, {"support": partial(sections.support, held, file, language)})
 
 
-def _checked(one: _Document) -> list[str]:
+def _check(one: _Document) -> list[str]:
     if not one.file.is_file():
         return ["no such file; run: flagperf readme"]
-    text = marked.read(one.file)
-    wrong = marked.problems(text, one.sections)
-    stale = [] if wrong else marked.stale(text, one.texts)
+    text = markers.read_document(one.file)
+    problems = markers.marker_problems(text, one.sections)
+    stale = [] if problems else markers.stale(text, one.texts)
     outdated = [f"section {name} is out of date; run: flagperf readme" for name in stale]
-    return [*wrong, *outdated, *_wrong_reasons(one, text)]
+    return [*problems, *outdated, *_reason_problems(one, text)]
 
 
-def _written(one: _Document) -> list[str]:
-    text = marked.read(one.file)
-    if wrong := marked.problems(text, one.sections):
-        return wrong
-    filled = marked.filled(text, one.texts)
+def _update(one: _Document) -> list[str]:
+    text = markers.read_document(one.file)
+    if problems := markers.marker_problems(text, one.sections):
+        return problems
+    filled = markers.filled(text, one.texts)
     if filled != text:
         write_text(one.file, filled)
-    return _wrong_reasons(one, filled)
+    return _reason_problems(one, filled)
 
 
-def _wrong_reasons(one: _Document, text: str) -> list[str]:
-    """A sentence for each value that the config changes without a reason, and for each reason without such a value."""
-    own = marked.hand_written(text)
+def _reason_problems(one: _Document, text: str) -> list[str]:
+    """Return a problem for each changed value without a reason, and for each reason without a changed value."""
+    own = markers.hand_written(text)
     given = {key for keys in _REASON.findall(own) for key in keys.strip("`").split("`, `")}
     missing = [
-        f'no reason why the config sets {key}: add the line "- `{key}`: REASON" outside the generated sections'
+        f'no reason for the changed value of {key}: add the line "- `{key}`: REASON" outside the generated sections'
         for key in one.changed
         if key not in given
     ]
-    return missing + [
-        f"a reason for {key}, which no config here sets: remove it" for key in one.unchanged if key in given
-    ]
+    return missing + [f"no config here changes {key}: remove the reason" for key in one.unchanged if key in given]

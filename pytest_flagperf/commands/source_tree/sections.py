@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import REFERENCE, DataItem, Scale, Suite, Vendor
-from pytest_flagperf.commands.source_tree import marked
-from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase, chip_place
+from pytest_flagperf.commands.source_tree import markers
+from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase, chip_order
 from pytest_flagperf.report.export.markdown import NONE, figure_names, figures, row
 from pytest_flagperf.results.published import Published
 from pytest_flagperf.results.units import count, quantity
@@ -27,8 +27,8 @@ _WORDS = {
         "measured": "measured: {number} of {all}",
         "synthetic": "{number} with synthetic data",
         "small": "small scale measured",
-        "legend": "*planned*: configs exist, and no result is published.\n*measured*: so many of the configs have a"
-        " published result.\n–: no config; the small scale needs none.",
+        "legend": "*planned*: configs exist, but no published result.\n*measured*: the number of configs with a"
+        " published result.\n–: no config; the small scale needs no config.",
     },
     "zh": {
         "model": "模型",
@@ -46,7 +46,7 @@ _WORDS = {
 
 
 def support(tree: Tree, document: Path, language: str) -> str:
-    """Models by vendors."""
+    """The table of models and vendors in the README of the tree."""
     words = _WORDS[language]
     vendors = [tree.link(document, vendor.path / "README.md", vendor.title) for vendor in tree.vendors]
     head = [words["model"], words["framework"], *vendors]
@@ -61,7 +61,7 @@ def support(tree: Tree, document: Path, language: str) -> str:
 def _title(suite: Suite) -> str:
     """The heading of the model's README."""
     file = suite.path.parent / "README.md"
-    lines = marked.read(file).splitlines() if file.is_file() else []
+    lines = markers.read_document(file).splitlines() if file.is_file() else []
     return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), suite.model)
 
 
@@ -108,16 +108,19 @@ def chips(tree: Tree, document: Path, suites: Sequence[Suite]) -> str:
 
 def _by_chip(vendor: Vendor, keys: Iterable[tuple[str, Shape]]) -> str:
     shapes: dict[str, set[Shape]] = {}
-    for hardware, shape in sorted(keys, key=lambda key: (chip_place(vendor, key[0]), key[1])):
+    for hardware, shape in sorted(keys, key=lambda key: (chip_order(vendor, key[0]), key[1])):
         shapes.setdefault(hardware, set()).add(shape)
-    return "; ".join(f"{hardware}: {', '.join(map(str, sorted(held)))}" for hardware, held in shapes.items()) or "none"
+    return (
+        "; ".join(f"{hardware}: {', '.join(map(str, sorted(of_chip)))}" for hardware, of_chip in shapes.items())
+        or "none"
+    )
 
 
 # -- a suite's README ----------------------------------------------------------------------------------------
 
 
 def case(tree: Tree, document: Path, suite: Suite) -> str:
-    """What suite.toml and requirements.txt declare."""
+    """The case as suite.toml and requirements.txt declare it."""
     scales = list(suite.scales.values())
     limit = "at most" if suite.metric.direction == "lower" else "at least"
     rows = [
@@ -137,12 +140,12 @@ def _flops(scale: Scale) -> str:
 
 
 def _data(scale: Scale) -> str:
-    return ", ".join(map(_item, scale.data)) or "none: the data ship with the suite"
+    return ", ".join(map(_item, scale.data)) or "none: the suite contains its data"
 
 
 def _item(item: DataItem) -> str:
-    held = [count(number, noun) for number, noun in ((item.files, "file"), (item.folders, "folder")) if number]
-    return f"`{item.path}`" + (f" ({' in '.join(held)})" if held else "")
+    counts = [count(number, noun) for number, noun in ((item.files, "file"), (item.folders, "folder")) if number]
+    return f"`{item.path}`" + (f" ({' in '.join(counts)})" if counts else "")
 
 
 def packages(tree: Tree, document: Path, file: Path) -> str:
@@ -171,17 +174,17 @@ def _results(tree: Tree, document: Path, suite: Suite, vendors: Sequence[Vendor]
     notes = [note for vendor in vendors for note in _notes(tree, document, suite, vendor)]
     words = (
         f"Throughputs in {suite.sample_unit}/s over all cards, e2e_time in s, mem in GiB, `{NONE}`: not measured.\n"
-        "Of several rounds the median counts."
+        "Results of several rounds are medians."
     )
     return "\n".join([*map(row, [head, ["---"] * len(head), *rows]), "", words, *(["", *notes] if notes else [])])
 
 
 def _rows(tree: Tree, document: Path, suite: Suite, vendor: Vendor, width: int) -> Iterator[list[str]]:
-    """A row for each result, and one of each chip for the shapes that have a config and no result of it."""
+    """Yield a row for each result, and a row for each chip with its shapes that have a config but no result."""
     configs, results = tree.catalog.configs(suite, vendor), _in_order(tree, suite, vendor)
     of_config = {_config(one) for one in results if one.first.scale == REFERENCE}
     hardware = {*(name for name, _ in configs), *(one.first.hardware for one in results)}
-    for name in sorted(hardware, key=lambda name: chip_place(vendor, name)):
+    for name in sorted(hardware, key=lambda name: chip_order(vendor, name)):
         chip = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", f"{vendor.title} {name}")
         for one in results:
             if one.first.hardware == name:
@@ -193,23 +196,23 @@ def _rows(tree: Tree, document: Path, suite: Suite, vendor: Vendor, width: int) 
 
 def _in_order(tree: Tree, suite: Suite, vendor: Vendor) -> list[Published]:
     results = tree.results_of(suite, vendor)
-    return sorted(results, key=lambda one: (chip_place(vendor, one.first.hardware), one.shape, _kind(one)))
+    return sorted(results, key=lambda one: (chip_order(vendor, one.first.hardware), one.shape, _kind(one)))
 
 
 def _kind(one: Published) -> str:
-    """The scale and the data, and whether a round failed."""
+    """The scale, the kind of data, and failed rounds."""
     parts = [f"{one.first.scale} scale"]
     if one.first.synthetic:
         parts.append("synthetic data")
     if not one.measured:
-        parts.append("no round ended well")
+        parts.append("no successful round")
     elif one.failed:
         parts.append(f"failed: {' and '.join(one.failed)}")
     return ", ".join(parts)
 
 
 def _notes(tree: Tree, document: Path, suite: Suite, vendor: Vendor) -> Iterator[str]:
-    """Where each result is from, and what it ran on."""
+    """Yield a note on each result: its date, machine and file."""
     for one in _in_order(tree, suite, vendor):
         distorted = (warning.sentence for outcome in one.case.outcomes for warning in outcome.validity_warnings)
         facts = escape("; ".join(dict.fromkeys([*_ran_on(one), *_other_values(tree, suite, vendor, one), *distorted])))
@@ -218,15 +221,15 @@ def _notes(tree: Tree, document: Path, suite: Suite, vendor: Vendor) -> Iterator
 
 
 def _other_values(tree: Tree, suite: Suite, vendor: Vendor, one: Published) -> Iterator[str]:
-    """A sentence where the config has other values now than the run had."""
+    """Yield a sentence if the config has changed since the run."""
     then = one.first.fingerprint.get("deviations")
     if one.first.scale != REFERENCE or _config(one) not in tree.catalog.configs(suite, vendor) or then is None:
         return
     had = {key: values[0] for key, values in then.items() if " " not in key}
-    has = {each.key: each.value for each in tree.plan(suite, vendor, *_config(one)).deviations}
+    has = {deviation.key: deviation.value for deviation in tree.plan(suite, vendor, *_config(one)).deviations}
     changed = sorted(key for key in had.keys() | has.keys() if had.get(key) != has.get(key))
     if changed:
-        yield f"the config has other values now: {', '.join(changed)}"
+        yield f"the config has changed since: {', '.join(changed)}"
 
 
 _MACHINE = ("chip", "driver", "cpu", "usable_cores", "memory", "interconnect", "network", "os", "kernel", "image")

@@ -1,4 +1,4 @@
-"""READMEs to begin with: of a model, of a suite and of a vendor's case, with their generated sections still empty."""
+"""Templates of new READMEs for a model, a suite and a vendor's case; their generated sections are empty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def filled(name: str, words: Mapping[str, str]) -> str:
-    """A template with its words put in."""
+    """Return a template with its placeholders replaced."""
     return Template((_TEMPLATES / f"{name}.template").read_text(encoding="utf-8")).substitute(words)
 
 

@@ -1,4 +1,4 @@
-"""What the commands share: the tree that they are about, and what is found from there."""
+"""The current tree of suites and vendors, for all commands that read or write it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from pytest_flagperf.settings import find_root, read_settings
 
 
 def add_roots(parser: argparse.ArgumentParser) -> None:
-    told = "another folder that holds vendors/ or suites/, as in a run; may be given again"
-    parser.add_argument("--roots", metavar="DIR", action="append", help=told)
+    roots = "another folder with vendors/ or suites/, as for pytest; may be repeated"
+    parser.add_argument("--roots", metavar="DIR", action="append", help=roots)
 
 
 def vendors_root(to: Path | None) -> Path:
-    """Where a vendor's folder is made: ``to``, else this tree; with the suites of the wheel any folder is a tree."""
-    found = to or find_root(Path.cwd()) or (Path.cwd() if bundled() else None)
-    if found is None:
-        raise Problems(
-            [f"{Path.cwd()}: neither this folder nor one above has suites/ or vendors/; name a folder with --to"]
-        )
-    return found
+    """Return the root for a new vendor's folder: ``to``, else the current tree.
+
+    With the wheel's suites, any current folder can be a tree.
+    """
+    folder = to or find_root(Path.cwd()) or (Path.cwd() if bundled() else None)
+    if folder is None:
+        raise Problems([f"{Path.cwd()}: no suites/ or vendors/ in this folder or its parents; pass a folder with --to"])
+    return folder
 
 
 def root() -> Path:
-    """The tree that one stands in, else where one stands."""
+    """Return the root of the current tree; the current folder if it is not in a tree."""
     return find_root(Path.cwd()) or Path.cwd()
 
 
 def catalog(of: Path | None = None, roots: Sequence[str] | None = None) -> Catalog:
-    """All suites and vendors that a run there would find, whichever it names."""
+    """Return all suites and vendors that a run in the tree can use."""
     return scan(read_settings({"roots": roots}, of or root(), Path.cwd()), bundled_suites=True)

@@ -14,15 +14,15 @@ from pytest_flagperf.results.units import plain
 
 
 def environment(tree: Tree, document: Path, one: VendorCase) -> str:
-    """Hardware and software that the case needs, as vendor.toml and the suite declare them."""
+    """The hardware and software that the case needs, as vendor.toml and the suite declare them."""
     plans, vendor = one.plans, one.vendor
     rows = [["chip", "devices per host", "memory", "dense peaks (TFLOPS)"], ["---"] * 4]
     for hardware in dict.fromkeys(hardware for hardware, _ in plans):
         chip = vendor.chips.get(hardware)
         peaks = ", ".join(f"{name} {plain(peak)}" for name, peak in chip.peak_tflops.items()) if chip else ""
         memory = f"{chip.memory_gib:g} GiB" if chip and chip.memory_gib else NONE
-        most = str(chip.devices_per_host) if chip and chip.devices_per_host else NONE
-        rows.append([hardware, most, memory, peaks or "none: no MFU"])
+        devices = str(chip.devices_per_host) if chip and chip.devices_per_host else NONE
+        rows.append([hardware, devices, memory, peaks or "none: no MFU"])
     return "\n".join([*map(row, rows), "", *_surroundings(tree, document, one, next(iter(plans.values())))])
 
 
@@ -38,17 +38,17 @@ def _surroundings(tree: Tree, document: Path, one: VendorCase, plan: Plan) -> It
         yield f"- Variables of every rank: {', '.join(f'`{name}`' for name in vendor.environment)} ({toml})."
     if (file := config / "environment_variables.sh").is_file():
         yield f"- Variables of this case: {tree.link(document, file, file.name)}."
-    for brought in plan.brought:
-        if brought.name.partition(" ")[0] in ("step", "hook", "module", "extension"):
-            file = tree.root / brought.file
-            yield f"- The vendor's own {brought.name}: {tree.link(document, file, file.name)}."
-    yield "- Driver, kernel and host of each published result stand below the results."
+    for addition in plan.additions:
+        if addition.name.partition(" ")[0] in ("step", "hook", "module", "extension"):
+            file = tree.root / addition.file
+            yield f"- The vendor's own {addition.name}: {tree.link(document, file, file.name)}."
+    yield "- The notes below the results name the driver, the kernel and the host of each published result."
 
 
 def _image(tree: Tree, document: Path, one: VendorCase) -> str:
     image = one.vendor.image(one.suite.framework)
     if image is None:
-        return "none, pass `--image=NAME`"
+        return "none; pass `--image=NAME`"
     if image.folder:
         return tree.link(document, image.folder / "Dockerfile", f"{image.folder.name}/Dockerfile")
     return f"`{image.name}`"
@@ -65,14 +65,14 @@ def run(tree: Tree, document: Path, one: VendorCase) -> str:
         f"pytest suites --vendor={one.vendor.name} --case={plan.case}=DATA_DIR",
         "```",
         "",
-        f"`DATA_DIR` holds the data that {model} describes.",
+        f"`DATA_DIR` is the folder with the data that {model} describes.",
         "For throughput without data, leave out `=DATA_DIR` and add `--synthetic`.",
         f"{cluster} need their addresses.",
     ])  # fmt: skip
 
 
 def config(tree: Tree, document: Path, one: VendorCase) -> str:
-    """Every value that is not the suite's own, for each chip and shape."""
+    """The values that differ from the suite's, for each chip and shape."""
     chips = dict.fromkeys(hardware for hardware, _ in one.plans)
     return "\n\n".join(_deviations(tree, document, one, hardware) for hardware in chips)
 
@@ -81,28 +81,29 @@ def _deviations(tree: Tree, document: Path, one: VendorCase, hardware: str) -> s
     files = tree.catalog.configs(one.suite, one.vendor)
     plans = {shape: plan for (chip, shape), plan in one.plans.items() if chip == hardware}
     values = {shape: _changed(plan) for shape, plan in plans.items()}
-    changed = {key for found in values.values() for key in found}
+    changed = {key for deviations in values.values() for key in deviations}
     keys = [key for key in next(iter(plans.values())).values if key in changed]
     head = ["key", "suite", *(tree.link(document, files[hardware, shape], f"{hardware} {shape}") for shape in plans)]
     judged = ("throughput only" if plan.throughput_only else "convergence" for plan in plans.values())
     rows = [head, ["---"] * len(head), ["judged by", "", *judged]]
     for key in keys:
-        reference = next(found[key].reference for found in values.values() if key in found)
-        cells = (str(found[key].value) if key in found else "as the suite" for found in values.values())
+        deviations = [of_shape.get(key) for of_shape in values.values()]
+        reference = next(deviation.reference for deviation in deviations if deviation)
+        cells = (str(deviation.value) if deviation else "as the suite" for deviation in deviations)
         rows.append([f"`{key}`", str(reference), *cells])
     return "\n".join(map(row, rows))
 
 
 def _changed(plan: Plan) -> dict[str, Deviation]:
-    """The deviations by key, without the one that has a row of its own."""
-    return {each.key: each for each in plan.deviations if each.key != "throughput_only"}
+    """Return the deviations by key, without throughput_only, which has its own row."""
+    return {deviation.key: deviation for deviation in plan.deviations if deviation.key != "throughput_only"}
 
 
 def changed_keys(one: VendorCase) -> list[str]:
-    """The keys that a vendor's case sets to other values than the suite, and whose reasons its README must give."""
+    """Return the keys whose values differ from the suite's; the README must give a reason for each."""
     return sorted({key for plan in one.plans.values() for key in _changed(plan)})
 
 
 def unchanged_keys(one: VendorCase) -> list[str]:
-    """The keys whose values are the suite's for every chip and shape."""
+    """Return the keys that have the suite's values for every chip and shape."""
     return sorted({key for plan in one.plans.values() for key in plan.values} - {*changed_keys(one)})

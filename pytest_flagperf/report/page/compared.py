@@ -132,7 +132,7 @@ def _case(page: Page, case: Compared) -> str:
 
 
 def _body(page: Page, case: Compared) -> Iterator[str]:
-    yield "".join(f'<p class="warning">{escape(f"unlike: {text}")}</p>' for text in case.row.unlike)
+    yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.unlike)
     yield items(case.row.notes, "soft")
     yield _figures(case)
     if text := certainty(case.changes, page.threshold):

@@ -319,13 +319,13 @@ def _config(round_dir: Path) -> str:
     rows = [_setting(key, values[key], deviations.get(key)) for key in keys]
     title = f"Config: {count(len(rows), 'value')}, {count(len(deviations), 'deviation')} from the reference"
     marked = [key in deviations for key in keys]
-    return folded(title, table(("key", "value", "reference", "from", "layer"), rows, marked)) + _brought(plan)
+    return folded(title, table(("key", "value", "reference", "from", "layer"), rows, marked)) + _additions(plan)
 
 
-def _brought(plan: StoredPlan) -> str:
+def _additions(plan: StoredPlan) -> str:
     """What the vendor has in place of the suite's own, beside its config."""
-    rows = [(one.name, one.value, one.reference, _place(one.file, one.line)) for one in plan.brought]
-    title = f"Brought by the vendor: {count(len(rows), 'thing')} beside its config"
+    rows = [(one.name, one.value, one.reference, _place(one.file, one.line)) for one in plan.additions]
+    title = f"Vendor additions: {len(rows)} beside the config"
     return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""
 
 

@@ -1,4 +1,4 @@
-"""The generated sections of a Markdown document: what stands between two marker lines."""
+"""The generated sections of a Markdown document: the lines between two marker lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ END = "<!-- end of {name} -->"
 _MARKER = re.compile(r"<!-- (?:(?P<begin>[\w-]+): written by flagperf readme|end of (?P<end>[\w-]+)) -->")
 
 
-def read(file: Path) -> str:
-    """The text of a document; raises Problems where it is not UTF-8."""
+def read_document(file: Path) -> str:
+    """Return the text of a document; raise Problems if it is not UTF-8."""
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -22,12 +22,12 @@ def read(file: Path) -> str:
 
 
 def has_sections(text: str) -> bool:
-    """Whether a document has a line that begins a generated section."""
+    """Return True if a document contains a generated section."""
     return any(marker and marker["begin"] for marker in map(_MARKER.fullmatch, text.splitlines()))
 
 
 def hand_written(text: str) -> str:
-    """The document without its generated sections."""
+    """Return the document without its generated sections."""
     kept, inside = [], False
     for line in text.splitlines():
         marker = _MARKER.fullmatch(line)
@@ -37,9 +37,9 @@ def hand_written(text: str) -> str:
     return "\n".join(kept)
 
 
-def problems(text: str, names: Mapping[str, object]) -> list[str]:
-    """Sentences on what is wrong with the markers of a document that must have exactly these sections."""
-    found: list[str] = []
+def marker_problems(text: str, names: Mapping[str, object]) -> list[str]:
+    """Return the problems of the markers in a document, which must have exactly these sections."""
+    problems: list[str] = []
     seen: set[str] = set()
     opened: tuple[int, str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -48,30 +48,30 @@ def problems(text: str, names: Mapping[str, object]) -> list[str]:
             continue
         begin, end = marker["begin"], marker["end"]
         if opened and (begin or end != opened[1]):
-            found.append(f"line {opened[0]}: section {opened[1]} has no end: expected the line {_end(opened[1])!r}")
+            problems.append(f"line {opened[0]}: section {opened[1]} has no end: expected the line {_end(opened[1])!r}")
         elif end and not opened:
-            found.append(f"line {number}: section {end} ends but does not begin: expected {_begin(end)!r} before")
+            problems.append(f"line {number}: section {end} has no beginning: expected the line {_begin(end)!r} before")
         if begin and begin not in names:
             allowed = near(begin, names) or f"; allowed: {', '.join(names)}"
-            found.append(f"line {number}: unknown section {begin!r}{allowed}")
+            problems.append(f"line {number}: unknown section {begin!r}{allowed}")
         if begin in seen:
-            found.append(f"line {number}: section {begin} is there twice; remove one")
+            problems.append(f"line {number}: section {begin} occurs twice; remove one")
         seen.add(begin or "")
         opened = (number, begin) if begin else None
     if opened:
-        found.append(f"line {opened[0]}: section {opened[1]} has no end: expected the line {_end(opened[1])!r}")
+        problems.append(f"line {opened[0]}: section {opened[1]} has no end: expected the line {_end(opened[1])!r}")
     missing = [name for name in names if name not in seen]
-    found += [f"no section {name}: add the lines {_begin(name)!r} and {_end(name)!r}" for name in missing]
-    return found
+    problems += [f"no section {name}: add the lines {_begin(name)!r} and {_end(name)!r}" for name in missing]
+    return problems
 
 
 def filled(text: str, sections: Mapping[str, str]) -> str:
-    """The document with these texts between its markers, which must be well-formed."""
+    """Return the document with these texts in its sections; the markers must be valid."""
     return "".join(_filled(text, sections))
 
 
 def stale(text: str, sections: Mapping[str, str]) -> list[str]:
-    """The names of the sections whose text is another one in the document."""
+    """Return the names of the sections that are out of date in the document."""
     return [name for name in sections if filled(text, {name: sections[name]}) != text]
 
 

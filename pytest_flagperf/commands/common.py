@@ -1,0 +1,110 @@
+"""Functions that the commands share: load the given runs, name table columns, create folders."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.results import store
+from pytest_flagperf.results.runs import find_runs
+from pytest_flagperf.results.store import Run
+
+RUN = "a run directory"
+_NAME, _END = 17, 6
+RUNS = "run directories, or folders of them"
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=Path, help=RUN)
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=RUNS)
+
+
+def load_run(path: Path) -> Run:
+    """Load the run in a folder; raise Problems where the folder contains several runs."""
+    return _loaded(find_run(path))
+
+
+def load_runs(paths: Sequence[Path]) -> list[Run]:
+    return [_loaded(path) for path in find_runs(paths)]
+
+
+def find_run(path: Path) -> Path:
+    """Return the run directory in a folder; raise Problems where the folder contains several."""
+    folders = find_runs(path)
+    if len(folders) > 1:
+        names = ", ".join(folder.name for folder in folders[-5:])
+        raise Problems([f"{path}: contains {len(folders)} runs; pass one of them (the last runs are {names})"])
+    return folders[0]
+
+
+def run_name(run: Run) -> str:
+    return run.directory.resolve().name
+
+
+def unique_names(runs: Sequence[Run]) -> list[str]:
+    """Return the names of the runs' directories; a name that occurs again gets a number."""
+    names: list[str] = []
+    for run in runs:
+        name, number = run_name(run), 2
+        while name in names:
+            name, number = f"{run_name(run)}-{number}", number + 1
+        names.append(name)
+    return names
+
+
+def shortened(name: str) -> str:
+    """Return a run's name for a column head: the ends of run names differ, their beginnings do not."""
+    return name if len(name) <= _NAME else f"{name[: _NAME - 12]}...{name[-9:]}"
+
+
+def column_names(names: Sequence[str]) -> list[str]:
+    """Return short column heads for runs: without a long common beginning of their names."""
+    columns = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    common = min(sum(1 for _ in columns), min(map(len, names)) - _END)
+    return [f"..{name[common:]}" for name in names] if common > _END else [shortened(name) for name in names]
+
+
+def is_rate(unit: str) -> bool:
+    return unit.endswith("/s") and unit != "B/s"
+
+
+def width() -> int:
+    return max(shutil.get_terminal_size().columns, 40)
+
+
+def wrapped(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(text, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Create a directory under a temporary name; rename it to ``path`` only if the block succeeds."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise Problems([f"{path}: already exists; choose another path, or remove it first"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if path.is_dir():
+            path.rmdir()
+        temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _loaded(path: Path) -> Run:
+    run = store.load_run(path)
+    if not run.cases:
+        raise Problems(run.problems or [f"{path}: contains no readable round"])
+    return run

@@ -1,0 +1,133 @@
+"""The vendor's additions to a case beside its config: own steps and hooks, variables, packages, extensions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from flagperf_driver import addresses, extern
+from flagperf_driver.launch import RESERVED_VARIABLES
+
+from ..catalog import Suite, Vendor
+from ..problems import Problems
+from ..runtime import RuntimeSetupError, requirements
+
+NONE = "none"
+_IMPORTED = "imported by each rank"
+_VARIABLE = re.compile(r"\s*(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=.*")
+
+
+@dataclass(frozen=True)
+class Addition:
+    """An addition of a vendor, its default without the vendor, and its file and line."""
+
+    name: str
+    value: str
+    reference: str
+    file: str
+    line: int = 0
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+def find_additions(suite: Suite, vendor: Vendor, own: Path, *, in_image: bool) -> tuple[Addition, ...]:
+    """Find the additions in the vendor's folder and in ``own``, its folder for the suite; run none of their code."""
+    vendor_folder = f"vendors/{vendor.name}"
+    case = f"{vendor_folder}/{suite.folder}"
+    with _host_paths(own, case):
+        steps = extern.replaced_steps(own / "extern")
+    with _host_paths(vendor.path, vendor_folder):
+        hooks = extern.replaced_names(vendor.device_module, extern.HOOKS, "device hook") if vendor.device_module else {}
+    additions = [
+        *_replaced("step", "the suite's", steps, vendor, f"{case}/extern/{extern.MODULE}.py"),
+        *_replaced("hook", "the framework's", hooks, vendor, f"{vendor_folder}/device.py"),
+        *_modules(vendor, vendor_folder, hooks),
+        *_variables(vendor, vendor_folder, own, case),
+        *_packages(suite, own, case),
+        *_extensions(own, case, in_image=in_image),
+    ]
+    return tuple(additions)
+
+
+@contextmanager
+def _host_paths(folder: Path, name: str) -> Iterator[None]:
+    """Replace the folder in the texts of problems by its name on the hosts."""
+    try:
+        yield
+    except extern.ExternError as error:
+        raise Problems(problem.replace(str(folder), name) for problem in error.problems) from None
+
+
+def _replaced(kind: str, owner: str, lines: Mapping[str, int], vendor: Vendor, file: str) -> Iterator[Addition]:
+    for name, line in sorted(lines.items()):
+        yield Addition(f"{kind} {name}", f"{vendor.name}'s own", f"{owner} own", file, line)
+
+
+def _modules(vendor: Vendor, folder: str, hooks: Mapping[str, int]) -> Iterator[Addition]:
+    """Yield the modules that each rank imports, without a ``device.py`` whose hooks are listed."""
+    for name in vendor.toml.modules:
+        yield Addition(f"module {name}", _IMPORTED, NONE, f"{folder}/vendor.toml")
+    if vendor.device_module and not hooks:
+        yield Addition(f"module {vendor.device_module.name}", _IMPORTED, NONE, f"{folder}/device.py")
+
+
+def _variables(vendor: Vendor, folder: str, own: Path, case: str) -> Iterator[Addition]:
+    """Yield the names of variables, not the values: a value may be secret, and only the hosts' shell expands it."""
+    for name in sorted(vendor.environment):
+        yield Addition(f"variable {name}", _effect(name), NONE, f"{folder}/vendor.toml")
+    file = own / "config" / "environment_variables.sh"
+    place = f"{case}/config/{file.name}"
+    text = file.read_text(encoding="utf-8-sig", errors="replace") if file.is_file() else ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _VARIABLE.fullmatch(line):
+            yield Addition(f"variable {match[1]}", _effect(match[1]), NONE, place, number)
+    commands = [number for number, line in enumerate(text.splitlines(), 1) if _is_command(line)]
+    if commands:
+        yield Addition(f"script {file.name}", "run on each host", NONE, place, commands[0])
+
+
+def _is_command(line: str) -> bool:
+    """Return True if a line of a shell script does more than set a variable."""
+    return bool(line.strip()) and not line.lstrip().startswith("#") and not _VARIABLE.fullmatch(line)
+
+
+def _effect(name: str) -> str:
+    return "no effect, the launcher sets it for each rank" if name in RESERVED_VARIABLES else "set"
+
+
+def _packages(suite: Suite, own: Path, case: str) -> Iterator[Addition]:
+    """Yield the packages that the suite does not require, or requires in another version."""
+    pinned = {name: versions for name, versions, _ in _requirements(suite.path / "requirements.txt")}
+    for name, versions, line in _requirements(own / "config" / "requirements.txt"):
+        if pinned.get(name) != versions:
+            file = line.file.relative_to(own).as_posix() if line.file.is_relative_to(own) else str(line.file)
+            yield Addition(
+                f"package {name}", versions or "any", pinned.get(name) or NONE, f"{case}/{file}", line.number
+            )
+
+
+def _requirements(file: Path) -> Iterator[tuple[str, str, requirements.RequirementLine]]:
+    """Yield the package (its canonical name), the versions and the line of each requirement; options as they are."""
+    try:
+        lines = list(requirements.read(file, ())) if file.is_file() else []
+    except RuntimeSetupError as error:
+        raise Problems([str(error)]) from None
+    for line in lines:
+        package = line.requirement
+        if package is None:
+            yield line.shown, "", line
+        else:
+            yield canonicalize_name(package.name), addresses.redacted_text(line.text[len(package.name) :].strip()), line
+
+
+def _extensions(own: Path, case: str, *, in_image: bool) -> Iterator[Addition]:
+    if (own / "csrc").is_dir():
+        built = "built into the image" if in_image else "as installed in the hosts' Python"
+        yield Addition("extension csrc", built, NONE, f"{case}/csrc")
