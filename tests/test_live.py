@@ -1,14 +1,14 @@
-"""What a person at a terminal sees."""
+"""The terminal output during a round."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pytest_flagperf.report.terminal.live import Live, line
+from pytest_flagperf.report.terminal.live import Live, progress_line
 
 
 @dataclass(frozen=True)
-class Where:
+class Progress:
     case: str = "toy:plain:CPU:1:1:1"
     round: int = 1
     phase: str = "init"
@@ -35,58 +35,57 @@ class Terminal:
         return Live(write, width=80, live=live, quiet=quiet, follow=follow, name=name, clock=lambda: self.now)
 
 
-def test_the_line_says_step_loss_metric_throughput_and_time_left() -> None:
-    where = Where(phase="training", step=1200, loss=0.5, metric=0.81, throughput=1234.0, time_left_s=75)
-    said = line(where)
-    assert said == (
+def test_the_line_shows_step_loss_metric_throughput_and_remaining_time() -> None:
+    progress = Progress(phase="training", step=1200, loss=0.5, metric=0.81, throughput=1234.0, time_left_s=75)
+    assert progress_line(progress) == (
         "toy:plain:CPU:1:1:1 round 1  step 1,200  loss 0.5  accuracy 0.81 of 0.9  1,234 images/s"
         "  estimated 1 min 15 s left"
     )
-    assert line(where, 90).startswith("toy 1x1 #1  step 1,200")
-    assert len(line(where, 40)) == 40
+    assert progress_line(progress, 90).startswith("toy 1x1 #1  step 1,200")
+    assert len(progress_line(progress, 40)) == 40
 
 
-def test_what_is_not_known_is_not_said() -> None:
-    assert line(Where()) == "toy:plain:CPU:1:1:1 round 1  init"
-    assert "loss" not in line(Where(step=3))
+def test_unknown_values_are_left_out() -> None:
+    assert progress_line(Progress()) == "toy:plain:CPU:1:1:1 round 1  init"
+    assert "loss" not in progress_line(Progress(step=3))
 
 
-def test_progress_is_written_over_and_not_too_often() -> None:
+def test_progress_is_overwritten_at_a_limited_rate() -> None:
     terminal = Terminal()
     live = terminal.live()
     for step in range(1, 11):
-        live.progress(Where(step=step))
+        live.progress(Progress(step=step))
         terminal.now += 0.05
     assert terminal.text.count("\r") == 3
     assert "\n" not in terminal.text
 
 
-def test_nothing_passing_is_said_away_from_a_terminal_and_nothing_at_all_when_quiet() -> None:
-    away = Terminal()
-    away.live(live=False).progress(Where(step=1))
-    assert away.text == ""
+def test_no_progress_without_a_terminal_and_no_output_when_quiet() -> None:
+    no_terminal = Terminal()
+    no_terminal.live(live=False).progress(Progress(step=1))
+    assert no_terminal.text == ""
     quiet = Terminal()
     live = quiet.live(quiet=True, follow=True)
-    live.progress(Where(step=1))
+    live.progress(Progress(step=1))
     live.note("building")
     live.log(0, "line")
     assert quiet.text == ""
 
 
-def test_one_of_several_on_a_terminal_says_few_lines_that_stay() -> None:
+def test_a_worker_that_shares_the_terminal_writes_few_permanent_lines() -> None:
     terminal = Terminal()
     live = terminal.live(name="gw1")
     for step in range(1, 22):
-        live.progress(Where(step=step))
+        live.progress(Progress(step=step))
         terminal.now += 1
     assert terminal.text.count("\n") == 3
     assert terminal.text.startswith("[gw1] toy:plain:CPU:1:1:1 round 1  step 1")
     assert "\r" not in terminal.text
 
 
-def test_a_note_does_not_land_in_a_passing_line() -> None:
+def test_a_note_clears_the_progress_line_first() -> None:
     terminal = Terminal()
     live = terminal.live()
-    live.progress(replace(Where(), step=1))
+    live.progress(replace(Progress(), step=1))
     live.note("waiting")
     assert terminal.text.endswith("\r\x1b[Kwaiting\n")

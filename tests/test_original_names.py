@@ -59,7 +59,7 @@ def test_the_published_log_is_shown_and_labelled(tmp_path: Path, capsys: pytest.
     log_of(tmp_path, PUBLISHED)
     assert main(["show", str(tmp_path / "rank0.out.log")]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].endswith("rank0.out.log: a log of the original, by our names, not judged")
+    assert out[0].endswith("rank0.out.log: rank log of FlagPerf, with names of pytest-flagperf, not judged")
     rows = {line.split()[0]: line for line in out[1:]}
     for name, text in (("step", "3,397"), ("samples", "869,632"), ("throughput", "822.5"), ("p_whole", "579.1")):
         assert text in rows[name]
@@ -72,14 +72,14 @@ def test_a_result_folder_of_the_original_is_shown(tmp_path: Path, capsys: pytest
         log_of(folder, PUBLISHED)
     assert main(["show", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert out.count("rank0.out.log: a log of the original, by our names, not judged") == 2
+    assert out.count("rank0.out.log: rank log of FlagPerf, with names of pytest-flagperf, not judged") == 2
     assert out.count("869,632") == 2
 
 
 def test_a_file_without_records_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log_of(tmp_path, "no record\n")
     assert main(["show", str(tmp_path / "rank0.out.log")]) == 2
-    assert "no [PerfLog] record found; expected the log of a rank" in capsys.readouterr().err
+    assert "no [PerfLog] record; expected the log of a rank" in capsys.readouterr().err
 
 
 def test_the_environment_says_that_the_original_wrote_the_log(tmp_path: Path) -> None:

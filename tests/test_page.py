@@ -146,7 +146,7 @@ def test_a_run_that_broke_off_has_a_page_and_one_without_results_says_so(tmp_pat
     add_case(tmp_path / "broken", "converged_1x1")
     assert "1 case: passed" in of(tmp_path / "broken").said
     (tmp_path / "empty").mkdir()
-    assert "No case left a result" in of(tmp_path / "empty").said
+    assert "No results" in of(tmp_path / "empty").said
 
 
 # -- all cases -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What people are shown: the console's table."""
+"""The table of cases on the terminal."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def case(name: str, called: str, rounds: int = 1, one_card: float | None = None)
 
 
 def long_names() -> CaseResult:
-    """A metric, a unit and figures as long as they get."""
-    one = recorded("converged_1x2")
-    target = replace(one.target, name="masked_lm_accuracy", value=0.123456)
-    outcome = replace(one, case="bert:pytorch:CPU:1:2:1", target=target, sample_unit="sequences")
+    """Return a case with a long metric, unit and figures."""
+    original = recorded("converged_1x2")
+    target = replace(original.target, name="masked_lm_accuracy", value=0.123456)
+    outcome = replace(original, case="bert:pytorch:CPU:1:2:1", target=target, sample_unit="sequences")
     for name, value in (("p_whole", 123456.0), ("p_train", 123456.0), ("p_core", 123456.0), ("e2e_time", 86000.0)):
         outcome = with_metric(outcome, name, value)
     return CaseResult(outcome.case, (outcome,), {}, OneCard(1000.0, "this run"))
@@ -38,23 +38,23 @@ CASES = [
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_the_table_fits_and_says_everything(width: int) -> None:
+def test_the_table_fits_and_is_complete(width: int) -> None:
     lines = console_table(CASES, width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
-    for wanted in (
-        *(each.case for each in CASES), "3/3", "0/1", "not asked", "top1", "0.924 (>= 0.900)", "0.874 (>= 0.900)",
+    for expected in (
+        *(result.case for result in CASES), "3/3", "0/1", "not tested", "top1", "0.924 (>= 0.900)", "0.874 (>= 0.900)",
         "1,684", "images/s", "1.92x", "9.1 s",
     ):  # fmt: skip
-        assert wanted in text, wanted
+        assert expected in text, expected
 
 
 def test_a_wide_table_has_a_line_per_case_and_a_narrow_one_two() -> None:
     assert len(console_table(CASES, 200)) == 1 + len(CASES)
     assert len(console_table(CASES, 80)) == 2 + 2 * len(CASES)
-    assert console_table([], 80) == ["no case left a result"]
+    assert console_table([], 80) == ["no results"]
 
 
-def test_columns_stand_below_each_other() -> None:
+def test_columns_are_aligned() -> None:
     ends = {len(line) for line in console_table(CASES, 80)[1::2]}
     assert len(ends) == 1

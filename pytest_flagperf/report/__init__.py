@@ -1,1 +1,1 @@
-"""Stored results for people to look at: console table, pictures, pieces of HTML, JUnit properties."""
+"""Reports of stored results: terminal tables, HTML pages, JUnit and other export formats."""

@@ -22,7 +22,7 @@ from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
 from pytest_flagperf.engines.agents.progress import Bounds, RoundProgress, Tracker
 from pytest_flagperf.report.page import charts, page
-from pytest_flagperf.report.terminal.live import line
+from pytest_flagperf.report.terminal.live import progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
@@ -173,7 +173,7 @@ def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: 
     tracker = Tracker(start, Bounds.of(config), 1_700_000_000_000)
     for body in bodies:
         for one in perflog.Reader().feed(f"{log_line(body)}\n".encode()):
-            assert line(tracker.take(one.event, one.value, one.time_ms))
+            assert progress_line(tracker.take(one.event, one.value, one.time_ms))
 
 
 def test_live_progress_ignores_counts_that_no_training_reaches() -> None:

@@ -66,7 +66,7 @@ def test_where_no_case_ran_nothing_is_said_of_cases(toy: Toy) -> None:
     (toy.root / "tests").mkdir()
     (toy.root / "tests" / "test_mine.py").write_text("def test_mine(): pass\n")
     toy.run("tests", "--html=page.html", "--self-contained-html").assert_outcomes(passed=1)
-    assert "No case left a result" not in (toy.root / "page.html").read_text()
+    assert "No results" not in (toy.root / "page.html").read_text()
 
 
 def test_other_tests_pages_stay_as_they_are(pytester: pytest.Pytester) -> None:

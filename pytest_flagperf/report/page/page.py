@@ -142,7 +142,7 @@ def _with_code(rows: Sequence[Row]) -> list[Row]:
 def _counted(rows: Sequence[Row], unsupported: int) -> str:
     """``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
     if not rows:
-        return "No case left a result"
+        return "No results"
     numbers = Counter(row.summary.state for row in rows)
     said = [f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in STATES if numbers[name]]
     if len(said) == 1 and numbers[PASSED]:

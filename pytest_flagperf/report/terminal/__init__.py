@@ -1,1 +1,1 @@
-"""What the terminal shows while a run goes on and at its end."""
+"""The terminal output during a run and at its end."""

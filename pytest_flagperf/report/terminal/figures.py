@@ -1,4 +1,4 @@
-"""A case's figures over its rounds: the middle, the spread, and how far both can be trusted."""
+"""The table of a case's figures over its rounds: median, variation and confidence interval."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import SCALED, plain, quantity
 
 MAIN = ("e2e_time", "time_to_target", "p_whole", "p_train", "p_core", "step_time_p50", "step_time_p99", "mfu")
-_HEAD = ("", "median", "lowest", "highest", "varies by", f"mean, sure to {quantity(SURE, 'share', 3)}")
+_HEAD = ("", "median", "lowest", "highest", "variation", f"mean, {quantity(SURE, 'share', 3)} interval")
 
 _LOWEST = _HEAD.index("lowest")
 
 
 def over_rounds(case: CaseResult, width: int, names: Collection[str] | None = None) -> Iterator[str]:
-    """A table of the named metrics, or of all; then which rounds lie apart, and whether there are too few."""
+    """Yield a table of the named metrics, or of all metrics; then outliers, and a note if there are too few rounds."""
     outcomes = [outcome for outcome in case.outcomes if outcome.ok]
     records: dict[str, Metric] = {}
     for outcome in outcomes:
         for metric in outcome.metrics:
             if names is None or metric.name in names or metric.name == outcome.target.name:
                 records.setdefault(metric.name, metric)
-    found = {name: summarize(outcome.value(name) for outcome in outcomes) for name in records}
+    summaries = {name: summarize(outcome.value(name) for outcome in outcomes) for name in records}
     yield f"{case.case}, over {len(outcomes)} of {len(case.outcomes)} rounds:"
-    if not found:
+    if not summaries:
         return
-    rows = [_HEAD, *(_row(records[name], one) for name, one in found.items())]
+    rows = [_HEAD, *(_row(records[name], summary) for name, summary in summaries.items())]
     if max(map(len, aligned(rows))) + 2 > width:
         rows = [(*row[:_LOWEST], *row[_LOWEST + 2 :]) for row in rows]
     yield from (f"  {line}" for line in aligned(rows))
-    for name, one in found.items():
-        apart = [str(outcomes[place].round) for place in one.outliers]
-        if apart:
-            those = f"round {apart[0]} lies" if len(apart) == 1 else f"rounds {', '.join(apart)} lie"
-            yield f"  {name}: {those} apart from the others"
+    for name, summary in summaries.items():
+        rounds = [str(outcomes[index].round) for index in summary.outliers]
+        if rounds:
+            yield f"  {name}: {'outlier' if len(rounds) == 1 else 'outliers'}: round {', '.join(rounds)}"
     too_few = few(len(outcomes))
     if too_few:
         yield f"  {too_few}"
 
 
-def _row(metric: Metric, one: Summary) -> tuple[str, ...]:
-    middle = NOTHING if one.median is None else quantity(one.median, metric.unit)
-    varies = NOTHING if one.variation is None else quantity(one.variation, "share")
-    return (metric.name, middle, _said(metric, one.lowest), _said(metric, one.highest), varies, _sure(metric, one))
+def _row(metric: Metric, summary: Summary) -> tuple[str, ...]:
+    median = NOTHING if summary.median is None else quantity(summary.median, metric.unit)
+    lowest, highest = _value(metric, summary.lowest), _value(metric, summary.highest)
+    variation = NOTHING if summary.variation is None else quantity(summary.variation, "share")
+    return (metric.name, median, lowest, highest, variation, _interval(metric, summary))
 
 
-def _sure(metric: Metric, one: Summary) -> str:
-    if one.interval is None or not one.mean:
+def _interval(metric: Metric, summary: Summary) -> str:
+    if summary.interval is None or not summary.mean:
         return NOTHING
-    low, high = one.interval
-    return f"{_said(metric, one.mean)} ± {quantity((high - low) / 2 / abs(one.mean), 'share')}"
+    low, high = summary.interval
+    return f"{_value(metric, summary.mean)} ± {quantity((high - low) / 2 / abs(summary.mean), 'share')}"
 
 
-def _said(metric: Metric, value: float | None) -> str:
-    """Without a unit that merely follows the number: it stands beside the middle."""
+def _value(metric: Metric, value: float | None) -> str:
+    """Return the value without its unit, which is shown with the median, unless the unit scales the number."""
     if value is None:
         return NOTHING
     return plain(value) if metric.unit not in SCALED else quantity(value, metric.unit)

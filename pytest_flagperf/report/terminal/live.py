@@ -1,4 +1,4 @@
-"""What a person at a terminal sees while a round runs: one line that is written over, and notes that stay."""
+"""The terminal output during a round: a progress line that is overwritten, and permanent notes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytest_flagperf.printable import printable
 from pytest_flagperf.results.units import plain, quantity
 
 _CLEAR = "\r\x1b[K"
-_AT_MOST_EVERY_S = 0.2
-_SHARED_EVERY_S = 10.0
+_INTERVAL_S = 0.2
+_SHARED_INTERVAL_S = 10.0
 
 
-class Progress(Protocol):
-    """Where a round is; what is not known yet is None."""
+class RoundProgress(Protocol):
+    """The progress of a round; None for values that are not known yet."""
 
     @property
     def case(self) -> str: ...
@@ -43,8 +43,8 @@ class Progress(Protocol):
     def time_left_s(self) -> float | None: ...
 
 
-def line(progress: Progress, width: int = 1000) -> str:
-    """Step, loss, metric against target, throughput and time left, in one line of at most ``width``."""
+def progress_line(progress: RoundProgress, width: int = 1000) -> str:
+    """Return step, loss, metric and target, throughput and remaining time in one line of at most ``width`` columns."""
     wide = "  ".join([f"{progress.case} round {progress.round}", *_figures(progress)])
     if len(wide) <= width:
         return wide
@@ -52,7 +52,7 @@ def line(progress: Progress, width: int = 1000) -> str:
     return "  ".join([f"{case.model} {case.shape} #{progress.round}", *_figures(progress)])[:width]
 
 
-def _figures(progress: Progress) -> Iterator[str]:
+def _figures(progress: RoundProgress) -> Iterator[str]:
     if not progress.step:
         yield progress.phase
         return
@@ -68,9 +68,9 @@ def _figures(progress: Progress) -> Iterator[str]:
 
 
 class Live:
-    """Writes to the terminal; quiet, or away from one, it says nothing that would not last.
+    """The output of a run on the terminal; without a terminal only permanent lines are written, and ``quiet`` none.
 
-    One of several who share a terminal has a ``name`` and nothing to write over: it says lines that stay, and few.
+    A worker that shares the terminal has a ``name`` and writes few, permanent lines.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Live:
         self._live, self._quiet, self.follow = live and not quiet, quiet, follow and not quiet
         self._shown_at = float("-inf")
         self._open = False
-        # Two threads come here: the round's, and the one that follows the logs.
+        # The thread of the round and the thread that follows the logs both write.
         self._lock = threading.RLock()
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Write a permanent line."""
         if self._quiet:
             return
         text = _one_line(text)
@@ -101,10 +101,10 @@ class Live:
             self._write(f"[{self._name}] {text}\n" if self._name else f"{text}\n")
 
     def passing(self, text: str) -> None:
-        """A line that the next one is written over."""
+        """Write a line that the next line overwrites."""
         with self._lock:
             now = self._clock()
-            if not self._live or now - self._shown_at < (_SHARED_EVERY_S if self._name else _AT_MOST_EVERY_S):
+            if not self._live or now - self._shown_at < (_SHARED_INTERVAL_S if self._name else _INTERVAL_S):
                 return
             self._shown_at = now
             if self._name:
@@ -113,17 +113,17 @@ class Live:
                 self._open = True
                 self._write(_CLEAR + _one_line(text)[: self._width - 1])
 
-    def progress(self, progress: Progress) -> None:
-        """Where a round is."""
-        self.passing(line(progress, self._width - 1))
+    def progress(self, progress: RoundProgress) -> None:
+        """Show the progress of a round."""
+        self.passing(progress_line(progress, self._width - 1))
 
     def log(self, rank: int, text: str) -> None:
-        """A line of a rank's log, for those who follow."""
+        """Write a line of a rank's log if the user follows the logs."""
         if self.follow:
             self.note(f"[rank {rank}] {text}")
 
     def clear(self) -> None:
-        """Leave no line half written."""
+        """Clear the line that would be overwritten next."""
         with self._lock:
             if self._open:
                 self._write(_CLEAR)
@@ -132,10 +132,10 @@ class Live:
 
 
 def _one_line(text: str) -> str:
-    """The text of a rank, a host or a tool: nothing in it moves the cursor or begins a line of its own."""
+    """Return a text of a rank, host or tool without line breaks and control characters."""
     return printable(text).replace("\n", " ")
 
 
 def silent() -> Live:
-    """One that says nothing, for a run that nobody watches."""
+    """Return a Live that writes nothing."""
     return Live(lambda _: None, width=80, live=False, quiet=True, follow=False)

@@ -1,4 +1,4 @@
-"""One rank's log on the terminal, also one of the original's: what it reports, unjudged."""
+"""The figures of a single rank log, also of original FlagPerf, for the terminal."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ _RATES = ("p_whole", "p_train", "p_core")
 
 
 def lines(path: Path) -> Iterator[str]:
-    """The log's figures, by our names; FormatError if the file has no records."""
+    """Yield the figures of the log; FormatError if the file has no records."""
     log = read_rank(path, 0, _NO_TARGET)
     if log.last_ms is None:
-        raise FormatError(f"{path}: no [PerfLog] record found; expected the log of a rank, such as {rank_log(0)}")
-    yield f"{path}: {'a log of the original, by our names' if log.names.original else 'a rank log'}, not judged"
+        raise FormatError(f"{path}: no [PerfLog] record; expected the log of a rank, such as {rank_log(0)}")
+    kind = "rank log of FlagPerf, with names of pytest-flagperf" if log.names.original else "rank log"
+    yield f"{path}: {kind}, not judged"
     if log.names.difference:
-        yield f"  different values for one figure: {printable(str(log.names.difference))}"
+        yield f"  different values of the same figure: {printable(str(log.names.difference))}"
     rows = dict(_rows(log))
     width = max(map(len, rows), default=0)
     yield from (f"  {printable(name):{width}}  {text}" for name, text in rows.items())
 
 
 def _rows(log: RankLog) -> Iterator[tuple[str, str]]:
-    end: Mapping[str, Any] = log.finished or {}
+    finished: Mapping[str, Any] = log.finished or {}
     if log.steps:
         last = log.steps[-1]
         yield "step", f"{last.step:,}"
         yield "samples", f"{last.samples:,}"
-        yield "throughput", f"{quantity(last.throughput, 'samples/s')} (of the last STEP_END)"
+        yield "throughput", f"{quantity(last.throughput, 'samples/s')} (last STEP_END)"
     yield "finished", "yes" if log.finished is not None else "no"
-    if "converged" in end:
-        yield "converged", f"{'yes' if end['converged'] is True else 'no'} (as the program reports)"
-    metrics = end.get("final_metrics")
+    if "converged" in finished:
+        yield "converged", f"{'yes' if finished['converged'] is True else 'no'} (reported by the program)"
+    metrics = finished.get("final_metrics")
     for name, value in (metrics if isinstance(metrics, dict) else {}).items():
         yield name, plain(number(value))
-    if "final_loss" in end:
-        yield "final_loss", plain(number(end["final_loss"]))
+    if "final_loss" in finished:
+        yield "final_loss", plain(number(finished["final_loss"]))
     for names, unit in ((_RATES, "samples/s"), (TIMES, "s")):
-        yield from ((name, quantity(number(end[name]), unit)) for name in names if end.get(name) is not None)
+        yield from ((name, quantity(number(finished[name]), unit)) for name in names if finished.get(name) is not None)

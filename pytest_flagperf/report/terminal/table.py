@@ -1,4 +1,4 @@
-"""The table at the end of the terminal report; it is readable at 80 columns and uses what there is beyond."""
+"""The table of cases at the end of a run; it fits 80 columns and uses a wider terminal."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NOISE = "noise"
 
 
 def console_table(cases: Sequence[CaseResult], width: int = 80) -> list[str]:
-    """One line per case where it fits; else two, the second with the figures."""
+    """Return a table with one line per case if it fits, else two lines per case."""
     if not cases:
-        return ["no case left a result"]
+        return ["no results"]
     wide = aligned(rows(cases))
     if max(map(len, wide)) <= width:
         return wide
@@ -26,11 +26,11 @@ def console_table(cases: Sequence[CaseResult], width: int = 80) -> list[str]:
 
 
 def rows(cases: Sequence[CaseResult]) -> list[tuple[str, ...]]:
-    """The table's cells, its head first; a column that no case has anything for is left out."""
-    found = [_HEAD, *(_row(case) for case in cases)]
-    if all(row[_MFU] == NOTHING for row in found[1:]):
-        return [(*row[:_MFU], *row[_MFU + 1 :]) for row in found]
-    return found
+    """Return the cells of the table, the head first; the MFU column is left out if it is empty."""
+    table = [_HEAD, *(_row(case) for case in cases)]
+    if all(row[_MFU] == NOTHING for row in table[1:]):
+        return [(*row[:_MFU], *row[_MFU + 1 :]) for row in table]
+    return table
 
 
 def _row(case: CaseResult) -> tuple[str, ...]:
@@ -48,21 +48,21 @@ def _row(case: CaseResult) -> tuple[str, ...]:
 
 
 def _narrow(cases: Sequence[CaseResult], width: int) -> list[str]:
-    """The case and what its figures are on a line of their own, of any length; the figures stand below."""
+    """Return two lines per case: its name, rounds, metric and unit, then the figures."""
     figures = [("", *_HEAD[2:]), *(("", *_narrow_row(case)) for case in cases)]
     if all(row[_MFU - 1] == NOTHING for row in figures[1:]) or max(map(len, aligned(figures))) > width:
         figures = [(*row[: _MFU - 1], *row[_MFU:]) for row in figures]
     head_line, *lines = aligned(figures)
-    found = ["case (rounds that finished, metric, unit of the throughputs)", head_line]
+    table = ["case (finished rounds, metric, unit of the throughputs)", head_line]
     for case, line in zip(cases, lines, strict=True):
         finished, first = _row(case)[1], case.outcomes[0] if case.outcomes else None
-        about = [finished, first.target.name, first.rate_unit] if first else [finished]
-        found += [f"{case.case} ({', '.join(filter(None, about))})", line]
-    return found
+        details = [finished, first.target.name, first.rate_unit] if first else [finished]
+        table += [f"{case.case} ({', '.join(filter(None, details))})", line]
+    return table
 
 
 def _narrow_row(case: CaseResult) -> tuple[str, ...]:
-    """Without what the line above it says."""
+    """Return the cells without those of the line above."""
     row = _row(case)
     mfu, speedup, time = row[_MFU:]
     speedup = _NOISE if speedup.endswith(_NOISE) else speedup
@@ -71,7 +71,7 @@ def _narrow_row(case: CaseResult) -> tuple[str, ...]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell: the first to the left, all others to the right."""
+    """Return the rows as aligned text, the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         _GAP.join(
@@ -83,20 +83,20 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def converged(case: CaseResult) -> str:
-    """Of the rounds that were meant to; a case for throughput only was not, nor one judged by its loss curve."""
+    """Return how many of the rounds that should converge did; a parity or throughput-only case has none of them."""
     if case.converged is None:
-        return "parity" if any(one.parity_samples is not None for one in case.outcomes) else "not asked"
+        return "parity" if any(outcome.parity_samples is not None for outcome in case.outcomes) else "not tested"
     return f"{case.converged}/{case.meant}"
 
 
 def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
-    """What the metric came to against the target; empty where it was not to reach it, or no round ended well."""
-    got = last_quality(outcomes)
-    if got is None:
+    """Return the metric and its target; empty if no finished round had a target to reach."""
+    value = last_quality(outcomes)
+    if value is None:
         return ""
     target = outcomes[0].target
-    said, wanted = compared(got, target.value, target.unit)
-    return f"{f'{target.name} ' if named else ''}{said} ({target.sign} {wanted})"
+    got, expected = compared(value, target.value, target.unit)
+    return f"{f'{target.name} ' if named else ''}{got} ({target.sign} {expected})"
 
 
 def _rate(case: CaseResult, name: str, *, with_unit: bool = False) -> str:
@@ -112,7 +112,7 @@ def _share(case: CaseResult, name: str) -> str:
 
 
 def _speedup(case: CaseResult) -> str:
-    """In as few words as a cell has room for; the warnings below the table have the sentences."""
+    """Return the speed-up in a few words; the warnings below the table have the sentences."""
     if case.speedup is None:
         return NOTHING
     return quantity(case.speedup, "x") + (f" {_NOISE}" if case.speedup > case.outcomes[0].cards else "")
