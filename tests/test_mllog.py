@@ -1,4 +1,4 @@
-"""Rounds as MLPerf's result files, judged by the real mlperf-logging: what it accepts, and what must be refused."""
+"""Rounds as result files of MLPerf, checked with mlperf-logging: accepted files, and refused ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 from mlperf_logging.mllog import mllog as official
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.report.export.mllog import Benchmark, Line, NotExportable
+from pytest_flagperf.report.export.mllog import Benchmark, MllogEntry, NotExportable
 from pytest_flagperf.report.export.mlperf import Export, benchmark_of, export, rules
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
@@ -30,16 +30,16 @@ from tests.results_help import NAMES, REPLAYS, edit_json, expected
 SUITES = Path(__file__).resolve().parent.parent / "suites"
 OFFICIAL = Path(mlperf_logging.__file__).parent / "compliance_checker"
 LEFT_OUT = {
-    "crashed_rank": "its training never began",
-    "no_data": "its training never began",
-    "no_log": "its training never began",
-    "throughput_only": "it is for throughput only",
-    "too_few_steps": "it is for throughput only",
+    "crashed_rank": "the training did not start",
+    "no_data": "the training did not start",
+    "no_log": "the training did not start",
+    "throughput_only": "throughput only, no evaluations",
+    "too_few_steps": "throughput only, no evaluations",
 }
 NO_CONVERGENCE = {"parity"}
-"""Well by their loss curve, and not at the target."""
+"""These pass by their loss curve without reaching the target."""
 REFUSED = {"nan_metric"}
-"""Their evaluations are no numbers, and a result file says so."""
+"""Evaluations of these are not numbers, also in the result file."""
 Json = dict[str, Any]
 
 
@@ -49,7 +49,7 @@ def shape(replay: str) -> str:
 
 
 def run_of(at: Path, replays: Iterable[str], model: str = "toy") -> Path:
-    """A run directory whose rounds are recorded ones, as if of another model."""
+    """Create a run directory from recorded rounds, with the name of a model."""
     replays = list(replays)
     case = f"{model}:pytorch:CPU:{shape(replays[0])}:1"
     for number, name in enumerate(replays, 1):
@@ -60,52 +60,52 @@ def run_of(at: Path, replays: Iterable[str], model: str = "toy") -> Path:
 
 
 def exported(at: Path, replays: Iterable[str], model: str = "toy") -> Export:
-    """The export lies in the folder ``to`` there."""
+    """Export recorded rounds to the folder ``to``."""
     return export(load_run(run_of(at / "run", replays, model)), at / "to", suites=SUITES)
 
 
 def accepted(file: Path, ruleset: str = "6.1.0", config: Path | None = None) -> bool:
-    """What the package's compliance checker says; with our rules, or with MLPerf's own."""
+    """Return the result of the compliance checker, with the rules in ``config`` or with MLPerf's own."""
     mlp_compliance.enqueued_configs.clear()
     checker = mlp_compliance.make_checker("training", ruleset, quiet=False, werror=True)
     chosen = str(config.resolve()) if config else f"training_{ruleset}/common.yaml"
     try:
         valid: bool = mlp_compliance.main(str(file), chosen, checker)[0]
     except (TypeError, FileNotFoundError):
-        return False  # its way of refusing a value that its rules cannot compare, and a name it does not know
+        return False  # raised for values that cannot be compared and for unknown names
     return valid
 
 
-def told(file: Path) -> list[Json]:
+def entries(file: Path) -> list[Json]:
     return [json.loads(line.partition(":::MLLOG ")[2]) for line in file.read_text().splitlines()]
 
 
 def last(file: Path, key: str) -> Json:
-    return [line for line in told(file) if line["key"] == key][-1]
+    return [line for line in entries(file) if line["key"] == key][-1]
 
 
-# -- what is exported ----------------------------------------------------------------------------------
+# -- exported files ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_round_is_exported_as_what_it_was(name: str, tmp_path: Path) -> None:
-    found = exported(tmp_path, [name])
+def test_each_recorded_round_is_exported_or_left_out(name: str, tmp_path: Path) -> None:
+    result = exported(tmp_path, [name])
     if name in LEFT_OUT:
-        assert found.left_out == (f"toy:pytorch:CPU:{shape(name)}:1 round 1: {LEFT_OUT[name]}",)
+        assert result.left_out == (f"toy:pytorch:CPU:{shape(name)}:1 round 1: {LEFT_OUT[name]}",)
         assert not (tmp_path / "to").exists()
         return
-    (case,) = found.cases
-    (file,) = (tmp_path / "to" / each for each in case.files)
+    (case,) = result.cases
+    (file,) = (tmp_path / "to" / name for name in case.files)
     status = last(file, "run_stop")["metadata"]["status"]
-    well = not expected(name)["converges"] and name not in NO_CONVERGENCE
-    assert status == ("success" if well else "aborted")
+    converged = not expected(name)["converges"] and name not in NO_CONVERGENCE
+    assert status == ("success" if converged else "aborted")
     assert accepted(file, config=tmp_path / "to" / case.rules) == (name not in REFUSED)
 
 
 @pytest.mark.parametrize(("model", "ruleset"), [("bert", "5.0.0"), ("resnet50", "4.0.0")])
-def test_mlperf_accepts_what_it_has_rules_for(model: str, ruleset: str, tmp_path: Path) -> None:
-    found = exported(tmp_path, ["converged_1x1", "missed_target", "killed_rank"], model)
-    (case,) = found.cases
+def test_mlperf_accepts_benchmarks_of_its_rulesets(model: str, ruleset: str, tmp_path: Path) -> None:
+    result = exported(tmp_path, ["converged_1x1", "missed_target", "killed_rank"], model)
+    (case,) = result.cases
     assert case.ruleset == ruleset
     for file in case.files:
         assert accepted(tmp_path / "to" / file, ruleset)
@@ -125,7 +125,7 @@ def test_a_suites_ruleset_is_the_newest_that_knows_its_benchmark(model: str) -> 
 
 
 @pytest.mark.integration
-def test_the_package_checker_finds_no_errors_in_an_export_and_some_in_a_tampered_one(tmp_path: Path) -> None:
+def test_the_package_checker_accepts_an_export_and_refuses_a_tampered_one(tmp_path: Path) -> None:
     run_of(tmp_path / "run", ["converged_1x1"] * 10, "bert")
     run_of(tmp_path / "run", ["converged_1x1"] * 5, "resnet50")
     assert len(export(load_run(tmp_path / "run"), tmp_path / "to", suites=SUITES).cases) == 2
@@ -136,26 +136,26 @@ def test_the_package_checker_finds_no_errors_in_an_export_and_some_in_a_tampered
         return done.stdout + done.stderr
 
     assert "PACKAGE CHECKER FOUND NO ERRORS" in check()
-    for file in list((tmp_path / "to").glob("results/*/resnet/*.txt"))[:2]:  # one bad file of five is forgiven
+    for file in list((tmp_path / "to").glob("results/*/resnet/*.txt"))[:2]:  # one bad file of five is accepted
         file.write_text(re.sub(r".*run_stop.*\n", "", file.read_text()))
     assert "PACKAGE CHECKER FOUND ERRORS" in check()
 
 
-def test_every_line_is_as_mlperfs_own_logger_writes_it(tmp_path: Path) -> None:
-    found = exported(tmp_path, ["converged_1x1", "nan_metric"])
-    for file in (tmp_path / "to" / each for each in found.cases[0].files):
+def test_lines_have_the_format_of_mlperfs_own_logger(tmp_path: Path) -> None:
+    result = exported(tmp_path, ["converged_1x1", "nan_metric"])
+    for file in (tmp_path / "to" / name for name in result.cases[0].files):
         for ruleset in ("4.0.0", "5.0.0", "6.1.0"):
             parsed, errors = mlp_parser.parse_file(file, ruleset)
             assert not errors
             assert len(parsed) == len(file.read_text().splitlines()) > 30
-    text = str(Line("eval_accuracy", 1700000000123, 0.5, {"file": "loop.py", "lineno": 3, "epoch_num": 1}))
+    text = str(MllogEntry("eval_accuracy", 1700000000123, 0.5, {"file": "loop.py", "lineno": 3, "epoch_num": 1}))
     values = ("", 1700000000123, "POINT_IN_TIME", "eval_accuracy", 0.5)
     assert text == official._encode_log(*values, {"file": "loop.py", "lineno": 3, "epoch_num": 1})
 
 
-def test_the_times_are_the_trainings(tmp_path: Path) -> None:
-    found = exported(tmp_path, ["converged_1x2"])
-    lines = told(tmp_path / "to" / found.cases[0].files[0])
+def test_times_agree_with_the_outcome(tmp_path: Path) -> None:
+    result = exported(tmp_path, ["converged_1x2"])
+    lines = entries(tmp_path / "to" / result.cases[0].files[0])
     at = {line["key"]: line["time_ms"] for line in lines}
     outcome = measure(REPLAYS / "converged_1x2")
     assert at["run_stop"] - at["run_start"] == pytest.approx(1000 * (outcome.value("raw_train_time") or 0), abs=2)
@@ -169,23 +169,23 @@ def test_the_times_are_the_trainings(tmp_path: Path) -> None:
     assert values == [evaluation.metrics["top1"] for evaluation in outcome.evaluations]
 
 
-def test_a_training_that_broke_off_stops_when_it_was_last_heard_of(tmp_path: Path) -> None:
-    found = exported(tmp_path, ["killed_rank"])
-    lines = told(tmp_path / "to" / found.cases[0].files[0])
+def test_an_unfinished_training_stops_at_its_last_logged_step(tmp_path: Path) -> None:
+    result = exported(tmp_path, ["killed_rank"])
+    lines = entries(tmp_path / "to" / result.cases[0].files[0])
     at = {line["key"]: line["time_ms"] for line in lines}
     outcome = measure(REPLAYS / "killed_rank")
     assert at["run_stop"] - at["run_start"] == pytest.approx(1000 * outcome.steps[-1].time, abs=2)
     assert at["block_stop"] == at["run_stop"]
 
 
-def test_options_stand_beside_the_lines_that_said_them(tmp_path: Path) -> None:
+def test_options_have_the_file_and_line_that_set_them(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", ["converged_1x2"], "bert")
     edit_json(next(run.glob("*/round1/plan.json")), nproc=2, config={
         "train_batch_size": 32, "gradient_accumulation_steps": 4, "optimizer": "lamb", "learning_rate": 0.001,
         "beta1": 0.9, "weight_decay": 0.01, "max_steps": 7,
     })  # fmt: skip
-    found = export(load_run(run), tmp_path / "to", suites=SUITES)
-    lines = told(tmp_path / "to" / found.cases[0].files[0])
+    result = export(load_run(run), tmp_path / "to", suites=SUITES)
+    lines = entries(tmp_path / "to" / result.cases[0].files[0])
     value = {line["key"]: line["value"] for line in lines}
     assert value["global_batch_size"] == 32 * 4 * 2
     assert (value["opt_name"], value["opt_lamb_beta_1"], value["opt_lamb_weight_decay_rate"]) == ("lamb", 0.9, 0.01)
@@ -197,31 +197,31 @@ def test_options_stand_beside_the_lines_that_said_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_has_just_been_made_is_accepted(toy: Toy) -> None:
+def test_a_new_run_is_accepted(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha")
-    found = export(load_run(toy.runs[0]), toy.root / "to")
-    assert [case.case for case in found.cases] == ["alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"]
-    for case in found.cases:
-        (file,) = (toy.root / "to" / each for each in case.files)
+    result = export(load_run(toy.runs[0]), toy.root / "to")
+    assert [case.case for case in result.cases] == ["alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"]
+    for case in result.cases:
+        (file,) = (toy.root / "to" / name for name in case.files)
         assert last(file, "run_stop")["metadata"]["status"] == "success"
         assert accepted(file, config=toy.root / "to" / case.rules)
 
 
-def test_the_command_writes_the_folder_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_folder_or_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = run_of(tmp_path / "run", ["converged_1x1", "crashed_rank"]), run_of(tmp_path / "bad", ["crashed_rank"])
     to = tmp_path / "to"
     assert main(["mllog", str(good), "--to", str(to)]) == 0
-    said = capsys.readouterr().out
-    assert "results/CPU_1x1_pytorch/toy: 1 round of toy:pytorch:CPU:1:1:1" in said
-    assert "left out: toy:pytorch:CPU:1:1:1 round 2: its training never began" in said
+    out = capsys.readouterr().out
+    assert "results/CPU_1x1_pytorch/toy: 1 round of toy:pytorch:CPU:1:1:1" in out
+    assert "left out: toy:pytorch:CPU:1:1:1 round 2: the training did not start" in out
     assert accepted(to / "results/CPU_1x1_pytorch/toy/result_0.txt", config=to / "rules/CPU_1x1_pytorch/toy.yaml")
     assert main(["mllog", str(good), "--to", str(to)]) == 2
     assert main(["mllog", str(bad), "--to", str(tmp_path / "other")]) == 2
-    assert "its training never began" in capsys.readouterr().err
+    assert "the training did not start" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 
-# -- what must be refused ------------------------------------------------------------------------------
+# -- refused files ------------------------------------------------------------------------------------
 
 
 def without(key: str) -> Callable[[list[Json]], list[Json]]:
@@ -264,7 +264,7 @@ BY_MLPERF = {
     "no run_start", "no run_stop", "no eval_accuracy", "no status", "no epoch", "NaN", "another benchmark", "two runs",
     "cut", "empty", "no block_start", "no block_stop", "evaluated as text",
 }  # fmt: skip
-"""What MLPerf's own open rules refuse too; they have no target and let times run backwards."""
+"""Files that MLPerf's own open rules refuse too; they have no target and accept decreasing times."""
 
 
 @pytest.mark.parametrize("name", TAMPERED)
@@ -272,12 +272,12 @@ def test_a_tampered_file_is_refused(name: str, tmp_path: Path) -> None:
     (case,) = exported(tmp_path, ["converged_1x1"], "resnet50").cases
     file, ours = tmp_path / "to" / case.files[0], tmp_path / "to" / case.rules
     assert accepted(file, "4.0.0", ours)
-    file.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in TAMPERED[name](told(file))))
+    file.write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in TAMPERED[name](entries(file))))
     assert not accepted(file, "4.0.0", ours)
     assert accepted(file, "4.0.0") == (name not in BY_MLPERF)
 
 
-def test_a_line_that_is_no_json_is_refused(tmp_path: Path) -> None:
+def test_a_line_of_invalid_json_is_refused(tmp_path: Path) -> None:
     (case,) = exported(tmp_path, ["converged_1x1"]).cases
     file = tmp_path / "to" / case.files[0]
     file.write_text(file.read_text() + ":::MLLOG {half a line\n")
@@ -287,24 +287,24 @@ def test_a_line_that_is_no_json_is_refused(tmp_path: Path) -> None:
 # -- rules and names -----------------------------------------------------------------------------------
 
 
-def test_where_lower_is_better_the_rules_say_so(tmp_path: Path) -> None:
+def test_rules_for_a_metric_where_lower_is_better(tmp_path: Path) -> None:
     text = rules(Benchmark("any"), Target("loss", "lower", "", 3.29))
     assert "v['value'] <= 3.29" in text
     assert "$" not in text.partition("- BEGIN")[2]
 
 
 @pytest.mark.parametrize("target", [None, float("nan")])
-def test_without_a_target_there_is_no_export(target: float | None) -> None:
+def test_no_export_without_a_target(target: float | None) -> None:
     with pytest.raises(NotExportable, match="no target"):
         rules(Benchmark("any"), Target("loss", "lower", "", target))
 
 
-def test_a_name_is_not_run_as_code() -> None:
-    with pytest.raises(NotExportable, match="no name of a benchmark"):
+def test_names_with_code_are_refused() -> None:
+    with pytest.raises(NotExportable, match="invalid benchmark name"):
         rules(Benchmark("x' or exit() or '"), Target("loss", "lower", "", 1.0))
 
 
-def test_a_model_without_a_file_goes_by_its_own_name(tmp_path: Path) -> None:
+def test_a_model_without_a_file_keeps_its_name(tmp_path: Path) -> None:
     assert benchmark_of("toy", tmp_path) == Benchmark("toy")
     (tmp_path / "toy").mkdir()
     for text in (
@@ -314,21 +314,21 @@ def test_a_model_without_a_file_goes_by_its_own_name(tmp_path: Path) -> None:
         "benchmark = 'x'\ntrain_samples = 1\n",
     ):
         (tmp_path / "toy" / "mlperf.toml").write_text(text)
-        with pytest.raises(FormatError, match="does not say what MLPerf calls the model"):
+        with pytest.raises(FormatError, match="invalid description of the MLPerf benchmark"):
             benchmark_of("toy", tmp_path)
 
 
-def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     exported(tmp_path, ["converged_1x1"])
     with pytest.raises(FormatError, match="is not empty"):
         export(load_run(tmp_path / "run"), tmp_path / "to")
 
 
-def test_cases_that_differ_in_their_rounds_only_do_not_mix(tmp_path: Path) -> None:
+def test_cases_that_differ_only_in_their_rounds_have_own_folders(tmp_path: Path) -> None:
     run_of(tmp_path / "run", ["converged_1x1"])
     (tmp_path / "run" / "toy_pytorch_CPU_1_1_1").rename(tmp_path / "run" / "toy_pytorch_CPU_1_1_2")
     edit_json(tmp_path / "run" / "toy_pytorch_CPU_1_1_2" / "round1" / "plan.json", case="toy:pytorch:CPU:1:1:2")
     run_of(tmp_path / "run", ["converged_1x1"])
-    found = export(load_run(tmp_path / "run"), tmp_path / "to")
-    folders = [case.files[0].parent.as_posix() for case in found.cases]
+    result = export(load_run(tmp_path / "run"), tmp_path / "to")
+    folders = [case.files[0].parent.as_posix() for case in result.cases]
     assert folders == ["results/CPU_1x1_pytorch/toy", "results/CPU_1x1_pytorch_2/toy"]

@@ -1,4 +1,4 @@
-"""What JUnit's readers show of a case: properties for its figures, and its logs by their paths."""
+"""The properties and log attachments of a case in the JUnit file."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pytest_flagperf.results.verdicts import Kind, Verdict
 from pytest_flagperf.results.verdicts.speedup import SPEEDUP
 from pytest_flagperf.stored.layout import rank_log
 
-LOGS = 8
-"""Of how many ranks at most, those that failed first: of a thousand nobody opens more."""
+MAX_LOGS = 8
+"""The maximum number of attached rank logs; those of failed ranks come first."""
 
 
 def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
-    """Name and value, each name once: what holds for the case, then each round's own; a name carries its unit."""
-    found: dict[str, str] = {}
+    """Return names and values without duplicates: those of the case, then those of each round; names include units."""
+    values: dict[str, str] = {}
     for outcome in outcomes:
         for name, value in _of_case(outcome):
-            found.setdefault(name, value)
-        found.update((f"round{outcome.round}.{name}", value) for name, value in _of_round(outcome))
-    return [(name, printable(value)) for name, value in found.items()]
+            values.setdefault(name, value)
+        values.update((f"round{outcome.round}.{name}", value) for name, value in _of_round(outcome))
+    return [(name, printable(value)) for name, value in values.items()]
 
 
 def judged(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str]]:
-    """The speed-up as people read it, and each warning: what was judged is otherwise seen only where it failed."""
+    """Yield the speed-up and each warning of the verdicts; failures are in the message of the test."""
     for verdict in verdicts:
         if verdict.kind is Kind.SPEEDUP:
             yield SPEEDUP, printable(verdict.got)
@@ -58,31 +58,31 @@ def _of_round(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: float) -> str:
-    """For programs: in the unit itself, no thousands apart, no more digits than a clock has."""
+    """Return a number for programs: at most six significant digits, no thousands separators."""
     if not math.isfinite(value) or abs(value) >= 1e6:
         return f"{value:.0f}"
     return f"{value:.6g}"
 
 
 def _numbered(name: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """A reader that keeps properties by their names keeps all of them."""
+    """Number the names, because some tools keep only one property of each name."""
     yield from ((f"{name}{number}", value) for number, value in enumerate(values, 1))
 
 
 def logs(run_dir: Path, outcomes: Iterable[Outcome]) -> list[Path]:
-    """The ranks' logs of the rounds, those of rounds and ranks that failed first."""
-    found = []
-    for outcome in sorted(outcomes, key=lambda one: one.ok):
+    """Return the rank logs of the rounds, those of failed rounds and ranks first."""
+    paths: list[Path] = []
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.ok):
         failed = {rank_log(failure.rank) for failure in outcome.failures if failure.rank is not None}
         names = sorted(outcome.logs, key=lambda name: Path(name).name not in failed)
-        found += [run_dir / outcome.directory / name for name in names]
-    return found[:LOGS]
+        paths += [run_dir / outcome.directory / name for name in names]
+    return paths[:MAX_LOGS]
 
 
 def attachments(paths: Iterable[Path], environ: Mapping[str, str]) -> str:
-    """A line for each file, as Jenkins and GitLab look for them in a test's output.
+    """Return a line for each file in the form that Jenkins and GitLab read in the output of a test.
 
-    Jenkins takes any path on its machine; GitLab those below the project's folder, relative to it.
+    Jenkins accepts any path on its machine; GitLab accepts paths relative to the project's folder.
     """
     project = environ.get("CI_PROJECT_DIR") if environ.get("GITLAB_CI") else None
     if project:

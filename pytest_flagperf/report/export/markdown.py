@@ -1,4 +1,4 @@
-"""The performance tables of the original's model READMEs: one row per shape, the same columns."""
+"""Performance tables in the format of FlagPerf's model READMEs: one row per shape, the same columns."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pytest_flagperf.stored.round import RoundDir
 
 LANGUAGES = ("en", "zh")
 PUBLISHED = ((1, 1), (1, 8), (2, 8))
-"""The shapes that the original publishes."""
+"""The shapes that FlagPerf publishes."""
 NONE = "/"
-"""The original's sign for a figure that was not measured or is not told."""
+"""FlagPerf's sign for a figure that was not measured."""
 _FIGURES = ("precision", "e2e_time", "p_whole", "p_train", "p_core", "acc", "mem", "MFU")
-"""The figures of a case; the suite's metric has its own name in the place of ``acc``."""
+"""The figures of a case; the name of the suite's metric replaces ``acc``."""
 _GIB = 2**30
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "en": {
         "configuration": "configuration",
         "unit": "Throughputs in {unit} over all cards, e2e_time in s, mem in GiB.",
-        "rounds": "Of several rounds the median counts: {rounds}.",
-        "round": "{shape} {number}",
+        "rounds": "Median of the rounds: {rounds}.",
+        "round": "{number} for {shape}",
         "target": "Target: {name} {sign} {target}.",
         "missing": "Not measured: {shapes}.",
-        "small": "At the {scale} scale: these are not the figures of the real model.",
+        "small": "At the {scale} scale: not comparable with the full-size model.",
         "synthetic": "With synthetic data.",
         "own": "{shape} with {code}.",
         "and": ", ",
@@ -60,27 +60,27 @@ class _Entry:
         return self.case.outcomes[0]
 
     @property
-    def about(self) -> tuple[str, str, str, str, str, bool]:
-        one = self.first
-        return one.model, one.framework, one.vendor, one.hardware, one.scale, one.synthetic
+    def group(self) -> tuple[str, str, str, str, str, bool]:
+        first = self.first
+        return first.model, first.framework, first.vendor, first.hardware, first.scale, first.synthetic
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.first.nnodes, self.first.nproc
 
     @property
-    def ended(self) -> list[Outcome]:
+    def finished(self) -> list[Outcome]:
         return [outcome for outcome in self.case.outcomes if outcome.ok]
 
 
 def performance_tables(runs: Sequence[Run], language: str = "en") -> list[str]:
-    """Per model, framework and chip a heading, the table, and what must be known of its figures."""
+    """Return a heading, a table and notes for each model, framework and chip."""
     words = _WORDS[language]
     entries = sorted(
-        (_Entry(run, case) for run in runs for case in run.cases), key=lambda entry: (*entry.about, entry.shape)
+        (_Entry(run, case) for run in runs for case in run.cases), key=lambda entry: (*entry.group, entry.shape)
     )
     lines: list[str] = []
-    for _, group in groupby(entries, key=lambda entry: entry.about):
+    for _, group in groupby(entries, key=lambda entry: entry.group):
         lines += [*([""] if lines else []), *_section(list(group), words)]
     return lines
 
@@ -108,16 +108,16 @@ def _cells(entry: _Entry, chinese: bool) -> list[str]:
 
 
 def figure_names(metric: str) -> list[str]:
-    """The names of ``figures``, with the suite's metric among them."""
+    """Return the names of ``figures``, including that of the suite's metric."""
     return [metric or name if name == "acc" else name for name in _FIGURES]
 
 
 def figures(case: CaseResult) -> list[str]:
-    """The cells of a case in the order of ``figure_names``: the median over the rounds that ended well."""
+    """Return the cells of a case in the order of ``figure_names``: the medians over the finished rounds."""
     first = case.outcomes[0]
-    ended = [outcome for outcome in case.outcomes if outcome.ok]
+    finished = [outcome for outcome in case.outcomes if outcome.ok]
     return [
-        (ended or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
+        (finished or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
         NONE if first.throughput_only else _number(case.median("e2e_time"), 4),
         *(_number(case.median(name), 4) for name in ("p_whole", "p_train", "p_core")),
         NONE if case.quality is None else quantity(case.quality, first.target.unit).replace(" ", ""),
@@ -126,13 +126,14 @@ def figures(case: CaseResult) -> list[str]:
     ]
 
 
-def _configuration(one: Outcome, chinese: bool) -> str:
-    shape = f"{one.nnodes}x{one.nproc}"
+def _configuration(outcome: Outcome, chinese: bool) -> str:
+    shape = f"{outcome.nnodes}x{outcome.nproc}"
     if chinese:
-        hosts = {1: "单机", 2: "两机"}.get(one.nnodes, f"{one.nnodes}机")
-        return f"{one.hardware}{hosts}{'单卡' if one.nproc == 1 else f'{one.nproc}卡'}（{shape}）"
-    hosts = "1 host" if one.nnodes == 1 else f"{one.nnodes} hosts"
-    return f"{one.hardware} {hosts} x {one.nproc} ({shape})"
+        hosts = {1: "单机", 2: "两机"}.get(outcome.nnodes, f"{outcome.nnodes}机")
+        cards = "单卡" if outcome.nproc == 1 else f"{outcome.nproc}卡"
+        return f"{outcome.hardware}{hosts}{cards}（{shape}）"
+    hosts = "1 host" if outcome.nnodes == 1 else f"{outcome.nnodes} hosts"
+    return f"{outcome.hardware} {hosts} x {outcome.nproc} ({shape})"
 
 
 def _plan(entry: _Entry) -> StoredPlan | None:
@@ -143,7 +144,7 @@ def _plan(entry: _Entry) -> StoredPlan | None:
 
 
 def _deviations(plan: StoredPlan | None) -> str:
-    """Which values are not the suite's own; where it is not known, that is no "none"."""
+    """Return the values that differ from the suite's; the sign for "not measured" if the plan is unreadable."""
     if plan is None:
         return NONE
     texts = [f"{item.key}={item.value}" for item in plan.deviations if item.key != "data_dir"]
@@ -152,7 +153,7 @@ def _deviations(plan: StoredPlan | None) -> str:
 
 
 def _memory(case: CaseResult) -> str:
-    """What a device had in use at most, of how much; where no device was sampled, what tensors held."""
+    """Return the peak memory of a device and its size; without samples the peak memory of tensors."""
     most, size = case.median("device_memory"), case.median("device_memory_total")
     most = case.median("peak_memory") if most is None else most
     if most is None:
@@ -166,7 +167,7 @@ def _mfu(case: CaseResult) -> str:
 
 
 def _number(value: float | None, digits: int) -> str:
-    """Without thousands apart, as in the original's tables."""
+    """Return a number without thousands separators, as in FlagPerf's tables."""
     return NONE if value is None else plain(value, digits).replace(",", "")
 
 
@@ -176,10 +177,10 @@ def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]
     if first.target.value is not None:
         target = quantity(first.target.value, first.target.unit)
         yield words["target"].format(name=first.target.name, sign=first.target.sign, target=target)
-    if any(len(entry.ended) > 1 for entry in entries):
-        rounds = [words["round"].format(shape=_shape(entry.shape), number=len(entry.ended)) for entry in entries]
+    if any(len(entry.finished) > 1 for entry in entries):
+        rounds = [words["round"].format(shape=_shape(entry.shape), number=len(entry.finished)) for entry in entries]
         yield words["rounds"].format(rounds=words["and"].join(rounds))
-    measured = {entry.shape for entry in entries if entry.ended}
+    measured = {entry.shape for entry in entries if entry.finished}
     missing = [_shape(shape) for shape in PUBLISHED if shape not in measured]
     if missing:
         yield words["missing"].format(shapes=words["and"].join(missing))
@@ -197,6 +198,6 @@ def _shape(shape: tuple[int, int]) -> str:
 
 
 def row(cells: Sequence[str]) -> str:
-    """A row of a table: a cell's text begins neither another cell nor another line, and holds no HTML."""
+    """Return a row of a table; separators, line breaks and HTML in cells are escaped."""
     flat = (escape(" ".join(cell.split()), quote=False).replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(flat)} |"

@@ -1,4 +1,4 @@
-"""A round as MLPerf's log lines: what it was, what it was told, and what happened when."""
+"""Convert a round to the log lines of MLPerf: its submission data, its options and its events."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import StoredPlan, StoredValue
 
 MARK = ":::MLLOG "
-WANTED = (
+_EVENTS = (
     events.INIT_START, events.TRAIN_START, events.TRAIN_END, events.EPOCH_BEGIN, events.EPOCH_END, events.EVALUATE,
     events.FINISHED, events.FAILED,
 )  # fmt: skip
-"""What becomes a line, or tells when a round broke off: few lines of a log, however long it is."""
+"""The events that are exported, or that show when a round ended; few lines even of a long log."""
 _OPTIMIZERS = {
     "sgd": {"momentum": "momentum"},
     "adam": {"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon"},
@@ -44,12 +44,12 @@ _OPTIONS = {
 
 
 class NotExportable(ValueError):
-    """Why a round cannot be said in MLPerf's words."""
+    """A round that has no equivalent in MLPerf's format."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What MLPerf calls a suite; without a ruleset it has no rules for it. Samples are by scale."""
+    """MLPerf's name of a suite and, if MLPerf has rules for it, the ruleset; the numbers of samples by scale."""
 
     name: str
     ruleset: str | None = None
@@ -58,14 +58,16 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class Line:
+class MllogEntry:
+    """A line of an MLPerf log."""
+
     key: str
     time_ms: int
     value: object = None
     metadata: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """In ASCII, which the checkers read; a value that is no number is NaN, as MLPerf's own logger has it."""
+        """Return the line in ASCII, which the checkers require; not-a-number is NaN, as in MLPerf's own logger."""
         begins, ends = self.key.endswith("_start"), self.key.endswith("_stop")
         body = {
             "namespace": "",
@@ -79,37 +81,39 @@ class Line:
 
 
 def rank0_records(round_dir: Path, outcome: Outcome) -> list[Record]:
-    """What the first rank's log says of the training's course."""
+    """Return the records of rank 0 that are exported."""
     log = next((name for name in outcome.logs if Path(name).name == rank_log(0)), None)
     if log is None:
-        raise NotExportable("rank 0 left no log")
+        raise NotExportable("rank 0 has no log")
     try:
         with (round_dir / log).open("rb") as stream:
-            return list(perflog.read_records(stream, events=WANTED, loads=orjson.loads))
+            return list(perflog.read_records(stream, events=_EVENTS, loads=orjson.loads))
     except OSError as error:
-        raise NotExportable(f"{log} cannot be read: {error.strerror}") from error
+        raise NotExportable(f"cannot read {log}: {error.strerror}") from error
 
 
-def lines(outcome: Outcome, plan: StoredPlan, records: Iterable[Record], benchmark: Benchmark, org: str) -> list[Line]:
-    """The whole result file, in the log's order and with its times; raises NotExportable."""
+def entries(
+    outcome: Outcome, plan: StoredPlan, records: Iterable[Record], benchmark: Benchmark, org: str
+) -> list[MllogEntry]:
+    """Return the lines of the result file in the order and with the times of the log; raises NotExportable."""
     records = list(records)
     begin = next((record for record in records if record.event == events.INIT_START), None)
     if begin is None or all(record.event != events.TRAIN_START for record in records):
-        raise NotExportable("its training never began")
+        raise NotExportable("the training did not start")
     if all(record.event != events.EVALUATE for record in records):
-        raise NotExportable("it is for throughput only" if outcome.throughput_only else "nothing was evaluated")
+        raise NotExportable("throughput only, no evaluations" if outcome.throughput_only else "no evaluations")
     head = [
         *_submission(outcome, benchmark, org, begin),
-        *_told(outcome, plan, begin),
+        *_configuration(outcome, plan, begin),
         *_samples(outcome, benchmark, begin),
     ]
-    return [*head, *_Course(outcome, records).lines()]
+    return [*head, *_EventConverter(outcome, records).lines()]
 
 
-def _submission(outcome: Outcome, benchmark: Benchmark, org: str, begin: Record) -> Iterator[Line]:
+def _submission(outcome: Outcome, benchmark: Benchmark, org: str, begin: Record) -> Iterator[MllogEntry]:
     device = outcome.environment.get("device") or outcome.hardware
-    said = {
-        "cache_clear": None,  # a stored round does not tell
+    values = {
+        "cache_clear": None,  # not stored
         "submission_benchmark": benchmark.name,
         "submission_division": "open",
         "submission_org": org,
@@ -123,73 +127,75 @@ def _submission(outcome: Outcome, benchmark: Benchmark, org: str, begin: Record)
         },
         "flagperf_fingerprint": outcome.fingerprint.get("key"),
     }  # fmt: skip
-    for key, value in said.items():
-        yield Line(key, begin.time_ms, value, _place(begin))
+    for key, value in values.items():
+        yield MllogEntry(key, begin.time_ms, value, _place(begin))
 
 
-def _told(outcome: Outcome, plan: StoredPlan, begin: Record) -> Iterator[Line]:
-    """The options, each with the file and line that said so."""
+def _configuration(outcome: Outcome, plan: StoredPlan, begin: Record) -> Iterator[MllogEntry]:
+    """Yield the options, each with the file and line that set it."""
     config = plan.config
 
-    def line(key: str, value: object, option: str) -> Line:
+    def entry(key: str, value: object, option: str) -> MllogEntry:
         setting = plan.values.get(option) or StoredValue(file=begin.file, line=begin.lineno)
-        return Line(key, begin.time_ms, value, {"file": setting.file, "lineno": setting.line})
+        return MllogEntry(key, begin.time_ms, value, {"file": setting.file, "lineno": setting.line})
 
     if outcome.seed is not None:
-        yield line("seed", outcome.seed, "seed")
+        yield entry("seed", outcome.seed, "seed")
     batch, accumulation = whole(config.get("train_batch_size")), whole(config.get("gradient_accumulation_steps"))
-    yield line("global_batch_size", batch * (accumulation or 1) * outcome.cards, "train_batch_size")
+    yield entry("global_batch_size", batch * (accumulation or 1) * outcome.cards, "train_batch_size")
     for key, option in _options(config).items():
         if config.get(option) is not None:
-            yield line(key, config[option], option)
+            yield entry(key, config[option], option)
 
 
 def _options(config: Mapping[str, Any]) -> dict[str, str]:
-    """MLPerf's names for ours; an optimizer has names of its own for what it can be told."""
+    """Return our names by MLPerf's; options of an optimizer have MLPerf names with its name."""
     name = str(config.get("optimizer"))
-    own = {f"opt_{name}_{key}": option for key, option in _OPTIMIZERS.get(name, {}).items()}
-    ends = "lr_decay_steps" if config.get("lr_decay_steps") is not None else "max_steps"
-    return {**_OPTIONS, **own, "opt_learning_rate_training_steps": ends}
+    of_optimizer = {f"opt_{name}_{key}": option for key, option in _OPTIMIZERS.get(name, {}).items()}
+    steps = "lr_decay_steps" if config.get("lr_decay_steps") is not None else "max_steps"
+    return {**_OPTIONS, **of_optimizer, "opt_learning_rate_training_steps": steps}
 
 
-def _samples(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterator[Line]:
-    """How many the data are; where nobody says, how many were trained."""
+def _samples(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterator[MllogEntry]:
+    """Yield the numbers of samples of the data sets; if unknown, the number of trained samples."""
     trained = benchmark.train_samples.get(outcome.scale) or _trained(outcome)
     evaluated = benchmark.eval_samples.get(outcome.scale)
     for key, value in (("train_samples", trained), ("eval_samples", evaluated)):
         if value is not None:
-            yield Line(key, begin.time_ms, value, _place(begin))
+            yield MllogEntry(key, begin.time_ms, value, _place(begin))
 
 
-class _Course:
-    """Tells a training's course: its epochs, and the blocks of training between two evaluations."""
+class _EventConverter:
+    """Converts the events of a training: its epochs, evaluations, and the blocks of training between evaluations."""
 
     def __init__(self, outcome: Outcome, records: list[Record]) -> None:
         self.outcome, self.records = outcome, records
-        self.told: list[Line] = []
+        self.entries: list[MllogEntry] = []
         self.epoch = 1
         self.samples = 0
-        """Those of the last evaluation, where the next block begins."""
-        self.block: tuple[int, Line] | None = None
-        """Where the next block's first line belongs, and that line: told when it is known that there is one."""
+        """The samples at the last evaluation, where the next block begins."""
+        self.block: tuple[int, MllogEntry] | None = None
+        """The position and first line of the next block; written only if the block has samples."""
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[MllogEntry]:
         for record in self.records:
-            tell = _TELLERS.get(record.event)
-            if tell is not None:
-                tell(self, record)
+            convert = _CONVERTERS.get(record.event)
+            if convert is not None:
+                convert(self, record)
         if all(record.event != events.TRAIN_END for record in self.records):
             self._stop(self.records[-1], max(self.records[-1].time_ms, self._last_step_ms()))
-        return self.told
+        return self.entries
 
     def add(self, key: str, record: Record, value: object = None, at: int | None = None, **metadata: object) -> None:
-        self.told.append(Line(key, record.time_ms if at is None else at, value, {**_place(record), **metadata}))
+        self.entries.append(
+            MllogEntry(key, record.time_ms if at is None else at, value, {**_place(record), **metadata})
+        )
 
     def init_start(self, record: Record) -> None:
         self.add("init_start", record)
 
     def train_start(self, record: Record) -> None:
-        """The initialization goes on until then: the evaluation of the untrained model is a part of it."""
+        """End the initialization, which includes the evaluation of the untrained model, and start the run."""
         self.add("init_stop", record)
         self.add("run_start", record)
         self._next_block(record)
@@ -202,12 +208,12 @@ class _Course:
         self.add("epoch_stop", record, epoch_num=max(whole(record.value.get("epoch")), 1))
 
     def evaluate(self, record: Record) -> None:
-        """The line was logged at the evaluation's end and says how long it took."""
+        """Add the start and end of an evaluation; the record was logged at its end and has its duration."""
         seconds = number(record.value.get("time"))
-        took = round(seconds * 1000) if 0 < seconds < math.inf else 0
-        before = self.told[-1].time_ms if self.told else record.time_ms
-        # Rounding may not put its beginning before what was logged before it.
-        begin = min(max(record.time_ms - took, before), record.time_ms)
+        duration_ms = round(seconds * 1000) if 0 < seconds < math.inf else 0
+        previous = self.entries[-1].time_ms if self.entries else record.time_ms
+        # Rounding must not move the start before the previous line.
+        begin = min(max(record.time_ms - duration_ms, previous), record.time_ms)
         self.samples = whole(record.value.get("samples"))
         where = {"epoch_num": self.epoch, "samples_count": self.samples}
         self._end_block(record, begin)
@@ -230,12 +236,12 @@ class _Course:
 
     def _next_block(self, record: Record) -> None:
         where = {"first_epoch_num": self.epoch, "samples_count": self.samples}
-        self.block = (len(self.told), Line("block_start", record.time_ms, None, {**_place(record), **where}))
+        self.block = (len(self.entries), MllogEntry("block_start", record.time_ms, None, {**_place(record), **where}))
 
     def _end_block(self, record: Record, at: int) -> None:
         if self.block is not None:
-            place, first = self.block
-            self.told.insert(place, first)
+            position, first = self.block
+            self.entries.insert(position, first)
             self.block = None
             self.add(
                 "block_stop", record, at=at,
@@ -243,19 +249,19 @@ class _Course:
             )  # fmt: skip
 
     def _last_step_ms(self) -> int:
-        """When a training that broke off was last heard of."""
+        """Return the time of the last logged step, for a training that did not end."""
         start = next(record.time_ms for record in self.records if record.event == events.TRAIN_START)
         last = number(self.outcome.steps[-1].time) if self.outcome.steps else 0.0
         return start + round(last * 1000) if last > 0 else start
 
 
-_TELLERS = {
-    events.INIT_START: _Course.init_start,
-    events.TRAIN_START: _Course.train_start,
-    events.EPOCH_BEGIN: _Course.epoch_begin,
-    events.EPOCH_END: _Course.epoch_end,
-    events.EVALUATE: _Course.evaluate,
-    events.TRAIN_END: _Course.train_end,
+_CONVERTERS = {
+    events.INIT_START: _EventConverter.init_start,
+    events.TRAIN_START: _EventConverter.train_start,
+    events.EPOCH_BEGIN: _EventConverter.epoch_begin,
+    events.EPOCH_END: _EventConverter.epoch_end,
+    events.EVALUATE: _EventConverter.evaluate,
+    events.TRAIN_END: _EventConverter.train_end,
 }
 
 

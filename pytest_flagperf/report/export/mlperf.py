@@ -1,4 +1,4 @@
-"""A run's rounds in the folders of an MLPerf submission, with rules of our own to check them by."""
+"""Export the rounds of a run in the folders of an MLPerf submission, with additional rules to check them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from pytest_flagperf.report.export.mllog import Benchmark, NotExportable, lines, rank0_records
+from pytest_flagperf.report.export.mllog import Benchmark, NotExportable, entries, rank0_records
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import quantity
@@ -25,12 +25,12 @@ else:
 
 RULES = Path(__file__).parent / "mllog_rules" / "training.yaml"
 PARSER = "6.1.0"
-"""The ruleset whose parser reads the files that only our rules check."""
+"""The ruleset whose parser reads files that only the additional rules check."""
 UNKNOWN = "not recorded"
 NOTE = "Exported by pytest-flagperf; unverified: this is not an MLPerf result."
 _SIGNS = {"higher": ">=", "lower": "<="}
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-# Every one is asked for; those that a run knows are filled in.
+# MLPerf requires every key; unknown values are "not recorded".
 _SYSTEM = (
     "submitter", "division", "status", "system_name", "number_of_nodes", "host_processors_per_node",
     "host_processor_model_name", "host_processor_core_count", "host_processor_vcpu_count", "host_processor_frequency",
@@ -45,7 +45,7 @@ _SYSTEM = (
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written of one case, below the export's folder; ``ruleset`` is MLPerf's, where it has one."""
+    """The exported files of a case, relative to the export folder; ``ruleset`` is MLPerf's, if it has one."""
 
     case: str
     rules: Path
@@ -55,14 +55,14 @@ class Exported:
 
 @dataclass(frozen=True)
 class Export:
-    """``left_out``: one sentence for each round that is not an MLPerf run, and why."""
+    """The exported cases; ``left_out`` has a line with the reason for each round that was not exported."""
 
     cases: tuple[Exported, ...]
     left_out: tuple[str, ...]
 
 
 def benchmark_of(model: str, suites: Path | None) -> Benchmark:
-    """What the model's ``mlperf.toml`` says; a model without one goes by its own name and our rules alone."""
+    """Return the benchmark in the model's ``mlperf.toml``; without the file, one with the model's own name."""
     path = suites / model / "mlperf.toml" if suites else None
     if path is None or not path.is_file():
         return Benchmark(model)
@@ -71,17 +71,17 @@ def benchmark_of(model: str, suites: Path | None) -> Benchmark:
         counts = {key: dict(table.pop(key, {})) for key in ("train_samples", "eval_samples")}
         return Benchmark(table.pop("benchmark"), table.pop("ruleset", None), **counts, **table)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"{path}: does not say what MLPerf calls the model: {error}") from error
+        raise FormatError(f"{path}: invalid description of the MLPerf benchmark: {error}") from error
 
 
 def rules(benchmark: Benchmark, target: Target) -> str:
-    """The checks of a result file; the target is the suite's, never the log's."""
+    """Return the checks of a result file; the target is that of the suite, not of the log."""
     sign = _SIGNS.get(target.direction)
-    # The checker runs what stands here as code.
+    # The checker runs the rules as code.
     if not _NAME.fullmatch(benchmark.name):
-        raise NotExportable(f"{benchmark.name!r} is no name of a benchmark")
+        raise NotExportable(f"invalid benchmark name {benchmark.name!r}; expected letters, digits, . _ and -")
     if sign is None or target.value is None or not math.isfinite(target.value):
-        raise NotExportable("it has no target")
+        raise NotExportable("no target")
     text = RULES.read_text(encoding="utf-8")
     return Template(text).substitute(benchmark=benchmark.name, sign=sign, target=repr(float(target.value)))
 
@@ -89,13 +89,13 @@ def rules(benchmark: Benchmark, target: Target) -> str:
 def export(run: Run, to: Path, *, suites: Path | None = None, org: str = "unverified") -> Export:
     """Write ``results/<system>/<benchmark>/result_<i>.txt``, ``systems`` and ``rules``; ``to`` must be new or empty."""
     if to.exists() and any(to.iterdir()):
-        raise FormatError(f"{to}: is not empty; an export's folder holds the rounds of one run only")
+        raise FormatError(f"{to}: is not empty; expected a new or empty folder")
     done: list[Exported] = []
     left_out: list[str] = []
     for case in run.cases:
-        found = _export_case(run, case, to, benchmark_of(case.outcomes[0].model, suites), org, left_out)
-        if found is not None:
-            done.append(found)
+        exported = _export_case(run, case, to, benchmark_of(case.outcomes[0].model, suites), org, left_out)
+        if exported is not None:
+            done.append(exported)
     if done:
         write_text(to / "README.md", _readme(done))
     return Export(tuple(done), tuple(left_out))
@@ -127,23 +127,23 @@ def _export_case(
 
 def _text(round_dir: Path, outcome: Outcome, benchmark: Benchmark, org: str) -> str:
     plan = RoundDir(round_dir).read_plan()
-    told = lines(outcome, plan, rank0_records(round_dir, outcome), benchmark, org)
-    return "".join(f"{line}\n" for line in told)
+    records = rank0_records(round_dir, outcome)
+    return "".join(f"{entry}\n" for entry in entries(outcome, plan, records, benchmark, org))
 
 
 def _system_name(outcome: Outcome, to: Path, benchmark: Benchmark) -> str:
-    """One word; a second case of the same benchmark on the same system, in other rounds, gets a number."""
+    """Return a name without spaces; a second case of the same benchmark and system gets a number."""
     name = f"{outcome.hardware}_{outcome.nnodes}x{outcome.nproc}_{outcome.framework}"
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".")
-    number, found = 1, name
-    while (to / "results" / found / benchmark.name).exists():
+    number, unique = 1, name
+    while (to / "results" / unique / benchmark.name).exists():
         number += 1
-        found = f"{name}_{number}"
-    return found
+        unique = f"{name}_{number}"
+    return unique
 
 
 def _system(run: Run, outcome: Outcome, name: str, org: str) -> dict[str, str]:
-    """MLPerf's description of a system, in which every value is a text."""
+    """Return MLPerf's description of a system, in which every value is a string."""
     host = _host(run.directory / outcome.directory, outcome)
     known = {
         "submitter": org,
@@ -164,7 +164,7 @@ def _system(run: Run, outcome: Outcome, name: str, org: str) -> dict[str, str]:
 
 
 def _host(round_dir: Path, outcome: Outcome) -> Mapping[str, str]:
-    """What the first host's sys_info.log says."""
+    """Return the values in the sys_info.log of the first host."""
     if not outcome.logs:
         return {}
     path = (round_dir / outcome.logs[0]).parent / SYSTEM
@@ -173,7 +173,7 @@ def _host(round_dir: Path, outcome: Outcome) -> Mapping[str, str]:
     except OSError:
         return {}
     pairs = (line.partition(": ") for line in text.splitlines())
-    return {key: value.strip() for key, mark, value in pairs if mark}
+    return {key: value.strip() for key, separator, value in pairs if separator}
 
 
 def _size(text: str | None) -> str | None:
@@ -181,14 +181,14 @@ def _size(text: str | None) -> str | None:
 
 
 def _readme(cases: list[Exported]) -> str:
-    """How to check it, for whoever is handed the folder."""
-    told = ["# Result files in MLPerf's format", "", NOTE, "", "```bash", "pip install mlperf-logging"]
+    """Return the README of the export, with the commands that check it."""
+    text = ["# Result files in MLPerf's format", "", NOTE, "", "```bash", "pip install mlperf-logging"]
     checker = "python -m mlperf_logging.compliance_checker"
     for case in cases:
         files = f"{case.files[0].parent.as_posix()}/result_*.txt"
-        told += ["", f"# {case.case}", f"for f in {files}; do"]
-        told.append(f'  {checker} --ruleset {case.ruleset or PARSER} --config "$PWD/{case.rules.as_posix()}" "$f"')
+        text += ["", f"# {case.case}", f"for f in {files}; do"]
+        text.append(f'  {checker} --ruleset {case.ruleset or PARSER} --config "$PWD/{case.rules.as_posix()}" "$f"')
         if case.ruleset:
-            told.append(f'  {checker} --ruleset {case.ruleset} "$f"')
-        told.append("done")
-    return "\n".join([*told, "```", ""])
+            text.append(f'  {checker} --ruleset {case.ruleset} "$f"')
+        text.append("done")
+    return "\n".join([*text, "```", ""])
