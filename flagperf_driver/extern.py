@@ -27,7 +27,7 @@ REPLACEABLE = (
     "create_optimizer",
     "create_grad_scaler",
 )
-"""Steps that a vendor may replace to compute differently. ``flagperf_driver/pytorch/adapted.py`` checks the results."""
+"""Steps that a vendor may replace to compute differently. ``pytorch/vendor_step_checks.py`` checks the results."""
 NOT_REPLACEABLE = {
     "create_train_data": "the suite provides the data",
     "create_eval_data": "the suite provides the data",

@@ -1,6 +1,6 @@
-"""What a vendor may not change of a case is refused before anything runs, and what it may change is told.
+"""A vendor's changes of a case: forbidden changes are an error before the run, allowed changes are reported.
 
-What only a rank can see, the model and the optimizer that its steps make, is in tests/driver/pytorch/test_adapted.py.
+tests/driver/pytorch/test_vendor_step_checks.py tests the checks of the model and the optimizer in the ranks.
 """
 
 from __future__ import annotations

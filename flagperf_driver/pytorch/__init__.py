@@ -1,8 +1,8 @@
-"""Training with PyTorch: a suite gives its steps, ``main`` trains. Only here the driver imports torch."""
+"""Training with PyTorch: a suite passes its steps to ``main``. Only this package of the driver imports torch."""
 
 import os
 
-# Before torch is imported: compiled code is kept for later rounds, and would lie in the round's TMPDIR otherwise.
+# Set before torch is imported: later rounds reuse compiled code, but the default folder in TMPDIR is the round's own.
 if "FLAGPERF_COMPILED" in os.environ:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.environ["FLAGPERF_COMPILED"] + "/torchinductor")
 

@@ -1,4 +1,4 @@
-"""A long training's way on after an interruption: written whole or not at all, by one rank for all."""
+"""Checkpoints, from which an interrupted training continues; rank 0 writes them atomically for all ranks."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ SCHEMA = 1
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that this training cannot go on from."""
+    """An error for a training that cannot write its checkpoint or continue from it."""
 
 
 def path(rank: Rank) -> Path | None:
-    """Where this round's checkpoint lies; None where the config asks for none."""
+    """Return the path of this round's checkpoint; None if the config requests no checkpoints."""
     folder, steps = rank.config.checkpoint_dir, rank.config.checkpoint_steps
     if folder is None and not steps:
         return None
     if folder is None or not Path(folder).is_absolute():
         raise CheckpointError(
-            f"checkpoint_dir is {folder!r} and checkpoint_steps {steps!r}: checkpoints need a folder that a later "
-            "round finds again; give its absolute path"
+            f"checkpoint_dir is {folder!r} and checkpoint_steps is {steps!r}; "
+            "set checkpoint_dir to an absolute path, so that a later run finds the checkpoint"
         )
     return Path(folder) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}.pt"
 
 
 def save(rank: Rank, parts: Parts, device: torch.device, progress: dict[str, Any]) -> None:
-    """Write what ``load`` needs; every rank must call it."""
+    """Write a checkpoint; every rank must call this function."""
     target = path(rank)
-    assert target is not None, "looked at when the training began"
-    # One rank's statistics stand for all; averaging now or at the next evaluation comes to the same.
+    assert target is not None, "path() raised no error when the training began"
+    # Only rank 0's statistics are saved. Averaging them now does not change the next evaluation, which averages too.
     distributed.average_statistics(distributed.unwrap(parts.model))
     weights = _weights(parts, sharded=rank.config.parallel == "fsdp" and rank.world.world_size > 1)
     random_states = distributed.gather(_random_state(device))
@@ -64,12 +64,13 @@ def save(rank: Rank, parts: Parts, device: torch.device, progress: dict[str, Any
 
 
 def load(rank: Rank, parts: Parts) -> dict[str, Any] | None:
-    """Put the parts where the checkpoint left them and give its progress; None where there is no checkpoint.
+    """Restore the parts from the checkpoint and return its progress; None without a checkpoint.
 
-    The random states come with the progress: ``restore_random`` is called when the batches seen are skipped.
+    The progress includes the random states; the caller passes them to ``restore_random`` after it has skipped the
+    batches of the earlier training.
     """
     target = path(rank)
-    if target is None or not _agreed(target):
+    if target is None or not _exists_on_all_ranks(target):
         return None
     body = torch.load(target, map_location="cpu", weights_only=True)
     _check(target, body, rank)
@@ -81,20 +82,19 @@ def load(rank: Rank, parts: Parts) -> dict[str, Any] | None:
 
 
 def finish(rank: Rank) -> None:
-    """The training is over: its checkpoint is kept, and the next training begins anew."""
+    """Rename the checkpoint of a finished training, so that the next training starts from the beginning."""
     target = path(rank)
     if target is not None and rank.world.rank == 0 and target.exists():
         target.replace(target.with_suffix(".finished.pt"))
 
 
-def _agreed(target: Path) -> bool:
-    here = target.is_file()
-    found = distributed.gather(here)
-    if all(found):
+def _exists_on_all_ranks(target: Path) -> bool:
+    exists = distributed.gather(target.is_file())
+    if all(exists):
         return True
-    if any(found):
-        missing = ", ".join(str(number) for number, there in enumerate(found) if not there)
-        raise CheckpointError(f"{target}: rank(s) {missing} cannot see it; checkpoint_dir must be shared by all hosts")
+    if any(exists):
+        missing = ", ".join(str(rank) for rank, exists_here in enumerate(exists) if not exists_here)
+        raise CheckpointError(f"{target} not found on rank(s) {missing}; checkpoint_dir must be shared by all hosts")
     return False
 
 
@@ -113,12 +113,16 @@ def _identity(rank: Rank) -> dict[str, Any]:
 
 def _check(target: Path, body: dict[str, Any], rank: Rank) -> None:
     if body.get("schema") != SCHEMA:
-        raise CheckpointError(f"{target}: schema is {body.get('schema')!r}, this driver reads {SCHEMA}")
-    mine, its = _identity(rank), body["identity"]
-    wrong = [f"{key} is {its.get(key)!r}, here {value!r}" for key, value in mine.items() if its.get(key) != value]
-    if wrong:
+        raise CheckpointError(f"{target}: schema is {body.get('schema')!r}; expected {SCHEMA}")
+    expected, stored = _identity(rank), body["identity"]
+    differences = [
+        f"{key} is {stored.get(key)!r}, expected {value!r}"
+        for key, value in expected.items()
+        if stored.get(key) != value
+    ]
+    if differences:
         raise CheckpointError(
-            f"{target} is another training's: {'; '.join(wrong)}. Remove it, or set another checkpoint_dir"
+            f"{target} belongs to another training: {'; '.join(differences)}. Remove it or set another checkpoint_dir"
         )
 
 
@@ -151,9 +155,9 @@ def _restore(parts: Parts, body: dict[str, Any], sharded: bool) -> None:
 
 def _random_state(device: torch.device) -> dict[str, Any]:
     state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    drawn = devices.random_state(device)
-    if drawn is not None:
-        state["device"] = drawn
+    device_state = devices.random_state(device)
+    if device_state is not None:
+        state["device"] = device_state
     if "numpy" in sys.modules:
         kind, keys, *rest = sys.modules["numpy"].random.get_state()
         state["numpy"] = [kind, keys.tolist(), *rest]
@@ -161,7 +165,7 @@ def _random_state(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random(state: dict[str, Any], device: torch.device) -> None:
-    """The counterpart of what ``save`` noted for this rank."""
+    """Restore the random state that ``save`` stored for this rank."""
     torch.set_rng_state(state["torch"])
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))

@@ -1,4 +1,4 @@
-"""When the device worked and when it waited, read when a window is closed: no step waits for the device."""
+"""Measure the device's working and waiting times without making any step wait for the device."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class Marks(Protocol):
     """Points on the device's timeline."""
 
     name: str
-    """How it was timed, as the report says it: "device events"."""
+    """The name of the clock in reports, e.g. "device events"."""
 
     def mark(self) -> Any:
-        """Here, when the work that was asked for up to now is done; waits for nothing."""
+        """Record a mark that the device reaches after all work submitted so far; return at once."""
 
     def seconds(self, marks: Sequence[Any]) -> list[float]:
-        """From each mark to the next; waits for the last."""
+        """Wait for the last mark and return the time from each mark to the next."""
 
 
 class HostMarks:
-    """Where a call returns when its work is done."""
+    """Marks by the host's clock, for devices whose calls return when their work is done."""
 
     name = "host clock"
     mark = staticmethod(time.perf_counter)
@@ -37,12 +37,12 @@ class HostMarks:
 
 
 class DeviceMarks:
-    """Events in the device's stream, used again and again."""
+    """Marks by events in the device's stream; the events are reused."""
 
     name = "device events"
 
     def __init__(self, device: torch.device) -> None:
-        self._event = devices.part(device, "Event", "events")
+        self._event = devices.required(device, "Event", "events")
         self._free: list[Any] = []
 
     def mark(self) -> Any:
@@ -58,18 +58,18 @@ class DeviceMarks:
 
 
 def events(device: torch.device) -> Marks:
-    """Give what marks points on the device's timeline."""
+    """Return the marks for a device's timeline."""
     return HostMarks() if devices.is_host(device) else DeviceMarks(device)
 
 
 @dataclass
 class Totals:
-    """What all windows sum up to; "measured" leaves the warm-up out."""
+    """Sums over all windows; fields named "measured" exclude the warm-up."""
 
     compute: float = 0.0
     waiting: float = 0.0
     by_host: float = 0.0
-    """The windows once more, by the host's clock: the device's may be a vendor's own."""
+    """The time of the windows by the host's clock, as a check of a vendor's own marks."""
     first_step: float = 0.0
     measured_compute: float = 0.0
     measured_forward: float = 0.0
@@ -77,7 +77,7 @@ class Totals:
     measured: array[float] = field(default_factory=lambda: array("d"))
 
     def step_time(self) -> dict[str, float] | None:
-        """How long a step takes, its input included; None where none was measured."""
+        """Return statistics of the step time, including the wait for input; None without measured steps."""
         times = sorted(self.measured)
         if not times:
             return None
@@ -88,7 +88,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Window:
-    """The steps between two looks at the device."""
+    """The steps between two log points."""
 
     steps: int
     seconds: float
@@ -97,9 +97,10 @@ class Window:
 
 
 class Timeline:
-    """Every micro-step's begin, turn and end on the device; the gap before a begin is waiting for input.
+    """Marks of every micro-step on the device: its begin, the begin of its backward pass, and its end.
 
-    Up to its turn, from forward to backward, a rank waits for nobody: that part tells who is slow.
+    The gap before a begin is the wait for input. A rank does not wait for others in its forward pass, so the
+    forward time shows which rank is slow.
     """
 
     def __init__(self, marks: Marks, warmup_steps: int) -> None:
@@ -109,45 +110,45 @@ class Timeline:
         self._seen = 0
         self._line: list[Any] = []
         self._steps: list[tuple[int, int]] = []
-        self._since = self._asked = 0.0
+        self._since = self._submitted = 0.0
 
     @property
     def open_steps(self) -> int:
-        """Steps since the last window was closed."""
+        """The number of steps since the last window was closed."""
         return len(self._steps)
 
     def resume(self) -> None:
-        """From here on time counts; called after everything that is no step."""
+        """Start counting time; call this method after an evaluation, a log point or a checkpoint."""
         self._line = [self.marks.mark()]
         self._since = time.perf_counter()
 
     def begin(self) -> None:
-        """A micro-step's batch is there and its work begins."""
+        """Mark the begin of a micro-step, when its batch has arrived."""
         self._line.append(self.marks.mark())
 
-    def turn(self) -> None:
-        """A micro-step's loss is asked for; what comes now is backward."""
+    def begin_backward(self) -> None:
+        """Mark the begin of a micro-step's backward pass."""
         self._line.append(self.marks.mark())
 
     def end(self) -> None:
-        """A micro-step's work is asked for."""
+        """Mark the end of a micro-step, when all of its work is submitted."""
         self._line.append(self.marks.mark())
-        self._asked = time.perf_counter()
+        self._submitted = time.perf_counter()
 
     def step(self, samples: int) -> None:
-        """The micro-steps since the last call make a step of so many samples of this rank."""
+        """Combine the micro-steps since the last call into a step with this number of samples of this rank."""
         self._steps.append((len(self._line) - 1, samples))
 
     def drop(self) -> None:
-        """Forget the micro-steps that came to no step."""
+        """Discard the micro-steps of an incomplete step."""
         del self._line[(self._steps[-1][0] if self._steps else 0) + 1 :]
 
     def close(self) -> Window:
-        """Wait for the device and read the marks; ``resume`` opens the next window."""
+        """Wait for the device, read the marks and return the window; ``resume`` starts the next window."""
         closing = time.perf_counter()
         gaps = self.marks.seconds(self._line)
-        # Leave out the time since the last step: a host that stood still then slowed no step down.
-        self.totals.by_host += self._asked - self._since + time.perf_counter() - closing
+        # Without the time since the last step: a host that was paused then did not slow down a step.
+        self.totals.by_host += self._submitted - self._since + time.perf_counter() - closing
         start, waiting = 0, 0.0
         for end, samples in self._steps:
             wait, forward, rest = (sum(gaps[start + part : end : 3]) for part in range(3))

@@ -1,6 +1,6 @@
-"""The device by its torch type: what is used of ``torch.<type>``, with an answer where a type lacks it.
+"""Functions on a device by its torch type: they use ``torch.<type>``, and handle types with missing functions.
 
-What a vendor may replace of it is in ``hooks.py``.
+``hooks.py`` lists the functions that a vendor may replace.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ import torch
 
 
 class DeviceError(RuntimeError):
-    """The device that the case asks for is not there, or cannot do what is asked of it."""
+    """The case's device was not found or does not support the case's settings."""
 
 
 def backend(device: torch.device) -> Any:
-    """``torch.<type>``; None where torch has none."""
+    """Return ``torch.<type>``; None if torch has no such module."""
     return getattr(torch, device.type, None)
 
 
 def is_host(device: torch.device) -> bool:
-    """Whether work is done when a call returns, so that the host's clock measures it."""
+    """Return True if calls return when their work is done, so that the host's clock can measure it."""
     return bool(device.type == "cpu")
 
 
-def part(device: torch.device, name: str, hook: str) -> Any:
-    """What nothing can be measured without, of ``torch.<type>``."""
-    found = getattr(backend(device), name, None)
-    if found is None:
+def required(device: torch.device, name: str, hook: str) -> Any:
+    """Return ``torch.<type>.<name>``; raise an error that names the vendor's hook if it does not exist."""
+    attribute = getattr(backend(device), name, None)
+    if attribute is None:
         raise DeviceError(
-            f"torch.{device.type} has no {name}: the vendor's device.py must give {hook!r} (docs/vendors.md)"
+            f"torch.{device.type} has no {name}; define {hook!r} in the vendor's device.py (docs/vendors.md)"
         )
-    return found
+    return attribute
 
 
-# -- where work is done ------------------------------------------------------------------------------------
+# -- the rank's device -------------------------------------------------------------------------------------
 
 
 def set_device(name: str, local_rank: int, local_world_size: int) -> torch.device:
-    """Give this rank its device, made the current one."""
+    """Make this rank's device the current device and return it."""
     if name == "cpu":
         return torch.device("cpu")
     count = _count(name)
     if count != 1 and count < local_world_size:
         raise DeviceError(
-            f"{local_world_size} ranks of this host need a {name!r} device each, and torch sees {count}; "
-            "use a smaller shape, or look at the vendor's visible-devices variable"
+            f"{local_world_size} ranks of this host need one {name!r} device each, but torch finds {count}; "
+            "use a smaller shape or check the vendor's visible-devices variable"
         )
-    # A launcher may show each rank its own device only.
+    # A launcher may make only one device visible to each rank.
     device = torch.device(name, 0 if count == 1 else local_rank)
-    part(device, "set_device", "set_device")(device)
+    required(device, "set_device", "set_device")(device)
     return device
 
 
@@ -62,13 +62,13 @@ def _count(name: str) -> int:
     build = f"torch {torch.__version__} in {sys.executable}"
     if module is None or not hasattr(module, "is_available"):
         raise DeviceError(
-            f"device {name!r}: {build} knows no torch.{name}; name the module that brings it "
-            "(modules in vendor.toml), or take a torch that is built for it"
+            f"device {name!r}: {build} has no torch.{name}; add the module that provides it to modules in vendor.toml, "
+            "or use a torch that is built for this device"
         )
     if not module.is_available():
         raise DeviceError(
-            f"device {name!r} is not there: {build} finds none; look at the driver, the visible-devices "
-            "variable, and whether this build of torch is for this device"
+            f"device {name!r} not found by {build}; check the driver, the visible-devices variable, "
+            "and whether this torch is built for this device"
         )
     return int(module.device_count())
 
@@ -76,30 +76,30 @@ def _count(name: str) -> int:
 def synchronize(device: torch.device) -> None:
     """Wait for all work of the device."""
     if not is_host(device):
-        part(device, "synchronize", "synchronize")()
+        required(device, "synchronize", "synchronize")()
 
 
 def copy_stream(device: torch.device) -> Any:
-    """Give a stream to copy batches in, beside the steps; None where there are no streams."""
+    """Return a stream that copies batches in parallel to the steps; None if the device has no streams."""
     kind = None if is_host(device) else getattr(backend(device), "Stream", None)
     return None if kind is None else kind()
 
 
 def name(device: torch.device) -> str:
-    """What the device calls itself."""
-    found = None if is_host(device) else getattr(backend(device), "get_device_name", None)
-    return device.type if found is None else str(found())
+    """Return the device's product name."""
+    get_name = None if is_host(device) else getattr(backend(device), "get_device_name", None)
+    return device.type if get_name is None else str(get_name())
 
 
 def memory(device: torch.device) -> int | None:
-    """The most bytes that tensors held at once; None where the device does not count."""
-    found = None if is_host(device) else getattr(backend(device), "max_memory_allocated", None)
-    return None if found is None else int(found())
+    """Return the peak memory of tensors in bytes; None if the device does not count it."""
+    get_peak = None if is_host(device) else getattr(backend(device), "max_memory_allocated", None)
+    return None if get_peak is None else int(get_peak())
 
 
 @functools.lru_cache(maxsize=None)
 def pins(device: torch.device) -> bool:
-    """Whether host memory can be pinned for it, so that a copy need not be waited for."""
+    """Return True if host memory can be pinned for the device, so that copies are asynchronous."""
     if is_host(device):
         return False
     try:
@@ -108,11 +108,11 @@ def pins(device: torch.device) -> bool:
         return False
 
 
-# -- what is drawn -----------------------------------------------------------------------------------------
+# -- random numbers ----------------------------------------------------------------------------------------
 
 
 def seed_host(value: int) -> None:
-    """Seed torch, with all devices that it knows, and numpy and Python where code draws from them."""
+    """Seed Python, torch with all devices that it knows, and numpy if it is imported."""
     torch.manual_seed(value)
     random.seed(value)
     if "numpy" in sys.modules:
@@ -120,20 +120,20 @@ def seed_host(value: int) -> None:
 
 
 def seed(device: torch.device, value: int) -> None:
-    """Leave it: ``torch.manual_seed`` has seeded the devices that torch knows."""
+    """Do nothing: ``torch.manual_seed`` has seeded the devices that torch knows."""
 
 
 def random_state(device: torch.device) -> torch.Tensor | None:
-    """Where the device's generator stands; None where it cannot be asked."""
-    found = None if is_host(device) else getattr(backend(device), "get_rng_state", None)
-    return None if found is None else found()
+    """Return the state of the device's random generator; None if torch cannot read it."""
+    get_state = None if is_host(device) else getattr(backend(device), "get_rng_state", None)
+    return None if get_state is None else get_state()
 
 
-# -- how it computes ---------------------------------------------------------------------------------------
+# -- precision ---------------------------------------------------------------------------------------------
 
 
 def settings(device: torch.device, config: Any) -> None:
-    """Fp32 means it: tf32 is for those who ask for it, and for what autocast leaves in fp32."""
+    """Disable tf32 for precision fp32; other precisions use it where autocast keeps fp32. Configure cuDNN."""
     lower = config.precision != "fp32"
     torch.set_float32_matmul_precision("high" if lower and not is_host(device) else "highest")
     torch.backends.cudnn.allow_tf32 = lower
@@ -141,40 +141,40 @@ def settings(device: torch.device, config: Any) -> None:
     torch.backends.cudnn.deterministic = config.cudnn_deterministic
 
 
-LOWERED = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""What autocast computes in, by precision."""
+AUTOCAST_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The data type of autocast, by precision."""
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> ContextManager[Any]:
-    """The context of forward passes, entered at every step."""
+    """Return the context of forward passes; every step enters it."""
     try:
         context: Any = torch.autocast(device.type, dtype=dtype)
     except RuntimeError as error:
         raise _no_autocast(device, dtype, str(error)) from error
-    # Torch only warns, and computes in fp32.
+    # Torch only warns and computes in fp32.
     if not context._enabled:
-        raise _no_autocast(device, dtype, "it would stay in fp32")
+        raise _no_autocast(device, dtype, "torch would compute in fp32")
     entered: ContextManager[Any] = context
     return entered
 
 
-def _no_autocast(device: torch.device, dtype: torch.dtype, why: str) -> DeviceError:
-    asked = next(precision for precision, lowered in LOWERED.items() if lowered is dtype)
+def _no_autocast(device: torch.device, dtype: torch.dtype, reason: str) -> DeviceError:
+    requested = next(precision for precision, lower_type in AUTOCAST_TYPES.items() if lower_type is dtype)
     return DeviceError(
-        f"precision={asked!r}: torch {torch.__version__} cannot autocast to {dtype} on {device.type!r} ({why}); "
-        "take another precision, or let the vendor's device.py give 'autocast'"
+        f"precision={requested!r}: torch {torch.__version__} cannot autocast to {dtype} on {device.type!r} ({reason}); "
+        "use another precision, or define 'autocast' in the vendor's device.py"
     )
 
 
 def grad_scaler(device: torch.device) -> Any:
-    """Give fp16 its loss scaler."""
+    """Return the loss scaler for fp16."""
     general = getattr(torch.amp, "GradScaler", None)  # torch 2.3
-    scaler = part(device, "amp", "grad_scaler").GradScaler() if general is None else general(device.type)
-    # Torch only warns, and scales nothing.
+    scaler = required(device, "amp", "grad_scaler").GradScaler() if general is None else general(device.type)
+    # Torch only warns and does not scale the loss.
     if not scaler.is_enabled():
         raise DeviceError(
-            f"precision='fp16': torch {torch.__version__} scales no loss on {device.type!r}; take bf16 or fp32, "
-            "or let the vendor's device.py give 'grad_scaler'"
+            f"precision='fp16': torch {torch.__version__} has no loss scaler for {device.type!r}; use bf16 or fp32, "
+            "or define 'grad_scaler' in the vendor's device.py"
         )
     return scaler
 
@@ -183,7 +183,7 @@ def grad_scaler(device: torch.device) -> Any:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """The batch with its tensors on the device, however they are nested; the copies are not waited for."""
+    """Return the batch with all nested tensors on the device; the copies are asynchronous."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):
@@ -199,7 +199,7 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def tensors(batch: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a batch; those of a dict by their keys, in whatever order it was filled."""
+    """Yield every tensor of a batch; the items of a dict are sorted by key."""
     if isinstance(batch, torch.Tensor):
         yield batch
         return

@@ -1,4 +1,4 @@
-"""Many ranks: joining them, what they agree on, and the model's wrappers."""
+"""Several ranks: the process group, values combined over all ranks, and wrappers of the model."""
 
 from __future__ import annotations
 
@@ -16,76 +16,76 @@ from flagperf_driver.pytorch import device as devices
 
 
 @contextlib.contextmanager
-def joined(backend: str, device: torch.device, world_size: int, timeout_s: float) -> Iterator[None]:
-    """All ranks of the training, by env://. Nothing is joined, and nothing left, where there is one.
+def process_group(backend: str, device: torch.device, world_size: int, timeout_s: float) -> Iterator[None]:
+    """Join all ranks of the training by env:// for the duration of the block; do nothing for a single rank.
 
-    A rank that raises leaves the group behind: it ends, and the group with it.
+    After an exception the group is not destroyed, because the process ends.
     """
     if world_size == 1:
         yield
         return
-    check(backend)
+    check_backend(backend)
     timeout = datetime.timedelta(seconds=timeout_s)
-    dist.init_process_group(backend, timeout=timeout, **_bound(backend, device))
+    dist.init_process_group(backend, timeout=timeout, **_device_option(backend, device))
     yield
-    # Nobody tears down the group that another still uses. A barrier would choose its device itself.
+    # Wait until all ranks are done. A barrier would choose the device by itself.
     total([0.0], device)
     dist.destroy_process_group()
 
 
-def check(backend: str) -> None:
-    """Whether torch has it; it may name one for each type of device: ``cpu:gloo,acme:accl``."""
+def check_backend(backend: str) -> None:
+    """Raise an error if torch has no such backend; ``backend`` may be a list such as ``cpu:gloo,acme:accl``."""
     names = [part.rpartition(":")[2].lower() for part in backend.split(",")]
-    there: list[str] = getattr(dist.Backend, "backend_list", names)  # torch 2.0
-    missing = [name for name in names if name not in there]
+    available: list[str] = getattr(dist.Backend, "backend_list", names)  # torch 2.0
+    missing = [name for name in names if name not in available]
     if missing:
-        told = ", ".join(name for name in there if name != "undefined")
+        choices = ", ".join(name for name in available if name != "undefined")
         raise devices.DeviceError(
-            f"backend {missing[0]!r}: torch {torch.__version__} in {sys.executable} has none of that name; name the "
-            f"module that registers it (modules in vendor.toml); there is: {told}"
+            f"backend {missing[0]!r} not found in torch {torch.__version__} of {sys.executable}; "
+            f"add the module that registers it to modules in vendor.toml, or choose from {choices}"
         )
 
 
-def _bound(backend: str, device: torch.device) -> dict[str, Any]:
-    """NCCL connects at once when it is told the device; of other backends nobody promises that they take one."""
-    takes = "device_id" in inspect.signature(dist.init_process_group).parameters  # torch 2.3
-    return {"device_id": device} if takes and backend == "nccl" and not devices.is_host(device) else {}
+def _device_option(backend: str, device: torch.device) -> dict[str, Any]:
+    """Return the option that lets NCCL connect at once; other backends may not support it."""
+    supported = "device_id" in inspect.signature(dist.init_process_group).parameters  # torch 2.3
+    return {"device_id": device} if supported and backend == "nccl" and not devices.is_host(device) else {}
 
 
-def _alone() -> bool:
+def _is_single_rank() -> bool:
     return not dist.is_initialized() or dist.get_world_size() == 1
 
 
 def total(values: Sequence[float], device: torch.device) -> list[float]:
-    """The sums over all ranks, in float64; the device's work before it is waited for."""
+    """Return the sums over all ranks in float64; this waits for the device."""
     return _over_ranks(values, device, torch.sum)
 
 
-def least(values: Sequence[float], device: torch.device) -> list[float]:
-    """The smallest over all ranks."""
+def minimum(values: Sequence[float], device: torch.device) -> list[float]:
+    """Return the minimum of each value over all ranks."""
     return _over_ranks(values, device, torch.amin)
 
 
-def most(values: Sequence[float], device: torch.device) -> list[float]:
-    """The largest over all ranks."""
+def maximum(values: Sequence[float], device: torch.device) -> list[float]:
+    """Return the maximum of each value over all ranks."""
     return _over_ranks(values, device, torch.amax)
 
 
 def _over_ranks(values: Sequence[float], device: torch.device, operation: Any) -> list[float]:
-    if _alone():
+    if _is_single_rank():
         return list(values)
-    # As bytes: neither every device nor every backend has float64.
+    # As bytes: some devices and backends do not support float64.
     mine = torch.tensor(values, dtype=torch.float64).view(torch.uint8).to(device)
-    everybody = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everybody, mine)
-    whole = torch.stack(everybody).cpu().view(torch.float64)
-    result: list[float] = operation(whole, dim=0).tolist()
+    gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, mine)
+    rows = torch.stack(gathered).cpu().view(torch.float64)
+    result: list[float] = operation(rows, dim=0).tolist()
     return result
 
 
 def gather(value: Any) -> list[Any]:
-    """Every rank's value, in the order of the ranks."""
-    if _alone():
+    """Return the values of all ranks, in the order of the ranks."""
+    if _is_single_rank():
         return [value]
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
@@ -96,22 +96,22 @@ def gather(value: Any) -> list[Any]:
 
 
 def parallelize(model: nn.Module, parallel: str, device: torch.device, world_size: int) -> nn.Module:
-    """The model for ``world_size`` ranks: itself for one, else as ``parallel`` says."""
+    """Return the model wrapped for several ranks, by ``parallel``; unchanged for a single rank."""
     if parallel not in ("ddp", "fsdp"):
-        raise ValueError(f"parallel={parallel!r}: there is ddp and fsdp")
+        raise ValueError(f"parallel={parallel!r}: choose from ddp, fsdp")
     if world_size == 1:
         return model
     return replicate(model) if parallel == "ddp" else shard(model, device, world_size)
 
 
 def replicate(model: nn.Module, *, static_graph: bool = False, unused_parameters: bool = False) -> nn.Module:
-    """DDP. ``static_graph`` is for models whose every step takes the same way through the same parameters."""
+    """Wrap the model in DDP. Set ``static_graph`` if every step uses the same parameters in the same order."""
     from torch.nn.parallel import DistributedDataParallel
 
-    # Buffers are averaged at evaluations, not sent at every forward pass; torch is renaming that option.
+    # Buffers are averaged at evaluations, not synchronized at every forward pass. Newer torch renamed the option.
     options = inspect.signature(DistributedDataParallel.__init__).parameters
     no_sync = "forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers"
-    # Without device_ids no input is looked through for tensors to move.
+    # Without device_ids DDP does not search the inputs for tensors to move.
     return DistributedDataParallel(
         model,
         **{no_sync: False},
@@ -122,12 +122,12 @@ def replicate(model: nn.Module, *, static_graph: bool = False, unused_parameters
 
 
 def shard(model: nn.Module, device: torch.device, world_size: int) -> nn.Module:
-    """FSDP: the layers of every ModuleList one by one, then the rest."""
+    """Shard the model by FSDP: each layer of every ModuleList separately, then the rest."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (world_size,))
-    # From the inside out: a shard takes the parameters that no shard within it has taken.
+    # Innermost modules first: a shard contains the parameters that no inner shard contains.
     for module in reversed(list(model.modules())):
         if isinstance(module, nn.ModuleList):
             for layer in module:
@@ -138,14 +138,14 @@ def shard(model: nn.Module, device: torch.device, world_size: int) -> nn.Module:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The suite's own module; sharding changes it in place, so that there is nothing to take off."""
+    """Return the suite's model without the DDP wrapper; FSDP changes the model in place, without a wrapper."""
     inner = getattr(model, "module", None)
     return inner if isinstance(inner, nn.Module) and hasattr(model, "no_sync") else model
 
 
 @contextlib.contextmanager
 def unsynchronized(model: nn.Module) -> Iterator[None]:
-    """A micro-step whose gradients only add up here."""
+    """Accumulate gradients in this rank, without synchronizing them with other ranks."""
     if hasattr(model, "no_sync"):
         with model.no_sync():
             yield
@@ -158,8 +158,8 @@ def unsynchronized(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def whole(model: nn.Module) -> Iterator[None]:
-    """Every shard gathered, so that ranks may run forward passes of different number."""
+def unsharded(model: nn.Module) -> Iterator[None]:
+    """Keep all shards gathered, so that ranks may run different numbers of forward passes."""
     shards = [module for module in model.modules() if hasattr(module, "unshard")]
     for module in shards:
         module.set_reshard_after_forward(False, recurse=False)
@@ -171,8 +171,8 @@ def whole(model: nn.Module) -> Iterator[None]:
 
 
 def average_statistics(model: nn.Module) -> None:
-    """Give all ranks the mean of their batch norms' running statistics: each has seen its share only."""
-    if _alone():
+    """Average the running statistics of batch norms over all ranks: each rank has seen only its share."""
+    if _is_single_rank():
         return
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
     buffers = [norm.running_mean for norm in norms] + [norm.running_var for norm in norms]

@@ -1,4 +1,4 @@
-"""What a vendor plugs in for its device: modules that are imported, and functions that replace ours by name."""
+"""A vendor's support for its device: modules to import, and functions that replace the default hooks."""
 
 from __future__ import annotations
 
@@ -21,107 +21,107 @@ from flagperf_driver.pytorch.device import DeviceError
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the training asks of its device. The defaults take what ``torch.<type>`` has.
+    """Functions that the training calls for its device. The defaults use ``torch.<type>``.
 
-    A vendor's ``device.py`` replaces any of them by a function of the same name. It is imported before the device is
-    touched, so it may also give torch a module that it lacks: ``torch.acme = acme.runtime``.
+    A function in a vendor's ``device.py`` replaces the hook of the same name. The file is imported before the device is
+    used, so it may also add a missing module to torch: ``torch.acme = acme.runtime``.
     """
 
     set_device: Callable[[str, int, int], torch.device] = devices.set_device
-    """``(type, local_rank, local_world_size)``: this rank's device, made the current one.
+    """``(type, local_rank, local_world_size)``: make this rank's device the current device and return it.
     Default: ``torch.<type>.set_device``, after ``is_available`` and ``device_count``."""
     settings: Callable[[torch.device, Any], None] = devices.settings
-    """``(device, config)``: what is set for the whole process, by ``config.precision`` (whether fp32 may be computed as
-    tf32), ``config.cudnn_benchmark`` and ``config.cudnn_deterministic``. Default: torch's own switches and cuDNN's."""
+    """``(device, config)``: apply ``config.precision`` (may fp32 be computed as tf32?), ``config.cudnn_benchmark`` and
+    ``config.cudnn_deterministic`` to the whole process. Default: the switches of torch and cuDNN."""
     seed: Callable[[torch.device, int], None] = devices.seed
-    """``(device, value)``: seed the device's generator; torch, numpy and Python are seeded.
-    Default: nothing, for ``torch.manual_seed`` reaches what torch knows."""
+    """``(device, value)``: seed the device's generator; torch, numpy and Python are seeded already.
+    Default: do nothing, because ``torch.manual_seed`` seeds the devices that torch knows."""
     autocast: Callable[[torch.device, torch.dtype], ContextManager[Any]] = devices.autocast
-    """``(device, dtype)``: a context of forward passes that can be entered again and again.
+    """``(device, dtype)``: return a context for forward passes that can be entered repeatedly.
     Default: ``torch.autocast``."""
     grad_scaler: Callable[[torch.device], Any] = devices.grad_scaler
-    """``(device)``: fp16's loss scaler. Default: ``torch.amp.GradScaler``."""
+    """``(device)``: return the loss scaler for fp16. Default: ``torch.amp.GradScaler``."""
     copy_stream: Callable[[torch.device], Any] = devices.copy_stream
-    """``(device)``: a stream of ``torch.<type>`` in which the next batch is copied beside this step's work, or None;
-    with one, tensors must know ``record_stream``. Default: ``torch.<type>.Stream()``, where there is one."""
+    """``(device)``: return a stream of ``torch.<type>`` that copies the next batch during this step, or None; with a
+    stream, tensors must have ``record_stream``. Default: ``torch.<type>.Stream()``, None if torch has no such class."""
     synchronize: Callable[[torch.device], None] = devices.synchronize
-    """``(device)``: wait for all work. Default: ``torch.<type>.synchronize``."""
+    """``(device)``: wait for all work of the device. Default: ``torch.<type>.synchronize``."""
     events: Callable[[torch.device], clock.Marks] = clock.events
-    """``(device)``: marks on the device's timeline, as ``Marks`` in ``clock.py``; no step waits for them.
+    """``(device)``: return marks on the device's timeline, as ``Marks`` in ``clock.py``; no step waits for them.
     Default: ``torch.<type>.Event(enable_timing=True)``; on the CPU, the host's clock."""
     memory: Callable[[torch.device], int | None] = devices.memory
-    """``(device)``: the most bytes that tensors held at once, or None.
-    Default: ``torch.<type>.max_memory_allocated``, where there is one."""
+    """``(device)``: return the peak memory of tensors in bytes, or None if unknown.
+    Default: ``torch.<type>.max_memory_allocated``, None if torch has no such function."""
 
     @property
     def replaced(self) -> tuple[str, ...]:
-        """The names of those that are a vendor's."""
+        """The names of the hooks that a vendor replaced."""
         return tuple(sorted(hook.name for hook in fields(self) if getattr(self, hook.name) is not hook.default))
 
 
-_GIVING = ("autocast", "events", "grad_scaler")
-"""Hooks whose result is used as it is; set_device's is looked at, and the others may give None."""
+_MUST_RETURN = ("autocast", "events", "grad_scaler")
+"""Hooks that must not return None. The result of set_device has its own check; all other hooks may return None."""
 
 
-def plug_in(case: RunCase, world: World) -> tuple[Hooks, torch.device]:
-    """The vendor's modules, its hooks and this rank's device, in the order in which one needs the other."""
+def set_up_device(case: RunCase, world: World) -> tuple[Hooks, torch.device]:
+    """Import the vendor's modules and hooks, then set and return this rank's device."""
     import_modules(case.modules, case.device)
-    hooks = with_vendor(case.device_module)
+    hooks = load_hooks(case.device_module)
     device = hooks.set_device(case.device, world.local_rank, world.local_world_size)
     if not isinstance(device, torch.device):
-        raise DeviceError(f"{case.device_module}: set_device gives {device!r}, wanted is a torch.device")
+        raise DeviceError(f"{case.device_module}: set_device() returned {device!r}; expected a torch.device")
     return hooks, device
 
 
 def import_modules(modules: Iterable[str], device: str) -> None:
-    """Import what brings the device and its collectives, in the order given."""
+    """Import the modules that provide the device and its collectives, in the given order."""
     for name in modules:
         try:
             importlib.import_module(name)
-        except Exception as error:  # a plug-in that lacks its driver raises what it likes
+        except Exception as error:  # without its driver a plug-in may raise anything
             raise DeviceError(
                 f"device {device!r} needs the module {name!r} (modules in vendor.toml), which cannot be imported by "
                 f"{sys.executable} (torch {torch.__version__}): {type(error).__name__}: {error}; "
-                "install it beside torch, or take a runtime that has it"
+                "install it beside torch, or use a runtime that has it"
             ) from error
 
 
-def versions(modules: Iterable[str]) -> dict[str, str]:
-    """What those of the modules that tell it call their version."""
-    told = {name: getattr(sys.modules.get(name), "__version__", None) for name in modules}
-    return {name: str(version) for name, version in told.items() if version is not None}
+def module_versions(modules: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the modules that have a ``__version__``."""
+    versions = {name: getattr(sys.modules.get(name), "__version__", None) for name in modules}
+    return {name: str(version) for name, version in versions.items() if version is not None}
 
 
-def with_vendor(path: Path | None) -> Hooks:
-    """The hooks, those replaced that the vendor brings."""
+def load_hooks(path: Path | None) -> Hooks:
+    """Return the hooks, with those of a vendor's ``device.py``."""
     if path is None:
         return Hooks()
     try:
         theirs = extern.load_functions(path, extern.HOOKS, "device hook")
     except extern.ExternError:
         raise
-    except Exception as error:  # a vendor's code: told with its place, and raised
+    except Exception as error:  # a vendor's code may raise anything
         raise DeviceError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    return replace(Hooks(), **{name: _named(path, name, function) for name, function in theirs.items()})
+    return replace(Hooks(), **{name: _with_location(path, name, function) for name, function in theirs.items()})
 
 
-def _named(path: Path, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Says whose fault it is: the function is called from places that know nothing of the vendor."""
+def _with_location(path: Path, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a vendor's hook so that its errors name the vendor's file and the hook."""
 
     @functools.wraps(function)
-    def named(*values: Any) -> Any:
+    def hook(*values: Any) -> Any:
         try:
-            found = function(*values)
-        except Exception as error:  # told with its place, and raised
+            result = function(*values)
+        except Exception as error:  # a vendor's code may raise anything
             raise DeviceError(f"{path}: {name} raised {type(error).__name__}: {error}") from error
-        if found is None and name in _GIVING:
-            raise DeviceError(f"{path}: {name} gives None; docs/vendors.md says what it must return")
-        return found
+        if result is None and name in _MUST_RETURN:
+            raise DeviceError(f"{path}: {name}() returned None; docs/vendors.md describes its return value")
+        return result
 
-    return named
+    return hook
 
 
-def forward(hooks: Hooks, precision: str, device: torch.device) -> ContextManager[Any]:
-    """The context of forward passes in this precision; one object serves all steps."""
-    dtype = devices.LOWERED.get(precision)
+def forward_context(hooks: Hooks, precision: str, device: torch.device) -> ContextManager[Any]:
+    """Return the context of forward passes in this precision; all steps use the same object."""
+    dtype = devices.AUTOCAST_TYPES.get(precision)
     return contextlib.nullcontext() if dtype is None else hooks.autocast(device, dtype)

@@ -1,4 +1,4 @@
-"""The training loop: every PyTorch suite runs through it. Read ``Training`` from top to bottom."""
+"""The training loop of all PyTorch suites. Read ``Training`` from top to bottom."""
 
 from __future__ import annotations
 
@@ -21,43 +21,44 @@ from flagperf_driver.pytorch import checkpoint, distributed
 from flagperf_driver.pytorch.clock import Timeline
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import epoch_batches
-from flagperf_driver.pytorch.hooks import forward, plug_in, versions
-from flagperf_driver.pytorch.parts import Parts, build, context, description, with_vendor
+from flagperf_driver.pytorch.hooks import forward_context, module_versions, set_up_device
+from flagperf_driver.pytorch.parts import Parts, build, context, description, with_vendor_steps
 from flagperf_driver.pytorch.steps import Context, Steps
 from flagperf_driver.pytorch.throughput import throughputs
-from flagperf_driver.pytorch.training_progress import Evaluated, TrainingProgress
+from flagperf_driver.pytorch.training_progress import LastEvaluation, TrainingProgress
 
-LONGEST_WINDOW = 1000
-"""Steps between two log points at most, whatever log_freq says: what is not looked at must be kept."""
+MAX_WINDOW = 1000
+"""Maximum number of steps between two log points, for any log_freq: their losses and marks are kept in memory."""
 
 
 class NonFiniteLoss(ArithmeticError):
-    """The loss is NaN or infinite: what follows would be no training."""
+    """The loss is NaN or infinite."""
 
 
 class DataError(ValueError):
-    """The training data cannot be trained on as they are."""
+    """The training data have too few batches."""
 
 
 def main(steps: Steps) -> None:
-    """Train this process's rank, and end the process."""
+    """Run this process's rank of the training, then exit."""
     suite_dir = Path(sys.argv[0]).resolve().parent
     driver.run(functools.partial(_run, steps, suite_dir))
-    _leave()
+    _exit_now()
 
 
 def _run(steps: Steps, suite_dir: Path, rank: Rank) -> None:
     rank.heartbeat.beat(0, heartbeat.INIT)
     case, world = rank.case, rank.world
-    hooks, device = plug_in(case, world)
-    with distributed.joined(case.backend, device, world.world_size, rank.config.init_timeout_s):
-        training = Training(rank, context(rank, device, suite_dir, hooks), with_vendor(steps, case.extern), own=steps)
+    hooks, device = set_up_device(case, world)
+    with distributed.process_group(case.backend, device, world.world_size, rank.config.init_timeout_s):
+        ctx = context(rank, device, suite_dir, hooks)
+        training = Training(rank, ctx, with_vendor_steps(steps, case.extern), own=steps)
         training.run()
     rank.heartbeat.beat(training.progress.step, heartbeat.DONE)
 
 
-def _leave() -> None:
-    """Skip the interpreter's teardown, which takes longer than all else here; loader processes end first."""
+def _exit_now() -> None:
+    """End the loader processes and exit without the interpreter's slow teardown."""
     for child in multiprocessing.active_children():
         child.terminate()
         child.join(5)
@@ -67,41 +68,41 @@ def _leave() -> None:
 
 
 class Training:
-    """One rank's training, from its parts to FINISHED."""
+    """One rank's training, from building its parts to FINISHED."""
 
     def __init__(self, rank: Rank, ctx: Context, steps: Steps, own: Steps | None = None) -> None:
         self.rank, self.ctx, self.steps, self.config = rank, ctx, steps, ctx.config
         self.log = rank.log
-        self._own = own or steps  # by which it is measured, whatever the vendor's steps are
+        self._own = own or steps  # evaluations always use the suite's own steps
         self.for_throughput = rank.case.throughput_only or self.config.throughput_only
         self.parts: Parts = build(ctx, steps, self._own)
         self.progress = TrainingProgress()
-        self.evaluated = Evaluated()
+        self.last_evaluation = LastEvaluation()
         self.timeline = Timeline(ctx.hooks.events(ctx.device), self.config.timing_warmup_steps)
-        self._autocast = forward(ctx.hooks, self.config.precision, ctx.device)
-        # Looked up at every step, so not through the config.
+        self._autocast = forward_context(ctx.hooks, self.config.precision, ctx.device)
+        # Every step reads these values; attributes are faster than the config.
         self._accumulation = self.config.gradient_accumulation_steps
         self._max_norm = self.config.max_grad_norm
         self._eval_steps: int = self.config.eval_steps or 0
         self._checkpoint_steps: int = 0 if self.for_throughput else self.config.checkpoint_steps or 0
         self._max_samples, self._samples_reason = self._sample_limit()
-        # One place for each step of a window, on the device.
-        self._window = max(1, min(self.config.log_freq, LONGEST_WINDOW))
+        # One element on the device for the loss of each step of a window.
+        self._window = max(1, min(self.config.log_freq, MAX_WINDOW))
         self._losses = torch.zeros(self._window, device=ctx.device).unbind()
         self._loss = math.nan
         self._rate = 0.0
         self._resumed: dict[str, Any] = {}
         self._next_log = 1
         self._last_step = self._step_limit()
-        ctx.hooks.memory(ctx.device)  # what is wrong with it is told now, not after days
+        ctx.hooks.memory(ctx.device)  # an error of this hook must appear before the training, not after it
         self._trained = [parameter for group in self.parts.optimizer.param_groups for parameter in group["params"]]
 
-    # -- the story ---------------------------------------------------------------------------------------
+    # -- the training, in order --------------------------------------------------------------------------
 
     def run(self) -> None:
-        told = description(self.ctx, self.parts)
-        told["libraries"].update(versions(self.rank.case.modules))
-        self.log(events.INIT_END, {**told, "replaced_hooks": self.ctx.hooks.replaced})
+        built = description(self.ctx, self.parts)
+        built["libraries"].update(module_versions(self.rank.case.modules))
+        self.log(events.INIT_END, {**built, "replaced_hooks": self.ctx.hooks.replaced})
         random_state = self._resume()
         if self.config.eval_at_start and not self.for_throughput and not self.progress.step:
             self._evaluate(events.INIT_EVALUATION)
@@ -110,18 +111,18 @@ class Training:
         self._init_time = self.rank.age()
         self.log(events.TRAIN_START)
         reason = self._train(random_state)
-        if self.evaluated.step != self.progress.step and not self.for_throughput and reason != "target":
+        if self.last_evaluation.step != self.progress.step and not self.for_throughput and reason != "target":
             self._evaluate(events.EVALUATE)
         self.ctx.hooks.synchronize(self.ctx.device)
         self.progress.train_time += time.perf_counter() - self._begin
         self.log(events.TRAIN_END, {"reason": reason})
         if not self.for_throughput and reason != "deadline":
-            # A training that ran out of time goes on from its checkpoint when it is started again.
+            # After a deadline the checkpoint is kept, so that a later run can continue the training.
             checkpoint.finish(self.rank)
         self.log(events.FINISHED, self._finished(reason))
 
     def _train(self, random_state: dict[str, Any] | None) -> str:
-        """Epoch after epoch; gives the reason for the end."""
+        """Train epoch by epoch and return the reason for the end."""
         self.timeline.resume()
         while True:
             epoch = self.progress.epoch + 1
@@ -130,20 +131,20 @@ class Training:
             random_state = None
             first = self.progress.step
             while self._step(batches):
-                reason = self._look_up()
+                reason = self._between_steps()
                 if reason:
                     return reason
             if self.progress.step == first and not self.progress.position:
                 raise DataError(
-                    "the training data give no whole step in an epoch on this rank: "
-                    f"one needs {self._accumulation} batch(es) of {self.config.train_batch_size}"
+                    "the training data have too few batches for one step per epoch on this rank: "
+                    f"a step needs {self._accumulation} batch(es) of {self.config.train_batch_size}"
                 )
             reason = self._epoch_end(epoch)
             if reason:
                 return reason
 
     def _step(self, batches: Iterator[Any]) -> bool:
-        """One optimizer step; False where the epoch has no whole one left."""
+        """Run one optimizer step; return False if the epoch has too few batches left."""
         ctx, steps, parts, timeline = self.ctx, self.steps, self.parts, self.timeline
         number = self.progress.step + 1
         slot = self._losses[timeline.open_steps]
@@ -161,7 +162,7 @@ class Training:
             with _NOTHING if last else distributed.unsynchronized(parts.model):
                 with self._autocast:
                     loss = steps.calculate_loss(ctx, parts.model, batch)
-                timeline.turn()
+                timeline.begin_backward()
                 if self._accumulation > 1:
                     loss = loss / self._accumulation
                 steps.backward(ctx, loss, parts.scaler)
@@ -177,7 +178,7 @@ class Training:
         return True
 
     def _update(self) -> None:
-        """Let the optimizer use the gradients."""
+        """Update the weights and the learning rate."""
         optimizer, scaler = self.parts.optimizer, self.parts.scaler
         if self._max_norm is not None:
             if scaler is not None:
@@ -192,10 +193,10 @@ class Training:
         self._rate = optimizer.param_groups[0]["lr"]
         self.parts.scheduler.step()
 
-    # -- looking up: what is done between two steps, at few of them ----------------------------------------
+    # -- between two steps: logging, evaluation and checkpoints --------------------------------------------
 
-    def _look_up(self) -> str | None:
-        """Log, evaluate and save where it is time; gives the reason to stop, if there is one."""
+    def _between_steps(self) -> str | None:
+        """Log, evaluate and save when it is time; return the reason to stop, or None."""
         step = self.progress.step
         evaluates = self._eval_steps > 0 and step % self._eval_steps == 0 and self._may_evaluate()
         saves = self._checkpoint_steps > 0 and step % self._checkpoint_steps == 0
@@ -216,21 +217,21 @@ class Training:
         reason = self._log_point() if evaluates or ends else None
         self.progress.epoch, self.progress.position = epoch, 0
         self.log(events.EPOCH_END, {"epoch": epoch})
-        if evaluates and self.evaluated.step != self.progress.step and self._evaluate(events.EVALUATE):
+        if evaluates and self.last_evaluation.step != self.progress.step and self._evaluate(events.EVALUATE):
             reason = "target"
         if evaluates or ends:
             self.timeline.resume()
         return reason or ("max_epochs" if ends else None)
 
     def _log_point(self) -> str | None:
-        """Wait for the device, check the loss, tell; the only place where ranks agree on anything."""
+        """Wait for the device, check the loss and log a step; only here do ranks exchange values."""
         if not self.timeline.open_steps:
             return None
         window = self.timeline.close()
         losses = torch.stack(self._losses[: window.steps]).tolist()
         elapsed = time.perf_counter() - self._begin
         late = self.config.max_time_s is not None and elapsed >= self.config.max_time_s
-        loss, samples, someone_late = distributed.total(
+        loss, samples, late_ranks = distributed.total(
             [sum(losses) / window.steps, window.samples, late], self.ctx.device
         )
         progress = self.progress
@@ -253,10 +254,10 @@ class Training:
         )
         if self._max_samples and progress.samples >= self._max_samples:
             return self._samples_reason
-        return "deadline" if someone_late else None
+        return "deadline" if late_ranks else None
 
     def _plan_next_log(self, samples_per_step: float) -> None:
-        """At the next multiple of log_freq, or sooner where max_samples will be reached sooner."""
+        """Plan a log point at the next multiple of log_freq, or earlier if max_samples will be reached earlier."""
         step, every = self.progress.step, self._window
         ahead = every - step % every
         if self._max_samples and samples_per_step:
@@ -269,21 +270,21 @@ class Training:
             return
         first, last = self.progress.step - len(losses) + 1, self.progress.step
         bad = [(step, loss) for step, loss in enumerate(losses, first) if not math.isfinite(loss)]
-        what = (
+        loss = (
             f"the loss of step {bad[0][0]} is {bad[0][1]} on rank {self.ctx.rank}"
             if bad
             else f"the loss of a step from {first} to {last} is {self._loss} on another rank"
         )
         raise NonFiniteLoss(
-            f"{what} (precision {self.config.precision}, learning rate {self._rate:g}): the training has "
-            "diverged, or a batch holds what is no number"
+            f"{loss} (precision {self.config.precision}, learning rate {self._rate:g}): the training has "
+            "diverged, or a batch contains NaN or infinity"
         )
 
     def _may_evaluate(self) -> bool:
         return not self.for_throughput and self.progress.step >= self.config.eval_start_steps
 
     def _evaluate(self, event: str) -> bool:
-        """Whether the target is reached; a training on synthetic data reaches none."""
+        """Evaluate and log; return True if the target is reached, which never happens with synthetic data."""
         self.ctx.hooks.synchronize(self.ctx.device)
         begin = time.perf_counter()
         step = self.progress.step
@@ -292,16 +293,16 @@ class Training:
         seconds = time.perf_counter() - begin
         if event == events.EVALUATE:
             self.progress.eval_time += seconds
-        self.evaluated = Evaluated(step, metrics)
+        self.last_evaluation = LastEvaluation(step, metrics)
         self.log(event, {"step": step, "samples": self.progress.samples, "time": seconds, **metrics})
         return self._reached() and event == events.EVALUATE
 
     def _reached(self) -> bool:
         metric = self.rank.case.metric
-        value = self.evaluated.metrics.get(metric.name, math.nan)
+        value = self.last_evaluation.metrics.get(metric.name, math.nan)
         return metric.reached(value) and not self.ctx.synthetic
 
-    # -- where it begins and ends ----------------------------------------------------------------------------
+    # -- limits, epochs and checkpoints -----------------------------------------------------------------------
 
     def _step_limit(self) -> int | None:
         if self.for_throughput:
@@ -310,7 +311,7 @@ class Training:
         return limit
 
     def _sample_limit(self) -> tuple[int | None, str]:
-        """After how many samples the training ends, and the reason that it gives then."""
+        """Return the number of samples after which the training stops, and the reason to log."""
         if self.for_throughput:
             return None, ""
         limits = [(self.config.parity_samples, "parity"), (self.config.max_samples, "max_samples")]
@@ -320,7 +321,7 @@ class Training:
         return "throughput" if self.for_throughput else "max_steps"
 
     def _epoch(self, random_state: dict[str, Any] | None) -> Iterator[Any]:
-        """Give this epoch's batches from where the training stands, as many as every rank has."""
+        """Return the rest of this epoch's batches, the same number on every rank."""
         progress = self.progress
         batches = epoch_batches(self.ctx, self.steps, self.parts.train_data, progress.epoch, progress.position)
         if random_state is not None:
@@ -336,12 +337,12 @@ class Training:
         checkpoint.save(self.rank, self.parts, self.ctx.device, state)
 
     def _resume(self) -> dict[str, Any] | None:
-        """Go on from the checkpoint, if there is one; gives the random state to begin with."""
-        found = None if self.for_throughput else checkpoint.load(self.rank, self.parts)
-        if found is None:
+        """Continue from the checkpoint, if one exists, and return its random state."""
+        stored = None if self.for_throughput else checkpoint.load(self.rank, self.parts)
+        if stored is None:
             return None
-        random_state: dict[str, Any] = found.pop("random")
-        self.progress, self._resumed = TrainingProgress(**found), found
+        random_state: dict[str, Any] = stored.pop("random")
+        self.progress, self._resumed = TrainingProgress(**stored), stored
         self._next_log = self.progress.step + 1
         return random_state
 
@@ -360,7 +361,7 @@ class Training:
             "converged": self._reached() and not self.for_throughput,
             "stop_reason": reason,
             "final_loss": self._loss,
-            "final_metrics": self.evaluated.metrics,
+            "final_metrics": self.last_evaluation.metrics,
             "steps": progress.step,
             "samples": progress.samples,
             "epochs": progress.epoch,

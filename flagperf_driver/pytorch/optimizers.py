@@ -1,4 +1,4 @@
-"""Optimizers by name, fused where the device has it; LAMB is here because torch has none."""
+"""Optimizers by name, fused if the device supports it. LAMB is implemented here, because torch has no LAMB."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Groups = List[Dict[str, Any]]
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
-    """Biases and norms, the one-dimensional ones, apart: they are not decayed."""
+    """Return two groups: weight decay applies to matrices, but not to biases and norms (one-dimensional)."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not weight_decay:
         return [{"params": trained, "weight_decay": 0.0}]
@@ -23,7 +23,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 
 def create(config: Any, groups: Groups) -> Optimizer:
-    """The optimizer that ``config.optimizer`` names."""
+    """Return the optimizer that ``config.optimizer`` names."""
     kinds: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
         "sgd": (torch.optim.SGD, {"lr": config.learning_rate, "momentum": config.momentum}),
         "adam": (torch.optim.Adam, _adam(config)),
@@ -31,14 +31,14 @@ def create(config: Any, groups: Groups) -> Optimizer:
         "lamb": (Lamb, _adam(config)),
     }
     if config.optimizer not in kinds:
-        raise ValueError("optimizer={!r}: there is {}".format(config.optimizer, ", ".join(kinds)))
+        raise ValueError("optimizer={!r}: unknown optimizer; choose from {}".format(config.optimizer, ", ".join(kinds)))
     kind, options = kinds[config.optimizer]
-    fused = {"fused": True} if config.fused_optimizer and kind is not Lamb and _fuses(kind, groups) else {}
+    fused = {"fused": True} if config.fused_optimizer and kind is not Lamb and _supports_fused(kind, groups) else {}
     return kind(groups, **options, **fused)
 
 
-def _fuses(kind: Callable[..., Optimizer], groups: Groups) -> bool:
-    """Tried on a weight of the same device: torch takes the word of a plugged-in one, and a kernel may be missing."""
+def _supports_fused(kind: Callable[..., Optimizer], groups: Groups) -> bool:
+    """Try a fused step on the device: torch does not check whether a plug-in device has the kernel."""
     weight = groups[0]["params"][0]
     trial = torch.zeros(1, dtype=weight.dtype, device=weight.device, requires_grad=True)
     trial.grad = torch.zeros_like(trial)
@@ -56,8 +56,8 @@ def _adam(config: Any) -> dict[str, Any]:
 class Lamb(Optimizer):  # type: ignore[misc, unused-ignore]
     """LAMB (You et al. 2020), over all parameters of a group at once.
 
-    A layer's step is scaled by |weights| / |update|, but not in groups without weight decay (biases and
-    norms), as the recipes have it.
+    The step of each parameter is scaled by |weights| / |update|, except in groups without weight decay (biases and
+    norms), as in published recipes.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Lamb(Optimizer):  # type: ignore[misc, unused-ignore]
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:
-        assert closure is None, "LAMB re-evaluates nothing"
+        assert closure is None, "LAMB does not support a closure"
         with torch.no_grad():
             for group in self.param_groups:
                 weights = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -87,7 +87,7 @@ class Lamb(Optimizer):  # type: ignore[misc, unused-ignore]
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
 
-        # Each call reads and writes whole tensors: the corrections of both moments go into one factor.
+        # Each call reads and writes whole tensors, so one factor combines the corrections of both moments.
         root = (1 - beta2**steps) ** 0.5
         factor = root / (1 - beta1**steps)
         roots = torch._foreach_sqrt(second)
@@ -97,7 +97,7 @@ class Lamb(Optimizer):  # type: ignore[misc, unused-ignore]
             return
         updates = torch._foreach_mul(weights, group["weight_decay"])
         torch._foreach_addcdiv_(updates, first, roots, value=factor)
-        torch._foreach_mul_(updates, _trust(weights, updates))
+        torch._foreach_mul_(updates, _trust_ratios(weights, updates))
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
 
     def _moments(self, weights: list[Tensor], name: str) -> list[Tensor]:
@@ -107,8 +107,8 @@ class Lamb(Optimizer):  # type: ignore[misc, unused-ignore]
         return [self.state[weight][name] for weight in weights]
 
 
-def _trust(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
-    """|weights| / |update| of each, 1 where either is zero; nothing is read back to the host."""
+def _trust_ratios(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
+    """Return |weights| / |update| of each parameter, 1 if either is zero, without waiting for the device."""
     sizes = torch.stack(torch._foreach_norm(weights))
     steps = torch.stack(torch._foreach_norm(updates))
     ratios = torch.where((sizes > 0) & (steps > 0), sizes / steps, torch.ones_like(sizes))

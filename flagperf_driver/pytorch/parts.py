@@ -1,4 +1,4 @@
-"""A training's parts, made in the one right order from the steps that make them."""
+"""Build the parts of a training by calling its steps in the right order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import nn
 
 from flagperf_driver import extern, seeds
 from flagperf_driver.driver import Rank
-from flagperf_driver.pytorch import adapted
 from flagperf_driver.pytorch import device as devices
+from flagperf_driver.pytorch import vendor_step_checks
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.schedules import Scheduler
 from flagperf_driver.pytorch.steps import Context, Steps
@@ -20,23 +20,23 @@ from flagperf_driver.pytorch.steps import Context, Steps
 
 @dataclass(frozen=True)
 class Parts:
-    """What the loop drives."""
+    """The parts of a training that the loop uses."""
 
     model: nn.Module
-    """As wrapped for several ranks."""
+    """Wrapped for several ranks."""
     optimizer: torch.optim.Optimizer
     scheduler: Scheduler
     scaler: torch.amp.GradScaler | None
     train_data: Iterable[Any]
     eval_data: Iterable[Any]
     replaced: tuple[str, ...] = ()
-    """The steps that are a vendor's own."""
+    """The steps that a vendor replaced."""
     deviations: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """What else is not the suite's own, found out here: by name what it is and what the suite's is."""
+    """Other differences from the suite: by name, the vendor's value and the suite's value."""
 
 
 def context(rank: Rank, device: torch.device, suite_dir: Path, hooks: Hooks | None = None) -> Context:
-    """What the steps are told."""
+    """Return the context that is passed to every step."""
     case, world = rank.case, rank.world
     return Context(
         config=case.config,
@@ -56,33 +56,33 @@ def context(rank: Rank, device: torch.device, suite_dir: Path, hooks: Hooks | No
     )
 
 
-def with_vendor(own: Steps, folder: Path | None) -> Steps:
-    """The suite's own steps, those replaced that the vendor brings."""
+def with_vendor_steps(own: Steps, folder: Path | None) -> Steps:
+    """Return the suite's own steps, with the steps that the vendor's extern folder replaces."""
     theirs = extern.load_steps(folder)
-    return replace(own, **{name: adapted.checked(name, step) for name, step in theirs.items()})
+    return replace(own, **{name: vendor_step_checks.with_return_check(name, step) for name, step in theirs.items()})
 
 
 def seed(ctx: Context, purpose: str, rank: int = 0) -> None:
-    """What is drawn from here on, on the host and on the device."""
+    """Seed the random numbers of the host and of the device."""
     value = seeds.derive(ctx.seed, purpose, rank)
     devices.seed_host(value)
     ctx.hooks.seed(ctx.device, value)
 
 
 def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
-    """Make everything; the weights are the same on all ranks, what is drawn later is not."""
+    """Build all parts. The initial weights are the same on all ranks; later random numbers differ between ranks."""
     ctx.hooks.settings(ctx.device, ctx.config)
     seed(ctx, seeds.MODEL)
-    model, original = adapted.create_model(ctx, steps, own)
+    model, original = vendor_step_checks.create_model(ctx, steps, own)
     model = steps.model_to_fp16(ctx, steps.convert_model(ctx, model))
     if ctx.config.compile:
         model = steps.compile_model(ctx, model)
     model = steps.model_to_ddp(ctx, model)
-    adapted.check_model(model, original, steps, own)
+    vendor_step_checks.check_model(model, original, steps, own)
     model.train()
     seed(ctx, seeds.RANK, ctx.rank)
     optimizer = steps.create_optimizer(ctx, model)
-    deviations = adapted.check_optimizer(ctx, steps, own, model, optimizer)
+    deviations = vendor_step_checks.check_optimizer(ctx, steps, own, model, optimizer)
     return Parts(
         model=model,
         optimizer=optimizer,
@@ -90,13 +90,13 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
         scaler=steps.create_grad_scaler(ctx),
         train_data=steps.create_train_data(ctx),
         eval_data=steps.create_eval_data(ctx),
-        replaced=adapted.replaced(steps, own),
+        replaced=vendor_step_checks.replaced(steps, own),
         deviations=deviations,
     )
 
 
 def description(ctx: Context, parts: Parts) -> dict[str, Any]:
-    """What INIT_END says of them."""
+    """Return the description of the training for INIT_END."""
     libraries: dict[str, str] = {"torch": torch.__version__}
     if torch.version.cuda and ctx.device.type == "cuda":
         libraries["cuda"] = torch.version.cuda

@@ -1,4 +1,4 @@
-"""The learning rate of each optimizer step: a linear warm-up, then what the config names."""
+"""Learning-rate schedules: a linear warm-up, then the schedule that the config names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 
 class Scheduler(Protocol):
-    """What the loop calls; every scheduler of torch is one."""
+    """The methods that the loop calls; every scheduler of torch has them."""
 
     def step(self) -> None: ...
     def state_dict(self) -> Mapping[str, Any]: ...
@@ -17,11 +17,11 @@ class Scheduler(Protocol):
 
 
 Factor = Callable[[int], float]
-"""Of step 1, 2, ...: what the configured learning rate is multiplied by."""
+"""Returns the factor of the configured learning rate for step 1, 2, ..."""
 
 
 class Schedule:
-    """Sets each group's learning rate for the step to come: LambdaLR at a tenth of its cost."""
+    """Sets each group's learning rate for the next step, at a tenth of the cost of LambdaLR."""
 
     def __init__(self, optimizer: Optimizer, factor: Factor) -> None:
         self._optimizer = optimizer
@@ -31,7 +31,7 @@ class Schedule:
         self._set()
 
     def step(self) -> None:
-        """One optimizer step is done."""
+        """Set the learning rates for the next optimizer step."""
         self._done += 1
         self._set()
 
@@ -49,12 +49,12 @@ class Schedule:
 
 
 def create(config: Any, optimizer: Optimizer) -> Scheduler:
-    """The schedule that the config describes."""
+    """Return the schedule that the config describes."""
     return Schedule(optimizer, factor(config))
 
 
 def factor(config: Any) -> Factor:
-    """Which part of the configured learning rate each step takes."""
+    """Return the function that computes each step's factor of the configured learning rate."""
     after = _after_warmup(config)
     warmup = config.lr_warmup_steps
 
@@ -70,20 +70,20 @@ def _after_warmup(config: Any) -> Factor:
         return lambda _step: 1.0
     if kind == "step":
         if not config.lr_step_steps:
-            raise ValueError("lr_schedule='step' needs lr_step_steps: how many steps each rate lasts")
+            raise ValueError("lr_schedule='step' needs lr_step_steps, the number of steps of each learning rate")
         return lambda step: float(config.lr_gamma ** ((step - 1) // config.lr_step_steps))
     if kind in ("linear", "cosine"):
         progress = _progress(config)
         if kind == "linear":
             return lambda step: 1.0 - progress(step)
         return lambda step: 0.5 * (1.0 + math.cos(math.pi * progress(step)))
-    raise ValueError(f"lr_schedule={kind!r}: there is constant, linear, cosine and step")
+    raise ValueError(f"lr_schedule={kind!r}: unknown schedule; choose from constant, linear, cosine, step")
 
 
 def _progress(config: Any) -> Factor:
-    """From 0 at the first step after the warm-up towards 1, which is reached only after the last step."""
+    """Return the progress after the warm-up: 0 at its first step, 1 only after the last step."""
     end = config.lr_decay_steps or config.max_steps
     if not end:
-        raise ValueError(f"lr_schedule={config.lr_schedule!r} needs its end: set lr_decay_steps or max_steps")
+        raise ValueError(f"lr_schedule={config.lr_schedule!r} needs an end; set lr_decay_steps or max_steps")
     start = config.lr_warmup_steps
     return lambda step: min(1.0, (step - 1 - start) / max(1, end - start))

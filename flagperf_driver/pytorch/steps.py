@@ -1,4 +1,4 @@
-"""What a suite gives the loop: its named steps, some with a default."""
+"""The steps that a suite passes to the loop, and their defaults."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from flagperf_driver.pytorch import distributed, optimizers, schedules
 from flagperf_driver.pytorch.hooks import Hooks
 
 Batch = Any
-"""Tensors, nested in tuples, lists, dicts and dataclasses as the suite likes; only the suite looks inside."""
+"""Tensors in any nesting of tuples, lists, dicts and dataclasses; only the suite knows the structure."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What every step is told."""
+    """The context that is passed to every step."""
 
     config: Config
-    """Every resolved key as an attribute."""
+    """All resolved config keys as attributes."""
     device: torch.device
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
     seed: int = 42
-    """The round's seed, the same on all ranks: data draw from (seed, epoch, index)."""
+    """The round's seed, the same on all ranks. Derive random numbers of the data from (seed, epoch, index)."""
     scale: str = "reference"
     synthetic: bool = False
     data_dir: Path | None = None
@@ -38,73 +38,73 @@ class Context:
     direction: str = "higher"
     target: float | None = None
     hooks: Hooks = field(default_factory=Hooks)
-    """How the device is set, seeded, waited for and measured: ours, or the vendor's."""
+    """Device functions: the defaults or the vendor's."""
 
 
 def prepare_batch(ctx: Context, batch: Batch) -> Batch:
-    """Put the batch on the device, not waiting for the copy."""
+    """Copy the batch to the device asynchronously."""
     return devices.to_device(batch, ctx.device)
 
 
 def convert_model(ctx: Context, model: nn.Module) -> nn.Module:
-    """Put the model on the device, in the memory format that the config wants."""
+    """Move the model to the device, in the memory format that the config sets."""
     model = model.to(ctx.device)
     return model.to(memory_format=torch.channels_last) if ctx.config.channels_last else model
 
 
 def model_to_fp16(ctx: Context, model: nn.Module) -> nn.Module:  # noqa: ARG001 - a step's signature
-    """Leave the weights as they are: autocast lowers what may be lowered."""
+    """Keep the weights' precision: autocast lowers the precision of operations."""
     return model
 
 
 def compile_model(ctx: Context, model: nn.Module) -> nn.Module:  # noqa: ARG001 - a step's signature
-    """Compile in place, so that parameters keep their names; called where the config says compile."""
+    """Compile the model in place, which keeps the parameters' names; called if ``config.compile`` is set."""
     model.compile()
     return model
 
 
 def model_to_ddp(ctx: Context, model: nn.Module) -> nn.Module:
-    """Wrap the model for several ranks by ``config.parallel``; leave it alone where there is one."""
+    """Wrap the model for several ranks by ``config.parallel``; return it unchanged for a single rank."""
     return distributed.parallelize(model, ctx.config.parallel, ctx.device, ctx.world_size)
 
 
 def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
-    """Give the optimizer that the config names; biases and norms (one-dimensional) are not decayed."""
+    """Return the optimizer that the config names; biases and norms (one-dimensional) have no weight decay."""
     return optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config.weight_decay))
 
 
 def create_scheduler(ctx: Context, optimizer: torch.optim.Optimizer) -> schedules.Scheduler:
-    """Give the learning rate of each optimizer step by ``config.lr_schedule``."""
+    """Return the learning-rate schedule ``config.lr_schedule``."""
     return schedules.create(ctx.config, optimizer)
 
 
 def create_grad_scaler(ctx: Context) -> torch.amp.GradScaler | None:
-    """Give fp16 a loss scaler; nothing else needs one."""
+    """Return a loss scaler for fp16, else None."""
     return ctx.hooks.grad_scaler(ctx.device) if ctx.config.precision == "fp16" else None
 
 
 def backward(ctx: Context, loss: Tensor, scaler: torch.amp.GradScaler | None) -> None:  # noqa: ARG001
-    """Backpropagate the micro-step's loss, scaled where there is a scaler."""
+    """Backpropagate the micro-step's loss, scaled if a scaler is given."""
     (loss if scaler is None else scaler.scale(loss)).backward()
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The named steps of a training. The first seven are the suite's; the rest have a default."""
+    """The named steps of a training. A suite must pass the first seven; the others have defaults."""
 
     create_model: Callable[[Context], nn.Module]
-    """On the CPU, the same weights on every rank (torch is seeded before it)."""
+    """Return the model on the CPU, with the same weights on every rank (torch is seeded before the call)."""
     create_train_data: Callable[[Context], Iterable[Batch]]
-    """One pass is one epoch of this rank's share. Where it has them, ``set_epoch(int)`` is called before each pass and
-    ``skip(batches)`` where a resumed training begins the next pass late."""
+    """Return this rank's share of the data; one pass is one epoch. If the data have these methods, the loop calls
+    ``set_epoch(int)`` before each pass and ``skip(batches)`` before the first pass of a resumed training."""
     create_eval_data: Callable[[Context], Iterable[Batch]]
-    """This rank's share; the shares are disjoint and together exactly the set. It may be empty."""
+    """Return this rank's share. Shares must not overlap and together contain every sample; a share may be empty."""
     calculate_loss: Callable[[Context, nn.Module, Batch], Tensor]
-    """The mean over the batch."""
+    """Return the mean loss of the batch."""
     evaluate_batch: Callable[[Context, nn.Module, Batch], Tensor]
-    """One-dimensional sums, e.g. [correct, count]; added up in float64 over batches and ranks."""
+    """Return one-dimensional sums, e.g. [correct, count]; the loop adds them in float64 over batches and ranks."""
     summarize: Callable[[Context, list[float]], dict[str, float]]
-    """Metrics by name from the sums over the whole set, the suite's metric among them."""
+    """Compute metrics by name from the sums over the whole set; must include the suite's metric."""
     count_samples: Callable[[Context, Batch], int]
     prepare_batch: Callable[[Context, Batch], Batch] = prepare_batch
     convert_model: Callable[[Context, nn.Module], nn.Module] = convert_model

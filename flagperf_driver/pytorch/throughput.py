@@ -6,9 +6,9 @@ from __future__ import annotations
 def throughputs(
     samples: int, whole_s: float, training_s: float, measured_samples: int, computing_s: float
 ) -> dict[str, float | None]:
-    """Return samples by the whole time, by the time without evaluation, and by the time of the measured steps alone.
+    """Return samples per second of the whole time, of the time without evaluation, and of the measured steps.
 
-    The measured steps leave out the steps of the warm-up, and their time the waiting for input.
+    The measured steps exclude the warm-up; their time excludes waiting for input.
     """
     return {
         "p_whole": _rate(samples, whole_s),

@@ -1,4 +1,4 @@
-"""How far a training is, and its last evaluation."""
+"""The progress of a training and its last evaluation."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TrainingProgress:
-    """How far the training is, over all its processes' lives; a checkpoint keeps it."""
+    """The progress of a training, including the time before it was resumed; stored in checkpoints."""
 
     step: int = 0
-    """Optimizer steps done."""
+    """Completed optimizer steps."""
     samples: int = 0
-    """Over all ranks, as of the last log point."""
+    """Samples over all ranks, as of the last log point."""
     epoch: int = 0
-    """Epochs completed."""
+    """Completed epochs."""
     position: int = 0
-    """Batches of this epoch that are done."""
+    """Completed batches of the current epoch."""
     train_time: float = 0.0
     eval_time: float = 0.0
     compute_time: float = 0.0
@@ -24,8 +24,8 @@ class TrainingProgress:
 
 
 @dataclass
-class Evaluated:
-    """The last evaluation."""
+class LastEvaluation:
+    """The step and the metrics of the last evaluation."""
 
     step: int = -1
     metrics: dict[str, float] = field(default_factory=dict)

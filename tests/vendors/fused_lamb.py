@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from flagperf_driver import defaults, extern
-from flagperf_driver.pytorch import adapted, steps
+from flagperf_driver.pytorch import steps, vendor_step_checks
 
 FOLDER = Path(__file__).resolve().parents[2] / "vendors" / "nvidia" / "bert-pytorch" / "extern"
 TABLES = ("pointers", "sizes", "owners", "offsets", "begins")
@@ -93,7 +93,7 @@ def main() -> None:
         ),
         "control": apart(standard, trained(steps.create_optimizer, context(optimizer="adamw"))),
         "moved": apart(standard, [parameter.detach() for parameter in model().parameters()][:-1] + standard[-1:]),
-        "deviations": adapted.check_optimizer(context(), ours, own, made, create(context(), made)),  # type: ignore[arg-type]
+        "deviations": vendor_step_checks.check_optimizer(context(), ours, own, made, create(context(), made)),  # type: ignore[arg-type]
     }
     del os.environ["TRITON_INTERPRET"]
     names["cpu"] = type(create(context(), model())).__name__

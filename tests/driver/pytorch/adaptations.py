@@ -1,4 +1,4 @@
-"""Vendors' own steps for the toy, good and bad: each an adapter, and what its training comes to."""
+"""Adapters with a vendor's steps for the toy, good and bad, and the trainings with them."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def for_one() -> dict[str, Any]:
 
 
 def for_two(**how: Any) -> dict[str, Any]:
-    found = {}
+    results = {}
     for parallel in ("ddp", "fsdp"):
-        found[parallel] = train(parallel=parallel, extern=folder(GOOD["modules"]), **how)
-        found[f"{parallel} frozen"] = train(parallel=parallel, extern=folder(BAD["frozen"]), **how)["error"]
-    return found
+        results[parallel] = train(parallel=parallel, extern=folder(GOOD["modules"]), **how)
+        results[f"{parallel} frozen"] = train(parallel=parallel, extern=folder(BAD["frozen"]), **how)["error"]
+    return results

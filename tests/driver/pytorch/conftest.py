@@ -1,4 +1,4 @@
-"""Runs the toy's trainings in the torch environment, once for all tests: on one rank, and on two."""
+"""Run the toy's trainings once for all tests, in the torch environment, on one rank and on two ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT_S = 240.0
 
 @dataclass(frozen=True)
 class Trained:
-    """What one training left."""
+    """The results of one training."""
 
     events: list[tuple[str, dict[str, Any]]]
     error: str | None
@@ -47,8 +47,8 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a rank's process found, by scenario."""
+class RankResults:
+    """The results of one rank's process, by scenario."""
 
     scenarios: dict[str, Any]
 
@@ -59,16 +59,16 @@ class Found:
         return Trained(**self.value(*names))
 
     def value(self, *names: str) -> Any:
-        found = self.scenarios
+        value: Any = self.scenarios
         for name in names:
-            found = found[name]
-        return found
+            value = value[name]
+        return value
 
 
 def run_ranks(
     argv: Sequence[str], repo: Path, folder: Path, count: int, **environment: str
 ) -> list[subprocess.Popen[str]]:
-    """Start a program as so many ranks."""
+    """Start a program as ``count`` ranks."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     ranks = []
@@ -87,7 +87,7 @@ def run_ranks(
 
 
 def wait(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
-    """Their output, when all have ended."""
+    """Wait for all ranks and return their output."""
     try:
         return [rank.communicate(timeout=LIMIT_S)[0] for rank in ranks]
     finally:
@@ -95,20 +95,20 @@ def wait(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
             rank.kill()
 
 
-def _found(torch_python: str, repo: Path, folder: Path, count: int) -> list[Found]:
+def _run_scenarios(torch_python: str, repo: Path, folder: Path, count: int) -> list[RankResults]:
     ranks = run_ranks([torch_python, str(HERE / "scenarios.py"), str(folder)], repo, folder, count)
     output = wait(ranks)
     assert [rank.returncode for rank in ranks] == [0] * count, "\n".join(output)
-    return [Found(json.loads((folder / f"rank{rank}.json").read_text())) for rank in range(count)]
+    return [RankResults(json.loads((folder / f"rank{rank}.json").read_text())) for rank in range(count)]
 
 
 @pytest.fixture(scope="session")
-def alone(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """All scenarios of one rank."""
-    return _found(torch_python, repo, tmp_path_factory.mktemp("alone"), 1)[0]
+def alone(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> RankResults:
+    """The results of all scenarios of one rank."""
+    return _run_scenarios(torch_python, repo, tmp_path_factory.mktemp("alone"), 1)[0]
 
 
 @pytest.fixture(scope="session")
-def pair(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
-    """All scenarios of two ranks."""
-    return _found(torch_python, repo, tmp_path_factory.mktemp("pair"), 2)
+def pair(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> list[RankResults]:
+    """The results of all scenarios of two ranks."""
+    return _run_scenarios(torch_python, repo, tmp_path_factory.mktemp("pair"), 2)

@@ -1,6 +1,6 @@
-"""Trains the toy once for each folder given that holds a case.json, each time in a process of its own.
+"""Train the toy once for each given folder with a case.json, each time in its own process.
 
-They are copies of one that has imported torch, which costs more than all of them together.
+The processes are forks of a process that has imported torch, because the import takes longer than the trainings.
 """
 
 from __future__ import annotations

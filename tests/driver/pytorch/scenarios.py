@@ -1,4 +1,4 @@
-"""Many trainings of the toy in one process per rank: starting torch costs more than all of them together."""
+"""Run many trainings of the toy in one process per rank, because starting torch takes longer than all of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BATCH = 32 // WORLD
 
 
 def shared_folder() -> str:
-    """A folder that all ranks know."""
+    """Return a folder that is the same on all ranks."""
     names: list[Any] = [tempfile.mkdtemp() if RANK == 0 else None]
     if WORLD > 1:
         dist.broadcast_object_list(names)
@@ -43,7 +43,7 @@ def shared_folder() -> str:
 
 
 def resumed(**settings: Any) -> dict[str, Any]:
-    """One training as it is, and one that is interrupted at its eighth step and started again."""
+    """Run a whole training, and the same training interrupted at its eighth step and started again."""
     how = {
         "log_freq": 1,
         "dropout": 0.3,
@@ -68,14 +68,14 @@ def resumed(**settings: Any) -> dict[str, Any]:
 
 
 def exact() -> dict[str, Any]:
-    """The metric of a model by the loop's evaluation and by hand."""
+    """Return the metric of a model by the loop's evaluation and by direct computation."""
     model = Classifier(Config(config(norm=True, dropout=0.5)))
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     wrapped = distributed.parallelize(model, "ddp", torch.device("cpu"), WORLD)
-    found = {}
+    metrics_by_shares = {}
     for shares in ("even", "uneven", "one"):
         settings = Config(config(norm=True, dropout=0.5, eval_shares=shares, eval_batch_size=32))
         ctx = Context(config=settings, device=torch.device("cpu"), rank=RANK, world_size=WORLD)
@@ -83,17 +83,17 @@ def exact() -> dict[str, Any]:
         metrics = evaluate(ctx, Toy().steps(), wrapped, eval_data(ctx), lambda: None)
         after = model.state_dict()
         untouched = all(bool((before[name] == after[name]).all()) for name in before)
-        found[shares] = {**metrics, "untouched": untouched, "training": model.training}
+        metrics_by_shares[shares] = {**metrics, "untouched": untouched, "training": model.training}
     values, labels = samples(EVAL, seed=1)
     model.eval()
     with torch.no_grad():
         right = (model(values).argmax(1) == labels).double()
     padded = torch.cat([right[:200].mean()[None], right[200:].mean()[None]]).mean()
-    return {"loop": found, "hand": float(right.mean()), "mean_of_means": float(padded)}
+    return {"loop": metrics_by_shares, "hand": float(right.mean()), "mean_of_means": float(padded)}
 
 
 def averaged() -> dict[str, float]:
-    """The running statistics after each rank had its own."""
+    """Return the averaged running statistics of ranks with different statistics."""
     norm = nn.BatchNorm1d(4)
     norm.running_mean.fill_(RANK + 1.0)
     distributed.average_statistics(nn.Sequential(norm))
@@ -101,7 +101,7 @@ def averaged() -> dict[str, float]:
 
 
 def draws() -> list[float]:
-    """What the weights' seed gives and what the rank's does."""
+    """Return a random number by the seed of the weights and one by the seed of the rank."""
     ctx = Context(config=Config(config()), device=torch.device("cpu"))
     parts.seed(ctx, seeds.MODEL)
     weights = float(torch.rand(1))
@@ -110,7 +110,7 @@ def draws() -> list[float]:
 
 
 def lamb() -> dict[str, float]:
-    """How far our LAMB is from one written down plainly, and how far AdamW is."""
+    """Return how far our LAMB and AdamW are from a direct implementation of LAMB."""
     shapes = [(8, 4), (4,), (3, 3)]
     generator = torch.Generator().manual_seed(3)
     start = [torch.randn(shape, generator=generator) for shape in shapes]
@@ -144,22 +144,23 @@ def lamb() -> dict[str, float]:
             ends.append(weight)
         return ends
 
-    def apart(left: list[Any], right: list[Any]) -> float:
-        return max(float((one.double() - other.double()).abs().max()) for one, other in zip(left, right, strict=False))
+    def difference(left: list[Any], right: list[Any]) -> float:
+        pairs = zip(left, right, strict=False)
+        return max(float((first.double() - second.double()).abs().max()) for first, second in pairs)
 
     zero = nn.Parameter(torch.zeros(2, 2))
     zero.grad = torch.ones(2, 2)
     optimizers.Lamb([zero], lr=0.1, weight_decay=0.1).step()
     reference = plain()
     return {
-        "lamb": apart(by(optimizers.Lamb), reference),
-        "adamw": apart(by(torch.optim.AdamW), reference),
+        "lamb": difference(by(optimizers.Lamb), reference),
+        "adamw": difference(by(torch.optim.AdamW), reference),
         "from_zero": float(zero.detach().abs().max()),
     }
 
 
 def schedule(steps: int, **settings: Any) -> list[float]:
-    """The learning rate of each step, as the optimizer has it."""
+    """Return the optimizer's learning rate at each step."""
     values = Config(config(learning_rate=1.0, **settings))
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = schedules.create(values, optimizer)
@@ -172,15 +173,15 @@ def schedule(steps: int, **settings: Any) -> list[float]:
 
 
 @contextlib.contextmanager
-def knowing(device: torch.device, module: Any) -> Iterator[None]:
-    """Torch has this module for the device."""
+def torch_module(device: torch.device, module: Any) -> Iterator[None]:
+    """Make ``module`` available as ``torch.<type>``."""
     setattr(torch, device.type, module)
     yield
     delattr(torch, device.type)
 
 
 class Ticks:
-    """A device's timeline by hand: each mark is where the test has put the clock."""
+    """Device events whose time the test sets."""
 
     now, made = 0.0, 0
 
@@ -198,13 +199,13 @@ class Ticks:
 
 
 def device_clock() -> dict[str, Any]:
-    """Two windows of two steps of two micro-steps: each waits 1 s, turns after 4 s and ends after 6 more.
+    """Two windows of two steps of two micro-steps: each waits 1 s, then takes 4 s forward and 6 s backward.
 
     100 s pass between the windows.
     """
-    elsewhere = torch.device("meta")
-    with knowing(elsewhere, SimpleNamespace(Event=Ticks)):
-        timeline = clock.Timeline(Hooks().events(elsewhere), warmup_steps=1)
+    device = torch.device("meta")
+    with torch_module(device, SimpleNamespace(Event=Ticks)):
+        timeline = clock.Timeline(Hooks().events(device), warmup_steps=1)
     windows = []
     for _ in range(2):
         timeline.resume()
@@ -213,7 +214,7 @@ def device_clock() -> dict[str, Any]:
                 Ticks.now += 1
                 timeline.begin()
                 Ticks.now += 4
-                timeline.turn()
+                timeline.begin_backward()
                 Ticks.now += 6
                 timeline.end()
             timeline.step(3)
@@ -235,7 +236,7 @@ def device_clock() -> dict[str, Any]:
 
 
 def host_clock() -> float:
-    """A window by the host's clock: 5 s until its step is asked for, 100 s of standing still, 3 s until it is done."""
+    """Time a window by the host's clock: 5 s to submit its step, a pause of 100 s, 3 s until the step is done."""
     host = SimpleNamespace(now=0.0)
     host.perf_counter = lambda: host.now
 
@@ -250,7 +251,7 @@ def host_clock() -> float:
     try:
         timeline.resume()
         timeline.begin()
-        timeline.turn()
+        timeline.begin_backward()
         host.now += 5
         timeline.end()
         timeline.step(1)
@@ -262,53 +263,53 @@ def host_clock() -> float:
 
 
 def copied_aside() -> list[Any]:
-    """What the feed asks of a device with streams."""
-    asked: list[Any] = []
+    """Return the calls of the feed on a device with streams."""
+    calls: list[Any] = []
 
     class Stream:
         def wait_stream(self, _other: Any) -> None:
-            asked.append("wait")
+            calls.append("wait")
 
     @contextlib.contextmanager
     def stream(_stream: Stream) -> Iterator[None]:
-        asked.append("aside")
+        calls.append("copy stream")
         yield
-        asked.append("back")
+        calls.append("default stream")
 
-    elsewhere = torch.device("meta")
-    ctx = Context(config=Config(config()), device=elsewhere)
+    device = torch.device("meta")
+    ctx = Context(config=Config(config()), device=device)
     steps = replace(Toy().steps(), prepare_batch=lambda _, batch: batch)
-    with knowing(elsewhere, SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)):
+    with torch_module(device, SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)):
         for batch in feed(ctx, steps, [torch.zeros(1), torch.ones(1)], 1):
-            asked.append(float(batch))
-    return asked
+            calls.append(float(batch))
+    return calls
 
 
 def switches() -> dict[str, list[Any]]:
-    """What of its own each vendor's ``device.py`` sets for fp32 and for bf16."""
+    """Return the switches that each vendor's ``device.py`` sets for bf16 and for fp32."""
     vendors = Path(hooks.__file__).parents[2] / "vendors"
     npu, mlu, cnnl, mudnn = (SimpleNamespace(conv=SimpleNamespace(), matmul=SimpleNamespace()) for _ in range(4))
     there = {(torch, "npu"): npu, (torch.backends, "mlu"): mlu, (torch.backends, "cnnl"): cnnl}
     there[torch.backends, "mudnn"] = mudnn
     for (owner, name), value in there.items():
         setattr(owner, name, value)
-    found: dict[str, list[Any]] = {"ascend": [], "cambricon": [], "mthreads": []}
+    switches_by_vendor: dict[str, list[Any]] = {"ascend": [], "cambricon": [], "mthreads": []}
     for precision in ("bf16", "fp32"):
-        for vendor in found:
-            theirs = hooks.with_vendor(vendors / vendor / "device.py")
+        for vendor in switches_by_vendor:
+            theirs = hooks.load_hooks(vendors / vendor / "device.py")
             theirs.settings(torch.device("cpu"), Config(config(precision=precision)))
-        found["ascend"].append([npu.conv.allow_hf32, npu.matmul.allow_hf32])
-        found["cambricon"].append([cnnl.allow_tf32, mlu.matmul.allow_tf32])
-        found["mthreads"].append([mudnn.allow_tf32])
+        switches_by_vendor["ascend"].append([npu.conv.allow_hf32, npu.matmul.allow_hf32])
+        switches_by_vendor["cambricon"].append([cnnl.allow_tf32, mlu.matmul.allow_tf32])
+        switches_by_vendor["mthreads"].append([mudnn.allow_tf32])
     npu.amp = SimpleNamespace(GradScaler=lambda: "torch_npu's")
-    found["scaler"] = [hooks.with_vendor(vendors / "ascend" / "device.py").grad_scaler(torch.device("cpu"))]
+    switches_by_vendor["scaler"] = [hooks.load_hooks(vendors / "ascend" / "device.py").grad_scaler(torch.device("cpu"))]
     for owner, name in there:
         delattr(owner, name)
-    return found
+    return switches_by_vendor
 
 
-def told(action: Callable[[], Any]) -> str:
-    """What the error says."""
+def error_of(action: Callable[[], Any]) -> str:
+    """Return the type and the message of the error that ``action`` raises."""
     try:
         action()
     except (ValueError, RuntimeError) as error:
@@ -329,24 +330,24 @@ def units() -> dict[str, Any]:
         "cosine": schedule(6, lr_schedule="cosine", lr_decay_steps=4),
         "step": schedule(6, lr_schedule="step", lr_step_steps=2, lr_gamma=0.5),
         "constant": schedule(4, lr_warmup_steps=3),
-        "no_end": told(lambda: schedule(1, lr_schedule="linear", max_steps=None)),
-        "no_schedule": told(lambda: schedule(1, lr_schedule="cosin")),
-        "no_optimizer": told(lambda: optimizers.create(Config(config(optimizer="lion")), [])),
+        "no_end": error_of(lambda: schedule(1, lr_schedule="linear", max_steps=None)),
+        "no_schedule": error_of(lambda: schedule(1, lr_schedule="cosin")),
+        "no_optimizer": error_of(lambda: optimizers.create(Config(config(optimizer="lion")), [])),
         "switches": switches(),
-        "no_device": told(lambda: devices.set_device("acme", 0, 1)),
-        "absent_device": told(lambda: devices.set_device("cuda", 0, 1)),
-        "no_module": told(lambda: hooks.import_modules(["json", "torch_acme"], "acme")),
-        "no_backend": told(lambda: distributed.check("cpu:gloo,acme:accl")),
-        "no_events": told(lambda: Hooks().events(torch.device("meta"))),
-        "no_scaler": told(lambda: Hooks().grad_scaler(torch.device("cuda"))),
-        "no_lower": told(lambda: Hooks().autocast(torch.device("cuda"), torch.float16)),
+        "no_device": error_of(lambda: devices.set_device("acme", 0, 1)),
+        "absent_device": error_of(lambda: devices.set_device("cuda", 0, 1)),
+        "no_module": error_of(lambda: hooks.import_modules(["json", "torch_acme"], "acme")),
+        "no_backend": error_of(lambda: distributed.check_backend("cpu:gloo,acme:accl")),
+        "no_events": error_of(lambda: Hooks().events(torch.device("meta"))),
+        "no_scaler": error_of(lambda: Hooks().grad_scaler(torch.device("cuda"))),
+        "no_lower": error_of(lambda: Hooks().autocast(torch.device("cuda"), torch.float16)),
         "moved": [str(tensor.device) for tensor in devices.tensors(moved)] + [moved["b"][1][1:]],
         "decays": [(group["weight_decay"], len(group["params"])) for group in groups],
     }
 
 
 def for_all() -> dict[str, Any]:
-    """What is asked of one rank and of two alike."""
+    """Return the scenarios of one rank and of two ranks."""
     return {
         "strong": train(train_batch_size=BATCH),
         "accumulated": train(train_batch_size=BATCH // 4, gradient_accumulation_steps=4),
@@ -367,7 +368,7 @@ def for_one() -> dict[str, Any]:
         "target": train(target=0.5),
         "synthetic": train(target=0.5, synthetic=True),
         "lower": train(target=0.0, max_steps=2),
-        "bent": train(norm=True, dropout=0.5),
+        "dropout and norm": train(norm=True, dropout=0.5),
         "skipping": resumed(skips=True),
         "lr0": train(learning_rate=0),
         "untrained": train(learning_rate=0, max_steps=1),
@@ -398,7 +399,7 @@ def for_two() -> dict[str, Any]:
 
     with_ddp.no_sync = counted
     how = {"train_batch_size": BATCH, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
-    found = {
+    results = {
         "counted": train(train_batch_size=4, gradient_accumulation_steps=4, max_steps=2),
         "no_syncs": len(syncs),
         "averaged": averaged(),
@@ -415,14 +416,14 @@ def for_two() -> dict[str, Any]:
         "adapted": adaptations.for_two(**how),
     }
     with_ddp.no_sync = real
-    return found
+    return results
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    with distributed.joined("gloo", torch.device("cpu"), WORLD, 60):
-        found = {**for_all(), **(for_one() if WORLD == 1 else for_two())}
-    Path(sys.argv[1], f"rank{RANK}.json").write_text(json.dumps(found))
+    with distributed.process_group("gloo", torch.device("cpu"), WORLD, 60):
+        results = {**for_all(), **(for_one() if WORLD == 1 else for_two())}
+    Path(sys.argv[1], f"rank{RANK}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

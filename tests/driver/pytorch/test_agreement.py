@@ -1,4 +1,4 @@
-"""The figures of real trainings agree with each other, in every way that a training can go."""
+"""The measurements of real trainings do not contradict each other, whatever the training's settings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from pytest_flagperf.results.logs.failures import Place
 from pytest_flagperf.results.logs.ranklog import Target, read_rank
 from pytest_flagperf.results.measured import crosscheck, figure_pair
-from tests.driver.pytorch.conftest import Found
+from tests.driver.pytorch.conftest import RankResults
 
 TARGET = Target("accuracy", "higher", "fraction", 0.5)
 
 
 def trainings(found: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """All that came to their end, by the names of their scenarios."""
+    """Yield all finished trainings with the names of their scenarios."""
     if '"FINISHED"' in str(found.get("log", "")):
         yield name, dict(found)
     for key, inner in found.items():
@@ -39,10 +39,10 @@ def contradictions(folder: Path, rank: int, trained: dict[str, Any]) -> list[str
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_no_training_contradicts_itself(request: pytest.FixtureRequest, tmp_path: Path, ranks: int) -> None:
-    found: list[Found] = [request.getfixturevalue("alone")] if ranks == 1 else request.getfixturevalue("pair")
+    results: list[RankResults] = [request.getfixturevalue("alone")] if ranks == 1 else request.getfixturevalue("pair")
     seen = 0
-    for rank, its in enumerate(found):
-        for name, trained in trainings(its.scenarios):
+    for rank, result in enumerate(results):
+        for name, trained in trainings(result.scenarios):
             seen += 1
             assert contradictions(tmp_path, rank, trained) == [], name
     assert seen >= (25 if ranks == 1 else 10)

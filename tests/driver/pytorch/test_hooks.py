@@ -1,4 +1,4 @@
-"""A vendor whose device is no CUDA: its modules and hooks are used wherever the training touches the device."""
+"""A vendor with a device other than CUDA: the training uses its modules and hooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.driver.pytorch.toy_case import case
 
 pytestmark = pytest.mark.slow
 
-# Torch knows the device by the name that the vendor gives it, as those that exist do; its work is done on the CPU.
+# As existing plug-ins do, the vendor gives the device its name in torch; the CPU does the work.
 DEVICE = """
 import types, torch
 __version__ = "1.2"
@@ -39,9 +39,9 @@ import torch
 assert torch.device("acme", 0).type == "acme"
 
 
-def _note(*what):
+def _record(*call):
     with open(os.path.join(os.environ["FLAGPERF_LOG_DIR"], "calls" + os.environ["RANK"]), "a") as stream:
-        stream.write(json.dumps([str(one) for one in what]) + "\\n")
+        stream.write(json.dumps([str(value) for value in call]) + "\\n")
 
 
 class _Ticks:
@@ -53,51 +53,51 @@ class _Ticks:
 
 
 def set_device(name, local_rank, local_world_size):
-    _note("set_device", name, local_rank, local_world_size)
+    _record("set_device", name, local_rank, local_world_size)
     return torch.device("cpu")
 
 def settings(device, config):
-    _note("settings", device, config.precision, config.cudnn_benchmark)
+    _record("settings", device, config.precision, config.cudnn_benchmark)
 
 def seed(device, value):
-    _note("seed", device, value)
+    _record("seed", device, value)
 
 def autocast(device, dtype):
-    _note("autocast", device, dtype)
+    _record("autocast", device, dtype)
     return torch.autocast("cpu", dtype=dtype)
 
 def grad_scaler(device):
-    _note("grad_scaler", device)
+    _record("grad_scaler", device)
     return torch.amp.GradScaler("cpu", init_scale=8.0)
 
 def copy_stream(device):
-    _note("copy_stream", device)
+    _record("copy_stream", device)
 
 def synchronize(device):
-    _note("synchronize", device)
+    _record("synchronize", device)
 
 def events(device):
-    _note("events", device)
+    _record("events", device)
     return _Ticks()
 
 def memory(device):
-    _note("memory", device)
+    _record("memory", device)
     return 12345
 """
 BAD = {
-    "gives nothing": "import torch\ndef set_device(*_): return torch.device('cpu')\ndef events(device): pass\n",
-    "misspelt": "def synchronise(device): pass\n",
-    "no function": "memory = 3\n",
+    "returns None": "import torch\ndef set_device(*_): return torch.device('cpu')\ndef events(device): pass\n",
+    "misspelled": "def synchronise(device): pass\n",
+    "not a function": "memory = 3\n",
     "raises": "import torch\ndef set_device(*_): return torch.device('cpu')\n"
     "def memory(device): raise OSError('no such counter')\n",
     "no device": "def set_device(*_): return 'acme:0'\n",
-    "does not run": "import acme_missing\ndef memory(device): pass\n",
+    "cannot be imported": "import acme_missing\ndef memory(device): pass\n",
 }
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one rank wrote."""
+class RankOutput:
+    """The events and the hook calls that one rank wrote."""
 
     events: dict[str, Any]
     calls: list[list[str]]
@@ -106,14 +106,14 @@ class Told:
         return [call[1:] for call in self.calls if call[0] == hook]
 
 
-def told(folder: Path, rank: int = 0) -> Told:
+def output_of(folder: Path, rank: int = 0) -> RankOutput:
     calls = folder / f"calls{rank}"
     with (folder / f"rank{rank}.out.log").open("rb") as stream:
-        found = {record.event: record.value for record in perflog.read_records(stream)}
-    return Told(found, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else [])
+        events = {record.event: record.value for record in perflog.read_records(stream)}
+    return RankOutput(events, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else [])
 
 
-def plugged(folder: Path, hooks: str | None, modules: list[str], **settings: Any) -> Path:
+def write_case(folder: Path, hooks: str | None, modules: list[str], **settings: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     body = case(**settings)
     if hooks is not None:
@@ -124,32 +124,32 @@ def plugged(folder: Path, hooks: str | None, modules: list[str], **settings: Any
 
 
 @pytest.fixture(scope="module")
-def ranks(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Told]:
-    """Two ranks of a training on the made-up device, with its own collectives."""
+def ranks(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> list[RankOutput]:
+    """Run a training with two ranks on an invented device with its own collectives."""
     folder = tmp_path_factory.mktemp("acme")
     (folder / "acme_device.py").write_text(DEVICE)
     (folder / "acme_collectives.py").write_text(COLLECTIVES)
     how: dict[str, Any] = {"precision": "fp16", "train_batch_size": 16, "max_steps": 4, "eval_steps": 2}
-    plugged(folder, HOOKS, ["acme_device", "acme_collectives"], **how)
+    write_case(folder, HOOKS, ["acme_device", "acme_collectives"], **how)
     where = {"FLAGPERF_CASE": str(folder / "case.json"), "FLAGPERF_LOG_DIR": str(folder)}
     started = run_ranks([torch_python, str(HERE / "toy.py")], repo, folder, 2, PYTHONPATH=f"{repo}:{folder}", **where)
     output = wait(started)
     logs = "".join((folder / f"rank{rank}.out.log").read_text() for rank in range(2))
     assert [rank.returncode for rank in started] == [0, 0], "\n".join([*output, logs])
-    return [told(folder, rank) for rank in range(2)]
+    return [output_of(folder, rank) for rank in range(2)]
 
 
-def test_a_training_on_a_device_of_its_own_ends_well_and_says_whose_it_was(ranks: list[Told]) -> None:
+def test_a_training_on_a_vendors_device_finishes_and_logs_its_hooks(ranks: list[RankOutput]) -> None:
     for rank in ranks:
         assert rank.events["FINISHED"]["steps"] == 4
         assert rank.events["INIT_END"]["replaced_hooks"] == sorted(extern.HOOKS)
         assert rank.events["INIT_END"]["libraries"]["acme_device"] == "1.2"
-        assert "acme_collectives" not in rank.events["INIT_END"]["libraries"], "it tells no version"
+        assert "acme_collectives" not in rank.events["INIT_END"]["libraries"], "the module has no version"
         assert rank.events["INIT_END"]["world_size"] == 2
     assert ranks[0].events["FINISHED"]["final_metrics"] == ranks[1].events["FINISHED"]["final_metrics"]
 
 
-def test_every_hook_is_called_where_it_must_be(ranks: list[Told]) -> None:
+def test_every_hook_is_called(ranks: list[RankOutput]) -> None:
     for number, rank in enumerate(ranks):
         assert rank.calls[0] == ["set_device", "acme", str(number), "2"]
         assert rank.calls[1] == ["settings", "cpu", "fp16", "True"]
@@ -159,45 +159,53 @@ def test_every_hook_is_called_where_it_must_be(ranks: list[Told]) -> None:
         # Begin and end of the training, and each of three evaluations.
         assert counted["synchronize"] == 5
         assert counted["memory"] == 2
-        assert counted["autocast"] == 4, "of all steps, and of each evaluation"
+        assert counted["autocast"] == 4, "once for all steps and once for each evaluation"
         assert rank.events["FINISHED"]["timing"] == "ticks of Acme"
         assert rank.events["FINISHED"]["peak_memory_bytes"] == 12345
-    one, other = (rank.of("seed") for rank in ranks)
-    assert one[0] == other[0], "the weights are the same"
-    assert one[1] != other[1], "what is drawn later is not"
+    first, second = (rank.of("seed") for rank in ranks)
+    assert first[0] == second[0], "the seed of the weights is the same"
+    assert first[1] != second[1], "the later seed differs"
 
 
 @pytest.fixture(scope="module")
-def refused(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What each training that cannot be said at its end, by what is wrong with it."""
+def failed(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Return the events of each training that fails, by its fault."""
     root = tmp_path_factory.mktemp("bad")
-    folders = {name: plugged(root / name, hooks, ["json"]) for name, hooks in BAD.items()}
-    folders["no module"] = plugged(root / "no module", None, ["json", "acme_device"])
+    folders = {name: write_case(root / name, hooks, ["json"]) for name, hooks in BAD.items()}
+    folders["no module"] = write_case(root / "no module", None, ["json", "acme_device"])
     argv = [torch_python, str(HERE / "controls.py"), *map(str, folders.values())]
     wait(run_ranks(argv, repo, root, 1))
-    return {name: told(folder).events for name, folder in folders.items()}
+    return {name: output_of(folder).events for name, folder in folders.items()}
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
-        ("misspelt", "ExternError", ["device.py:1: 'synchronise' is not a hook", "did you mean 'synchronize'?"]),
         (
-            "no function",
+            "misspelled",
+            "ExternError",
+            ["device.py:1: 'synchronise' is not a device", "did you mean 'synchronize'?"],
+        ),
+        (
+            "not a function",
             "ExternError",
             ["device.py: 'memory' replaces a device hook, so it must be a function; got int"],
         ),
-        ("gives nothing", "DeviceError", ["device.py: events gives None; docs/vendors.md says what it must return"]),
+        ("returns None", "DeviceError", ["device.py: events() returned None; docs/vendors.md describes its return"]),
         ("raises", "DeviceError", ["device.py: memory raised OSError: no such counter"]),
-        ("no device", "DeviceError", ["device.py: set_device gives 'acme:0', wanted is a torch.device"]),
-        ("does not run", "DeviceError", ["device.py cannot be imported: ModuleNotFoundError: No module named 'acme_m"]),
+        ("no device", "DeviceError", ["device.py: set_device() returned 'acme:0'; expected a torch.device"]),
+        (
+            "cannot be imported",
+            "DeviceError",
+            ["device.py cannot be imported: ModuleNotFoundError: No module named"],
+        ),
         ("no module", "DeviceError", ["device 'acme' needs the module 'acme_device' (modules in vendor.toml)"]),
     ],
 )
-def test_what_is_wrong_is_the_ranks_last_word(
-    refused: dict[str, dict[str, Any]], name: str, kind: str, words: list[str]
+def test_a_fault_of_a_hook_is_logged_as_failed(
+    failed: dict[str, dict[str, Any]], name: str, kind: str, words: list[str]
 ) -> None:
-    last = refused[name]["FAILED"]
+    last = failed[name]["FAILED"]
     assert last["type"] == kind
     assert [word for word in words if word not in last["error"]] == []
-    assert "INIT_END" not in refused[name]
+    assert "INIT_END" not in failed[name]

@@ -1,4 +1,4 @@
-"""Two ranks: they do together what one does alone, and end together."""
+"""Two ranks: they train like a single rank, and end together."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from flagperf_driver import perflog
-from tests.driver.pytorch.conftest import HERE, Found, run_ranks, wait
-from tests.driver.pytorch.test_loop import far
+from tests.driver.pytorch.conftest import HERE, RankResults, run_ranks, wait
+from tests.driver.pytorch.test_loop import distance
 from tests.driver.pytorch.toy_case import case
 
 pytestmark = pytest.mark.slow
 
 
-def test_at_the_same_global_batch_two_ranks_train_as_one(alone: Found, pair: list[Found]) -> None:
+def test_two_ranks_train_like_one_with_the_same_global_batch(alone: RankResults, pair: list[RankResults]) -> None:
     one = alone["strong"]
     for rank in pair:
         both = rank["strong"]
-        assert far(one.weights, both.weights) < 1e-5
+        assert distance(one.weights, both.weights) < 1e-5
         assert both.finished["samples"] == one.finished["samples"]
         assert both.finished["measured_samples"] == one.finished["measured_samples"]
         assert [end["samples"] for end in both.of("STEP_END")][-1] == 384
@@ -36,7 +36,7 @@ def test_at_the_same_global_batch_two_ranks_train_as_one(alone: Found, pair: lis
     assert pair[0]["strong"].losses == pair[1]["strong"].losses
 
 
-def test_compiled_code_is_kept_for_later_rounds_and_only_where_nobody_says_otherwise(
+def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(
     torch_python: str, repo: Path, tmp_path: Path
 ) -> None:
     program = "import flagperf_driver.pytorch, torch._dynamo, os; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
@@ -48,55 +48,55 @@ def test_compiled_code_is_kept_for_later_rounds_and_only_where_nobody_says_other
         assert not list(tmp_path.glob("torchinductor_*"))
 
 
-def test_accumulation_over_ranks_is_one_big_batch_too(alone: Found, pair: list[Found]) -> None:
-    assert far(alone["strong"].weights, pair[1]["accumulated"].weights) < 1e-5
+def test_accumulation_on_two_ranks_is_one_big_batch(alone: RankResults, pair: list[RankResults]) -> None:
+    assert distance(alone["strong"].weights, pair[1]["accumulated"].weights) < 1e-5
 
 
-def test_gradients_travel_once_per_step(pair: list[Found]) -> None:
-    # Two steps of four micro-steps: three of each four keep theirs.
+def test_gradients_are_synchronized_once_per_step(pair: list[RankResults]) -> None:
+    # Two steps of four micro-steps each; only the last micro-step synchronizes.
     assert pair[0].value("no_syncs") == 6
     assert pair[0]["counted"].finished["steps"] == 2
 
 
-def test_evaluation_is_exact_whatever_share_each_rank_has(pair: list[Found]) -> None:
+def test_evaluation_is_exact_for_all_kinds_of_shares(pair: list[RankResults]) -> None:
     for rank in pair:
-        found = rank.value("exact")
-        assert set(found["loop"]) == {"even", "uneven", "one"}
-        for shares in found["loop"].values():
-            assert shares == {"accuracy": found["hand"], "count": 301, "untouched": True, "training": True}
-        assert abs(found["mean_of_means"] - found["hand"]) > 1e-3
+        exact = rank.value("exact")
+        assert set(exact["loop"]) == {"even", "uneven", "one"}
+        for shares in exact["loop"].values():
+            assert shares == {"accuracy": exact["hand"], "count": 301, "untouched": True, "training": True}
+        assert abs(exact["mean_of_means"] - exact["hand"]) > 1e-3
 
 
-def test_running_statistics_are_averaged(pair: list[Found]) -> None:
+def test_running_statistics_are_averaged(pair: list[RankResults]) -> None:
     assert [rank.value("averaged", "mean") for rank in pair] == [1.5, 1.5]
 
 
-def test_no_rank_waits_for_a_batch_that_another_lacks(pair: list[Found]) -> None:
+def test_ranks_with_different_numbers_of_batches_do_the_same_steps(pair: list[RankResults]) -> None:
     assert [rank["short"].finished["steps"] for rank in pair] == [4, 4]
-    assert [rank["epochs"].finished["steps"] for rank in pair] == [10, 10], "the control: five an epoch"
+    assert [rank["epochs"].finished["steps"] for rank in pair] == [10, 10], "the control: five steps per epoch"
 
 
-def test_ranks_draw_the_same_weights_and_different_masks(pair: list[Found]) -> None:
+def test_ranks_have_the_same_weights_and_different_later_random_numbers(pair: list[RankResults]) -> None:
     one, other = (rank.value("draws") for rank in pair)
     assert one[0] == other[0]
     assert one[1] != other[1]
 
 
 @pytest.mark.parametrize("scenario", ["throughput", "max_samples", "deadline", "epochs"])
-def test_ranks_stop_together(pair: list[Found], scenario: str) -> None:
+def test_ranks_stop_together(pair: list[RankResults], scenario: str) -> None:
     one, other = (rank[scenario].finished for rank in pair)
     for key in ("stop_reason", "steps", "samples", "final_metrics", "measured_samples"):
         assert one[key] == other[key]
     assert one["samples"] == one["steps"] * 32 * 2
 
 
-def test_a_loss_that_is_no_number_on_one_rank_ends_both(pair: list[Found]) -> None:
+def test_a_nan_loss_on_one_rank_ends_both_ranks(pair: list[RankResults]) -> None:
     errors = [rank["nan"].error or "" for rank in pair]
     assert "the loss of step 4 is nan on rank 1" in errors[1]
     assert all(error.startswith("NonFiniteLoss: ") for error in errors)
 
 
-def test_both_ranks_go_on_from_a_checkpoint(pair: list[Found]) -> None:
+def test_both_ranks_continue_from_a_checkpoint(pair: list[RankResults]) -> None:
     for rank in pair:
         for scenario in ("resumed", "fsdp_resumed"):
             whole, second = rank.within(scenario, "whole"), rank.within(scenario, "second")
@@ -106,18 +106,18 @@ def test_both_ranks_go_on_from_a_checkpoint(pair: list[Found]) -> None:
             assert rank.value(scenario, "left") == ["toy_pytorch_CPU_1_1_1_round1.finished.pt"]
 
 
-def test_sharded_training_is_the_same_training(pair: list[Found]) -> None:
+def test_sharded_training_gives_the_same_weights(pair: list[RankResults]) -> None:
     for rank in pair:
         plain = rank["ddp"]
         for scenario in ("fsdp", "fsdp_accumulated"):
-            assert far(plain.weights, rank[scenario].weights) < 1e-5
-        # One rank has all the evaluation batches, the other none: nobody waits in a forward pass.
+            assert distance(plain.weights, rank[scenario].weights) < 1e-5
+        # One rank has all evaluation batches, the other has no batch, and no rank waits in a forward pass.
         assert rank["fsdp"].finished["final_metrics"] == plain.finished["final_metrics"]
-        assert far(rank["ddp_lamb"].weights, rank["fsdp_lamb"].weights) < 1e-5
-        assert far(plain.weights, rank["ddp_lamb"].weights) > 1e-2, "the control"
+        assert distance(rank["ddp_lamb"].weights, rank["fsdp_lamb"].weights) < 1e-5
+        assert distance(plain.weights, rank["ddp_lamb"].weights) > 1e-2, "the control"
 
 
-# -- as a rank's program, to the process's end ---------------------------------------------------------------
+# -- the whole process of a rank -----------------------------------------------------------------------------
 
 
 def _environment(folder: Path, **settings: Any) -> dict[str, str]:
@@ -134,16 +134,16 @@ def test_a_program_ends_with_its_last_event(torch_python: str, repo: Path, tmp_p
     with (tmp_path / "rank0.out.log").open("rb") as stream:
         records = list(perflog.read_records(stream))
     assert (records[0].event, records[-1].event) == ("INIT_START", "FINISHED")
-    assert records[-1].value["init_time"] > 0.5, "starting Python and torch is part of it"
+    assert records[-1].value["init_time"] > 0.5, "init_time includes the start of Python and torch"
 
 
-def test_a_rank_that_raises_says_so_and_ends_with_1(torch_python: str, repo: Path, tmp_path: Path) -> None:
+def test_a_rank_that_raises_logs_failed_and_exits_with_1(torch_python: str, repo: Path, tmp_path: Path) -> None:
     environment = _environment(tmp_path, train_batch_size=16, stop_at=[1, 8])
     ranks = run_ranks([torch_python, str(HERE / "toy.py")], repo, tmp_path, 2, **environment)
     ranks[1].wait(120)
-    fallen = time.monotonic()
+    ended = time.monotonic()
     wait(ranks)
-    assert time.monotonic() - fallen < 20, "the other rank lost its peer and ends too"
+    assert time.monotonic() - ended < 20, "the other rank must end too"
     assert [rank.returncode for rank in ranks] == [1, 1]
     with (tmp_path / "rank1.out.log").open("rb") as stream:
         last = list(perflog.read_records(stream))[-1]

@@ -1,4 +1,4 @@
-"""A toy suite whose every part its config can bend; runs in the torch environment, as a rank or by hand."""
+"""A toy suite that its config can change in every way; runs in the torch environment, as a rank or by ``train``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.pytorch import Context, Steps, main
 from flagperf_driver.pytorch.loop import Training
-from flagperf_driver.pytorch.parts import context, with_vendor
+from flagperf_driver.pytorch.parts import context, with_vendor_steps
 
 TRAIN, EVAL = 320, 301
 
 
 class Stopped(RuntimeError):
-    """What the toy raises on request."""
+    """Raised by the toy on request."""
 
 
 class Classifier(nn.Module):  # type: ignore[misc]
@@ -48,7 +48,7 @@ def samples(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class TrainData:
-    """A global batch is the same set of samples however many ranks share it."""
+    """Data whose global batches are the same for any number of ranks."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx, self.epoch = ctx, 0
@@ -73,7 +73,7 @@ class TrainData:
 
 
 class SkippingData(TrainData):
-    """Begins a pass late without making what comes before it."""
+    """Data that can skip batches at the start of a pass without making them."""
 
     first = 0
 
@@ -103,7 +103,7 @@ def eval_data(ctx: Context) -> list[Any]:
 
 
 class Toy:
-    """The steps, and what they saw."""
+    """The toy's steps; records their calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -144,7 +144,7 @@ def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
 
 
 def train(**settings: Any) -> dict[str, Any]:
-    """One training by hand in this process: its events, what the steps saw, the weights it ends with."""
+    """Run one training in this process; return its events, its recorded calls and its final weights."""
     toy, stream = Toy(), io.StringIO()
     world = driver.World.from_environment(os.environ)
     body = case(**settings)
@@ -154,7 +154,7 @@ def train(**settings: Any) -> dict[str, Any]:
     own = toy.steps()
     error, training = None, None
     try:
-        training = Training(rank, ctx, with_vendor(own, run_case.extern), own)
+        training = Training(rank, ctx, with_vendor_steps(own, run_case.extern), own)
         training.run()
     except (ArithmeticError, RuntimeError, ValueError) as raised:
         error = f"{type(raised).__name__}: {raised}"
@@ -178,4 +178,4 @@ def _weights(model: nn.Module) -> list[float]:
 
 if __name__ == "__main__":
     main(Toy().steps())
-    sys.exit("main came back")
+    sys.exit("main returned")

@@ -1,4 +1,4 @@
-"""The toy's case.json: made without torch, in either environment."""
+"""The toy's case.json; does not import torch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from flagperf_driver import defaults
 
-BENDS = {
+TOY_KEYS = {
     "norm": False,  # a batch norm in the model
     "dropout": 0.0,
-    "blocks": 0,  # layers in a ModuleList: what FSDP shards one by one
+    "blocks": 0,  # number of layers in a ModuleList, which FSDP shards separately
     "nan_at": None,  # (rank, step)
     "stop_at": None,  # (rank, step) that raises
     "eval_shares": "even",  # even, uneven, one
     "short_rank": None,
-    "skips": False,  # the data can begin a pass late
+    "skips": False,  # the data have skip()
     "no_data": False,
     "compile_with": None,  # a backend of torch.compile
 }
@@ -23,7 +23,7 @@ BENDS = {
 def config(**settings: Any) -> dict[str, Any]:
     values = {key: value for key, value in vars(defaults).items() if key[0] != "_" and key[0].islower()}
     values.pop("annotations")
-    values.update(BENDS)
+    values.update(TOY_KEYS)
     values.update(train_batch_size=32, eval_batch_size=32, max_steps=12, learning_rate=1e-2, eval_steps=6)
     unknown = set(settings) - set(values)
     assert not unknown, unknown
@@ -39,7 +39,7 @@ def case(
     seed: int = 42,
     **settings: Any,
 ) -> dict[str, Any]:
-    """A case.json of the toy; nothing reaches the target unless it is lowered."""
+    """Return a case.json of the toy; no training reaches the default target."""
     return {
         "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
         "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "toy", "seed": seed, "scale": "small",

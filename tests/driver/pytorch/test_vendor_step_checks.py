@@ -1,0 +1,80 @@
+"""Changes that a vendor's own steps may make, and the errors for all others."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.driver.pytorch.conftest import RankResults, Trained
+
+pytestmark = pytest.mark.slow
+REPLACED = {
+    "modules": "convert_model",
+    "optimizer": "create_optimizer",
+    "model": "create_model",
+    "wrapped": "compile_model",
+    "batch": "prepare_batch",
+    "loss": "calculate_loss",
+    "low": "model_to_fp16",
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_step_that_computes_the_same_trains_and_is_reported(alone: RankResults, name: str) -> None:
+    trained = alone.within("adapted", "good", name)
+    assert trained.error is None
+    (init_end,) = trained.of("INIT_END")
+    assert init_end["replaced"] == [REPLACED[name]]
+    assert init_end["deviations"] == ({"optimizer class": ["Ours", "AdamW"]} if name == "optimizer" else {})
+
+
+@pytest.mark.parametrize("name", [name for name in REPLACED if name != "low"])
+def test_a_vendors_step_trains_like_the_suites_step(alone: RankResults, name: str) -> None:
+    """The final weights are the same, even with dropout: the checks draw no random numbers."""
+    standard, trained = (alone.within("adapted", *where) for where in (("standard",), ("good", name)))
+    assert trained.weights == pytest.approx(standard.weights, abs=1e-6)
+    assert _metrics(trained) == pytest.approx(_metrics(standard))
+
+
+def _metrics(trained: Trained) -> list[float]:
+    return [value["accuracy"] for value in trained.of("EVALUATE")]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "narrow",
+            [
+                "the model",
+                "first.weight has shape 8 x 16, expected 32 x 16",
+                "first.bias has shape 8,",
+                "convert_model",
+            ],
+        ),
+        ("nothing", ["the vendor's convert_model() returned None; expected a model"]),
+        ("no loss", ["the vendor's calculate_loss() returned None; expected a loss"]),
+        ("dropped", ["blocks.1.weight is missing", "blocks.1.bias is missing"]),
+        ("frozen", ["first.weight is frozen, expected trained"]),
+        ("other values", ["first.weight does not have the suite's initial values"]),
+        ("more", ["extra.weight is not a parameter of the suite's model"]),
+        ("narrow model", ["last.bias is missing", "create_model may only change how the model is computed"]),
+        ("rate", ["lr of first.weight is 0.5, expected 0.01"]),
+        ("decay", ["weight_decay of first.weight is 0.3, expected 0.01"]),
+        ("left out", ["the optimizer differs", "first.weight is missing", "blocks.0.weight is missing"]),
+    ],
+)
+def test_a_step_that_changes_model_or_optimizer_is_an_error(alone: RankResults, name: str, words: list[str]) -> None:
+    message = alone.value("adapted", "bad", name) or "no error"
+    assert [word for word in ["AdaptationError", *words] if word not in message] == [], message
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_wrapped_model_is_checked_too(pair: list[RankResults], parallel: str) -> None:
+    for found in pair:
+        adapted, standard = found.within("adapted", parallel), found[parallel]
+        assert adapted.error is None
+        assert adapted.weights == pytest.approx(standard.weights, abs=1e-6)
+        assert "first.weight is frozen" in found.value("adapted", f"{parallel} frozen")
+        assert math.isfinite(adapted.finished["final_loss"])
