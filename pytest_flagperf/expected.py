@@ -29,7 +29,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Source:
+class ExpectedInFile:
     """An expectation and the file it stands in."""
 
     expected: Expected

@@ -1,4 +1,4 @@
-"""Which cases were asked for: options and the original's files against the catalog."""
+"""Select the cases of a run from the options, the FlagPerf files and the catalog."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Selection:
 
 def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:
     """The cases named one by one, by an option or the original's file; else every suite in every wanted shape."""
-    asked = _Asked(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")), hosts)
+    query = _Query(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")), hosts)
     named = _named(settings, conf)
     matrix = [f"--{key}" for key in ("nodes", "hw") if settings.commanded(key)]
     notes = list(conf.without_effect) if conf else []
@@ -83,9 +83,9 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
         notes.append(f"{file}: the cases it names ({len(named)}) are left aside for {' '.join(matrix)}")
         named = []
     if not named:
-        return Selection(tuple(sorted(_matrix(asked), key=_place)), tuple(notes))
-    present, absent = _apart(named, asked)
-    return Selection(tuple(sorted(_explicit(present, asked), key=_place)), tuple(notes), absent)
+        return Selection(tuple(sorted(_matrix(query), key=_place)), tuple(notes))
+    present, absent = _apart(named, query)
+    return Selection(tuple(sorted(_explicit(present, query), key=_place)), tuple(notes), absent)
 
 
 def _place(one: Selected) -> tuple[str, str, str, int]:
@@ -158,8 +158,8 @@ def _option(word: str, catalog: Catalog) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What was asked for, of which catalog."""
+class _Query:
+    """The options of a run, the catalog and the number of hosts."""
 
     settings: Settings
     catalog: Catalog
@@ -214,7 +214,7 @@ def _of_option(settings: Settings) -> Iterator[_Named]:
         yield _Named(case, data_dir, where, _file_of(settings, "case") or f"--case {case}=DIR")
 
 
-def _apart(named: Sequence[_Named], asked: _Asked) -> tuple[list[_Named], tuple[Absent, ...]]:
+def _apart(named: Sequence[_Named], query: _Query) -> tuple[list[_Named], tuple[Absent, ...]]:
     """Return the cases that have a suite, and those of the original's file that have none."""
     present: list[_Named] = []
     absent: dict[Case, Absent] = {}
@@ -222,7 +222,7 @@ def _apart(named: Sequence[_Named], asked: _Asked) -> tuple[list[_Named], tuple[
         if item.skippable:
             case = Case.parse(item.text)
             try:
-                asked.catalog.suite(case.model, case.framework)
+                query.catalog.suite(case.model, case.framework)
             except CatalogError as error:
                 absent[case] = Absent(case, f"{error.problems[0]} ({item.where})")
                 continue
@@ -230,13 +230,13 @@ def _apart(named: Sequence[_Named], asked: _Asked) -> tuple[list[_Named], tuple[
     return present, tuple(absent.values())
 
 
-def _explicit(named: Sequence[_Named], asked: _Asked) -> Iterator[Selected]:
+def _explicit(named: Sequence[_Named], query: _Query) -> Iterator[Selected]:
     problems: list[str] = []
     texts: set[str] = set()
     chosen: dict[str, Selected] = {}
     for item in named:
         try:
-            one = _one(item, asked)
+            one = _one(item, query)
         except Problems as error:
             problems += [f"{problem} ({item.where})" for problem in error.problems]
             continue
@@ -252,18 +252,18 @@ def _explicit(named: Sequence[_Named], asked: _Asked) -> Iterator[Selected]:
     yield from chosen.values()
 
 
-def _one(item: _Named, asked: _Asked) -> Selected:
-    case, settings = Case.parse(item.text), asked.settings
+def _one(item: _Named, query: _Query) -> Selected:
+    case, settings = Case.parse(item.text), query.settings
     in_file = not settings.commanded("case")
     if in_file and settings.commanded("repeat"):
         case = replace(case, repeat=settings.repeat)
-    suite = asked.catalog.suite(case.model, case.framework)
+    suite = query.catalog.suite(case.model, case.framework)
     case = replace(case, model=suite.model)
-    vendor = _vendor_of(case.hardware, f"case {case}", asked)
+    vendor = _vendor_of(case.hardware, f"case {case}", query)
     overridden = in_file and settings.commanded("data_dir")
     if item.data_dir and not overridden:
-        return _selected(case, suite, vendor, (item.data_dir, item.data_source), asked)
-    return _selected(case, suite, vendor, _data_for_all(settings), asked)
+        return _selected(case, suite, vendor, (item.data_dir, item.data_source), query)
+    return _selected(case, suite, vendor, _data_for_all(settings), query)
 
 
 def _data_for_all(settings: Settings) -> tuple[str | None, str]:
@@ -271,16 +271,16 @@ def _data_for_all(settings: Settings) -> tuple[str | None, str]:
     return settings.data_dir, (_file_of(settings, "data_dir") or "--data-dir") if settings.data_dir else ""
 
 
-def _vendor_of(hardware: str, where: str, asked: _Asked) -> Vendor:
+def _vendor_of(hardware: str, where: str, query: _Query) -> Vendor:
     """Return the vendor of an option or a file, else the only vendor that makes the chip; ``where`` names the chip."""
-    vendors, wanted = asked.catalog.vendors, asked.settings.vendor
-    if asked.settings.given("vendor") or (wanted in vendors and hardware in vendors[wanted].chips):
-        return asked.vendor
-    makers = _makers(hardware, asked.catalog)
+    vendors, wanted = query.catalog.vendors, query.settings.vendor
+    if query.settings.given("vendor") or (wanted in vendors and hardware in vendors[wanted].chips):
+        return query.vendor
+    makers = _makers(hardware, query.catalog)
     if len(makers) > 1:
         names = " or ".join(vendor.name for vendor in makers)
         raise Problems([f"{where}: {hardware} is made by {names}; say which with --vendor"])
-    return makers[0] if makers else asked.vendor
+    return makers[0] if makers else query.vendor
 
 
 def _makers(hardware: str, catalog: Catalog) -> list[Vendor]:
@@ -290,26 +290,26 @@ def _makers(hardware: str, catalog: Catalog) -> list[Vendor]:
 # -- every suite in every wanted shape ---------------------------------------------------------------------
 
 
-def _matrix(asked: _Asked) -> Iterator[Selected]:
-    settings = asked.settings
-    vendor = _vendor_of(settings.hw, settings.told("hw"), asked) if settings.hw else asked.vendor
+def _matrix(query: _Query) -> Iterator[Selected]:
+    settings = query.settings
+    vendor = _vendor_of(settings.hw, settings.as_written("hw"), query) if settings.hw else query.vendor
     hardware = settings.hw or vendor.hardware
     if hardware not in vendor.chips:
-        makers = [f"; use --vendor={maker.name}" for maker in _makers(hardware, asked.catalog)]
-        vendors = [vendor] if settings.given("vendor") else asked.catalog.vendors.values()
+        makers = [f"; use --vendor={maker.name}" for maker in _makers(hardware, query.catalog)]
+        vendors = [vendor] if settings.given("vendor") else query.catalog.vendors.values()
         meant = "".join(makers) or near(hardware, [chip for each in vendors for chip in each.chips])
         there_are = f"(there are: {', '.join(vendor.chips)})"
-        raise Problems([f"{settings.told('hw')}: no chip of {vendor.name}{meant} {there_are}"])
+        raise Problems([f"{settings.as_written('hw')}: no chip of {vendor.name}{meant} {there_are}"])
     shapes, data = _shapes(settings, vendor), _data_for_all(settings)
-    for suite in asked.catalog.suites.values():
+    for suite in query.catalog.suites.values():
         for shape in shapes:
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, settings.repeat)
-            one = _selected(case, suite, vendor, data, asked)
-            yield one if settings.nodes or settings.plan else _placed(one, asked.hosts)
+            one = _selected(case, suite, vendor, data, query)
+            yield one if settings.nodes or settings.plan else _placed(one, query.hosts)
 
 
 def _placed(one: Selected, hosts: int) -> Selected:
-    """Of the vendor's usual shapes, which nobody asked for, those for which there are too few hosts cannot run."""
+    """Of the vendor's usual shapes, those for which there are too few hosts cannot run."""
     wanted = one.case.nnodes
     if one.unsupported or wanted <= hosts:
         return one
@@ -322,14 +322,14 @@ def _shapes(settings: Settings, vendor: Vendor) -> tuple[Shape, ...]:
     try:
         return Shape.parse_list(settings.nodes) if settings.nodes else vendor.shapes
     except CaseError as error:
-        raise Problems(f"{settings.told('nodes')}: {problem}" for problem in error.problems) from error
+        raise Problems(f"{settings.as_written('nodes')}: {problem}" for problem in error.problems) from error
 
 
-def _selected(case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, str], asked: _Asked) -> Selected:
-    scale = asked.settings.scale or vendor.scale
-    data_dir, source = data[0], _shown(data[1], asked.catalog)
-    why_not = asked.catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
-    for_throughput = why_not is None and _throughput_only(case, suite, vendor, scale, asked)
+def _selected(case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, str], query: _Query) -> Selected:
+    scale = query.settings.scale or vendor.scale
+    data_dir, source = data[0], _shown(data[1], query.catalog)
+    why_not = query.catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
+    for_throughput = why_not is None and _throughput_only(case, suite, vendor, scale, query)
     return Selected(case, suite, vendor, scale, data_dir, why_not, for_throughput, source)
 
 
@@ -339,19 +339,19 @@ def _shown(source: str, catalog: Catalog) -> str:
     return source.removeprefix(f"{inside[0]}/") if inside else source
 
 
-def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, asked: _Asked) -> bool:
+def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, query: _Query) -> bool:
     """Whether a case measures throughput alone: by an option, by its config, or by its shape."""
-    if asked.settings.synthetic:
+    if query.settings.synthetic:
         return True
-    if asked.settings.given("throughput_only"):
-        return asked.settings.throughput_only
-    if (said := asked.set.get("throughput_only")) is not None:
+    if query.settings.given("throughput_only"):
+        return query.settings.throughput_only
+    if (said := query.set.get("throughput_only")) is not None:
         return bool(said.value)
     folder = suite.path / "config"
     own = folder / f"_{scale}.py"
     if scale == REFERENCE:
-        own = asked.catalog.configs(suite, vendor)[case.hardware, case.shape]
-    given = (asked.flag(file) for file in (own, folder / "_base.py"))
+        own = query.catalog.configs(suite, vendor)[case.hardware, case.shape]
+    given = (query.flag(file) for file in (own, folder / "_base.py"))
     return next((flag for flag in given if flag is not None), is_throughput_shape(case.shape, scale))
 
 

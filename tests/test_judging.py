@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.expected import Expected, Source
+from pytest_flagperf.expected import Expected, ExpectedInFile
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import baselines
@@ -20,7 +20,7 @@ from tests.results_help import edit_json
 from tests.stored_runs import add_case, faster, finish, run_of
 from tests.trees import set_options
 
-SOURCE = Source(Expected("*", "efficiency", "one bus"), "flagperf.toml")
+SOURCE = ExpectedInFile(Expected("*", "efficiency", "one bus"), "flagperf.toml")
 
 
 def verdict(name: str, *, ok: bool) -> Verdict:
@@ -128,8 +128,8 @@ def test_of_several_of_a_name_one_that_fails_is_enough_and_of_none_nothing_is_sa
 
 def test_a_slip_of_the_pen_is_told_where_a_name_is_near() -> None:
     cases = [CaseResult("a:b:c:1:2:1", (), {"test": (verdict("efficiency", ok=True),)})]
-    slip = Source(Expected("*", "eficiency", "why"), "flagperf.toml")
+    slip = ExpectedInFile(Expected("*", "eficiency", "why"), "flagperf.toml")
     assert judging.unknown_verdicts([slip, SOURCE], cases) == [
         "warning: flagperf.toml: [[expected]]: unknown verdict 'eficiency'; did you mean efficiency?"
     ]
-    assert judging.unknown_verdicts([Source(Expected("*", "parity", "why"), "f")], cases) == []
+    assert judging.unknown_verdicts([ExpectedInFile(Expected("*", "parity", "why"), "f")], cases) == []

@@ -12,7 +12,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.commands import main
 from pytest_flagperf.config import ConfigError, Resolved, resolve
-from pytest_flagperf.config.translation import table_of
+from pytest_flagperf.config.translation import translation_table
 from pytest_flagperf.plan import Plan, describe, make_plan
 
 from . import published
@@ -87,7 +87,7 @@ def test_a_value_that_was_applied_names_the_line_of_the_original(catalog: Catalo
 def test_every_name_of_the_tables_is_a_key_of_its_suite(catalog: Catalog) -> None:
     for suite in catalog.suites.values():
         keys = config_of(catalog, "iluvatar", case(suite.model, "BI-V100", "1x8")).values.keys() | {"target"}
-        table = table_of(suite.path / "config")
+        table = translation_table(suite.path / "config")
         assert {rule.ours for rule in table.applied} <= keys, suite.name
         assert table.base.keys() <= {rule.theirs for rule in table.applied}, suite.name
 
@@ -112,7 +112,7 @@ def test_a_negative_count_is_an_error(tmp_path: Path) -> None:
 def test_a_table_with_a_mistake_names_its_line(tmp_path: Path) -> None:
     file = write(tmp_path, "original.toml", '[[applied]]\ntheirs = "lr"\nours = "learning_rate"\ncounts = "epochs"\n')
     with pytest.raises(CatalogError, match=f"{file}:4: counts is 'epochs'; expected samples or micro-steps"):
-        table_of(tmp_path)
+        translation_table(tmp_path)
 
 
 # -- ten of them, by hand -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.expected import Source
+from pytest_flagperf.expected import ExpectedInFile
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -62,7 +62,7 @@ def _judged(outcomes: Sequence[Outcome], root: Path, *, strict: bool = False) ->
     settings = read_settings({}, root)
     gates = Gates(settings, strict=strict)
     found = [*throughput(outcomes), *gates.throughput(outcomes)]
-    sources = [Source(one, settings.expected_in) for one in settings.expected]
+    sources = [ExpectedInFile(one, settings.expected_in) for one in settings.expected]
     bad = [verdict for verdict in with_expected(found, sources, strict=strict) if not verdict.ok]
     names = list(dict.fromkeys(verdict.name for verdict in bad))
     return sorted(names), sorted({verdict.name for verdict in bad if verdict.expected})

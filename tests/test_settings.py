@@ -130,9 +130,9 @@ def test_a_value_that_a_file_gave_is_told_as_it_stands_there(tmp_path: Path) -> 
     set_options(tmp_path, container_opt=["--memory 1g", "-e A=1"], lease_time=2, nodes="1x1")
     settings = read_settings({"nodes": "1x2"}, tmp_path)
     file = tmp_path / "flagperf.toml"
-    assert settings.told("container_opt") == f"{file}: container-opt = ['--memory 1g', '--env A=***']"
-    assert settings.told("lease_time") == f"{file}: lease-time = 2"
-    assert settings.told("nodes") == "--nodes=1x2"
+    assert settings.as_written("container_opt") == f"{file}: container-opt = ['--memory 1g', '--env A=***']"
+    assert settings.as_written("lease_time") == f"{file}: lease-time = 2"
+    assert settings.as_written("nodes") == "--nodes=1x2"
 
 
 # -- paths ------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Which suites and vendors exist, and what their files say."""
 
+from .catalog import Catalog, list_configs
 from .roots import bundled, bundled_argument, bundled_name, scan
-from .scan import Catalog, list_configs
 from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Scale, Suite, SuiteMetric
-from .tables import CatalogError
+from .toml_reader import CatalogError
 from .vendor import BEST_EFFICIENCY, RUNTIMES, VENDOR_NAME, VENDOR_NAME_RULE, Chip, ContainerDefaults, Vendor
 
 __all__ = [

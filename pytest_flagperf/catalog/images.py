@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import redaction
 from ..problems import near, shown
-from .tables import where
+from .toml_reader import where
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(_[A-Za-z0-9._+-]+)?")
 

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from ..settings import LACKS, Settings, holds_some
-from .scan import Catalog
-from .tables import CatalogError
+from .catalog import Catalog
+from .toml_reader import CatalogError
 
 GROUP = "flagperf_roots"
 _PACKAGE = "pytest_flagperf"

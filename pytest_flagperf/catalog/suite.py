@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .tables import CatalogError, choice, raise_if_any, read, where
+from .toml_reader import CatalogError, choice, raise_if_any, read, where
 
 DIRECTIONS = ("higher", "lower")
 KINDS = ("file", "folder")

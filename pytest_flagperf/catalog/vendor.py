@@ -18,7 +18,7 @@ from ..runtime.docker import options as docker_options
 from . import images
 from .images import VendorImage
 from .suite import REFERENCE, SCALES
-from .tables import choice, raise_if_any, read, where
+from .toml_reader import choice, raise_if_any, read, where
 
 LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker")

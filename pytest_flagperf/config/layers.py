@@ -15,9 +15,9 @@ from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..problems import near, shown
 from . import translation
 from .assignments import Assigned, Unread
-from .kinds import Kind, kind_of, out_of_range, plain, unsayable
 from .module import ConfigError, Module, load
-from .translation import APPLIED, SAME, UNREAD, Setting, Table, Translated
+from .translation import APPLIED, SAME, UNREAD, Setting, Translated, TranslationTable
+from .value_types import ValueType, out_of_range, plain, unsayable, value_type_of
 from .values import CASES_OWN, Deviation, Resolved, Value
 
 DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
@@ -72,7 +72,7 @@ class _Resolver:
         self.folder = suite.path / "config"
         self.values: dict[str, Value] = {}
         self.reference: dict[str, Value] = {}
-        self.kinds: dict[str, Kind] = {}
+        self.types: dict[str, ValueType] = {}
         self.files: list[Path] = []
         self.problems: list[str] = []
         self.translated: list[Translated] = []
@@ -190,9 +190,9 @@ class _Resolver:
             if _names_target(key):
                 self._check_target(key, self._value(given, layer))
                 continue
-            if key not in self.kinds:
+            if key not in self.types:
                 # An option of every training is None only where it says so; a suite's own key may be.
-                self.kinds[key] = kind_of(given.value, module.annotations.get(key), none=layer == "suite")
+                self.types[key] = value_type_of(given.value, module.annotations.get(key), none=layer == "suite")
             self._put(key, self._value(given, layer))
 
     def _lay(self, module: Module, layer: str, *, allowed: frozenset[str] | None) -> None:
@@ -200,7 +200,7 @@ class _Resolver:
 
     def _lay_vendors(self, module: Module) -> None:
         """Lay a vendor's file, which may have the original's names."""
-        table = translation.table_of(self.folder, self.values.keys() - set(CASES_OWN))
+        table = translation.translation_table(self.folder, self.values.keys() - set(CASES_OWN))
         if translation.concerns(table, (*module.names, *module.unread), self.values):
             self._lay_originals(module, table)
             return
@@ -209,7 +209,7 @@ class _Resolver:
                 self.problems.append(f"{self.shown(given.file)}:{given.line}: {name} = {given.source}: {UNREAD}")
         self._lay(module, "vendor", allowed=self.mutable)
 
-    def _lay_originals(self, module: Module, table: Table) -> None:
+    def _lay_originals(self, module: Module, table: TranslationTable) -> None:
         """Lay a file with the original's names, and note what became of each."""
         lower = {key: value.value for key, value in self.values.items()}
         cards = self.case.shape.cards
@@ -242,7 +242,7 @@ class _Resolver:
         lower = self.values.get(setting.ours)
         return lower is not None and _same(plain(setting.value), lower.value)
 
-    def _lay_one(self, setting: Setting, table: Table) -> None:
+    def _lay_one(self, setting: Setting, table: TranslationTable) -> None:
         """Lay one key of ours; problems name the original's name too."""
         if _names_target(setting.ours):
             return
@@ -279,7 +279,7 @@ class _Resolver:
                 self._put(key, value)
 
     def _put(self, key: str, value: Value) -> None:
-        kind = self.kinds.setdefault(key, Kind())
+        kind = self.types.setdefault(key, ValueType())
         wrong = kind.refusal(value.value)
         fault = unsayable(value.value)
         if wrong:
@@ -364,7 +364,7 @@ def _same(one: object, other: object) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _refused(value: object, kind: Kind, wanted: str) -> str:
+def _refused(value: object, kind: ValueType, wanted: str) -> str:
     """Of choices the word is wrong, else its type."""
     if kind.choices and isinstance(value, str):
         return f"allowed is {wanted}{near(value, [each for each in kind.choices if isinstance(each, str)])}"

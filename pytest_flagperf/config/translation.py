@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from ..catalog.tables import CatalogError, read, where
+from ..catalog.toml_reader import CatalogError, read, where
 from ..problems import kind, near, shown
 from .assignments import Assigned, Unread
 
@@ -65,7 +65,7 @@ class _File:
 
 
 @dataclass(frozen=True)
-class Table:
+class TranslationTable:
     """The original's names in one suite; where several rules set one key of ours, the first comes first."""
 
     applied: tuple[Rule, ...]
@@ -78,7 +78,7 @@ class Table:
         """Every name of the original."""
         return frozenset([*(rule.theirs for rule in self.applied), *self.idle])
 
-    def without(self, names: Collection[str]) -> Table:
+    def without(self, names: Collection[str]) -> TranslationTable:
         """Return the table without these names."""
         applied = tuple(rule for rule in self.applied if rule.theirs not in names)
         return replace(self, applied=applied, idle={name: one for name, one in self.idle.items() if name not in names})
@@ -117,7 +117,7 @@ class Translation:
     problems: tuple[str, ...]
 
 
-def table_of(folder: Path, keys: Collection[str] = ()) -> Table:
+def translation_table(folder: Path, keys: Collection[str] = ()) -> TranslationTable:
     """Return the names of a suite, whose config folder and keys these are, and those of all suites.
 
     A name that all suites share means nothing where the suite has it as a key or in a table of its own.
@@ -128,11 +128,11 @@ def table_of(folder: Path, keys: Collection[str] = ()) -> Table:
         return shared
     own = _read(file, file.stat().st_mtime_ns)
     shared = shared.without(own.names)
-    return Table((*own.applied, *shared.applied), {**shared.idle, **own.idle}, own.base)
+    return TranslationTable((*own.applied, *shared.applied), {**shared.idle, **own.idle}, own.base)
 
 
 @lru_cache(maxsize=64)
-def _read(file: Path, _changed: int) -> Table:
+def _read(file: Path, _changed: int) -> TranslationTable:
     table = read(_File, file)
     problems = [
         f"{where(file, 'applied', str(number), 'counts')}: counts is {rule.counts!r}; expected samples or micro-steps"
@@ -144,17 +144,17 @@ def _read(file: Path, _changed: int) -> Table:
     idle = {key: one for one in table.without_effect for key in one.keys}
     lines = {name: int(where(file, "base", name).rpartition(":")[2]) for name in table.base}
     base = {name: Assigned(_as_whole(value), file, lines[name]) for name, value in table.base.items()}
-    return Table(table.applied, idle, base)
+    return TranslationTable(table.applied, idle, base)
 
 
-def concerns(table: Table, names: Iterable[str], ours: Collection[str]) -> bool:
+def concerns(table: TranslationTable, names: Iterable[str], ours: Collection[str]) -> bool:
     """Return whether a file with these names is written with the original's."""
     theirs = table.names
     return any(name in theirs and name not in ours for name in names)
 
 
 def translate(
-    table: Table,
+    table: TranslationTable,
     names: Mapping[str, Assigned],
     unread: Mapping[str, Unread],
     lower: Mapping[str, object],
@@ -168,7 +168,7 @@ def translate(
 class _Translator:
     def __init__(
         self,
-        table: Table,
+        table: TranslationTable,
         names: Mapping[str, Assigned],
         unread: Mapping[str, Unread],
         lower: Mapping[str, object],
@@ -295,7 +295,7 @@ class _Wrong:
     text: str
 
 
-def unknown(name: str, given: Assigned, suite: str, table: Table, ours: Collection[str]) -> str:
+def unknown(name: str, given: Assigned, suite: str, table: TranslationTable, ours: Collection[str]) -> str:
     """Return the problem of a name that is neither a key of ours nor in the table."""
     value = f" = {shown(given.value)}" if isinstance(given.value, (bool, int, float)) else f" ({kind(given.value)})"
     return (

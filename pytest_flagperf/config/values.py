@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import redaction
-from .kinds import plain
 from .module import ConfigError
 from .translation import Translated
+from .value_types import plain
 
 _PUBLIC = (
     "an address with a user name, a password or a token is not accepted: parameters are stored in the report; set an"

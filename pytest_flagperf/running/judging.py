@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_flagperf.case import without_repeat
 from pytest_flagperf.catalog import Vendor
-from pytest_flagperf.expected import Source
+from pytest_flagperf.expected import ExpectedInFile
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import baselines
@@ -26,9 +26,9 @@ def check_baseline(settings: Settings, case: str) -> None:
     """Raise Problems before the run if the baseline of a case, or the folder of baselines, cannot be read."""
     folder = Path(settings.baselines)
     if folder.exists() and not folder.is_dir():
-        raise Problems([f"{settings.told('baselines')}: is a file; expected the folder of the baselines"])
+        raise Problems([f"{settings.as_written('baselines')}: is a file; expected the folder of the baselines"])
     if settings.given("baselines") and not settings.accept_baseline and not folder.is_dir():
-        raise Problems([f"{settings.told('baselines')}: folder not found; --accept-baseline creates it"])
+        raise Problems([f"{settings.as_written('baselines')}: folder not found; --accept-baseline creates it"])
     try:
         stored_baseline(folder, case)
     except FormatError as error:
@@ -119,14 +119,14 @@ def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[s
 # -- expected failures -----------------------------------------------------------------------------------------
 
 
-def expected_of(settings: Settings, vendor: Vendor, case: str) -> list[Source]:
+def expected_of(settings: Settings, vendor: Vendor, case: str) -> list[ExpectedInFile]:
     """Return the failures that the settings and the vendor expect of a case, each with its file."""
-    sources = [Source(expected, settings.expected_in) for expected in settings.expected]
-    sources += [Source(expected, str(vendor.path / "vendor.toml")) for expected in vendor.expected]
+    sources = [ExpectedInFile(expected, settings.expected_in) for expected in settings.expected]
+    sources += [ExpectedInFile(expected, str(vendor.path / "vendor.toml")) for expected in vendor.expected]
     return [source for source in sources if source.expected.is_about(case)]
 
 
-def with_expected(verdicts: Sequence[Verdict], sources: Sequence[Source], *, strict: bool) -> list[Verdict]:
+def with_expected(verdicts: Sequence[Verdict], sources: Sequence[ExpectedInFile], *, strict: bool) -> list[Verdict]:
     """Add the reason to each expected failure, and a verdict for each expected failure that passed."""
     marked = [verdict if verdict.ok else replace(verdict, expected=_reason(verdict, sources)) for verdict in verdicts]
     for source in sources:
@@ -136,11 +136,11 @@ def with_expected(verdicts: Sequence[Verdict], sources: Sequence[Source], *, str
     return marked
 
 
-def _reason(verdict: Verdict, sources: Sequence[Source]) -> str | None:
+def _reason(verdict: Verdict, sources: Sequence[ExpectedInFile]) -> str | None:
     return next((source.expected.reason for source in sources if source.expected.judges(verdict.name)), None)
 
 
-def _unexpected_pass(source: Source, passed: Sequence[Verdict], *, strict: bool) -> Verdict:
+def _unexpected_pass(source: ExpectedInFile, passed: Sequence[Verdict], *, strict: bool) -> Verdict:
     names = ", ".join(dict.fromkeys(verdict.name for verdict in passed))
     sentence = (
         f"expected to fail but passed: {names} ({source.expected.reason}); remove the table [[expected]] for"
@@ -157,7 +157,7 @@ def _unexpected_pass(source: Source, passed: Sequence[Verdict], *, strict: bool)
     )
 
 
-def unknown_verdicts(sources: Iterable[Source], cases: Iterable[store.CaseResult]) -> list[str]:
+def unknown_verdicts(sources: Iterable[ExpectedInFile], cases: Iterable[store.CaseResult]) -> list[str]:
     """Return a warning for each expected failure that matches no verdict of its cases but has a similar name."""
     cases = list(cases)
     warnings = []

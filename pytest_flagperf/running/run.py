@@ -135,9 +135,10 @@ def _cluster(settings: Settings, root: Path) -> ClusterConfig | None:
     elif settings.cluster_table is not None:
         conf = read_cluster(settings.cluster_table.table, settings.cluster_table.file)
     if settings.cluster is not None:
+        option = settings.as_written("cluster")
         if not split_hosts(settings.cluster):
-            raise Problems([f"{settings.told('cluster')}: no host; expected at least one, as in --cluster=gpu1,gpu2"])
-        conf = replace(conf or ClusterConfig(), hosts=split_hosts(settings.cluster), source=settings.told("cluster"))
+            raise Problems([f"{option}: no host; expected at least one, as in --cluster=gpu1,gpu2"])
+        conf = replace(conf or ClusterConfig(), hosts=split_hosts(settings.cluster), source=option)
     if conf is not None:
         conf.addresses()  # raises Problems for invalid names
     return conf

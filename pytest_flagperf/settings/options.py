@@ -247,7 +247,7 @@ class Settings:
         """Whether it was chosen on the command line."""
         return self.sources[key] == COMMAND_LINE
 
-    def told(self, key: str) -> str:
+    def as_written(self, key: str) -> str:
         """An option as it was written, for messages: ``--nodes=1x8``, or the file and what stands there."""
         option, value = _BY_KEY[key], getattr(self, key)
         public = [option.shown(each) for each in (value if isinstance(value, tuple) else (value,))]

@@ -180,7 +180,7 @@ def test_a_container_option_keeps_the_names_of_its_variables_alone(tmp_path: Pat
     assert CANARY not in asked_of(root, {})
     settings = read_settings({}, root)
     assert text in settings.container_opt
-    assert CANARY not in settings.told("container_opt") + repr(settings)
+    assert CANARY not in settings.as_written("container_opt") + repr(settings)
 
 
 @pytest.mark.parametrize("text", ADDRESSES)

@@ -37,7 +37,7 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
     words, unreadable = _container_options(settings)
     return Image(
         image=given or (vendors_image.name if vendors_image else None),
-        image_by=settings.told("image") if given else vendors_image.by if vendors_image else "",
+        image_by=settings.as_written("image") if given else vendors_image.by if vendors_image else "",
         folder=vendors_image.folder if vendors_image and not given else None,
         expected=f"vendors/{vendor.name}/images/{case.framework}/Dockerfile",
         extras=own if own.is_dir() else None,
@@ -45,7 +45,7 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
         unreadable=unreadable,
         options_by=_options_source(settings, vendor),
         shm_size=settings.shm_size or container.shm_size,
-        shm_size_by=settings.told("shm_size"),
+        shm_size_by=settings.as_written("shm_size"),
         privileged_by=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in container.options else None,
         unused=() if given else tuple(vendor.unused_images(case.framework, frameworks)),
     )
@@ -56,12 +56,12 @@ def _container_options(settings: Settings) -> tuple[list[str], str]:
     try:
         return [word for text in settings.container_opt for word in shlex.split(text)], ""
     except ValueError as error:
-        return [], f"{settings.told('container_opt')}: {error}"
+        return [], f"{settings.as_written('container_opt')}: {error}"
 
 
 def _options_source(settings: Settings, vendor: Vendor) -> str:
     """Return where the container's options were given, for messages."""
-    given = [settings.told("container_opt")] if settings.container_opt else []
+    given = [settings.as_written("container_opt")] if settings.container_opt else []
     return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])])
 
 

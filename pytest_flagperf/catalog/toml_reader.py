@@ -47,7 +47,7 @@ def read(cls: type[T], file: Path) -> T:
         raise CatalogError([f"{file}:{number}: {error}{_quoted(text, number)}"]) from None
     except (ValueError, RecursionError) as error:  # a number of too many digits, too deep a nesting
         raise CatalogError([f"{file}: cannot be read: {error}"]) from None
-    reader = _Reader(file, _lines(text), [])
+    reader = _TomlReader(file, _lines(text), [])
     value = reader.dataclass(cls, table, ())
     if reader.problems:
         raise CatalogError(reader.problems)
@@ -93,7 +93,7 @@ def _text(file: Path) -> str:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _TomlReader:
     """Turns plain values into typed ones and notes what does not fit; ``at`` is the way from the top."""
 
     file: Path

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..case import Case, Shape
 from ..problems import near
 from .suite import REFERENCE, Suite
-from .tables import CatalogError
+from .toml_reader import CatalogError
 from .vendor import Vendor
 
 # The chip's name may itself hold an x and digits: the last two numbers are the shape.

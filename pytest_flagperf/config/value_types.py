@@ -35,7 +35,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueType:
     """The types that a key takes; none at all: any. ``choices`` are the only values where there are some."""
 
     types: tuple[type, ...] = ()
@@ -57,15 +57,15 @@ class Kind:
         return " or ".join([*words, "None"] if self.none else words)
 
 
-def kind_of(value: object, annotation: str | None, *, none: bool) -> Kind:
+def value_type_of(value: object, annotation: str | None, *, none: bool) -> ValueType:
     """By the annotation where it is one that is understood, else by the value; None says nothing."""
     told = _annotated(annotation) if annotation else None
     if told is not None:
         return told
     if value is None:
-        return Kind()
+        return ValueType()
     held = list if isinstance(value, (list, tuple)) else type(value)
-    return Kind((held,) if held in _WORDS else (), none)
+    return ValueType((held,) if held in _WORDS else (), none)
 
 
 def unsayable(value: object) -> str | None:
@@ -121,19 +121,19 @@ def _hint(value: object, kinds: tuple[type, ...]) -> str:
     return ""
 
 
-def _annotated(text: str) -> Kind | None:
+def _annotated(text: str) -> ValueType | None:
     try:
         return _of(ast.parse(text.strip("\"'"), mode="eval").body)
     except SyntaxError:
         return None
 
 
-def _of(node: ast.expr) -> Kind | None:
+def _of(node: ast.expr) -> ValueType | None:
     if isinstance(node, ast.Constant) and node.value is None:
-        return Kind((), none=True)
+        return ValueType((), none=True)
     if isinstance(node, (ast.Name, ast.Attribute)):
         kind = _NAMES.get(_SAME.get(_name(node), _name(node)))
-        return Kind((kind,), none=False) if kind else None
+        return ValueType((kind,), none=False) if kind else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _either([_of(node.left), _of(node.right)])
     if isinstance(node, ast.Subscript):
@@ -141,24 +141,24 @@ def _of(node: ast.expr) -> Kind | None:
     return None
 
 
-def _subscript(name: str, inner: ast.expr) -> Kind | None:
+def _subscript(name: str, inner: ast.expr) -> ValueType | None:
     parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
     if name == "Literal":
-        return Kind((), none=False, choices=tuple(part.value for part in parts if isinstance(part, ast.Constant)))
+        return ValueType((), none=False, choices=tuple(part.value for part in parts if isinstance(part, ast.Constant)))
     if name == "Optional":
-        return _either([*map(_of, parts), Kind((), none=True)])
+        return _either([*map(_of, parts), ValueType((), none=True)])
     if name == "Union":
         return _either([*map(_of, parts)])
     kind = _NAMES.get(_SAME.get(name, name))
-    return Kind((kind,), none=False) if kind else None
+    return ValueType((kind,), none=False) if kind else None
 
 
-def _either(kinds: list[Kind | None]) -> Kind | None:
+def _either(kinds: list[ValueType | None]) -> ValueType | None:
     known = [kind for kind in kinds if kind is not None]
     if len(known) < len(kinds):
         return None
     types = tuple(held for kind in known for held in kind.types)
-    return Kind(types, any(kind.none for kind in known), tuple(c for kind in known for c in kind.choices))
+    return ValueType(types, any(kind.none for kind in known), tuple(c for kind in known for c in kind.choices))
 
 
 def _name(node: ast.expr) -> str:
