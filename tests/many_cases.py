@@ -111,7 +111,7 @@ def _judge(case: Wanted, case_dir: Path, outcomes: Sequence[Outcome], one_card: 
         store.save_one_card(case_dir, card)
         found = verdicts.speedup(outcomes, card, outcomes[0].cards, 0.8, "weak")
         why = "its cards share one link until the next board" if case.fate == "expected" else None
-        found = [one if one.ok else replace(one, expected=why) for one in found]
+        found = [one if one.ok else replace(one, expected_failure=why) for one in found]
         store.save_verdicts(case_dir, f"test_speedup[{case.case}]", found)
 
 

@@ -18,7 +18,7 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, describe, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.page import section
-from pytest_flagperf.results.comparing.comparable import differences, notes
+from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored import files
 from tests.results_help import REPLAYS, edit_json, recorded
@@ -176,13 +176,13 @@ def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path
     told = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True).fingerprint
     assert isinstance(told["deviations"], dict)
     assert told["deviations"].items() >= ADDITIONS.items()
-    code, packages = differences(plain, told)  # the environment is known of one only
+    code, packages = fingerprint_differences(plain, told)  # the environment is known of one only
     assert code.startswith("vendor_code: step create_optimizer the suite's own -> acme's own, hook synchronize")
     assert packages == "requirements: package torch ==2.1 -> ==2.4, package acme-kernels none -> >=1"
     old, new = (
         replace(recorded("converged_1x1"), fingerprint={**plain, "deviations": each}) for each in ({}, ADDITIONS)
     )
-    assert differences(old.fingerprint, new.fingerprint) == []
+    assert fingerprint_differences(old.fingerprint, new.fingerprint) == []
     assert "step create_optimizer the suite's own -> acme's own" in notes(old, new)
     assert "package torch ==2.1 -> ==2.4" in notes(old, new)
     assert "variable ACME_FAST set -> none" in notes(new, old)
@@ -191,7 +191,7 @@ def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path
     assert "variable ACME_FAST none -> set" in told_beside
     assert not any(text.startswith("step") for text in told_beside), "said already as what makes them unlike"
     changed = {**new.fingerprint, "key": "k", "config": "another"}
-    assert differences(old.fingerprint, changed) == [f"config: {plain['config']} -> another"]
+    assert fingerprint_differences(old.fingerprint, changed) == [f"config: {plain['config']} -> another"]
 
 
 def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figu
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.verdicts import Kind, Verdict
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.stored import FormatError
 from tests.results_help import edit_json, recorded, with_metric
 
@@ -64,10 +64,10 @@ def test_what_was_accepted_is_as_good_as_itself() -> None:
 
 def test_a_regression_fails_and_says_from_where_to_where_and_by_which_file() -> None:
     found = p_core(rounds(0.92, 0.91, 0.93), replace(accepted(), file=Path("/b/toy.json")))
-    assert (found.ok, found.got, found.wanted) == (False, "92 images/s", "at least 95 images/s")
+    assert (found.ok, found.got, found.expected) == (False, "92 images/s", "at least 95 images/s")
     assert found.sentence == (
         "p_core is 92 images/s (the median of 3 rounds), 8.0 % below the baseline's 100 images/s;"
-        " wanted at least 95 images/s (/b/toy.json, accepted from run20260101000000)"
+        " expected at least 95 images/s (/b/toy.json, accepted from run20260101000000)"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_metric_that_is_missing_fails_and_a_slip_of_the_pen_is_told() -> None:
     baseline = replace(accepted(), metrics={"p_cor": accepted().metrics["p_core"]})
     (found,) = baselines.judge(rounds(1.0), baseline)
     assert not found.ok
-    assert found.sentence.startswith("p_cor is missing, wanted at least ")
+    assert found.sentence.startswith("p_cor is missing, expected at least ")
     assert found.sentence.endswith("; did you mean p_core?")
 
 
@@ -114,7 +114,7 @@ def test_a_unit_that_was_edited_is_no_other_figure() -> None:
     baseline = replace(accepted(), metrics={"p_core": replace(figures["p_core"], unit="apples/s")})
     (found,) = baselines.judge(rounds(1.0), baseline)
     assert not found.ok
-    assert "p_core is measured in 'images/s', its unit is 'apples/s' in the baseline" in found.sentence
+    assert "p_core is measured in 'images/s', but in 'apples/s' in the baseline" in found.sentence
 
 
 def test_fewer_rounds_than_were_accepted_are_never_held_closer_than_noise_goes() -> None:
@@ -137,7 +137,7 @@ def test_another_machine_or_config_is_refused_or_compared_with_a_label() -> None
     assert "driver: 550 -> 560; accept a new baseline (--accept-baseline)" in found.sentence
     told = p_core(rounds(1.0, machine={"driver": "560"}), baseline, allow_unlike=True)
     assert (told.ok, told.warning) == (True, True)
-    assert told.sentence.endswith("; unlike it: driver: 550 -> 560")
+    assert told.sentence.endswith("; compared although different: driver: 550 -> 560")
     assert not p_core(other, baseline, allow_unlike=True).ok
 
 
@@ -152,7 +152,7 @@ def test_other_code_is_what_a_baseline_tests_and_is_named_where_it_got_worse() -
     assert p_core(rounds(1.0, fingerprint=told), baseline).ok
     worse = p_core(rounds(0.5, fingerprint=told), baseline)
     assert not worse.ok
-    assert worse.sentence.endswith("; since then changed: suite_code")
+    assert worse.sentence.endswith("; changed since then: suite_code")
 
 
 # -- accepting ------------------------------------------------------------------------------------------------
@@ -170,10 +170,10 @@ def test_bounds_are_made_of_the_noise_and_never_narrower_than_the_least() -> Non
 def test_noise_that_would_let_everything_pass_makes_no_baseline() -> None:
     made = accepted(0.5, 1.0, 2.0)
     assert made.metrics["p_core"].lower == -1.0
-    assert "p_whole varies so much" in (baselines.no_gate(made) or "")
-    assert baselines.no_gate(accepted()) is None
-    assert baselines.no_gate(with_figure(made, lower=None)) is None
-    assert baselines.no_gate(with_figure(made, direction="lower")) is None
+    assert "p_whole varies so much" in (baselines.useless_bound(made) or "")
+    assert baselines.useless_bound(accepted()) is None
+    assert baselines.useless_bound(with_figure(made, lower=None)) is None
+    assert baselines.useless_bound(with_figure(made, direction="lower")) is None
 
 
 def test_earlier_runs_count_for_the_noise() -> None:
@@ -197,26 +197,26 @@ def test_bounds_and_metrics_that_were_edited_are_kept_or_made_anew() -> None:
     [
         (rounds(1.0, 1.0, case="toy:pytorch:CPU:1:1:2"), (), None),
         (rounds(1.0, state="failed"), (), "round 1: its state is 'failed'"),
-        (rounds(1.0, case="toy:pytorch:CPU:1:1:3"), (), "1 of its 3 rounds is there"),
+        (rounds(1.0, case="toy:pytorch:CPU:1:1:3"), (), "expected 3 rounds, got 1"),
         (
             [replace(rounds(1.0)[0], validity_warnings=(CLOCK,))],
             (),
             "round 1: the clock went back",
         ),
         (rounds(1.0), (Verdict("target", False, "", "", "missed it"),), "missed it"),
-        (rounds(1.0), (Verdict("efficiency", False, "", "", "poor", expected="known"),), None),
-        (rounds(1.0), (Verdict("baseline p_core", False, "", "", "worse", kind=Kind.BASELINE),), None),
+        (rounds(1.0), (Verdict("efficiency", False, "", "", "poor", expected_failure="known"),), None),
+        (rounds(1.0), (Verdict("baseline p_core", False, "", "", "worse", kind=VerdictKind.BASELINE),), None),
         (
             [with_metric(rounds(1.0)[0], "p_core", None)],
             (),
-            "round 1: p_core is missing, wanted a finite number above 0",
+            "round 1: p_core is missing, expected a finite number above 0",
         ),
     ],
 )
 def test_only_what_passed_to_its_end_and_is_not_bent_is_accepted(
     outcomes: list[Outcome], verdicts: tuple[Verdict, ...], why: str | None
 ) -> None:
-    assert baselines.why_not(case_of(outcomes, *verdicts)) == why
+    assert baselines.refusal(case_of(outcomes, *verdicts)) == why
 
 
 # -- files ----------------------------------------------------------------------------------------------------
@@ -239,10 +239,10 @@ def test_a_baseline_reads_back_as_it_was_written_and_its_text_is_stable(tmp_path
     [
         ({"schema": 99}, "schema 99 is of a newer pytest-flagperf"),
         ({"metrics": {}}, "metrics is empty"),
-        ({"metrics": []}, r"metrics is \[\], wanted is an object"),
+        ({"metrics": []}, r"metrics is \[\], expected an object"),
         ({"accepted": {"run": "r"}}, "accepted: when is missing"),
-        ({"throughput_onyl": True}, "no such key: 'throughput_onyl'; did you mean throughput_only?"),
-        ({"case": 3}, "case is 3, wanted is a case"),
+        ({"throughput_onyl": True}, "unknown key 'throughput_onyl'; did you mean throughput_only?"),
+        ({"case": 3}, "case is 3, expected a case"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -266,7 +266,7 @@ def test_every_wrong_value_of_a_figure_is_told_at_once(tmp_path: Path) -> None:
     told = str(caught.value).splitlines()
     assert all(line.startswith(f"{path}: metrics.p_core") for line in told)
     assert [line.split("metrics.p_core")[1].split(" is ")[0] for line in told] == [
-        ": no such key: 'uper'; did you mean upper?",
+        ": unknown key 'uper'; did you mean upper?",
         ": upper",
         ".value",
         ".lower",
@@ -275,7 +275,7 @@ def test_every_wrong_value_of_a_figure_is_told_at_once(tmp_path: Path) -> None:
         ".rounds",
         ".noise",
     ]
-    assert "lower is 0.05, allowed is a share from -1 to 0, as -0.05, or null" in told[3]
+    assert "lower is 0.05, expected a share from -1 to 0 such as -0.05, or null" in told[3]
 
 
 def test_a_figure_may_lack_its_noise_as_one_written_by_hand_does(tmp_path: Path) -> None:

@@ -144,8 +144,8 @@ def judged(*outcomes: Outcome, one_card: OneCard | None = None, strict: bool = F
 def test_a_busy_round_is_no_baseline_and_under_strict_a_failure() -> None:
     outcome = replace(recorded("converged_1x2"), validity_warnings=(WARNING,))
     case = CaseResult(outcome.case, (outcome,), {})
-    assert baselines.why_not(case) == f"round 1: {WARNING.sentence}"
-    assert baselines.why_not(replace(case, outcomes=(recorded("converged_1x2"),))) is None
+    assert baselines.refusal(case) == f"round 1: {WARNING.sentence}"
+    assert baselines.refusal(replace(case, outcomes=(recorded("converged_1x2"),))) is None
     assert not verdicts.valid(outcome, strict=True).ok
 
 
@@ -154,10 +154,10 @@ def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_th
     for name, got in (("speedup", "0.90x"), ("efficiency", "45.0 %")):
         assert (found[name].ok, found[name].warning) == (True, True)
         assert found[name].got == f"{got} (busy: not judged)"
-        assert found[name].sentence.startswith("not judged, for the machine was busy: weak scaling: ")
+        assert found[name].sentence.startswith("not judged because the machine was busy: weak scaling: ")
         assert found[name].sentence.endswith(WARNING.sentence)
     case = summarize_case(CaseResult("a:b:c:1:2:1", (beside(0.9, WARNING),), {"test_speedup": tuple(found.values())}))
-    assert any(text.startswith("not judged, for the machine was busy") for text in case.warnings)
+    assert any(text.startswith("not judged because the machine was busy") for text in case.warnings)
     assert dict(junit.judged(found.values()))["speedup"] == "0.90x (busy: not judged)"
     assert "warning.efficiency" in dict(junit.judged(found.values()))
 

@@ -20,13 +20,13 @@ from pytest_flagperf.report.terminal.summary import (
 )
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.verdicts import Kind, OneCard, Verdict
+from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from tests.results_help import recorded
 
 BERT = "bert:pytorch:CPU:1:2:1"
 GOOD = Verdict("finished", True, "finished", "finished", "it finished")
 MISSED = Verdict("target", False, "0.3", "acc >= 0.9", "round 1: acc reached 0.3, expected 0.9")
-SLOWER = Verdict("baseline p_core", False, "90", "at least 95", "p_core is 90, below the baseline", kind=Kind.BASELINE)
+SLOWER = Verdict("baseline p_core", False, "90", "at least 95", "p_core is 90", kind=VerdictKind.BASELINE)
 
 
 def case(*judged: Verdict, replay: str = "converged_1x1", called: str = BERT) -> CaseResult:
@@ -49,11 +49,11 @@ def run_of(*summaries: CaseSummary, **more: Any) -> RunSummary:
         (case(GOOD, SLOWER), REGRESSED),
         (case(MISSED, SLOWER), FAILED),
         (
-            case(GOOD, replace(SLOWER, name="baseline", kind=Kind.INCOMPARABLE)),
+            case(GOOD, replace(SLOWER, name="baseline", kind=VerdictKind.INCOMPARABLE)),
             FAILED,
         ),  # without a comparison a regression is unknown
-        (case(GOOD, replace(MISSED, expected="known")), EXPECTED),
-        (case(SLOWER, replace(MISSED, expected="known")), REGRESSED),
+        (case(GOOD, replace(MISSED, expected_failure="known")), EXPECTED),
+        (case(SLOWER, replace(MISSED, expected_failure="known")), REGRESSED),
         (case(), FAILED),
         (case(GOOD, replay="killed_rank"), FAILED),
     ],
@@ -88,8 +88,8 @@ def test_each_failure_is_listed_once_and_has_a_short_form() -> None:
 
 
 def test_an_expected_failure_is_listed_with_its_reason() -> None:
-    (line,) = all_lines([summarize_case(case(GOOD, replace(MISSED, expected="ticket 7")))])
-    assert line == f"expected: {BERT}: {MISSED.sentence} (expected: ticket 7)"
+    (line,) = all_lines([summarize_case(case(GOOD, replace(MISSED, expected_failure="ticket 7")))])
+    assert line == f"expected: {BERT}: {MISSED.sentence} (expected failure: ticket 7)"
 
 
 @pytest.mark.parametrize(

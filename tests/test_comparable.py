@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flagperf.commands import main
 from pytest_flagperf.results import store
-from pytest_flagperf.results.comparing.comparable import differences, notes, unlike
+from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes, outcome_differences
 from pytest_flagperf.results.measured.outcome import Outcome
 from tests.results_help import recorded
 from tests.stored_runs import run_of
@@ -24,28 +24,28 @@ def outcome(ran_on: dict[str, Any] | None = None, **fingerprint: Any) -> Outcome
 
 
 def test_like_rounds_are_like() -> None:
-    assert unlike(outcome(RAN_ON), outcome({**RAN_ON})) == []
+    assert outcome_differences(outcome(RAN_ON), outcome({**RAN_ON})) == []
     assert notes(outcome(RAN_ON), outcome({**RAN_ON})) == []
 
 
 def test_machines_make_rounds_unlike_though_the_fingerprints_are_equal() -> None:
     other = outcome({**RAN_ON, "driver": "560.35", "os": "Linux 13"})
-    assert unlike(outcome(RAN_ON), other) == ["driver: 550.54 -> 560.35"]
+    assert outcome_differences(outcome(RAN_ON), other) == ["driver: 550.54 -> 560.35"]
     assert notes(outcome(RAN_ON), other) == ["os: Linux 12 -> Linux 13"]
 
 
 def test_rounds_from_before_machines_were_known_compare_as_they_did() -> None:
-    assert unlike(outcome(), outcome(RAN_ON)) == []
+    assert outcome_differences(outcome(), outcome(RAN_ON)) == []
     assert notes(outcome(), outcome(RAN_ON)) == ["what the old one ran on is not known"]
 
 
 def test_a_field_that_an_older_fingerprint_has_not_is_not_known() -> None:
     old = {"key": "a", "precision": "fp32"}
-    assert differences(old, {"key": "b", "precision": "fp32", "data": "d1"}) == []
-    assert differences(old, {"key": "b", "precision": "bf16", "data": "d1"}) == ["precision: fp32 -> bf16"]
-    assert differences(old, {"key": "b", "precision": "fp32"}) == ["key: a -> b"]
-    assert differences(old, {}) == ["fingerprint: known -> none"]
-    assert differences({}, {}) == []
+    assert fingerprint_differences(old, {"key": "b", "precision": "fp32", "data": "d1"}) == []
+    assert fingerprint_differences(old, {"key": "b", "precision": "bf16", "data": "d1"}) == ["precision: fp32 -> bf16"]
+    assert fingerprint_differences(old, {"key": "b", "precision": "fp32"}) == ["key: a -> b"]
+    assert fingerprint_differences(old, {}) == ["fingerprint: known -> none"]
+    assert fingerprint_differences({}, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_configs_that_differ_say_in_which_values_where_a_deviation_is_why(
     old: dict[str, Any], new: dict[str, Any] | None, text: str
 ) -> None:
     then, now = {**PRINT, "deviations": old}, {**PRINT, "key": "b", "config": "c2", "deviations": new}
-    assert differences(then, now) == [text]
+    assert fingerprint_differences(then, now) == [text]
 
 
 def test_deviations_that_do_not_weigh_are_told() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.report.page import compared
-from pytest_flagperf.results.comparing.comparable import differences
+from pytest_flagperf.results.comparing.comparable import fingerprint_differences
 from tests import many_cases
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of
@@ -206,11 +206,11 @@ def test_options_that_make_no_sense_are_told(tmp_path: Path, capsys: Capture) ->
 
 
 def test_differences_of_fingerprints() -> None:
-    assert differences({}, {}) == []
-    assert differences({"key": "a"}, {}) == ["fingerprint: known -> none"]
-    assert differences({"key": "a", "x": 1}, {"key": "a", "x": 1}) == []
-    assert differences({"key": "a", "x": None}, {"key": "b", "x": True}) == ["x: none -> true"]
-    assert differences({"key": "a"}, {"key": "b"}) == ["key: a -> b"]
+    assert fingerprint_differences({}, {}) == []
+    assert fingerprint_differences({"key": "a"}, {}) == ["fingerprint: known -> none"]
+    assert fingerprint_differences({"key": "a", "x": 1}, {"key": "a", "x": 1}) == []
+    assert fingerprint_differences({"key": "a", "x": None}, {"key": "b", "x": True}) == ["x: none -> true"]
+    assert fingerprint_differences({"key": "a"}, {"key": "b"}) == ["key: a -> b"]
 
 
 # -- the page ------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_the_runs_beside_it_say_how_much_a_figure_varies(tmp_path: Path) -> None
 def test_a_failure_that_was_expected_carries_the_reason_and_no_other_does() -> None:
     judged = [verdict("efficiency", ok=False), verdict("speedup", ok=False), verdict("finished", ok=True)]
     found = judging.with_expected(judged, [SOURCE], strict=False)
-    assert [one.expected for one in found] == ["one bus", None, None]
+    assert [one.expected_failure for one in found] == ["one bus", None, None]
 
 
 @pytest.mark.parametrize("strict", [False, True])

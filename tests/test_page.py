@@ -22,7 +22,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.store import RunInfo
-from pytest_flagperf.results.verdicts import Kind, OneCard, Verdict
+from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from tests.results_help import NAMES, edit_json, recorded
 from tests.stored_runs import INFO, add_case, faster, finish
 
@@ -115,7 +115,7 @@ def test_an_expected_failure_is_told_with_its_reason_and_is_no_failure(tmp_path:
     judged(case_dir, Verdict("efficiency", False, "40 %", "at least 55 %", "too slow together", "the switch is old"))
     made = of(finish(tmp_path))
     assert made.said.startswith("1 case: 1 failed as expected")
-    assert "too slow together (expected: the switch is old)" in made.said
+    assert "too slow together (expected failure: the switch is old)" in made.said
     assert "failed-as-expected" in made.kinds
     assert "failed" not in made.kinds
 
@@ -133,10 +133,13 @@ def test_against_which_baseline_is_told(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
     assert "no accepted baseline" in of(finish(tmp_path)).said
     judged(
-        case_dir, Verdict("baseline p_core", True, "99", "at least 95", "as good as the baseline", kind=Kind.BASELINE)
+        case_dir,
+        Verdict("baseline p_core", True, "99", "at least 95", "as good as the baseline", kind=VerdictKind.BASELINE),
     )
     assert "Compared with accepted baselines (1 of 1 case, none worse)" in of(tmp_path).said
-    judged(case_dir, Verdict("baseline p_core", False, "90", "100", "slower than the baseline", kind=Kind.BASELINE))
+    judged(
+        case_dir, Verdict("baseline p_core", False, "90", "100", "slower than the baseline", kind=VerdictKind.BASELINE)
+    )
     made = of(tmp_path)
     assert "accepted baselines (1 of 1 case, 1 worse)" in made.said
     assert made.said.startswith("1 case: 1 regressed")

@@ -106,7 +106,7 @@ def test_too_few_rounds_make_none() -> None:
 def test_loss_curves_of_unlike_lengths_are_refused_before_they_are_judged_by() -> None:
     cut = json.loads(HELD.text())
     cut["of"]["batches"][0]["loss"]["rounds"][1].pop()
-    with pytest.raises(FormatError, match="each with a value a place"):
+    with pytest.raises(FormatError, match="each with as many values as samples"):
         Reference.from_json(cut)
 
 
@@ -129,7 +129,7 @@ def test_half_the_samples_are_too_early(direction: str) -> None:
     held = made([round_of(seed, direction=direction) for seed in range(1, 11)])
     found = against(round_of(50, to_target=12_000, direction=direction), held)
     assert not found["not_too_early"].ok
-    for words in ("top1 was at the target after", "wanted at least", "10 reference rounds took"):
+    for words in ("top1 reached the target after", "expected at least", "10 reference rounds needed"):
         assert words in found["not_too_early"].sentence
     assert [one.name for one in failed(list(found.values()))] == ["not_too_early"]
 
@@ -151,7 +151,7 @@ def test_evaluations_that_are_too_far_apart_fail_whether_false_or_honest(every: 
         found = against(outcome, HELD)["not_too_early"]
         assert not found.ok
         for words in ("no evaluation was logged in the", "or more often (eval_steps)"):
-            assert words in found.sentence or "wanted at least" in found.sentence
+            assert words in found.sentence or "expected at least" in found.sentence
 
 
 def test_a_step_longer_than_the_permitted_interval_is_evaluated_after_each_step() -> None:
@@ -175,14 +175,14 @@ def evaluated(every: int, false_from: float = math.inf, *, seed: int = 50, batch
 def test_without_a_reference_it_is_said_that_there_is_none() -> None:
     found = next(one for one in converges(TEN[0]) if one.name == "not_too_early")
     assert found.ok
-    assert "the suite has no reference for the small scale" in found.sentence
+    assert "the suite has no reference for the small scale" in found.got
 
 
 def test_a_reference_of_another_target_says_nothing() -> None:
     other = replace(HELD, target=replace(HELD.target, value=0.5))
     found = against(TEN[0], other)["not_too_early"]
     assert found.ok
-    assert "made for a target of 0.500" in found.sentence
+    assert "made for a target of 0.500" in found.got
 
 
 def test_between_two_batches_the_bound_lies_between_and_above_the_largest_it_holds() -> None:
@@ -195,7 +195,7 @@ def test_between_two_batches_the_bound_lies_between_and_above_the_largest_it_hol
     assert both.earliest(160) == pytest.approx((low + high) / 2)
     assert both.earliest(4096) == high
     assert both.earliest(32) is None
-    assert "smallest batch is 64" in against(round_of(1, batch=32), both)["not_too_early"].sentence
+    assert "smallest batch is 64" in against(round_of(1, batch=32), both)["not_too_early"].got
 
 
 def test_a_larger_batch_that_needed_fewer_samples_lowers_the_bound_of_the_smaller() -> None:
@@ -249,7 +249,7 @@ def test_a_curve_off_the_reference_s_fails_by_height_or_by_shape() -> None:
     [
         (lambda one: replace(one, work=replace(one.work, samples=6400), stop_reason="max_steps"), "trained 6,400"),
         (lambda one: replace(one, work=replace(one.work, batch_per_card=32)), "a batch of 32 over all cards"),
-        (lambda one: replace(one, parity_samples=640, work=replace(one.work, samples=640)), "reach 0 places"),
+        (lambda one: replace(one, parity_samples=640, work=replace(one.work, samples=640)), "reach 0 points"),
     ],
 )
 def test_parity_that_cannot_be_told_is_a_failure(spoil: Any, words: str) -> None:
@@ -312,7 +312,7 @@ def test_stored_rounds_become_a_file_that_judges_others(tmp_path: Path, capsys: 
     body = json.loads(file.read_text())
     found = {one.name: one for one in converges(replace(recorded("evaluated_every_30"), reference=body))}
     assert found["not_too_early"].ok
-    assert "6 reference rounds took" in found["not_too_early"].sentence
+    assert "6 reference rounds needed" in found["not_too_early"].expected
     others = stored(tmp_path / "run2", 5, "converged_1x2")
     both = told(capsys, others, "--to", file)
     assert "a batch of 32 (1x1), 6 rounds" in both

@@ -65,7 +65,7 @@ def _judged(outcomes: Sequence[Outcome], root: Path, *, strict: bool = False) ->
     sources = [ExpectedInFile(one, settings.expected_in) for one in settings.expected]
     bad = [verdict for verdict in with_expected(found, sources, strict=strict) if not verdict.ok]
     names = list(dict.fromkeys(verdict.name for verdict in bad))
-    return sorted(names), sorted({verdict.name for verdict in bad if verdict.expected})
+    return sorted(names), sorted({verdict.name for verdict in bad if verdict.expected_failure})
 
 
 def _table(expected: Mapping[str, str]) -> str:

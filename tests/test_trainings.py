@@ -80,7 +80,7 @@ def test_two_cards_are_faster_than_one_or_the_machine_was_busy(bench: Finished) 
     assert len(speedups) == 3
     for verdict in speedups:
         assert verdict["ok"], verdict
-        busy = verdict["sentence"].startswith("not judged, for the machine was busy")
+        busy = verdict["sentence"].startswith("not judged because the machine was busy")
         assert busy or float(verdict["got"].split("x")[0]) > 1.0, verdict
 
 

@@ -180,7 +180,9 @@ def test_the_speed_up_is_of_the_median_round_against_one_card() -> None:
         "weak scaling: 2 cards do 1,500 images/s, one card 1,000 images/s (this run):"
         " speed-up 1.50x, efficiency 75.0 % ("
     )
-    assert found[-1].sentence.endswith("by the rounds' spread: too near to tell), wanted at least 75.0 %")
+    assert found[-1].sentence.endswith(
+        "with 95 % confidence: too close to the bound to be certain), expected at least 75.0 %"
+    )
     assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.76, "weak")) == ["efficiency"]
 
 
@@ -192,13 +194,13 @@ def efficiency(alone: list[float], many: list[float], least: float = 0.75) -> st
 
 def test_the_efficiency_says_how_sure_it_is() -> None:
     assert "strong scaling: " in efficiency([1000.0], [1600.0])
-    assert "one round each: how sure that is, is not known" in efficiency([1000.0], [1600.0])
+    assert "one round each: uncertainty unknown" in efficiency([1000.0], [1600.0])
     quiet = efficiency([1000.0, 1002.0, 998.0], [1600.0, 1598.0, 1602.0])
-    assert "(79.7 % to 80.3 %, 95 % sure by the rounds' spread), wanted" in quiet
-    assert "too near to tell" in efficiency([1000.0, 1100.0, 900.0], [1600.0, 1500.0, 1700.0])
-    assert "too near to tell" not in quiet
+    assert "(79.7 % to 80.3 % with 95 % confidence), expected" in quiet
+    assert "too close to the bound" in efficiency([1000.0, 1100.0, 900.0], [1600.0, 1500.0, 1700.0])
+    assert "too close to the bound" not in quiet
     # Rounds on one side only tell of both.
-    assert "by the rounds' spread" in efficiency([1000.0], [1600.0, 1590.0, 1610.0])
+    assert "with 95 % confidence" in efficiency([1000.0], [1600.0, 1590.0, 1610.0])
 
 
 def test_many_cards_must_be_faster_than_one_even_where_little_is_promised() -> None:
@@ -223,7 +225,7 @@ def test_no_speed_up_is_told_from_what_is_missing(
 ) -> None:
     found = speedup([recorded("converged_1x2")], card, cards, least, scaling)
     assert names(found) == ["speedup"]
-    assert "no speed-up can be told" in failed(found)[0].sentence
+    assert "cannot compute the speed-up" in failed(found)[0].sentence
 
 
 @pytest.mark.parametrize("nothing", [*NO_NUMBERS, 0.0])

@@ -18,7 +18,7 @@ from pytest_flagperf.commands.common import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.page.compared import Page, alone
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
-from pytest_flagperf.results.comparing.comparable import unlike
+from pytest_flagperf.results.comparing.comparable import outcome_differences
 from pytest_flagperf.results.comparing.comparison import (
     JUDGED,
     THRESHOLD,
@@ -125,7 +125,8 @@ def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
     if first.hardware != row.new.outcomes[0].hardware:
         return []
     given = [tuple(one for one in case.outcomes if one.ok and not one.validity_warnings) for _, case in row.runs[:-1]]
-    runs = [*stored_runs.like(first), *(rounds for rounds in given if rounds and not unlike(first, rounds[0]))]
+    between = [rounds for rounds in given if rounds and not outcome_differences(first, rounds[0])]
+    runs = [*stored_runs.like(first), *between]
     new = {one.identity for one in row.new.outcomes}
     runs = [rounds for rounds in runs if not new & {one.identity for one in rounds}]
     return sorted(without_copies(runs), key=lambda rounds: rounds[0].started_ms or 0)

@@ -135,8 +135,9 @@ def _with_expected(item: pytest.Item, verdicts: list[Verdict]) -> list[Verdict]:
 
 def _fail_or_xfail(config: pytest.Config, verdicts: list[Verdict]) -> None:
     failed = [verdict for verdict in verdicts if not verdict.ok]
-    expected = [f"{verdict.expected}: {verdict.sentence}" for verdict in failed if verdict.expected is not None]
-    others = [verdict.sentence for verdict in failed if verdict.expected is None]
+    known = [verdict for verdict in failed if verdict.expected_failure is not None]
+    expected = [f"{verdict.expected_failure}: {verdict.sentence}" for verdict in known]
+    others = [verdict.sentence for verdict in failed if verdict.expected_failure is None]
     if expected and not others and not config.getoption("runxfail", False):
         pytest.xfail("; ".join(expected))
     if failed or not verdicts:

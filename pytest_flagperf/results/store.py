@@ -17,7 +17,7 @@ from pytest_flagperf.results.measured.metrics import Metric
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, unreadable
 from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
-from pytest_flagperf.results.verdicts.speedup import in_words, p_cores
+from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
 from pytest_flagperf.stored import FormatError, files, layout, typed
 from pytest_flagperf.stored.round import RoundDir, case_folders, rounds_of
 
@@ -71,13 +71,13 @@ class CaseResult:
     @property
     def speedup_text(self) -> str:
         """The speed-up for people, with a word where it is noise; empty where it is not known."""
-        return "" if self.speedup is None else in_words(self.speedup, self.outcomes[0].cards)
+        return "" if self.speedup is None else format_speedup(self.speedup, self.outcomes[0].cards)
 
     @property
     def ok(self) -> bool:
         """Whether something was judged, and everything that was judged is well, or known beforehand not to be."""
         found = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
-        return bool(found) and all(verdict.ok or verdict.expected for verdict in found)
+        return bool(found) and all(verdict.ok or verdict.expected_failure for verdict in found)
 
     @property
     def converged(self) -> int | None:

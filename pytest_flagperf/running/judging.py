@@ -17,7 +17,7 @@ from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.units import count, quantity
-from pytest_flagperf.results.verdicts import Kind, Verdict
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError
 
@@ -82,7 +82,7 @@ def accept(
         if reason is None:
             like = stored_runs.like(case.outcomes[0], across=baselines.TESTED)
             baseline = baselines.accept(case, like, accepted, previous, keep_bounds=keep_bounds)
-            reason = baselines.no_gate(baseline)
+            reason = baselines.useless_bound(baseline)
         if baseline is not None and reason is None:
             baselines.write(path, baseline)
             written.append(Written(path, baseline, previous))
@@ -97,7 +97,7 @@ def _reason_to_refuse(case: store.CaseResult, all_cases: Iterable[store.CaseResu
         same = other.without_repeat == case.without_repeat
         if same and len(other.outcomes) > len(case.outcomes):
             return f"{other.case} of the same run has more rounds"
-    return baselines.why_not(case)
+    return baselines.refusal(case)
 
 
 def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
@@ -128,7 +128,9 @@ def expected_of(settings: Settings, vendor: Vendor, case: str) -> list[ExpectedI
 
 def with_expected(verdicts: Sequence[Verdict], sources: Sequence[ExpectedInFile], *, strict: bool) -> list[Verdict]:
     """Add the reason to each expected failure, and a verdict for each expected failure that passed."""
-    marked = [verdict if verdict.ok else replace(verdict, expected=_reason(verdict, sources)) for verdict in verdicts]
+    marked = [
+        verdict if verdict.ok else replace(verdict, expected_failure=_reason(verdict, sources)) for verdict in verdicts
+    ]
     for source in sources:
         matches = [verdict for verdict in marked if source.expected.judges(verdict.name)]
         if matches and all(verdict.ok for verdict in matches):
@@ -153,7 +155,7 @@ def _unexpected_pass(source: ExpectedInFile, passed: Sequence[Verdict], *, stric
         "the expected failure",
         sentence,
         warning=not strict,
-        kind=Kind.EXPECTED,
+        kind=VerdictKind.EXPECTED,
     )
 
 

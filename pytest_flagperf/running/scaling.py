@@ -14,7 +14,7 @@ from pytest_flagperf.results.comparing import statistics
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import count
-from pytest_flagperf.results.verdicts import Kind, OneCard, Verdict, speedup
+from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind, speedup
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import layout
 
@@ -40,7 +40,7 @@ class Scaling:
     def is_missed(self) -> bool:
         """Whether the speed-up was measured and is below the requirement."""
         verdicts = self.verdicts()
-        measured = any(verdict.kind is Kind.EFFICIENCY for verdict in verdicts)
+        measured = any(verdict.kind is VerdictKind.EFFICIENCY for verdict in verdicts)
         return measured and not all(verdict.ok for verdict in verdicts)
 
     def verdicts(self, *, strict: bool = False) -> list[Verdict]:

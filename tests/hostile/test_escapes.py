@@ -259,7 +259,7 @@ def test_a_stored_run_from_elsewhere_is_shown_without_them(tmp_path: Path, capfd
     store.save_outcome(round_dir, outcome)
     edit_json(round_dir / "outcome.json", warnings=[HOSTILE + FORGED])
     (run / "bert_plain" / "verdicts").mkdir()
-    bad = {"name": "x", "ok": False, "got": HOSTILE, "wanted": "y", "sentence": HOSTILE}
+    bad = {"name": "x", "ok": False, "got": HOSTILE, "expected": "y", "sentence": HOSTILE}
     body = {"schema": 1, "test": "t", "verdicts": [bad]}
     (run / "bert_plain" / "verdicts" / "t.json").write_text(json.dumps(body))
     page = tmp_path / "page.html"

@@ -74,13 +74,13 @@ def test_a_fault_fails_the_item_and_names_round_rank_and_cause(toy: Toy, fault: 
 def test_a_training_that_does_not_learn_fails(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=learning_rate=0")
     result.assert_outcomes(failed=1, deselected=9)
-    result.stdout.fnmatch_lines(["*accuracy reached 0* wanted accuracy >= 0.8*"])
+    result.stdout.fnmatch_lines(["*accuracy reached 0* expected accuracy >= 0.8*"])
 
 
 def test_a_poor_speedup_fails(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5")
     result.assert_outcomes(passed=4, failed=1, deselected=5)
-    result.stdout.fnmatch_lines(["*efficiency 50.0 %*wanted at least 80.0 %*"])
+    result.stdout.fnmatch_lines(["*efficiency 50.0 %*expected at least 80.0 %*"])
 
 
 def test_a_speedup_that_stays_poor_is_measured_again_and_fails(toy: Toy) -> None:
@@ -89,7 +89,7 @@ def test_a_speedup_that_stays_poor_is_measured_again_and_fails(toy: Toy) -> None
     result.stdout.fnmatch_lines(
         [
             "*speed-up below the requirement; measuring it again (3 of at most 3)",
-            "*efficiency 50.0 %*wanted at least 80.0 %*",
+            "*efficiency 50.0 %*expected at least 80.0 %*",
         ]
     )
     turns = sorted(path.parent.name for path in toy.runs[0].glob("alpha*/turn*/outcome.json"))

@@ -10,7 +10,7 @@ from pytest_flagperf.printable import printable
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import phrase
 from pytest_flagperf.results.units import quantity
-from pytest_flagperf.results.verdicts import Kind, Verdict
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.speedup import SPEEDUP
 from pytest_flagperf.stored.layout import rank_log
 
@@ -31,7 +31,7 @@ def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
 def judged(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str]]:
     """Yield the speed-up and each warning of the verdicts; failures are in the message of the test."""
     for verdict in verdicts:
-        if verdict.kind is Kind.SPEEDUP:
+        if verdict.kind is VerdictKind.SPEEDUP:
             yield SPEEDUP, printable(verdict.got)
         if verdict.warning:
             yield f"warning.{verdict.name}", printable(verdict.sentence)

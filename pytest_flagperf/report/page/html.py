@@ -15,7 +15,7 @@ from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.statistics import summarize
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import quantity
-from pytest_flagperf.results.verdicts import Kind, Verdict
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 
 COLUMNS = ("case", "metric", "p_core", "speedup")
 _TITLES = {"case": "Case", "metric": "Metric", "p_core": "p_core", "speedup": "Speed-up"}
@@ -78,7 +78,7 @@ def row_cells(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict] = ()) -> 
         "case": f'<a href="#{anchor(case)}">{escape(case)}</a>',
         "metric": escape(metric(outcomes)),
         "p_core": _NOTHING if p_core is None else escape(quantity(p_core, outcomes[0].rate_unit)),
-        "speedup": escape(next((verdict.got for verdict in verdicts if verdict.kind is Kind.SPEEDUP), _NOTHING)),
+        "speedup": escape(next((verdict.got for verdict in verdicts if verdict.kind is VerdictKind.SPEEDUP), _NOTHING)),
     }
     return [f'<td class="col-{name}">{values[name]}</td>' for name in COLUMNS]
 

@@ -144,9 +144,9 @@ def _verdicts(case: CaseResult) -> str:
 
 
 def _bad(verdict: Verdict) -> str:
-    kind = EXPECTED if verdict.expected is not None else FAILED
-    why = f"; expected: {verdict.expected}" if verdict.expected is not None else ""
-    measured = escape(f"{verdict.name}: got {verdict.got}, wanted {verdict.wanted}{why}")
+    kind = EXPECTED if verdict.expected_failure is not None else FAILED
+    why = f"; expected failure: {verdict.expected_failure}" if verdict.expected_failure is not None else ""
+    measured = escape(f"{verdict.name}: got {verdict.got}, expected {verdict.expected}{why}")
     return f"<li>{state(kind)} {escape(verdict.sentence)} <small>{measured}</small></li>"
 
 
@@ -154,12 +154,12 @@ def _well(found: Sequence[Verdict]) -> str:
     """Those of one name and one measure in one row: rounds differ in what they got."""
     alike: dict[tuple[str, str], list[str]] = {}
     for verdict in found:
-        alike.setdefault((verdict.name, verdict.wanted), []).append(verdict.got)
+        alike.setdefault((verdict.name, verdict.expected), []).append(verdict.got)
     rows = [
-        (Name(name), Number(f"{len(got)} x"), ", ".join(dict.fromkeys(got)), wanted)
-        for (name, wanted), got in alike.items()
+        (Name(name), Number(f"{len(got)} x"), ", ".join(dict.fromkeys(got)), expected)
+        for (name, expected), got in alike.items()
     ]
-    return table(("verdict", "ok", "got", "wanted"), rows) if rows else ""
+    return table(("verdict", "ok", "got", "expected"), rows) if rows else ""
 
 
 # -- figures -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from textwrap import shorten, wrap
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.store import CaseResult, Run
 from pytest_flagperf.results.units import count
-from pytest_flagperf.results.verdicts import Kind, Verdict, failed, is_regression
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind, failed, is_regression
 
 FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not finished", "failed as expected", "passed"
 STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
@@ -44,8 +44,8 @@ class CaseSummary:
 def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummary:
     """Return the summary of a case; a case that an interrupted run did not finish has not failed."""
     bad = failed([verdict for verdicts in case.verdicts.values() for verdict in verdicts])
-    expected = [verdict for verdict in bad if verdict.expected is not None]
-    unexpected = [verdict for verdict in bad if verdict.expected is None]
+    expected = [verdict for verdict in bad if verdict.expected_failure is not None]
+    unexpected = [verdict for verdict in bad if verdict.expected_failure is None]
     broken = [failure.sentence for outcome in case.outcomes for failure in outcome.failures]
     reasons = {verdict.sentence: _in_short(verdict) for verdict in unexpected}
     reasons |= {text: text for text in broken if text not in {*reasons, *(verdict.sentence for verdict in expected)}}
@@ -67,7 +67,7 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
         state,
         _unique(reasons),
         _unique(reasons.values()),
-        _unique(f"{verdict.sentence} (expected: {verdict.expected})" for verdict in expected),
+        _unique(f"{verdict.sentence} (expected failure: {verdict.expected_failure})" for verdict in expected),
         _unique(_warnings(case)),
         case.vendor_code,
     )
@@ -187,8 +187,8 @@ def _in_short(verdict: Verdict) -> str:
     """Return the got and expected value if they are short, else the shortened sentence."""
     # Underscores are kept in the name of a metric, such as "baseline p_core".
     words, _, metric = verdict.name.partition(" ")
-    text = f"{words.replace('_', ' ')}{metric and ' '}{metric} {verdict.got}, expected {verdict.wanted}"
-    if verdict.kind not in (Kind.FINISHED, Kind.EXPECTED) and len(text) <= _MAX_REASON_LENGTH:
+    text = f"{words.replace('_', ' ')}{metric and ' '}{metric} {verdict.got}, expected {verdict.expected}"
+    if verdict.kind not in (VerdictKind.FINISHED, VerdictKind.EXPECTED) and len(text) <= _MAX_REASON_LENGTH:
         return text
     return shorten(verdict.sentence, 2 * _MAX_REASON_LENGTH, placeholder=" ...")
 

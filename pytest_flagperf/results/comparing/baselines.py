@@ -1,6 +1,6 @@
-"""Accepted figures of a case, one file each that a review can read, and whether new rounds are as good.
+"""Baselines: the accepted figures of a case, in one file for each case, and the verdicts against them.
 
-``lower`` and ``upper`` are shares of the value, as ReFrame's: -0.05 allows 5 % less, null allows anything.
+``lower`` and ``upper`` are shares of the value as in ReFrame: -0.05 allows 5 % less, null allows any value.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from typing import Any
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.case import without_repeat
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.comparable import unlike
+from pytest_flagperf.results.comparing.comparable import outcome_differences
 from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
 from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, plain, quantity
-from pytest_flagperf.results.verdicts import Kind, Verdict, throughput
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind, throughput
 from pytest_flagperf.stored import FormatError, files
 
 SCHEMA = 1
 LEAST = THRESHOLD
-"""The narrowest bound that is made: a share of the value."""
+"""The narrowest bound of a new baseline, as a share of the value."""
 ERRORS = 3.0
-"""A bound that is made is so many standard errors of the difference of two runs, if that is more.
+"""The bound of a new baseline in standard errors of the difference of two runs, if this is more than LEAST.
 
-By Student's rule three rounds alone would ask for seven errors, and of slowdowns by 8 %, where a round varies by 2 %,
-seven in ten would pass. With three and LEAST one in seven does; an honest run fails once in 300 there, and once in 20
-where a round varies by 5 %.
+Student's distribution would give seven errors for three rounds; then seven of ten slowdowns by 8 % would pass if a
+round varies by 2 %. With three errors and LEAST one of seven passes. An unchanged run fails once in 300 runs then, and
+once in 20 if a round varies by 5 %.
 """
 TESTED = ("suite_code", "vendor_code", "driver_code")
-"""What a baseline is there to test: in these fields of the fingerprint rounds may be unlike it."""
+"""Fields of the fingerprint that may differ from the baseline's, because the baseline tests them."""
 PREFIX = "baseline"
 _DIGITS = 6
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One metric: the median of the accepted rounds, and how far below and above it others may lie."""
+    """One metric: the median of the accepted rounds, and the bounds below and above it."""
 
     value: float
     lower: float | None
@@ -52,10 +52,10 @@ class Figure:
     direction: str | None
     rounds: int
     noise: float | None = None
-    """The standard deviation of one round, as a share, as far as it was known."""
+    """The standard deviation of one round as a share of the value, if known."""
 
     def limits(self, rounds: int) -> tuple[float | None, float | None]:
-        """The lowest and the highest value; of fewer rounds than were accepted never closer than noise goes."""
+        """The lowest and the highest allowed value; with fewer rounds than the baseline's at least the noise apart."""
         error = (self.noise or 0.0) * math.sqrt(1 / rounds + 1 / self.rounds) if 0 < rounds < self.rounds else 0.0
         least = ERRORS * error
         low = None if self.lower is None else self.value + min(self.lower, -least) * abs(self.value)
@@ -65,7 +65,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The run whose figures they are, when somebody accepted them (UTC), and why."""
+    """The accepted run, the time (UTC) and the note of who accepted it."""
 
     run: str
     when: str
@@ -74,7 +74,7 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was accepted of a case, whatever its number of rounds; ``file`` is where it was read."""
+    """The accepted figures of a case with any number of rounds; ``file`` is the file they were read from."""
 
     case: str
     metrics: Mapping[str, Figure]
@@ -84,22 +84,23 @@ class Baseline:
     machine: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
 
-    def differing(self, outcome: Outcome) -> list[str]:
-        """In what a round is not like the accepted ones."""
-        about = {name: self.fingerprint[name] for name in _ABOUT if name in self.fingerprint}
-        then = replace(
+    def differences(self, outcome: Outcome) -> list[str]:
+        """The fields in which a round differs from the accepted rounds."""
+        case = {name: self.fingerprint[name] for name in _ABOUT if name in self.fingerprint}
+        accepted = replace(
             outcome,
             fingerprint=self.fingerprint,
             machine=self.machine,
             throughput_only=self.throughput_only,
-            **about,
+            **case,
         )
-        return unlike(then, outcome)
+        return outcome_differences(accepted, outcome)
 
     @property
-    def said(self) -> str:
-        here = self.file is not None and self.file.is_relative_to(Path.cwd())
-        file = self.file.relative_to(Path.cwd()) if self.file is not None and here else self.file
+    def source(self) -> str:
+        """The baseline's file and run, for messages."""
+        below = self.file is not None and self.file.is_relative_to(Path.cwd())
+        file = self.file.relative_to(Path.cwd()) if self.file is not None and below else self.file
         return f"{file or f'the baseline of {self.case}'}, accepted from {self.accepted.run}"
 
 
@@ -110,21 +111,21 @@ _ABOUT = ("vendor", "hardware", "scale", "synthetic")
 
 
 def judge(outcomes: Sequence[Outcome], baseline: Baseline, *, allow_unlike: bool = False) -> list[Verdict]:
-    """One verdict per metric of the baseline, over the rounds that ended well; one for all if they are unlike it."""
-    texts = list(dict.fromkeys(text for outcome in outcomes for text in baseline.differing(outcome)))
+    """Return one verdict for each metric of the baseline; a single failed one if the rounds are not comparable."""
+    texts = list(dict.fromkeys(text for outcome in outcomes for text in baseline.differences(outcome)))
     tested = [text for text in texts if _field(text) in TESTED]
     others = [text for text in texts if text not in tested]
     if others and not allow_unlike:
         return [_refused(others, baseline)]
-    label = f"; unlike it: {', '.join(others)}" if others else ""
-    since = [_field(text) for text in tested]
-    return [_judged(name, figure, outcomes, baseline, label, since) for name, figure in baseline.metrics.items()]
+    label = f"; compared although different: {', '.join(others)}" if others else ""
+    changed = [_field(text) for text in tested]
+    return [_judged(name, figure, outcomes, baseline, label, changed) for name, figure in baseline.metrics.items()]
 
 
 def unreadable(error: Exception) -> Verdict:
-    """A gate that cannot be read is shut."""
-    sentence = f"the baseline cannot be read: {error}; mend it, or remove it and accept a new one"
-    return Verdict(PREFIX, False, "an unreadable file", "a baseline", sentence, kind=Kind.INCOMPARABLE)
+    """Return the failed verdict for a baseline that cannot be read."""
+    sentence = f"the baseline cannot be read: {error}; fix the file, or remove it and accept a new baseline"
+    return Verdict(PREFIX, False, "an unreadable file", "a valid baseline", sentence, kind=VerdictKind.INCOMPARABLE)
 
 
 def _field(text: str) -> str:
@@ -132,21 +133,21 @@ def _field(text: str) -> str:
 
 
 def _refused(texts: Sequence[str], baseline: Baseline) -> Verdict:
-    what = ", ".join(texts)
+    got, expected = ", ".join(texts), "the accepted config and machine"
     sentence = (
-        f"cannot be compared with the baseline ({baseline.said}): {what};"
-        " accept a new baseline (--accept-baseline), or compare all the same with --unlike"
+        f"cannot be compared with the baseline ({baseline.source}): {got};"
+        " accept a new baseline (--accept-baseline), or compare anyway with --unlike"
     )
-    return Verdict(PREFIX, False, what, "rounds like the accepted ones", sentence, kind=Kind.INCOMPARABLE)
+    return Verdict(PREFIX, False, got, expected, sentence, kind=VerdictKind.INCOMPARABLE)
 
 
 def _judged(
-    name: str, figure: Figure, outcomes: Sequence[Outcome], baseline: Baseline, label: str, since: Sequence[str]
+    name: str, figure: Figure, outcomes: Sequence[Outcome], baseline: Baseline, label: str, changed: Sequence[str]
 ) -> Verdict:
     title = f"{PREFIX} {name}"
     values = finite(outcome.value(name) for outcome in outcomes if outcome.ok)
     low, high = figure.limits(len(values))
-    wanted = _wanted(figure, low, high)
+    expected = _expected(figure, low, high)
     if not values:
         near = get_close_matches(name, {metric.name for outcome in outcomes for metric in outcome.metrics}, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -154,62 +155,74 @@ def _judged(
             title,
             False,
             "missing",
-            wanted,
-            f"{name} is missing, wanted {wanted} ({baseline.said}){hint}",
-            kind=Kind.BASELINE,
+            expected,
+            f"{name} is missing, expected {expected} ({baseline.source}){hint}",
+            kind=VerdictKind.BASELINE,
         )
     units = {metric.unit for outcome in outcomes for metric in outcome.metrics if metric.name == name}
     if figure.unit not in units:
         got = " and ".join(sorted(units))
-        sentence = f"{name} is measured in {got!r}, its unit is {figure.unit!r} in the baseline ({baseline.said})"
+        sentence = f"{name} is measured in {got!r}, but in {figure.unit!r} in the baseline ({baseline.source})"
         return Verdict(
-            title, False, got, figure.unit, f"{sentence}; mend the file, or accept a new baseline", kind=Kind.BASELINE
+            title,
+            False,
+            got,
+            figure.unit,
+            f"{sentence}; fix the file, or accept a new baseline",
+            kind=VerdictKind.BASELINE,
         )
     value = statistics.median(values)
     below, above = low is not None and value < low, high is not None and value > high
     worse = (below and figure.direction != "lower") or (above and figure.direction != "higher")
     got = compared(value, low if below else high if above else figure.value, figure.unit)[0]
     rounds = "1 round" if len(values) == 1 else f"the median of {count(len(values), 'round')}"
-    sentence = f"{name} is {got} ({rounds}), {_apart(value, figure)}; wanted {wanted} ({baseline.said}){label}"
-    if worse and since:
-        sentence += f"; since then changed: {', '.join(since)}"
+    sentence = (
+        f"{name} is {got} ({rounds}), {_deviation(value, figure)}; expected {expected} ({baseline.source}){label}"
+    )
+    if worse and changed:
+        sentence += f"; changed since then: {', '.join(changed)}"
     if (below or above) and not worse:
         sentence += "; it is better by more than its bound: accept a new baseline (--accept-baseline)"
     return Verdict(
-        title, not worse, got, wanted, sentence, warning=not worse and bool(below or above or label), kind=Kind.BASELINE
+        title,
+        not worse,
+        got,
+        expected,
+        sentence,
+        warning=not worse and bool(below or above or label),
+        kind=VerdictKind.BASELINE,
     )
 
 
-def _wanted(figure: Figure, low: float | None, high: float | None) -> str:
-    """The bound whose other side is worse, or both where nobody said which way is."""
-    said = []
+def _expected(figure: Figure, low: float | None, high: float | None) -> str:
+    """The bound on the worse side, or both bounds if the metric has no direction."""
+    bounds = []
     if low is not None and figure.direction != "lower":
-        said.append(f"at least {compared(low, figure.value, figure.unit)[0]}")
+        bounds.append(f"at least {compared(low, figure.value, figure.unit)[0]}")
     if high is not None and figure.direction != "higher":
-        said.append(f"at most {compared(high, figure.value, figure.unit)[0]}")
-    return " and ".join(said) or "any value"
+        bounds.append(f"at most {compared(high, figure.value, figure.unit)[0]}")
+    return " and ".join(bounds) or "any value"
 
 
-def _apart(value: float, figure: Figure) -> str:
-    usual = quantity(figure.value, figure.unit)
+def _deviation(value: float, figure: Figure) -> str:
+    accepted = quantity(figure.value, figure.unit)
     if value == figure.value:
-        return f"the baseline's own {usual}"
-    way = "above" if value > figure.value else "below"
+        return f"equal to the baseline's {accepted}"
+    side = "above" if value > figure.value else "below"
     share = quantity(abs(value - figure.value) / abs(figure.value), "share") if figure.value else "all of it"
-    return f"{share} {way} the baseline's {usual}"
+    return f"{share} {side} the baseline's {accepted}"
 
 
 # -- accepting -------------------------------------------------------------------------------------------------
 
 
-def why_not(case: CaseResult) -> str | None:
-    """Why a case's rounds cannot be accepted; None where all are there and ended well, unbent, and they passed.
+def refusal(case: CaseResult) -> str | None:
+    """The reason why a case cannot be accepted: a round is missing, failed or has a validity warning; else None.
 
-    What they were compared with does not count: an accepted change for the worse is what accepting is for.
+    Verdicts against the old baseline do not count: accepting is meant to replace it.
     """
-    there, wanted = len(case.outcomes), case.repeat
-    if there < wanted:
-        return f"{there} of its {wanted} rounds {'is' if there == 1 else 'are'} there"
+    if len(case.outcomes) < case.repeat:
+        return f"expected {case.repeat} rounds, got {len(case.outcomes)}"
     for outcome in case.outcomes:
         if not outcome.ok:
             failure = outcome.failures[0].sentence if outcome.failures else f"its state is {outcome.state!r}"
@@ -217,25 +230,25 @@ def why_not(case: CaseResult) -> str | None:
         if outcome.validity_warnings:
             return f"round {outcome.round}: {outcome.validity_warnings[0].sentence}"
     stored = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if not is_comparison(verdict)]
-    # A run of test_converges alone has measured the throughput, too.
+    # A run of test_converges alone has measured the throughput too.
     judged = [*stored, *throughput(case.outcomes)]
-    return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected), None)
+    return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected_failure), None)
 
 
-def no_gate(baseline: Baseline) -> str | None:
-    """Why a baseline would let everything pass; None where each bound can be missed."""
+def useless_bound(baseline: Baseline) -> str | None:
+    """The reason why no value could fail a bound of the baseline; None if every bound can fail."""
     for name, figure in baseline.metrics.items():
         if figure.direction != "lower" and figure.lower is not None and figure.lower <= -1:
             return (
-                f"{name} varies so much that its lower bound would be -100 %, which everything passes; measure again"
-                " where nothing else runs, with more rounds"
+                f"{name} varies so much that its lower bound would be -100 %, which no value can miss; measure again"
+                " on an idle machine with more rounds"
             )
     return None
 
 
 def is_comparison(verdict: Verdict) -> bool:
-    """Whether the verdict compares rounds with a baseline."""
-    return verdict.kind in (Kind.BASELINE, Kind.INCOMPARABLE)
+    """Return True if the verdict compares rounds with a baseline."""
+    return verdict.kind in (VerdictKind.BASELINE, VerdictKind.INCOMPARABLE)
 
 
 def accept(
@@ -246,9 +259,9 @@ def accept(
     *,
     keep_bounds: bool = True,
 ) -> Baseline:
-    """What the rounds say, of the old baseline's metrics where there is one, and in its bounds if they are kept.
+    """Make a baseline of a case, with the metrics of the old one, and its bounds if they are kept.
 
-    ``earlier``: the rounds of like runs, from which, with these, it is known how much a figure varies by itself.
+    ``earlier``: the rounds of comparable runs, from which the noise is measured together with the case's own.
     """
     first = case.outcomes[0]
     names = list(old.metrics) if old is not None else list(JUDGED)
@@ -273,15 +286,15 @@ def _figure(
         return None
     runs = [finite(outcome.value(name) for outcome in rounds) for rounds in earlier]
     measured = noise.measure([*runs, values])
-    made = width(measured, len(values))
-    lower, upper = (kept.lower, kept.upper) if kept is not None else (max(-made, -1.0), made)
+    bound = width(measured, len(values))
+    lower, upper = (kept.lower, kept.upper) if kept is not None else (max(-bound, -1.0), bound)
     value = float(f"{statistics.median(values):.{_DIGITS}g}")
     of_one = None if measured.within is None and measured.between is None else round(measured.of(1), 4)
     return Figure(value, lower, upper, records[0].unit, records[0].direction, len(values), of_one)
 
 
 def width(measured: noise.Noise, rounds: int) -> float:
-    """How wide a bound the noise asks for where another run has as many rounds, in whole thousandths."""
+    """The bound for a run with as many rounds, from the noise, rounded up to thousandths."""
     return max(LEAST, math.ceil(ERRORS * math.sqrt(2) * measured.of(rounds) * 1000) / 1000)
 
 
@@ -289,7 +302,7 @@ def width(measured: noise.Noise, rounds: int) -> float:
 
 
 def path_of(folder: Path, case: str) -> Path:
-    """Where the baseline of a case lies, whatever its number of rounds."""
+    """The file of a case's baseline, the same for any number of rounds."""
     return folder / f"{folder_of(without_repeat(case))}.json"
 
 
@@ -299,7 +312,7 @@ def write(path: Path, baseline: Baseline) -> None:
 
 
 def read(path: Path) -> Baseline:
-    """A FormatError says all that is wrong with the file."""
+    """Read a baseline; raise FormatError with all problems of the file."""
     body = files.read_printable(path, SCHEMA)
     problems = [f"{path}: {problem}" for problem in _problems(body)]
     if problems:
@@ -309,12 +322,12 @@ def read(path: Path) -> Baseline:
     return Baseline(**{**rest, "metrics": figures, "accepted": Accepted(**body["accepted"]), "file": path})
 
 
-_KEYS = tuple(each.name for each in fields(Baseline) if each.name != "file")
+_KEYS = tuple(key.name for key in fields(Baseline) if key.name != "file")
 
 
 def _problems(body: Mapping[str, Any]) -> Iterator[str]:
     yield from _keys("the file", body, ("schema", *_KEYS), ("case", "metrics", "accepted"))
-    for name, kind, wanted in (
+    for name, kind, expected in (
         ("case", str, "a case"),
         ("metrics", dict, "an object with a figure for each metric"),
         ("accepted", dict, "an object"),
@@ -323,39 +336,39 @@ def _problems(body: Mapping[str, Any]) -> Iterator[str]:
         ("machine", dict, "an object"),
     ):
         if name in body and not isinstance(body[name], kind):
-            yield f"{name} is {body[name]!r}, wanted is {wanted}"
+            yield f"{name} is {body[name]!r}, expected {expected}"
     accepted, metrics = body.get("accepted"), body.get("metrics")
     if isinstance(accepted, dict):
         yield from _keys("accepted", accepted, ("run", "when", "note"), ("run", "when"))
     if isinstance(metrics, dict):
-        yield from () if metrics else ("metrics is empty: there would be nothing to judge; remove the file instead",)
+        yield from () if metrics else ("metrics is empty: add a metric or remove the file",)
         for name, item in metrics.items():
             yield from _figure_problems(f"metrics.{name}", item)
 
 
 def _figure_problems(where: str, item: object) -> Iterator[str]:
     if not isinstance(item, dict):
-        yield f"{where} is {item!r}, wanted is an object with value, lower, upper, unit, direction, rounds"
+        yield f"{where} is {item!r}, expected an object with value, lower, upper, unit, direction, rounds"
         return
-    names = tuple(each.name for each in fields(Figure))
+    names = tuple(key.name for key in fields(Figure))
     yield from _keys(where, item, names, names[:-1])
-    for name, wanted, fine in (
+    for name, expected, is_valid in (
         ("value", "a number above 0", lambda value: _is_number(value) and value > 0),
-        ("lower", "a share from -1 to 0, as -0.05, or null", lambda value: value is None or _within(value, -1, 0)),
-        ("upper", "a share from 0 on, as 0.05, or null", lambda value: value is None or _within(value, 0, math.inf)),
+        ("lower", "a share from -1 to 0 such as -0.05, or null", lambda value: _is_share(value, -1, 0)),
+        ("upper", "a share of at least 0 such as 0.05, or null", lambda value: _is_share(value, 0, math.inf)),
         ("unit", "a string", lambda value: isinstance(value, str)),
         ("direction", '"higher", "lower" or null', lambda value: value in ("higher", "lower", None)),
-        ("rounds", "a whole number from 1 on", lambda value: type(value) is int and value >= 1),
-        ("noise", "a share from 0 on, as 0.01, or null", lambda value: value is None or _within(value, 0, math.inf)),
+        ("rounds", "a whole number of at least 1", lambda value: type(value) is int and value >= 1),
+        ("noise", "a share of at least 0 such as 0.01, or null", lambda value: _is_share(value, 0, math.inf)),
     ):
-        if name in item and not fine(item[name]):
-            yield f"{where}.{name} is {files.sayable(item[name])!r}, allowed is {wanted}"
+        if name in item and not is_valid(item[name]):
+            yield f"{where}.{name} is {files.sayable(item[name])!r}, expected {expected}"
 
 
 def _keys(where: str, item: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
     for name in sorted(item.keys() - set(known)):
         near = get_close_matches(name, known, n=1)
-        yield f"{where}: no such key: {name!r}" + (f"; did you mean {near[0]}?" if near else f" ({', '.join(known)})")
+        yield f"{where}: unknown key {name!r}" + (f"; did you mean {near[0]}?" if near else f" ({', '.join(known)})")
     yield from (f"{where}: {name} is missing" for name in needed if name not in item)
 
 
@@ -363,11 +376,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _within(value: object, low: float, high: float) -> bool:
-    return isinstance(value, (int, float)) and _is_number(value) and low <= value <= high
+def _is_share(value: object, low: float, high: float) -> bool:
+    return value is None or (isinstance(value, (int, float)) and _is_number(value) and low <= value <= high)
 
 
 def bounds(figure: Figure) -> str:
-    """``-5 % to +5 %``."""
+    """The bounds as text: ``-5 % to +5 %``."""
     sides = [("-", figure.lower), ("+", figure.upper)]
     return " to ".join("any" if side is None else f"{sign}{plain(abs(side) * 100)} %" for sign, side in sides)

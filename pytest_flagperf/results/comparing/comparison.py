@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.comparable import notes, unlike
+from pytest_flagperf.results.comparing.comparable import notes, outcome_differences
 from pytest_flagperf.results.comparing.noise import Judgement
 from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -104,7 +104,7 @@ class CaseRuns:
     @property
     def unlike(self) -> list[str]:
         """The fields in which fingerprints and machines differ from the old run's."""
-        return self._texts(unlike)
+        return self._texts(outcome_differences)
 
     @property
     def notes(self) -> list[str]:

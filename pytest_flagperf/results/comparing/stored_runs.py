@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.comparable import unlike
+from pytest_flagperf.results.comparing.comparable import outcome_differences
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.stored import FormatError
@@ -43,7 +43,7 @@ class StoredRuns:
         """Return each like run's valid rounds, the newest run last; runs may be unlike in the fields of ``across``."""
         found: list[Rounds] = []
         for rounds in self.of_case(outcome.without_repeat):
-            if all(text.partition(":")[0] in across for text in unlike(rounds[0], outcome)):
+            if all(text.partition(":")[0] in across for text in outcome_differences(rounds[0], outcome)):
                 found = without_copies([*found, rounds])
             if len(found) == noise.MEMORY:
                 break

@@ -1,6 +1,6 @@
-"""A suite's reference: how rounds that converged got there, by the samples of a step over all cards.
+"""A suite's reference: the metric and loss curves of rounds that converged, by their batch over all cards.
 
-Made from stored rounds by ``flagperf reference``, kept beside the suite, and read by the verdicts out of the plan.
+``flagperf reference`` makes it from stored rounds. The file lies in the suite's folder; verdicts read it from the plan.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ from pytest_flagperf.stored import FormatError, files
 
 SCHEMA = 1
 FEWEST = 5
-"""A reference of fewer rounds would not know how much they differ."""
+"""Minimum number of rounds of a batch: the bounds are computed from their spread."""
 CHANCE = 0.005
-"""How often an honest round may be called too early, or off the loss curve."""
+"""Probability that an honest round is judged too early, or off the loss curve."""
 FLOOR = 0.01
-"""A loss curve may lie this far off, as a share of the loss, however much alike the reference's rounds are."""
+"""Minimum tolerance of a loss curve, as a share of the loss, even if the reference's rounds hardly differ."""
 EVALUATIONS = 2
-"""An honest round is evaluated at least this many times before ``earliest``, so that a false evaluation shows."""
+"""Minimum number of evaluations before ``earliest``, so that a false evaluation can be detected."""
 POINTS = 24
-"""A curve has no more places: enough to see its shape by, and few enough to read in a diff."""
+"""Maximum number of points of a stored curve, so that a diff stays readable."""
 _DIGITS = 5
 
 
 @dataclass(frozen=True)
 class Curves:
-    """One curve per round at common places; a round that ended early has fewer values."""
+    """One curve per round at common numbers of samples; a round that ended early has fewer values."""
 
     samples: tuple[float, ...]
     rounds: tuple[tuple[float, ...], ...]
 
     def band(self) -> list[tuple[float, float, float]]:
-        """Samples, mean and standard deviation, as far as two rounds at least go."""
-        found = []
+        """Samples, mean and standard deviation, as far as at least two rounds have values."""
+        points = []
         for number, samples in enumerate(self.samples):
             values = [values[number] for values in self.rounds if len(values) > number]
             if len(values) > 1:
-                found.append((samples, statistics.fmean(values), statistics.stdev(values)))
-        return found
+                points.append((samples, statistics.fmean(values), statistics.stdev(values)))
+        return points
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rounds with the same number of samples in a step over all cards, and the same config but for the seed."""
+    """Rounds with the same number of samples in a step over all cards, and the same config except the seed."""
 
     global_batch: int
     shapes: tuple[str, ...]
     seeds: tuple[int | None, ...]
     runs: tuple[str, ...]
     to_target: tuple[float, ...]
-    """Where each round's metric crossed the target, on the line between two evaluations."""
+    """The samples at which each round's metric crossed the target, interpolated between two evaluations."""
     interval: float
-    """Samples between those evaluations, the most of any round: the crossing is not known better."""
+    """The largest number of samples between these two evaluations: the uncertainty of the crossing."""
     metric: Curves
     loss: Curves
-    """Means since the place before; as far as all rounds go."""
+    """Mean losses since the point before, as far as all rounds have values."""
 
     @property
     def earliest(self) -> float:
-        """Where an honest round is as seldom as CHANCE: the lower end of one more round's prediction interval.
+        """The lower end of the prediction interval of another round, which it undercuts with probability CHANCE.
 
-        On the logarithm: samples to the target differ by factors, and never fall below 0.
+        Computed with logarithms: samples to the target differ by factors and are above 0.
         """
         logs = [math.log(samples) for samples in self.to_target]
         middle, rounds = statistics.fmean(logs), len(logs)
@@ -81,18 +81,18 @@ class Batch:
         return math.exp(middle - student_limit(CHANCE, rounds - 1) * spread)
 
     def tolerance(self, ends: Sequence[float]) -> Apart:
-        """How far off a loss curve over these first places may lie, by how far the rounds lie from each other."""
-        found = curves.among([values[: len(ends)] for values in self.loss.rounds], ends)
-        # The area of honest rounds is what they deviate by and more: the same limit holds for both.
-        limit = student_limit(CHANCE / 2, len(found) - 1)
-        deviation = math.sqrt(statistics.fmean(one.deviation**2 for one in found))
-        area = math.sqrt(statistics.fmean(one.area**2 for one in found))
+        """The allowed distance of a loss curve over these first points, from the distances between the rounds."""
+        distances = curves.among([values[: len(ends)] for values in self.loss.rounds], ends)
+        # The area is at least the deviation, so the same limit serves for both.
+        limit = student_limit(CHANCE / 2, len(distances) - 1)
+        deviation = math.sqrt(statistics.fmean(distance.deviation**2 for distance in distances))
+        area = math.sqrt(statistics.fmean(distance.area**2 for distance in distances))
         return Apart(max(FLOOR, limit * deviation), max(FLOOR, limit * area))
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Of one suite at one scale."""
+    """The reference of one suite at one scale."""
 
     model: str
     framework: str
@@ -105,10 +105,11 @@ class Reference:
         return next((batch for batch in self.batches if batch.global_batch == global_batch), None)
 
     def earliest(self, global_batch: int) -> float | None:
-        """The bound of these batches; None below the smallest batch that was measured.
+        """The bound for this batch; None below the smallest measured batch.
 
-        A larger batch never needs fewer samples, so a bound is no more than that of any larger batch, and holds
-        above the largest one. Between two it lies on the line, as MLPerf's reference convergence points do.
+        A larger batch never needs fewer samples, so the bound is at most that of any larger batch, and the bound of
+        the largest one holds above it. Between two batches it is interpolated, as in MLPerf's reference convergence
+        points.
         """
         sizes = [batch.global_batch for batch in self.batches]
         bounds = [min(batch.earliest for batch in self.batches[number:]) for number in range(len(sizes))]
@@ -118,9 +119,9 @@ class Reference:
         return bounds[-1] if global_batch >= sizes[-1] else curves.at(known, global_batch)
 
     def text(self) -> str:
-        """JSON for people's diffs: a line for each list of numbers."""
+        """The reference as JSON with one line for each list of numbers, for readable diffs."""
         body = json.dumps(files.sayable({"schema": SCHEMA, "of": self}), indent=1, allow_nan=False)
-        return re.sub(r"\[[^][{}]+\]", lambda found: " ".join(found[0].split()), body) + "\n"
+        return re.sub(r"\[[^][{}]+\]", lambda match: " ".join(match[0].split()), body) + "\n"
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "reference") -> Reference:
@@ -131,11 +132,11 @@ class Reference:
             batches = sorted(map(_batch, of["batches"]), key=lambda batch: batch.global_batch)
             return cls(**named, target=Target(**of["target"]), batches=tuple(batches))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"{where}: is not a reference: {type(error).__name__}: {error}") from error
+            raise FormatError(f"{where}: not a valid reference: {type(error).__name__}: {error}") from error
 
 
 def global_batch(outcome: Outcome) -> int | None:
-    """Items of a step over all cards."""
+    """The items of a step over all cards."""
     per_card = outcome.work.batch_per_card
     return per_card * outcome.work.accumulation * outcome.cards if per_card else None
 
@@ -146,7 +147,7 @@ def step_samples(outcome: Outcome) -> int:
 
 
 def metric_points(outcome: Outcome) -> list[tuple[float, float]]:
-    """The metric over samples, the untrained model's first."""
+    """The metric by samples, beginning with the untrained model."""
     name = outcome.target.name
     untrained = [(0.0, outcome.untrained.metrics.get(name, math.nan))] if outcome.untrained else []
     return curves.finite(
@@ -159,7 +160,7 @@ def loss_points(outcome: Outcome) -> list[tuple[float, float]]:
 
 
 def of_rounds(rounds: Sequence[tuple[str, Outcome]]) -> Batch:
-    """The batch that like rounds make, each with the name of its run; all reached the target."""
+    """Combine comparable rounds, each with the name of its run, into a batch; all must have reached the target."""
     outcomes = [outcome for _, outcome in rounds]
     metrics = [metric_points(outcome) for outcome in outcomes]
     crossed = [curves.crossing(points, one.target) for points, one in zip(metrics, outcomes, strict=True)]
@@ -176,7 +177,7 @@ def of_rounds(rounds: Sequence[tuple[str, Outcome]]) -> Batch:
 
 
 def _interval(points: curves.Points) -> float:
-    """From the last evaluation but one to the last, which reached the target."""
+    """The samples between the last two evaluations, of which the last one reached the target."""
     return max((end - start for (start, _), (end, _) in list(pairwise(points))[-1:]), default=0.0)
 
 
@@ -184,7 +185,7 @@ def _metrics(rounds: Sequence[curves.Points]) -> Curves:
     longest = max(rounds, key=lambda points: points[-1][0])
     places = curves.thinned([samples for samples, _ in longest], POINTS)
     values = [[curves.at(points, samples) for samples in places] for points in rounds]
-    kept = tuple(tuple(_short(value) for value in each if value is not None) for each in values)
+    kept = tuple(tuple(_short(value) for value in curve if value is not None) for curve in values)
     return Curves(tuple(places), kept)
 
 
@@ -199,7 +200,7 @@ def _short(value: float) -> float:
 
 
 def _batch(body: Mapping[str, Any]) -> Batch:
-    found = Batch(
+    batch = Batch(
         global_batch=int(body["global_batch"]),
         shapes=tuple(body["shapes"]),
         seeds=tuple(body["seeds"]),
@@ -209,11 +210,13 @@ def _batch(body: Mapping[str, Any]) -> Batch:
         metric=_curves(body["metric"]),
         loss=_curves(body["loss"]),
     )
-    if len(found.to_target) < FEWEST or min(found.to_target) <= 0:
-        raise ValueError(f"global_batch {found.global_batch}: to_target wants {FEWEST} numbers above 0 or more")
-    if len(found.loss.rounds) < 2 or any(len(values) != len(found.loss.samples) for values in found.loss.rounds):
-        raise ValueError(f"global_batch {found.global_batch}: loss wants 2 rounds or more, each with a value a place")
-    return found
+    if len(batch.to_target) < FEWEST or min(batch.to_target) <= 0:
+        raise ValueError(f"global_batch {batch.global_batch}: to_target must have at least {FEWEST} numbers above 0")
+    if len(batch.loss.rounds) < 2 or any(len(values) != len(batch.loss.samples) for values in batch.loss.rounds):
+        raise ValueError(
+            f"global_batch {batch.global_batch}: loss must have at least 2 rounds, each with as many values as samples"
+        )
+    return batch
 
 
 def _curves(body: Mapping[str, Any]) -> Curves:

@@ -1,4 +1,4 @@
-"""Whether a round's throughputs are there, possible, and of enough steps; whether they agree is in ``crosscheck``."""
+"""Verdicts on a round's throughputs: present, possible, over enough steps; ``crosscheck`` compares them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import compared, count, quantity
-from pytest_flagperf.results.verdicts.verdict import Kind, Verdict, finished, in_range
+from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range
 
 MIN_MEASURED_STEPS = 10
+_KIND = VerdictKind.THROUGHPUT
 
 
 def throughput(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
-    """Each round's throughputs are there, finite and possible, and agree with what else it measured."""
+    """Judge whether each round's throughputs are present, finite, possible and consistent with its other figures."""
     if not outcomes:
-        return [
-            Verdict(
-                "finished",
-                False,
-                "no outcome",
-                "finished",
-                "no round was run: there is no throughput",
-                kind=Kind.FINISHED,
-            )
-        ]
+        sentence = "no throughput: no round ran"
+        return [Verdict("finished", False, "no outcome", "finished", sentence, kind=VerdictKind.FINISHED)]
     return [verdict for outcome in outcomes for verdict in _throughput_of(outcome)]
 
 
@@ -43,36 +36,36 @@ def _present(outcome: Outcome, name: str) -> Verdict:
     value = outcome.value(name)
     ok = value is not None and math.isfinite(value) and value > 0
     got = quantity(value, outcome.rate_unit)
-    tail = "" if ok else ", wanted a finite number above 0"
-    return Verdict(name, ok, got, "above 0", f"round {outcome.round}: {name} is {got}{tail}", kind=Kind.THROUGHPUT)
+    sentence = "" if ok else f"round {outcome.round}: {name} is {got}, expected a finite number above 0"
+    return Verdict(name, ok, got, "above 0", sentence, kind=_KIND)
 
 
 def _possible(outcome: Outcome) -> Iterator[Verdict]:
     mfu = outcome.value("mfu")
     if mfu is None:
         return
-    ok = 0 < mfu <= 1
-    got = compared(mfu, 1.0, "share")[0]
-    sentence = f"round {outcome.round}: MFU is {got}"
-    if not ok:
-        sentence += ", wanted above 0 and at most 100 %: the clock, the FLOPs or the peak is wrong"
-    yield Verdict("mfu", ok, got, "at most 100 %", sentence, kind=Kind.THROUGHPUT)
+    ok, got, expected = 0 < mfu <= 1, compared(mfu, 1.0, "share")[0], "above 0 and at most 100 %"
+    reason = "the clock, the FLOPs or the peak is wrong"
+    sentence = "" if ok else f"round {outcome.round}: MFU is {got}, expected {expected}: {reason}"
+    yield Verdict("mfu", ok, got, expected, sentence, kind=_KIND)
 
 
 def _measured(outcome: Outcome) -> Verdict:
     steps = outcome.work.measured_steps
     ok = steps is not None and steps >= MIN_MEASURED_STEPS
-    got = "nothing" if steps is None else count(steps, "step")
-    wanted = f"at least {count(MIN_MEASURED_STEPS, 'step')}"
-    sentence = f"round {outcome.round}: p_core was measured over {got}"
-    sentence += "" if ok else f", wanted {wanted} after the warm-up: train longer or set throughput_steps higher"
-    return Verdict("measured_steps", ok, got, wanted, sentence, kind=Kind.THROUGHPUT)
+    got = "no step" if steps is None else count(steps, "step")
+    expected = f"at least {count(MIN_MEASURED_STEPS, 'step')}"
+    sentence = (
+        f"round {outcome.round}: p_core was measured over {got}, expected {expected} after the warm-up:"
+        " train longer or increase throughput_steps"
+    )
+    return Verdict("measured_steps", ok, got, expected, "" if ok else sentence, kind=_KIND)
 
 
 def _counted(outcome: Outcome) -> Verdict:
-    """What samples are compared with; that they add up is one of the pairs of ``crosscheck``."""
+    """Judge whether samples, steps and batch were counted; ``crosscheck`` judges whether they agree."""
     work = outcome.work
     got = f"{work.samples} samples, {work.steps} steps, batch {work.batch_per_card}"
     ok = bool(work.samples and work.steps and work.batch_per_card)
-    sentence = f"round {outcome.round}: {got}" + ("" if ok else ": expected a number above 0 for all three")
-    return Verdict("samples", ok, got, "all three", sentence, kind=Kind.THROUGHPUT)
+    sentence = "" if ok else f"round {outcome.round}: {got}; expected numbers above 0"
+    return Verdict("samples", ok, got, "numbers above 0", sentence, kind=_KIND)

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome, Step
 from pytest_flagperf.results.verdicts import converges, failed
-from pytest_flagperf.results.verdicts.learned import FEWEST, MANY, fall, learned
+from pytest_flagperf.results.verdicts.learning import FEWEST, MANY, fall, learned
 from tests.results_help import recorded
 
 SIZES = [FEWEST, 8, MANY - 1, MANY, 200]
@@ -64,7 +64,7 @@ def test_learning_rate_0_fails_and_the_sentence_says_what_stayed() -> None:
     outcome = recorded("did_not_learn")
     verdict = next(one for one in converges(outcome) if one.name == "learned")
     assert not verdict.ok
-    fell = "the loss fell from 2.302 to 2.301 (first and last tenth), which noise alone does in"
+    fell = "the loss fell from 2.302 to 2.301 (first and last tenth); noise alone does that in"
     for words in ("did not learn", fell, "0 % of the way"):
         assert words in verdict.sentence
 
@@ -75,7 +75,7 @@ def test_a_target_that_the_untrained_model_meets_shows_no_learning() -> None:
     assert good.target.value is not None
     there = learned(untrained(good, good.target.value))
     assert not there.ok
-    assert "the untrained model's top1 is 0.900 already" in there.sentence
+    assert "the untrained model already reaches the target: top1 is 0.900" in there.sentence
 
 
 def test_the_metric_must_move_and_by_more_than_it_moves_anyway() -> None:
