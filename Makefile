@@ -1,4 +1,4 @@
-# Everything here sets itself up: a Python >= 3.10 with venv is all that has to be there.
+# Every target installs what it needs; only Python >= 3.10 with venv is required.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,45 +9,45 @@ LAB ?=
 
 .PHONY: help setup bench bench-harness test check unit lint format types lab clean
 
-help: ## what can be made
+help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## the harness's own environment in .venv; quick when nothing changed
+setup: $(STAMP) ## create the harness's environment in .venv; quick if nothing changed
 
-# The stamp is written last, so that a set-up which broke off is done again.
+# The stamp is written last, so an interrupted setup is repeated.
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python >= 3.10 is needed; this is " + sys.version.split()[0] + ". Say which: make setup PYTHON=/path/to/python3")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "got Python " + sys.version.split()[0] + ", expected >= 3.10; pass another one: make setup PYTHON=/path/to/python3")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-bench: setup ## the main job: every suite at its small scale on the CPU, with a report (BENCH='-k glm' selects)
+bench: setup ## train every suite at its small scale on the CPU and write a report (BENCH='-k glm' selects)
 	$(BIN)/python -m pytest suites $(BENCH)
 
-bench-harness: setup ## how fast the harness itself is, beside its goals; as root, it writes docs/performance.md
+bench-harness: setup ## measure the harness against its goals; as root, it writes docs/performance.md
 	$(BIN)/python -m benchmarks
 
-test: setup ## all tests, the trainings among them
+test: setup ## run all tests, including trainings
 	$(BIN)/python -m tests $(TESTS)
 
-check: lint unit ## the quick inner loop: lint, types, unit tests
+check: lint unit ## run lint, types and unit tests: under two minutes
 
 unit: setup
 	$(BIN)/python -m pytest tests -m 'not slow and not integration' -q -n auto
 
-lint: setup types ## ruff and mypy
+lint: setup types ## run ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
 types: setup
 	$(BIN)/mypy
 
-format: setup ## let ruff put the code in order
+format: setup ## format the code with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-lab: setup ## a cluster of hosts on this machine to play with, as root (LAB='8 --docker --gpus 8'); docs/lab.md
+lab: setup ## start a test cluster on this machine, as root (LAB='8 --docker --gpus 8'); docs/lab.md
 	$(BIN)/python -m tests.lab $(LAB)
 
-clean: ## what make made here; the frameworks' environments stay in the cache
+clean: ## remove what make created; the frameworks' environments stay in the cache
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist
