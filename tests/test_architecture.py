@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md, kept by reading the imports."""
+"""The rules of docs/architecture.md, checked by parsing the code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pytest_flagperf.stored import layout
 REPO = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "transformers", "numpy"}
 FOR_ANY_VENDOR = {"torch", "torchvision", "transformers", "tokenizers", "numpy", "h5py", "pillow"}
-"""What suites may require: packages that run on the hardware of any vendor."""
+"""The packages that suites may require: they run on the hardware of any vendor."""
 IMPORTED_AS = {"pillow": "PIL"}
 
-# Who stands on whose shoulders: a module imports only names of lower floors, or of its own package.
-FLOORS = [
+# A module imports only modules of lower layers, or of its own package.
+LAYERS = [
     {"printable", "limits"},
     {"problems"},
     {"case"},
@@ -40,9 +40,9 @@ FLOORS = [
     {"benchmark", "__main__"},
     {"plugin"},
 ]
-# Beside the floors: these import only the ground floor and each other, lower first.
+# Beside the layers: these import only COMMON, and the ones before them in this list.
 BESIDE = ["results", "report"]
-# What both sides know: how text is shown, the grammar of cases, and the files of a run.
+# Imported by both sides: escaping of text, the grammar of cases, and the files of a run.
 COMMON = {"printable", "limits", "problems", "case", "stored"}
 
 
@@ -51,7 +51,7 @@ def modules(package: str) -> list[Path]:
 
 
 def imports(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
-    """Every module a file imports; with top_level_only those that importing it imports."""
+    """The modules that a file imports; with top_level_only only those imported when the file is imported."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     nodes = list(_running(tree)) if top_level_only else list(ast.walk(tree))
     for node in nodes:
@@ -63,7 +63,7 @@ def imports(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
 
 
 def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run when the module is imported: not in functions, not under TYPE_CHECKING."""
+    """The nodes that run when the module is imported: those outside functions and TYPE_CHECKING."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             continue
@@ -74,41 +74,41 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def part_of(module: str) -> str | None:
-    """The part of the harness that a module name belongs to: pytest_flagperf.hosts.local -> cluster."""
+    """The part of the harness that a module belongs to: pytest_flagperf.hosts.local -> hosts."""
     names = module.split(".")
     return names[1] if names[0] == "pytest_flagperf" and len(names) > 1 else None
 
 
-def floor_of(part: str) -> int | None:
-    return next((number for number, parts in enumerate(FLOORS) if part in parts), None)
+def layer_of(part: str) -> int | None:
+    return next((number for number, parts in enumerate(LAYERS) if part in parts), None)
 
 
 def upward(path: Path) -> list[str]:
-    """The imports of a harness file that its floor does not allow."""
+    """The imports of a harness file that its layer does not allow."""
     own = path.relative_to(REPO / "pytest_flagperf").parts[0].removesuffix(".py")
-    wanted = {part for name in imports(path) if (part := part_of(name)) is not None and part != own}
+    imported = {part for name in imports(path) if (part := part_of(name)) is not None and part != own}
     parts = {
         part
-        for part in wanted
+        for part in imported
         if (REPO / "pytest_flagperf" / part).is_dir() or (REPO / "pytest_flagperf" / f"{part}.py").is_file()
     }
     if own in BESIDE:
         return sorted(parts - COMMON - set(BESIDE[: BESIDE.index(own)]))
-    floor = floor_of(own)
-    if floor is None:
-        return [] if own == "__init__" else [f"{own} stands on no floor"]
-    # The top floors put the two sides together; below them nobody knows of results and reports.
-    knows_results = floor >= FLOORS.index({"engines"})
-    below = set().union(*FLOORS[:floor]) | (set(BESIDE) if knows_results else set())
+    layer = layer_of(own)
+    if layer is None:
+        return [] if own == "__init__" else [f"{own} has no layer"]
+    # The top layers combine both sides; the layers below them do not import results and reports.
+    knows_results = layer >= LAYERS.index({"engines"})
+    below = set().union(*LAYERS[:layer]) | (set(BESIDE) if knows_results else set())
     return sorted(parts - below)
 
 
 @pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_a_harness_module_imports_only_what_stands_below_it(path: Path) -> None:
+def test_a_module_imports_only_lower_layers(path: Path) -> None:
     assert upward(path) == []
 
 
-def test_an_upward_import_would_be_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pytest_flagperf").mkdir()
     for name in ("case", "plan", "results", "running"):
         (tmp_path / "pytest_flagperf" / f"{name}.py").touch()
@@ -122,7 +122,7 @@ def test_an_upward_import_would_be_found(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_the_harness_names_no_framework_and_pytest_only_on_top(path: Path) -> None:
+def test_the_harness_imports_no_framework_and_pytest_only_in_the_top_layer(path: Path) -> None:
     names = {name.split(".")[0] for name in imports(path)}
     assert not names & (FRAMEWORKS | {"suites", "vendors"})
     if path.parent.name != "plugin" and path.name != "benchmark.py":
@@ -130,14 +130,14 @@ def test_the_harness_names_no_framework_and_pytest_only_on_top(path: Path) -> No
 
 
 @pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_only_the_ssh_host_knows_fabric(path: Path) -> None:
+def test_only_ssh_modules_import_fabric(path: Path) -> None:
     names = {name.split(".")[0] for name in imports(path)}
     if path.name not in ("ssh.py", "session.py", "link.py"):
         assert not names & {"fabric", "invoke", "paramiko"}
 
 
 @pytest.mark.parametrize("path", modules("flagperf_driver"), ids=lambda path: str(path.relative_to(REPO)))
-def test_the_driver_needs_nothing_but_python(path: Path) -> None:
+def test_the_driver_needs_only_python(path: Path) -> None:
     names = {name.split(".")[0] for name in imports(path)}
     assert "pytest_flagperf" not in names
     allowed = set(sys.stdlib_module_names) | {"flagperf_driver"}
@@ -153,18 +153,18 @@ def test_the_driver_needs_nothing_but_python(path: Path) -> None:
 )
 def test_no_vendor_and_no_model_is_named_in_shared_code(path: Path) -> None:
     words = {folder.name for root in ("vendors", "suites") for folder in (REPO / root).iterdir() if folder.is_dir()}
-    # "cpu" is also a thing that every host has, "common" an English word.
+    # "cpu" is also a part of every host, and "common" an English word.
     words -= {"cpu", "common", "__pycache__"}
     source = path.read_text(encoding="utf-8").lower()
     assert [word for word in sorted(words) if word in source] == []
 
 
 def foreign(suite: Path) -> list[str]:
-    """What a standard case imports or requires that is not for any vendor's hardware, as FILE: NAME."""
+    """The imports and requirements of a standard case that need a vendor's hardware, as FILE: NAME."""
     own = {path.stem for path in suite.rglob("*.py")} | {"common"}
     packages = {IMPORTED_AS.get(name, name) for name in FOR_ANY_VENDOR}
     allowed = set(sys.stdlib_module_names) | {"flagperf_driver", "pytest_flagperf", "pytest"} | packages | own
-    found = [
+    packages_of_vendors = [
         f"{path.relative_to(suite)}: {name}"
         for path in sorted(suite.rglob("*.py"))
         for name in sorted({name.split(".")[0] for name in (*imports(path), *named_imports(path))} - allowed)
@@ -172,12 +172,12 @@ def foreign(suite: Path) -> list[str]:
     for path in sorted(suite.rglob("requirements*.txt")):
         lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
         names = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() or line for line in lines if line}
-        found += [f"{path.relative_to(suite)}: {name}" for name in sorted(names - FOR_ANY_VENDOR)]
-    return found
+        packages_of_vendors += [f"{path.relative_to(suite)}: {name}" for name in sorted(names - FOR_ANY_VENDOR)]
+    return packages_of_vendors
 
 
 def named_imports(path: Path) -> Iterator[str]:
-    """The modules that a file imports by a text: importlib.import_module("x"), __import__("x")."""
+    """The modules that a file imports by their names in strings: importlib.import_module("x"), __import__("x")."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
             continue
@@ -212,7 +212,7 @@ def test_a_standard_case_has_no_package_of_a_vendor(suite: Path) -> None:
         ("model.py", "import torch\nimport data\nfrom PIL import Image\n", []),
     ],
 )
-def test_a_package_of_a_vendor_would_be_found(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
+def test_a_package_of_a_vendor_is_detected(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
     (tmp_path / "data.py").touch()
     (tmp_path / name).write_text(text)
     assert foreign(tmp_path) == expected
@@ -257,7 +257,7 @@ def test_only_the_stored_files_module_spells_their_names(path: Path) -> None:
     assert spelled_names(path) == []
 
 
-def test_a_spelled_name_would_be_found(tmp_path: Path) -> None:
+def test_a_spelled_name_is_detected(tmp_path: Path) -> None:
     file = tmp_path / "reader.py"
     file.write_text(
         '"""Reads plan.json."""\nA = "plan.json"\nB = f"{A}/round.json"\nC = f"h_noderank{A}"\nD = f"rank{A}.out.log"\n'
@@ -267,7 +267,7 @@ def test_a_spelled_name_would_be_found(tmp_path: Path) -> None:
 
 
 def parses_cases(path: Path) -> list[str]:
-    """The calls that take a case's name apart, or make its folder, by a colon."""
+    """The calls that split a case's name, or make its folder, at a colon."""
     calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
     return [
         ast.unparse(node)
@@ -286,7 +286,7 @@ def test_only_the_case_module_parses_names_of_cases(path: Path) -> None:
     assert parses_cases(path) == [] or path.name == "case.py"
 
 
-def test_a_parsed_name_would_be_found(tmp_path: Path) -> None:
+def test_a_parsed_name_is_detected(tmp_path: Path) -> None:
     file = tmp_path / "reader.py"
     file.write_text('a = outcome.case.rpartition(":")[0]\nb = str(plan.case).replace(":", "_")\nc = text.split(":")\n')
     assert sorted(parses_cases(file)) == ["outcome.case.rpartition(':')", "str(plan.case).replace(':', '_')"]
@@ -295,7 +295,7 @@ def test_a_parsed_name_would_be_found(tmp_path: Path) -> None:
 MOST_MODULES, MOST_LINES, MOST_METHODS = 15, 400, 15
 
 
-def too_large(root: Path) -> Iterator[str]:
+def exceeded_limits(root: Path) -> Iterator[str]:
     """Packages with too many modules, modules with too many lines and classes with too many public methods."""
     for folder in sorted({path.parent for path in root.rglob("*.py")}):
         modules_of = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
@@ -305,19 +305,19 @@ def too_large(root: Path) -> Iterator[str]:
         text, where = path.read_text(encoding="utf-8"), path.relative_to(root.parent)
         if (lines := text.count("\n")) > MOST_LINES:
             yield f"{where}: {lines} lines; at most {MOST_LINES}"
-        for each in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)):
-            methods = [node for node in each.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        for class_def in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)):
+            methods = [node for node in class_def.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
             public = [method for method in methods if not method.name.startswith("_")]
             if len(public) > MOST_METHODS:
-                yield f"{where}: class {each.name}: {len(public)} public methods; at most {MOST_METHODS}"
+                yield f"{where}: class {class_def.name}: {len(public)} public methods; at most {MOST_METHODS}"
 
 
 @pytest.mark.parametrize("package", ["pytest_flagperf", "flagperf_driver"])
 def test_nothing_is_too_large(package: str) -> None:
-    assert list(too_large(REPO / package)) == []
+    assert list(exceeded_limits(REPO / package)) == []
 
 
-def test_what_is_too_large_would_be_found(tmp_path: Path) -> None:
+def test_exceeded_limits_are_detected(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
     for number in range(MOST_MODULES + 1):
@@ -325,7 +325,7 @@ def test_what_is_too_large_would_be_found(tmp_path: Path) -> None:
     (package / "module00.py").write_text("\n" * (MOST_LINES + 1))
     methods = "".join(f"    def method{number}(self) -> None: ...\n" for number in range(MOST_METHODS + 1))
     (package / "module01.py").write_text(f"class Large:\n{methods}")
-    assert list(too_large(package)) == [
+    assert list(exceeded_limits(package)) == [
         "package: 16 modules; at most 15",
         "package/module00.py: 401 lines; at most 400",
         "package/module01.py: class Large: 16 public methods; at most 15",

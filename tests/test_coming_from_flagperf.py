@@ -1,4 +1,4 @@
-"""docs/coming-from-flagperf.md, followed to the letter in both languages."""
+"""The commands of docs/coming-from-flagperf.md run, and both languages have the same."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _BLOCK = re.compile(r"(?:^`([\w./-]+)`[:：]\n\n)?^```(\w+)\n(.*?)^```$", re.MUL
 
 
 def blocks(document: str) -> list[tuple[str, str, str]]:
-    """The name of a file, or nothing; the language; the text."""
+    """Each block's file name or an empty string, its language, and its text."""
     return _BLOCK.findall((published.REPO / "docs" / document).read_text(encoding="utf-8"))
 
 
-def test_both_languages_show_the_same() -> None:
+def test_both_languages_have_the_same_blocks() -> None:
     assert blocks(DOCUMENTS[0]) == blocks(DOCUMENTS[1])
     assert {language for _, language, _ in blocks(DOCUMENTS[0])} == {"python", "sh", "text", "toml"}
 
 
 @pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
-def test_the_readmes_lead_there(readme: str) -> None:
+def test_the_readmes_link_to_the_page(readme: str) -> None:
     document = DOCUMENTS["zh" in readme]
     assert f"](docs/{document})" in (published.REPO / readme).read_text(encoding="utf-8")
 
@@ -54,7 +54,7 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
 
 
 def run(command: str, folder: Path) -> str:
-    """Run a command of the page in a shell; return its output, with each run of blanks as one."""
+    """Run a command of the page in a shell; return its output with single blanks."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command],
@@ -73,7 +73,7 @@ def pattern(line: str) -> str:
 
 
 def words() -> Iterator[str]:
-    """Every file and option of FlagPerf's that the page has to explain."""
+    """Every option of FlagPerf's files that the page must explain."""
     for path, text in published.files().items():
         if path.startswith("training/run_benchmarks"):
             yield from (line.split()[0] for line in text.splitlines() if re.match(r"[A-Z_]+ = ", line))

@@ -28,11 +28,11 @@ SUITE = "suites/toy/pytorch/README.md"
 MARKED = "# Tree\n\n<!-- support: written by flagperf readme -->\n<!-- end of support -->\n"
 
 
-def said(capsys: Capture, *arguments: object, code: int = 0) -> str:
-    """What a command printed, having ended with this code."""
-    got = main([str(argument) for argument in arguments])
+def run_command(capsys: Capture, *arguments: object, code: int = 0) -> str:
+    """Run a command that must end with this code; return its output."""
+    exit_code = main([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
-    assert got == code, out + err
+    assert exit_code == code, out + err
     return out + err
 
 
@@ -55,7 +55,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def publish(tree: Path, run: Path, name: str = "first") -> Path:
-    """Copy a run's results.json as CONTRIBUTING.md says."""
+    """Publish a run's results.json, as CONTRIBUTING.md describes."""
     file = tree / "reports" / "published" / name / "results.json"
     file.parent.mkdir(parents=True)
     return Path(shutil.copy(run / "results.json", file))
@@ -76,7 +76,7 @@ def rows(readme: Path, section: str = "results") -> list[list[str]]:
 
 
 def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
-    said(capsys, "readme", REPO, "--check")
+    run_command(capsys, "readme", REPO, "--check")
     for name in ("README.md", "README.zh.md"):
         assert markers.has_sections((REPO / name).read_text(encoding="utf-8")), name
     for file in REPO.glob("vendors/*/*/config"):
@@ -104,7 +104,7 @@ def test_the_command_of_a_vendors_case_can_be_planned(readme: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_of_a_vendors_case_runs_with_plan(tmp_path: Path) -> None:
-    """Without data, as the README says."""
+    """The command of the README, without data."""
     for words in commands(REPO / "vendors/iluvatar/glm-pytorch/README.md"):
         command = [word.removesuffix("=DATA_DIR") for word in words]
         done = subprocess.run(
@@ -118,14 +118,14 @@ def test_the_command_of_a_vendors_case_runs_with_plan(tmp_path: Path) -> None:
 # -- writing and checking ------------------------------------------------------------------------------------
 
 
-def test_missing_readmes_are_laid_out_and_then_up_to_date(tree: Path, capsys: Capture) -> None:
-    out = said(capsys, "readme", tree, "--check", code=1)
+def test_missing_readmes_are_created_and_then_up_to_date(tree: Path, capsys: Capture) -> None:
+    out = run_command(capsys, "readme", tree, "--check", code=1)
     assert f"{CASE}: no such file; run: flagperf readme" in out
     assert not (tree / CASE).exists()
-    said(capsys, "readme", tree)
+    run_command(capsys, "readme", tree)
     for name in ("suites/toy/README.md", SUITE, CASE):
         assert markers.has_sections((tree / name).read_text(encoding="utf-8")), name
-    assert "5 READMEs are up to date" in said(capsys, "readme", tree, "--check")
+    assert "5 READMEs are up to date" in run_command(capsys, "readme", tree, "--check")
 
 
 @pytest.mark.parametrize(
@@ -140,31 +140,31 @@ def test_missing_readmes_are_laid_out_and_then_up_to_date(tree: Path, capsys: Ca
 def test_a_section_is_stale_after_a_change_of_the_tree(
     tree: Path, file: str, text: str, stale: str, capsys: Capture
 ) -> None:
-    said(capsys, "readme", tree)
+    run_command(capsys, "readme", tree)
     trees.write(tree, file, text)
     before = {readme: readme.read_bytes() for readme in tree.rglob("*.md")}
     if file.endswith("1x2.py"):  # the number of configs is in the support table only where results are published
-        assert f"{CASE}: section results is out of date" in said(capsys, "readme", tree, "--check", code=1)
+        assert f"{CASE}: section results is out of date" in run_command(capsys, "readme", tree, "--check", code=1)
     else:
-        assert f"{stale} is out of date; run: flagperf readme" in said(capsys, "readme", tree, "--check", code=1)
+        assert f"{stale} is out of date; run: flagperf readme" in run_command(capsys, "readme", tree, "--check", code=1)
     assert before == {readme: readme.read_bytes() for readme in tree.rglob("*.md")}
-    said(capsys, "readme", tree)
-    said(capsys, "readme", tree, "--check")
+    run_command(capsys, "readme", tree)
+    run_command(capsys, "readme", tree, "--check")
 
 
 def test_hand_written_text_is_kept(tree: Path, capsys: Capture) -> None:
-    said(capsys, "readme", tree)
+    run_command(capsys, "readme", tree)
     text = (tree / CASE).read_text(encoding="utf-8")
     own = text.replace("TODO: what", "Mine: `a|b`, <b>.\n\n  - as it is  ")
     (tree / CASE).write_text(own.replace("| A", "| B"), encoding="utf-8")
-    said(capsys, "readme", tree)
+    run_command(capsys, "readme", tree)
     assert (tree / CASE).read_text(encoding="utf-8") == own
 
 
 def test_each_changed_value_needs_its_reason(tree: Path, capsys: Capture) -> None:
     trees.write_config(tree, "width = 128\nthroughput_only = False\n")
     for arguments in ([], ["--check"]):
-        out = said(capsys, "readme", tree, *arguments, code=1)
+        out = run_command(capsys, "readme", tree, *arguments, code=1)
         assert f"{CASE}: no reason for the changed value of width: add the line" in out
         assert "throughput_only" not in out
     readme = tree / CASE
@@ -172,10 +172,10 @@ def test_each_changed_value_needs_its_reason(tree: Path, capsys: Capture) -> Non
     readme.write_text(
         readme.read_text(encoding="utf-8") + "\n- `width`, `ratio`: the memory is wide.\n", encoding="utf-8"
     )
-    out = said(capsys, "readme", tree, "--check", code=1)
+    out = run_command(capsys, "readme", tree, "--check", code=1)
     assert out == f"{CASE}: no config here changes ratio: remove the reason\n"
     readme.write_text(readme.read_text(encoding="utf-8").replace(", `ratio`", ""), encoding="utf-8")
-    said(capsys, "readme", tree, "--check")
+    run_command(capsys, "readme", tree, "--check")
 
 
 BEGIN, END = "<!-- a: written by flagperf readme -->", "<!-- end of a -->"
@@ -194,30 +194,32 @@ BEGIN, END = "<!-- a: written by flagperf readme -->", "<!-- end of a -->"
     ],
 )
 def test_broken_markers_are_reported_with_their_line(lines: list[str], problem: str | None) -> None:
-    found = markers.marker_problems("\n".join(lines), {"a": ""})
-    assert found == [] if problem is None else any(problem in one for one in found), found
+    problems = markers.marker_problems("\n".join(lines), {"a": ""})
+    assert problems == [] if problem is None else any(problem in text for text in problems), problems
 
 
 def test_a_readme_with_broken_markers_is_not_written(tree: Path, capsys: Capture) -> None:
     (tree / "README.md").write_text(BEGIN.replace("a:", "support:"), encoding="utf-8")
-    assert "README.md: line 1: section support has no end" in said(capsys, "readme", tree, code=1)
+    assert "README.md: line 1: section support has no end" in run_command(capsys, "readme", tree, code=1)
     assert (tree / "README.md").read_text(encoding="utf-8") == BEGIN.replace("a:", "support:")
 
 
 def test_a_readme_that_is_not_utf8_is_an_error(tree: Path, capsys: Capture) -> None:
     (tree / SUITE).write_bytes(b"caf\xe9")
-    assert f"{SUITE}: byte 3 is not UTF-8" in said(capsys, "readme", tree, code=2)
+    assert f"{SUITE}: byte 3 is not UTF-8" in run_command(capsys, "readme", tree, code=2)
 
 
 def test_a_folder_without_suites_and_vendors_is_an_error(tmp_path: Path, capsys: Capture) -> None:
-    assert "no suites and no vendors' cases" in said(capsys, "readme", tmp_path, code=2)
-    assert "no such directory" in said(capsys, "readme", tmp_path / "none", code=2)
+    assert "no suites and no vendors' cases" in run_command(capsys, "readme", tmp_path, code=2)
+    assert "no such directory" in run_command(capsys, "readme", tmp_path / "none", code=2)
 
 
 def test_new_vendor_writes_a_readme_that_readme_fills(tree: Path, capsys: Capture) -> None:
-    said(capsys, "new-vendor", "made", "--hw=M1", "--suite=toy:pytorch", f"--to={tree}", code=2)  # of another tree
-    said(capsys, "new-vendor", "made", "--hw=M1", "--suite=glm:pytorch", f"--to={tree}")
-    said(capsys, "readme", tree, f"--roots={REPO}", code=0)
+    run_command(
+        capsys, "new-vendor", "made", "--hw=M1", "--suite=toy:pytorch", f"--to={tree}", code=2
+    )  # a suite of another tree
+    run_command(capsys, "new-vendor", "made", "--hw=M1", "--suite=glm:pytorch", f"--to={tree}")
+    run_command(capsys, "readme", tree, f"--roots={REPO}", code=0)
     readme = tree / "vendors" / "made" / "glm-pytorch" / "README.md"
     assert rows(readme) == [["Made M1", "1x1, 1x8, 2x8", "not measured", *["/"] * 8]]
     assert readme.read_text(encoding="utf-8").startswith("# glm:pytorch on Made\n")
@@ -227,7 +229,7 @@ def test_new_vendor_writes_a_readme_that_readme_fills(tree: Path, capsys: Captur
 
 
 def test_without_results_nothing_is_measured(tree: Path, capsys: Capture) -> None:
-    said(capsys, "readme", tree)
+    run_command(capsys, "readme", tree)
     for name in (CASE, SUITE):
         ((chip, *cells),) = rows(tree / name)
         assert "Acme X9" in chip
@@ -244,10 +246,10 @@ def test_without_results_nothing_is_measured(tree: Path, capsys: Capture) -> Non
 
 def test_published_results_fill_the_tables(tree: Path, runs: Path, capsys: Capture) -> None:
     stored = submission(runs)
-    said(capsys, "readme", tree)
+    run_command(capsys, "readme", tree)
     publish(tree, stored[1])
-    assert f"{CASE}: section results is out of date" in said(capsys, "readme", tree, "--check", code=1)
-    said(capsys, "readme", tree)
+    assert f"{CASE}: section results is out of date" in run_command(capsys, "readme", tree, "--check", code=1)
+    run_command(capsys, "readme", tree)
     measured = json.loads((stored[1] / "results.json").read_text())["cases"][0]["metrics"]
     row, missing = rows(tree / CASE)
     assert row[1:3] == ["1x8", "reference scale"]
@@ -269,10 +271,10 @@ def test_the_newest_result_counts(tree: Path, runs: Path) -> None:
     assert one.file.parent.name == "new"
 
 
-def test_a_small_result_does_not_stand_for_the_configs(tree: Path, runs: Path, capsys: Capture) -> None:
+def test_a_result_of_the_small_scale_is_not_counted_for_configs(tree: Path, runs: Path, capsys: Capture) -> None:
     file = publish(tree, run_of(runs / "run"))
     edit_results(file, vendor="acme", hardware="X9")
-    said(capsys, "readme", tree)
+    run_command(capsys, "readme", tree)
     small, missing = rows(tree / CASE)
     assert (small[1:3], missing[1:3]) == (["1x1", "small scale"], ["1x1, 1x8, 2x8", "not measured"])
 
@@ -285,7 +287,7 @@ def test_a_config_that_was_changed_after_the_run_is_noted(
     ran = {"key": "a", "deviations": {"width": [width, 64], "throughput_only": [True, False], "step loss": ["a", "b"]}}
     file = publish(tree, run_of(runs / "run"))
     edit_results(file, vendor="acme", hardware="X9", scale="reference", throughput_only=True, fingerprint=ran)
-    said(capsys, "readme", tree, code=1)  # of the width no reason is given
+    run_command(capsys, "readme", tree, code=1)  # the README gives no reason for the width
     text = (tree / CASE).read_text(encoding="utf-8")
     assert ("the config has changed since: width" in text) == noted
 
@@ -314,12 +316,12 @@ def edit_results(file: Path, **values: object) -> None:
         ("crashed_rank", {}, "reference scale, no successful round", "planned"),
     ],
 )
-def test_what_kind_of_result_was_published_is_in_the_tables(
+def test_the_tables_show_the_kind_of_a_published_result(
     tree: Path, runs: Path, capsys: Capture, replay: str, changes: dict[str, object], result: str, status: str
 ) -> None:
     made = {"vendor": "acme", "hardware": "X9", "nproc": 1, "scale": "reference"}
     edit_results(publish(tree, run_of(runs / "run", replay)), **{**made, **changes})
-    said(capsys, "readme", tree)
+    run_command(capsys, "readme", tree)
     assert rows(tree / CASE)[0][2] == result
     assert status in rows(tree / "README.md", "support")[0][2]
 
@@ -337,9 +339,9 @@ def test_what_kind_of_result_was_published_is_in_the_tables(
 )
 def test_a_damaged_result_is_an_error_with_its_file(tree: Path, runs: Path, capsys: Capture, text: str) -> None:
     file = publish(tree, run_of(runs / "run"))
-    said(capsys, "readme", tree)  # the control
+    run_command(capsys, "readme", tree)  # the control
     file.write_text(text)
-    assert str(file) in said(capsys, "readme", tree, "--check", code=2)
+    assert str(file) in run_command(capsys, "readme", tree, "--check", code=2)
 
 
 @pytest.mark.parametrize(
@@ -354,10 +356,10 @@ def test_impossible_values_of_a_result_are_errors(
     tree: Path, runs: Path, capsys: Capture, values: dict[str, object], problem: str
 ) -> None:
     edit_results(publish(tree, run_of(runs / "run")), **values)
-    assert problem in said(capsys, "readme", tree, code=2)
+    assert problem in run_command(capsys, "readme", tree, code=2)
 
 
-def test_results_alone_are_the_run_without_its_curves(tmp_path: Path) -> None:
+def test_results_json_is_the_run_without_its_curves(tmp_path: Path) -> None:
     run_of(tmp_path / "run", rounds=faster(1.0, 1.1))
     (whole,), (alone,) = store.load_run(tmp_path / "run").cases, store.load_results(tmp_path / "run" / "results.json")
     assert alone.verdicts == whole.verdicts
