@@ -1,4 +1,4 @@
-"""The options of ``docker run``, read as Docker reads them, and what of them may be stored and shown."""
+"""The options of ``docker run``, parsed as Docker parses them, and without their secrets."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ def options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def shown(text: str) -> str:
-    """Return the options without the values that may be secret; of a variable its name is left.
+    """Return the options without values that may be secret; variables keep their names.
 
-    Options that hold nothing secret are returned as they are.
+    Options without secrets are returned unchanged.
     """
     try:
-        found = list(options(shlex.split(text)))
+        parsed = list(options(shlex.split(text)))
     except ValueError:  # an unclosed quote: the end of the value is unknown
         return HIDDEN
-    if all(name and value_shown(name, value) == (value or "") for name, value in found):
+    if all(name and value_shown(name, value) == (value or "") for name, value in parsed):
         return text
-    return " ".join(_option_shown(name, value) for name, value in found)
+    return " ".join(_option_shown(name, value) for name, value in parsed)
 
 
 def name_shown(name: str) -> str:

@@ -1,26 +1,26 @@
-"""Text from a rank, a host or a tool, made safe to show: characters that control a terminal or hide text, escaped."""
+"""Escape characters that control a terminal or hide text, in text from a rank, a host or a tool."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# Everything but newline and tab that moves the cursor, changes the order of letters or takes no room: C0, DEL, C1, soft
-# hyphen, directions, separators, marks of zero width, halves of characters, tags. Joiners stay: emoji are made of them.
+# All characters except newline and tab that move the cursor, change the order of letters or are invisible: C0, DEL, C1,
+# soft hyphen, directions, separators, zero-width marks, surrogates, tags. Joiners stay, since emoji need them.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-# What CI services take for a command of theirs: "::error ...::" where a line begins, "##[error]" anywhere.
+# Commands of CI services: "::error ...::" at the start of a line, "##[error]" anywhere.
 _COMMAND = re.compile(r"^([^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)", re.MULTILINE)
 
 
 def printable(text: str) -> str:
     r"""Return the text with each hidden character as Python writes it (``\x1b``); other text stays as it is."""
     if text.isascii() and text.isprintable() and "::" not in text and "##" not in text:
-        return text  # nearly every text, and reports have many
-    shown = _HIDDEN.sub(lambda found: _written(found[0]), text.replace("\r\n", "\n"))
-    return _COMMAND.sub(lambda found: f"{found[1]}\\x3a" if found[0].endswith(":") else "\\x23", shown)
+        return text  # true for nearly every text, so the fast way
+    shown = _HIDDEN.sub(lambda match: _written(match[0]), text.replace("\r\n", "\n"))
+    return _COMMAND.sub(lambda match: f"{match[1]}\\x3a" if match[0].endswith(":") else "\\x23", shown)
 
 
 def printable_in(value: Any) -> Any:

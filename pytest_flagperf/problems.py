@@ -1,4 +1,4 @@
-"""What a user can mend: told in sentences, all at once."""
+"""Problems that the user can fix: one sentence each, reported all at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 200
 
 
 class Problems(ValueError):
-    """One or more problems, one sentence each; the base of every error that is the user's to mend."""
+    """One or more problems, one sentence each; the base class of all errors that the user can fix."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(map(printable, problems))
@@ -20,10 +20,10 @@ class Problems(ValueError):
 
 
 def near(word: str, words: Iterable[str]) -> str:
-    """``; did you mean x or y?``, or nothing where no word is near."""
+    """Return ``; did you mean x or y?``, or an empty string if no word is near."""
     folded = {other.lower(): other for other in words}
-    found = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=0.6)]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    matches = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=0.6)]
+    return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 
 def kind(value: object) -> str:
@@ -35,7 +35,7 @@ def kind(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message: its ``repr``, cut where it is long."""
+    """Return the ``repr`` of a value for a message, truncated if it is long."""
     try:
         text = repr(value)
     except (ValueError, RecursionError) as error:  # an integer of more than 4,300 digits, a list in itself

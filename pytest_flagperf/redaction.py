@@ -1,7 +1,7 @@
-"""What of an option's value may be stored and shown.
+"""Removal of secrets from values of options, before the values are stored or shown.
 
-Each function takes a value and returns it without its secrets. A value that is returned unchanged holds no secret and
-may be stored. Everything else stays with the user: it is in no file and on no screen.
+Each function returns a value without its secrets. Only a value that is returned unchanged may be stored; other values
+are in no file and on no screen.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ container_options = docker_run_options.shown
 
 
 def as_given(value: str) -> str:
-    """Return a value of a kind that cannot be secret."""
+    """Return the value of an option that cannot be secret."""
     return value
 
 
 def hidden(value: str) -> str:  # noqa: ARG001
-    """Return the sign for a hidden value."""
+    """Return the replacement of a hidden value."""
     return HIDDEN
 
 
 def hosts(text: str) -> str:
-    """Return ``[USER@]HOST[:PORT],...``; of a text that is not of this form, what follows its last ``@``."""
+    """Return ``[USER@]HOST[:PORT],...``; of another text only the part after its last ``@``."""
     if "@" not in text or all(_HOST.fullmatch(entry) for entry in text.split(",")):
         return text
     place = text.rpartition("@")[2]
@@ -41,17 +41,17 @@ def hosts(text: str) -> str:
 
 
 def image(name: str) -> str:
-    """Return the name of a container image; what stands before an ``@`` may be a password, but for a digest's."""
+    """Return the name of a container image; text before an ``@`` may be a password, except before a digest."""
     return name if is_image(name) or not ("@" in name or "://" in name) else address(name)
 
 
 def is_image(name: str) -> bool:
-    """Whether this can be the name of a container image, as docker pull takes it."""
+    """Return True if docker pull accepts this as the name of an image."""
     return _IMAGE.fullmatch(name) is not None
 
 
 def assignment(text: str) -> str:
-    """Return ``KEY=VALUE``; the value without its secrets where it is an address."""
+    """Return ``KEY=VALUE``; if the value is an address, without its secrets."""
     key, equals, value = text.partition("=")
     if not equals:
         return text if _KEY.fullmatch(text) else HIDDEN

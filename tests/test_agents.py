@@ -133,6 +133,6 @@ def test_a_host_that_is_lost_while_a_case_waits_is_left_out_and_the_others_are_n
         agents.join(HostAgent(host, 0, tmp_path, Line(word), 5.0, log_dir="/there", cpus=(0,)))
     request = DeviceRequest(2, 1, None, False, {}, "name", tmp_path, 5.0)
     assert _lease_all(pool, list(agents.all), request, agents) == ["h2: host is held by eve"]
-    assert (pool.usable, list(pool.lost_hosts)) == (hosts[1:], ["h1"])
+    assert (pool.usable, list(pool.excluded)) == (hosts[1:], ["h1"])
     assert [agent.name for agent in agents.all] == ["h2"]
     agents.dismiss()

@@ -160,12 +160,12 @@ def test_an_error_of_our_own_is_no_hosts_error() -> None:
 def test_a_lost_host_is_not_taken_and_named() -> None:
     a, b = LocalHost("a"), LocalHost("b")
     pool = HostPool((a, b))
-    pool.lost(a, "the link is cut")
-    pool.lost(a, "a later reason")
+    pool.exclude(a, "the link is cut")
+    pool.exclude(a, "a later reason")
     assert pool.take(1) == (b,)
     with pytest.raises(HostError, match="needs 2 hosts, 1 available: b; a is left out: the link is c"):
         pool.take(2)
-    pool.found(a)
+    pool.include(a)
     assert pool.take(2) == (a, b)
 
 

@@ -1,4 +1,4 @@
-"""Hosts, and what the harness may do on one: the same few verbs wherever the host is."""
+"""Hosts: one interface for this machine and for machines over SSH."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Message = Mapping[str, Any]
 
 
 class HostError(RuntimeError):
-    """A host could not do what was asked; the text names the host, what was asked and what it said."""
+    """An operation on a host failed; the message names the host, the operation and the reason."""
 
 
 class HostLost(HostError):
-    """The connection to a host is gone: cut, frozen, switched off. It may come back: see ``Host.reconnect``."""
+    """The connection to a host is lost. ``Host.reconnect`` may restore it."""
 
 
 class InvalidReply(HostError):
-    """A host sent an invalid message; the text names the host, what came and what was expected."""
+    """A host sent an invalid message; the error names the host, the message and the expected form."""
 
     def __init__(self, host: str, what: str) -> None:
         super().__init__(f"{host} sent an invalid reply: {what}")
@@ -27,7 +27,7 @@ class InvalidReply(HostError):
 
 @dataclass(frozen=True)
 class Completed:
-    """A program that ran to its end on a host; a signal's number, negative, is the code of one that was killed."""
+    """The result of a program on a host; the code of a program killed by a signal is the negative signal number."""
 
     argv: tuple[str, ...]
     code: int
@@ -36,23 +36,23 @@ class Completed:
 
     @property
     def out(self) -> str:
-        """What it wrote, as text."""
+        """The standard output as text."""
         return self.raw.decode("utf-8", "replace")
 
 
 class Channel(Protocol):
-    """A conversation with a program on a host: one JSON object a line, both ways; HostLost where the link is gone."""
+    """A connection to a program on a host: one JSON object a line in both directions; HostLost if it is lost."""
 
     def send(self, message: Message) -> None: ...
 
     def receive(self, timeout_s: float) -> Message | None:
-        """The next message; None once the far side has said its last in order. TimeoutError after ``timeout_s``."""
+        """Return the next message; None after the end of the program. TimeoutError after ``timeout_s``."""
 
     def close(self, timeout_s: float = 5.0) -> int | None:
-        """Hang up, wait for the program's end and kill it if it does not come; its exit code."""
+        """Close the connection, wait for the program's end, kill it after ``timeout_s``; return its exit code."""
 
     def complaint(self) -> str:
-        """What the program wrote on stderr, its last lines."""
+        """Return the last lines that the program wrote to stderr."""
 
 
 class Host(Protocol):
@@ -63,15 +63,15 @@ class Host(Protocol):
 
     @property
     def address(self) -> str:
-        """Where the other hosts' ranks reach this one."""
+        """The address at which the other hosts' ranks reach this host."""
 
     @property
     def python(self) -> str:
-        """A Python >= 3.8 that is there before any environment is built."""
+        """A Python >= 3.8 that exists before any environment is built."""
 
     @property
     def here(self) -> bool:
-        """Whether it is the harness's own machine, which has every file already."""
+        """Whether this is the harness's own machine, which already has every file."""
 
     def run(
         self,
@@ -81,21 +81,21 @@ class Host(Protocol):
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run to the end, whatever the exit code; HostError if it cannot start or takes too long."""
+        """Run a program to its end, whatever its exit code; HostError if it cannot start or takes too long."""
 
     def put(self, source: Path, target: str) -> None:
-        """Copy a file there; the target appears whole or not at all."""
+        """Copy a file to the host; the target appears complete or not at all."""
 
     def get(self, source: str, target: Path) -> None:
-        """Copy a file here; the target appears whole or not at all."""
+        """Copy a file from the host; the target appears complete or not at all."""
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Channel:
-        """Start a program to converse with; a terminal's Ctrl-C does not reach it."""
+        """Start a program and connect to it; a terminal's Ctrl-C does not reach it."""
 
     def forward(self, path: str) -> str:
-        """A Unix socket here that leads to the Unix socket ``path`` there, until the host is closed."""
+        """Return the path of a local Unix socket that leads to the host's socket ``path`` until the host is closed."""
 
     def reconnect(self) -> None:
-        """A fresh connection in place of a lost one; HostError with the reason where it cannot be had."""
+        """Replace a lost connection by a new one; HostError with the reason if that fails."""
 
     def close(self) -> None: ...

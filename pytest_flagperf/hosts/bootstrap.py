@@ -1,7 +1,7 @@
-"""What the harness asks of a bare host, sent there as text and run by its own Python (>= 3.8).
+"""Start of the deployed code on a host: sent as text and run by the host's own Python (>= 3.8).
 
-Imports nothing of the project: at this point nothing of it is on the host. Every import counts, too: this runs
-before anything else does.
+This file imports nothing of the project, which is not on the host yet, and few other modules, since each import
+delays every start.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def cache_root() -> Path:
-    """$FLAGPERF_CACHE, else pytest-flagperf in $XDG_CACHE_HOME or ~/.cache."""
+    """Return $FLAGPERF_CACHE, else pytest-flagperf in $XDG_CACHE_HOME or ~/.cache."""
     own = os.environ.get("FLAGPERF_CACHE")
     if own:
         return Path(own).absolute()
@@ -22,7 +22,7 @@ def cache_root() -> Path:
 
 
 def boot(digest: str, module: str, *words: str) -> None:
-    """Become a module of the code with this digest."""
+    """Run a module of the code with this digest in this process."""
     import runpy
 
     root = stage(digest)
@@ -32,36 +32,36 @@ def boot(digest: str, module: str, *words: str) -> None:
 
 
 def stage(digest: str) -> str:
-    """Say where the code with this digest is; without it ask for it first."""
+    """Send the folder of the code with this digest; request the code first if it is missing."""
     root = cache_root() / "code" / digest
     if not root.is_dir():
-        _say(type="need")
+        _send(type="need")
         _unpack(root, json.loads(_line())["archive"])
-    _say(type="ready", path=str(root))
+    _send(type="ready", path=str(root))
     return str(root)
 
 
 def attach(log_dir: str) -> None:
-    """Be the connection to the agent that logs there: its socket's two ends are our stdin and stdout."""
+    """Connect stdin and stdout to the socket of the agent that logs to ``log_dir``."""
     import select
     import socket
 
     agent = socket.socket(socket.AF_UNIX)
     try:
-        os.chdir(log_dir)  # the path of a socket may not be long, that of a folder may
+        os.chdir(log_dir)  # a socket's path is limited to about 100 bytes
         agent.connect("agent.sock")
     except OSError as error:
-        sys.exit(f"no agent listens in {log_dir} ({error.strerror}); {_last_word(log_dir)}")
-    ways = {0: agent.fileno(), agent.fileno(): 1}
+        sys.exit(f"no agent listens in {log_dir} ({error.strerror}); {_agent_record(log_dir)}")
+    targets = {0: agent.fileno(), agent.fileno(): 1}
     while True:
-        for source in select.select(list(ways), [], [])[0]:
+        for source in select.select(list(targets), [], [])[0]:
             piece = os.read(source, 1 << 16)
             if not piece:
                 return
-            _write(ways[source], piece)
+            _write(targets[source], piece)
 
 
-def _last_word(log_dir: str) -> str:
+def _agent_record(log_dir: str) -> str:
     try:
         return "the last agent's message: " + Path(log_dir, "agent.json").read_text().strip()
     except OSError:
@@ -69,7 +69,7 @@ def _last_word(log_dir: str) -> str:
 
 
 def _unpack(root: Path, text: str) -> None:
-    """Whole or not at all; of two who do it at the same time, one wins."""
+    """Unpack the code completely or not at all; of two processes that do this at once, one succeeds."""
     import base64
     import io
     import shutil
@@ -82,10 +82,10 @@ def _unpack(root: Path, text: str) -> None:
     temporary = Path(tempfile.mkdtemp(prefix="." + root.name[:8], dir=str(root.parent)))
     try:
         with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
-            # Pythons that know filters warn where none is set.
+            # Pythons that support filters warn if no filter is set.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
-            tar.extractall(str(temporary))  # noqa: S202 - a tree of our own making
-        temporary.chmod(0o755)  # a container's user reads it, too
+            tar.extractall(str(temporary))  # noqa: S202 - the harness made the archive
+        temporary.chmod(0o755)  # readable by the user of a container
         try:
             temporary.rename(root)
         except OSError:
@@ -96,10 +96,10 @@ def _unpack(root: Path, text: str) -> None:
 
 
 def _line() -> bytes:
-    """One line of stdin, and no byte of what comes after it."""
+    """Read one line of stdin and nothing after it."""
     pieces: list[bytes] = []
     while not pieces or not pieces[-1].endswith(b"\n"):
-        pieces.append(os.read(0, 1 << 20))  # the harness sends nothing else until it is answered
+        pieces.append(os.read(0, 1 << 20))  # the harness sends nothing else before the answer
         if not pieces[-1]:
             sys.exit("the harness disconnected before it sent its code")
     return b"".join(pieces)
@@ -110,7 +110,7 @@ def _write(handle: int, piece: bytes) -> None:
         piece = piece[os.write(handle, piece) :]
 
 
-def _say(**facts: Any) -> None:
+def _send(**facts: Any) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 

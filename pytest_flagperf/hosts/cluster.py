@@ -1,4 +1,4 @@
-"""Which hosts a run may use and how they are reached: the table [cluster] of the settings."""
+"""The hosts of a run and how to reach them: the table [cluster] of the settings."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 from pytest_flagperf import redaction
 from pytest_flagperf.problems import Problems, kind, near, shown, unusable_path
 
-# Of a user, a host's name and an interpreter: they come to stand in ssh's and a shell's command lines.
+# Users, host names and interpreters become words of ssh's and a shell's command lines.
 _USER = re.compile(r"[\w.][\w.@-]*")
 _HOST = re.compile(r"[\w.:][\w.%:-]*")
 _PYTHON = re.compile(r"[\w./+-]+")
 _PORTS = range(1, 65536)
 _SYNTAX = "host, user@host, host:port or [IPv6 address]:port, optionally with name= in front"
-_LONGEST = 200  # of a host's name: folders on disk are called by it
+_LONGEST = 200  # characters of a host's name, which names folders
 _LONGEST_LABEL = 63
 _MAY_HOLD_A_PASSWORD = ("hosts", "gateway", "user")
 
 
 class ClusterError(Problems):
-    """A description of a cluster that cannot be used."""
+    """An invalid description of a cluster."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """A host as it was asked for; what is None is left to the cluster's settings and to the SSH configuration."""
+    """A host as given; for None the settings of the cluster or the SSH configuration apply."""
 
     name: str
     host: str
@@ -39,7 +39,7 @@ class Address:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Hosts in the order in which cases take them; ``source`` is the file that says so."""
+    """The table [cluster]: the hosts in the order in which cases use them; ``source`` is the file."""
 
     hosts: tuple[str, ...] = ()
     user: str | None = None
@@ -49,21 +49,21 @@ class ClusterConfig:
     gateway: str | None = None
     python: str = "python3"
     source: str = "--cluster"
-    without_effect: tuple[str, ...] = ()  # what the file says besides, a sentence each
-    max_log_gib: float = 4.0  # of one round's logs, from one host
-    max_log_entries: int = 100_000  # files and folders among them
+    without_effect: tuple[str, ...] = ()  # sentences on settings without effect
+    max_log_gib: float = 4.0  # of a round's logs from one host
+    max_log_entries: int = 100_000  # number of files and folders in these logs
 
     def addresses(self) -> tuple[Address, ...]:
-        """Every host; raises one error with everything that is wrong with them."""
+        """Return all hosts; ClusterError with all problems."""
         problems: list[str] = []
-        found = tuple(_addresses(self.hosts, f"{self.source}: hosts", problems))
+        addresses = tuple(_addresses(self.hosts, f"{self.source}: hosts", problems))
         if problems:
             raise ClusterError(problems)
-        return found
+        return addresses
 
 
 def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConfig:
-    """The table of a settings file; paths are relative to its folder."""
+    """Read the table of a settings file; paths are relative to the file's folder."""
     problems: list[str] = []
     known = [field.name for field in fields(ClusterConfig) if field.name not in ("source", "without_effect")]
     values: dict[str, Any] = {}
@@ -74,16 +74,16 @@ def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConfig:
             problems.append(
                 f"{file}: unknown setting cluster.{name}{near(name, known)}; allowed are {', '.join(known)}"
             )
-        elif wrong := _wrong(name, value):
-            problems.append(f"{where}: {wrong}")
+        elif problem := _problem(name, value):
+            problems.append(f"{where}: {problem}")
         else:
             values[name] = tuple(value) if name == "hosts" else value
     for name in ("key", "known_hosts"):
         if name in values:
             values[name] = str(file.absolute().parent / Path(values[name]).expanduser())
     for name in {"key", "known_hosts"} & values.keys():
-        if wrong := unusable_path(values[name]):
-            problems.append(f"{file}: cluster.{name}: {shown(values.pop(name))}: {wrong}")
+        if problem := unusable_path(values[name]):
+            problems.append(f"{file}: cluster.{name}: {shown(values.pop(name))}: {problem}")
     if "key" in values and not Path(values["key"]).is_file():
         problems.append(f"{file}: cluster.key: {values['key']}: file not found")
     list(_addresses(values.get("hosts", ()), f"{file}: cluster.hosts", problems))
@@ -95,12 +95,12 @@ def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConfig:
 
 
 def split_hosts(text: str) -> tuple[str, ...]:
-    """The hosts of --cluster=a,b."""
+    """Return the hosts of --cluster=a,b."""
     return tuple(host.strip() for host in text.split(",") if host.strip())
 
 
 def parse_host(text: str) -> Address | None:
-    """One entry, ``[name=][user@]host[:port]``; None if it is no such thing."""
+    """Parse an entry ``[name=][user@]host[:port]``; None if it is invalid."""
     name, named, rest = text.rpartition("=")
     user, at, place = rest.rpartition("@")
     bracketed = re.fullmatch(r"\[(.*)\](?::(\d+))?", place)
@@ -116,7 +116,7 @@ def parse_host(text: str) -> Address | None:
         return None
     if port is not None and (not port.isdecimal() or int(port) not in _PORTS):
         return None
-    # A folder is called by the name, and artifact stores refuse colons.
+    # The name becomes a folder's name, and artifact stores refuse colons.
     plain = re.sub(r"^-", "0-", re.sub(r"[:%]+", "-", host))
     return Address(name or plain, host, user or None, int(port) if port else None)
 
@@ -127,7 +127,7 @@ def _is_name(text: str) -> bool:
 
 def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterator[Address]:
     seen: dict[str, str] = {}
-    # A password may hold a comma, so that it is in two entries.
+    # A password with a comma is split into two entries.
     with_user = any("@" in text for text in hosts)
     for number, text in enumerate(hosts, 1):
         address = parse_host(text)
@@ -148,20 +148,20 @@ def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterato
             yield address
 
 
-def _wrong(name: str, value: object) -> str | None:
-    """What is not right about a value; None when it will do."""
+def _problem(name: str, value: object) -> str | None:
+    """Return the problem of a value; None if it is valid."""
     if name == "hosts":
-        fine = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
-        return None if fine else "expected a list of at least one host, each a string"
+        valid = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
+        return None if valid else "expected a list of at least one host, each a string"
     if name == "port":
-        fine = isinstance(value, int) and not isinstance(value, bool) and value in _PORTS
-        return None if fine else "expected a whole number from 1 to 65535"
+        valid = isinstance(value, int) and not isinstance(value, bool) and value in _PORTS
+        return None if valid else "expected a whole number from 1 to 65535"
     if name == "max_log_gib":
-        fine = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
-        return None if fine else "expected a number of GiB larger than 0"
+        valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+        return None if valid else "expected a number of GiB larger than 0"
     if name == "max_log_entries":
-        fine = isinstance(value, int) and not isinstance(value, bool) and value > 0
-        return None if fine else "expected a whole number larger than 0"
+        valid = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        return None if valid else "expected a whole number larger than 0"
     if not isinstance(value, str) or not value:
         return "expected a string that is not empty"
     if name == "user" and not _USER.fullmatch(value):

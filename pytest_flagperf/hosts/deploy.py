@@ -1,4 +1,4 @@
-"""Bring the code that runs on a host to it, once per content, whole or not at all; and run its modules there."""
+"""Deploy the code that runs on hosts, once for each content, completely or not at all, and run its modules."""
 
 from __future__ import annotations
 
@@ -18,42 +18,41 @@ from typing import Any
 
 import flagperf_driver
 
-from . import Channel, Host, HostError, Message
-from . import bootstrap as _far
+from . import Channel, Host, HostError, Message, bootstrap
 from .replies import TEXT, Checked, Shape, check
 
 _TIMEOUT_S = 120.0
-_PATIENCE_S = 5.0
-_FAR = Path(_far.__file__)
-_SWEEPS = "flagperf_driver.node.orphans"
-_READS_DEVICES = "pynvml"  # what the sampler imports there, if there are such devices
+_CLOSE_S = 5.0
+_BOOTSTRAP = Path(bootstrap.__file__)
+_SWEEP_MODULE = "flagperf_driver.node.orphans"
+_NVML_MODULE = "pynvml"  # imported by the sampler where it reads devices with NVML
 
-cache_root = _far.cache_root
+cache_root = bootstrap.cache_root
 
 
 @dataclass(frozen=True)
 class Code:
-    """What runs on the hosts: equal content has an equal digest, and is on a host once."""
+    """The code that runs on hosts; equal content has an equal digest and is deployed once."""
 
     digest: str
     archive: bytes = field(repr=False)  # compressed
 
 
 def pack(trees: Mapping[str, Path]) -> Code:
-    """``flagperf_driver`` and each of ``trees``, a folder or a file, under its relative name."""
+    """Pack ``flagperf_driver`` and each of ``trees``, a folder or a file, under its relative name."""
     raw = _archive(dict(_files({**_library(), "flagperf_driver": Path(flagperf_driver.__file__).parent, **trees})))
     return Code(hashlib.sha256(raw).hexdigest()[:32], zlib.compress(raw, 6))
 
 
 def stage(host: Host, code: Code) -> str:
-    """The folder on the host that holds the code."""
-    with _conversation(host, "stage", code.digest) as channel:
+    """Deploy the code and return its folder on the host."""
+    with _bootstrap(host, "stage", code.digest) as channel:
         return _deliver(host, channel, code, "the code")
 
 
 def open_module(host: Host, code: Code, module: str) -> Channel:
-    """A conversation with one of the code's modules, in an interpreter that sees nothing else."""
-    channel = _far_side(host, "boot", code.digest, module)
+    """Start a module of the code in an isolated interpreter and return the connection to it."""
+    channel = _start_bootstrap(host, "boot", code.digest, module)
     try:
         _deliver(host, channel, code, module)
     except BaseException:
@@ -72,11 +71,14 @@ def call_module(
     shape: Mapping[str, Shape],
     on_message: Callable[[Message], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The module's answer to one request, which has that shape; what it says before goes to ``on_message``."""
+    """Send one request to a module and return its answer, checked by ``shape``.
+
+    Earlier messages are passed to ``on_message``.
+    """
     deadline = time.monotonic() + timeout_s
-    with _conversation(host, "boot", code.digest, module) as channel:
+    with _bootstrap(host, "boot", code.digest, module) as channel:
         _deliver(host, channel, code, module)
-        with suppress(HostError):  # a program that is gone already: why is in what it left, and read next
+        with suppress(HostError):  # the program has ended: its message, read next, has the reason
             channel.send(request)
         while (message := _next(host, channel, module, deadline)).get("type") != "answer":
             if message.get("type") == "error":
@@ -87,42 +89,44 @@ def call_module(
 
 
 def sweep(host: Host, code: Code, log_dir: str, docker: str | None) -> tuple[list[str], list[str]]:
-    """End and remove what is left of the round that logged there; the names, and what could not be removed.
+    """End the processes of the round that logged to ``log_dir`` and remove its containers and folders.
 
-    ``docker`` is the socket of the engine that has the round's container, if there is one.
+    Return their names, and the problems. ``docker`` is the socket of the engine of the round's container, if any.
     """
     request = {"log_dir": log_dir, "docker": docker}
-    swept = call_module(host, code, _SWEEPS, request, timeout_s=_TIMEOUT_S, shape={"swept": [TEXT], "problems": [TEXT]})
+    swept = call_module(
+        host, code, _SWEEP_MODULE, request, timeout_s=_TIMEOUT_S, shape={"swept": [TEXT], "problems": [TEXT]}
+    )
     return swept["swept"], swept["problems"]
 
 
 def attach(host: Host, log_dir: str) -> Channel:
-    """A connection to the agent that runs already and logs there, as if it had just been started."""
-    return _far_side(host, "attach", log_dir)
+    """Return a connection to the running agent that logs to ``log_dir``."""
+    return _start_bootstrap(host, "attach", log_dir)
 
 
-def _far_side(host: Host, *words: str) -> Channel:
-    return Checked(host.name, host.open([host.python, "-I", "-S", "-c", _FAR.read_text("utf-8"), *words]))
+def _start_bootstrap(host: Host, *words: str) -> Channel:
+    return Checked(host.name, host.open([host.python, "-I", "-S", "-c", _BOOTSTRAP.read_text("utf-8"), *words]))
 
 
 @contextmanager
-def _conversation(host: Host, *words: str) -> Iterator[Channel]:
-    channel = _far_side(host, *words)
+def _bootstrap(host: Host, *words: str) -> Iterator[Channel]:
+    channel = _start_bootstrap(host, *words)
     try:
         yield channel
     except BaseException:
         channel.close(0.0)
         raise
-    channel.close(_PATIENCE_S)
+    channel.close(_CLOSE_S)
 
 
 def _deliver(host: Host, channel: Channel, code: Code, module: str) -> str:
-    """Hand the code over if the host has not got it; where it is."""
+    """Send the code if the host does not have it; return its folder."""
     deadline = time.monotonic() + _TIMEOUT_S
-    while (said := _next(host, channel, module, deadline)).get("type") != "ready":
-        if said.get("type") == "need":
+    while (message := _next(host, channel, module, deadline)).get("type") != "ready":
+        if message.get("type") == "need":
             channel.send({"op": "code", "archive": base64.b64encode(code.archive).decode()})
-    return str(said["path"])
+    return str(message["path"])
 
 
 def _next(host: Host, channel: Channel, module: str, deadline: float) -> Message:
@@ -131,9 +135,9 @@ def _next(host: Host, channel: Channel, module: str, deadline: float) -> Message
     except TimeoutError as late:
         raise HostError(f"{host.name}: {module} did not answer in time") from late
     if message is None:
-        code = channel.close(_PATIENCE_S)
-        said = channel.complaint().strip().splitlines()[-1:] or ["no output"]
-        raise HostError(f"{host.name}: {module} by {host.python} failed with exit code {code}: {said[0]}")
+        code = channel.close(_CLOSE_S)
+        last = channel.complaint().strip().splitlines()[-1:] or ["no output"]
+        raise HostError(f"{host.name}: {module} by {host.python} failed with exit code {code}: {last[0]}")
     return message
 
 
@@ -141,13 +145,13 @@ def _next(host: Host, channel: Channel, module: str, deadline: float) -> Message
 
 
 def _library() -> dict[str, Path]:
-    """What the far side imports that is not Python's: read from our environment, for it is all Python."""
-    found = importlib.util.find_spec(_READS_DEVICES)
-    if found is None or found.origin is None:
+    """Return the packages beyond the standard library that the hosts import; they are pure Python."""
+    spec = importlib.util.find_spec(_NVML_MODULE)
+    if spec is None or spec.origin is None:
         return {}
-    origin = Path(found.origin)
-    if found.submodule_search_locations:
-        return {f"lib/{_READS_DEVICES}": origin.parent}
+    origin = Path(spec.origin)
+    if spec.submodule_search_locations:
+        return {f"lib/{_NVML_MODULE}": origin.parent}
     return {f"lib/{origin.name}": origin}
 
 
@@ -162,7 +166,7 @@ def _files(trees: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Every file but compiled ones; links are followed, round in a circle once."""
+    """Yield all files except compiled files; links are followed, and each folder is visited once."""
     seen: set[str] = set()
     for folder, folders, names in os.walk(root, followlinks=True):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -174,7 +178,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _archive(files: Mapping[str, Path]) -> bytes:
-    """It depends on nothing but names, contents and what may be executed."""
+    """Return a tar archive that depends only on the names, contents and executable bits of the files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name in sorted(files):

@@ -1,4 +1,4 @@
-"""The hosts of a run, in the order in which cases take them."""
+"""The hosts of a run, in the order in which cases use them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ AT_ONCE = 64
 
 @dataclass(frozen=True)
 class HostPool:
-    """Hosts with different names; the first of those taken is the one where the ranks meet."""
+    """Hosts with different names; the ranks of a case meet on the first host that it takes."""
 
     hosts: tuple[Host, ...]
-    _lost: dict[str, str] = field(default_factory=dict)
+    _excluded: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [host.name for host in self.hosts]
@@ -32,31 +32,31 @@ class HostPool:
 
     @property
     def usable(self) -> tuple[Host, ...]:
-        """Those that were not lost."""
-        return tuple(host for host in self.hosts if host.name not in self._lost)
+        """The hosts that are not excluded."""
+        return tuple(host for host in self.hosts if host.name not in self._excluded)
 
     def host(self, name: str) -> Host | None:
-        """The host of this name; None if the run has no such host."""
+        """Return the host of this name; None if the run has no such host."""
         return next((host for host in self.hosts if host.name == name), None)
 
     @property
-    def lost_hosts(self) -> Mapping[str, str]:
-        """By name, why each is not used any more."""
-        return dict(self._lost)
+    def excluded(self) -> Mapping[str, str]:
+        """The excluded hosts by name, with the reasons."""
+        return dict(self._excluded)
 
-    def lost(self, host: Host, why: str) -> None:
-        """Use a host no more; the first reason is the one that counts."""
-        self._lost.setdefault(host.name, why)
+    def exclude(self, host: Host, why: str) -> None:
+        """Stop using a host; the first reason is kept."""
+        self._excluded.setdefault(host.name, why)
 
-    def found(self, host: Host) -> None:
-        """A host that was lost is back."""
-        self._lost.pop(host.name, None)
+    def include(self, host: Host) -> None:
+        """Use an excluded host again."""
+        self._excluded.pop(host.name, None)
 
     def take(self, nnodes: int) -> tuple[Host, ...]:
         hosts = self.usable
         if nnodes > len(hosts):
             names = ", ".join(host.name for host in hosts) or "none"
-            without = "".join(f"; {name} is left out: {why}" for name, why in self._lost.items())
+            without = "".join(f"; {name} is left out: {why}" for name, why in self._excluded.items())
             raise HostError(f"needs {nnodes} hosts, {len(hosts)} available: {names}{without}")
         return hosts[:nnodes]
 
@@ -65,18 +65,18 @@ class HostPool:
 
 
 def run_on_each(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T | HostError]:
-    """Do something on all hosts at once; it takes as long as the slowest. A host's error stands in its place."""
+    """Run ``work`` on all hosts at once. Return the result or the HostError of each host."""
     hosts = list(hosts)
-    todo: queue.SimpleQueue[Host] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Host] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Host, T | HostError | None, BaseException | None]] = queue.SimpleQueue()
     for host in hosts:
-        todo.put(host)
+        waiting.put(host)
     if len(hosts) == 1:
-        _work(todo, done, work)
+        _work(waiting, done, work)
     else:
-        # Daemons, which nobody joins: Ctrl-C does not wait for a host that hangs.
+        # Daemon threads that are not joined: Ctrl-C does not wait for a host that hangs.
         for number in range(min(AT_ONCE, len(hosts))):
-            threading.Thread(target=_work, args=(todo, done, work), name=f"each {number}", daemon=True).start()
+            threading.Thread(target=_work, args=(waiting, done, work), name=f"each {number}", daemon=True).start()
     results: dict[Host, T | HostError] = {}
     failed: BaseException | None = None
     for _ in hosts:
@@ -91,7 +91,7 @@ def run_on_each(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, 
 
 
 def run_on_all(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T]:
-    """Do something on all hosts at once; one error that names every host where it cannot be done."""
+    """Run ``work`` on all hosts at once; one HostError names every host where it failed."""
     results = run_on_each(hosts, work)
     errors = [result for result in results.values() if isinstance(result, HostError)]
     if len(errors) == 1:
@@ -102,13 +102,13 @@ def run_on_all(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T
 
 
 def _work(
-    todo: queue.SimpleQueue[Host],
+    waiting: queue.SimpleQueue[Host],
     done: queue.SimpleQueue[tuple[Host, T | HostError | None, BaseException | None]],
     work: Callable[[Host], T],
 ) -> None:
     while True:
         try:
-            host = todo.get_nowait()
+            host = waiting.get_nowait()
         except queue.Empty:
             return
         try:
@@ -124,7 +124,7 @@ def local_pool() -> HostPool:
 
 
 def cluster_pool(conf: ClusterConfig) -> HostPool:
-    """The hosts of a cluster; no connection is made before one is needed."""
-    from .ssh import ssh_hosts  # a local run does not pay for it
+    """Return the hosts of a cluster; connections are made when needed."""
+    from .ssh import ssh_hosts  # imported only for clusters, since it is slow
 
     return HostPool(ssh_hosts(conf))

@@ -1,4 +1,4 @@
-"""What both kinds of conversation make of the lines that they hear."""
+"""Messages from the lines of a connection, for local and SSH connections."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .replies import parse_line
 
 
 class LineChannel(ABC):
-    """One reader at a time; a line that is not JSON is passed over."""
+    """Reads one JSON object from each line, by one reader at a time; other lines are skipped."""
 
-    def __init__(self, speaker: str) -> None:
+    def __init__(self, host: str) -> None:
         self._reading = threading.Lock()
-        self._speaker = speaker
+        self._host_name = host
 
     def receive(self, timeout_s: float) -> Message | None:
         deadline = time.monotonic() + timeout_s
         with self._reading:
             while (line := self._line(deadline)) is not None:
-                message = parse_line(self._speaker, line)
+                message = parse_line(self._host_name, line)
                 if message is not None:
                     return message
         return None
 
     @abstractmethod
     def _line(self, deadline: float) -> bytes | None:
-        """The next line; None at the end, TimeoutError at the deadline."""
+        """Return the next line; None at the end, TimeoutError at the deadline."""

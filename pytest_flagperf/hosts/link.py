@@ -1,7 +1,7 @@
-"""One kept SSH connection: how it is made, how its loss is noticed, and what is said where it cannot be had.
+"""A permanent SSH connection: opening it, detecting its loss, and messages if it cannot be opened.
 
-paramiko waits for ever on a connection that is cut or whose host hangs, and its own keepalive asks for no answer.
-So each connection is asked for an answer every other second, and one that stays silent is given up.
+paramiko waits forever on a connection that is cut or whose host hangs, and its keepalive requests no answer.
+Therefore each connection is pinged every two seconds and given up after eight seconds without an answer.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from .cluster import Address, ClusterConfig
 CONNECT_S = 10.0
 PING_S = 2.0
 SILENCE_S = 8.0
-# sshd allows ten sessions over one connection unless it is told otherwise; the rest is for those it still ends.
+# sshd allows ten sessions a connection by default; the other two may still be ending.
 SESSIONS = 8
 _BUSY_S = 0.05
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
-# One pass over the data instead of two: 100 MB in 0.6 s instead of 0.9 to 1.4 s with paramiko's own first choice.
+# Faster than paramiko's first choice: 100 MB in 0.6 s instead of 0.9 to 1.4 s.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
-# What goes wrong is told by our own errors; paramiko's log of it would stand beside them in every report.
+# HostError reports failures; paramiko's log would repeat them in every report.
 _LOG = "pytest_flagperf.paramiko"
 logging.getLogger(_LOG).disabled = True
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class _Wire:
-    """A connection's socket, which knows when it last heard something."""
+    """A connection's socket, which records when data last arrived."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
-        self._heard = time.monotonic()
-        self.asked: float | None = None  # since when an answer is owed
-        self.why = "the other end closed it"  # what it was where it is lost
+        self._received_at = time.monotonic()
+        self.pinged_at: float | None = None  # time of a ping without an answer yet
+        self.reason = "the other end closed it"  # the reason of a loss
 
     def recv(self, size: int) -> bytes:
-        """What paramiko's thread calls ten times a second, whatever hangs elsewhere."""
+        """Receive data; paramiko's thread calls this ten times a second."""
         try:
             data: bytes = self._sock.recv(size)
         except OSError as error:
             if isinstance(error, TimeoutError):
-                asked = self.asked  # taken once: another thread takes it back
-                late = asked is not None and time.monotonic() - max(asked, self._heard) > SILENCE_S
-                # The kernel's own giving up is a TimeoutError too, which paramiko would take for a pause.
+                pinged_at = self.pinged_at  # read once: another thread resets it
+                late = pinged_at is not None and time.monotonic() - max(pinged_at, self._received_at) > SILENCE_S
+                # paramiko ignores a TimeoutError, also the kernel's when it gives up the connection.
                 if not late and error.errno is None:
                     raise
                 error = ConnectionAbortedError(errno.ECONNABORTED, f"no answer for {SILENCE_S:g} s")
-            self.why = _text(error)
+            self.reason = _text(error)
             raise error from None
-        self._heard = time.monotonic()
+        self._received_at = time.monotonic()
         return data
 
     def __getattr__(self, name: str) -> Any:
@@ -70,19 +70,19 @@ class _Wire:
 
 
 class Link:
-    """An open connection; lost once, it is lost for good."""
+    """An open connection; a lost connection is not reopened."""
 
     def __init__(self, address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> None:
         self._name = address.name
         self._conf = conf
-        self._why = ""
+        self._lost_because = ""
         self._sessions = 0
         self._free = threading.Condition()
-        self._asking = threading.Lock()
-        self._over = threading.Event()
+        self._pinging = threading.Lock()
+        self._closed = threading.Event()
         self._wires: list[_Wire] = []
         self.connection = connection(address, conf, by)
-        self._own = [link for link in _chain(self.connection) if link is not by]
+        self._chain = [link for link in _connection_chain(self.connection) if link is not by]
         try:
             self._open()
         except BaseException:
@@ -93,7 +93,7 @@ class Link:
         self._pinger.start()
 
     def session(self, deadline: float) -> paramiko.Channel:
-        """A session of its own; waits for one where too many are in use. Given back by ``release``."""
+        """Open a session; wait if too many are in use. ``release`` closes it."""
         while True:
             with self._free:
                 if not self._free.wait_for(lambda: self._sessions < SESSIONS, deadline - time.monotonic()):
@@ -102,24 +102,24 @@ class Link:
             try:
                 return self.transport.open_session(timeout=max(0.1, deadline - time.monotonic()))
             except paramiko.ChannelException as error:
-                self._unoccupied()
-                # An sshd may allow fewer, and one that just ended may still count there.
+                self._count_down()
+                # sshd may allow fewer sessions, or still count a session that has just ended.
                 if time.monotonic() > deadline:
                     raise HostError(f"{self._name}: sshd allows no further session: {error.text}") from error
                 time.sleep(_BUSY_S)
             except (paramiko.SSHException, OSError, EOFError) as error:
-                self._unoccupied()
+                self._count_down()
                 self.check()
                 raise HostError(f"{self._name}: cannot open a session: {_text(error)}") from error
 
     def release(self, channel: paramiko.Channel) -> None:
         channel.close()
-        self._unoccupied()
+        self._count_down()
 
     def check(self) -> None:
-        """HostLost unless the other end answers now."""
+        """Raise HostLost unless the other end answers."""
         if self.transport.is_active():
-            self._ask()
+            self._wait_for_answer()
         if not self.transport.is_active():
             self._raise_lost()
 
@@ -129,38 +129,38 @@ class Link:
 
     def close(self) -> None:
         with self._free:
-            self._why = self._why or "it was closed"
-        self._over.set()
+            self._lost_because = self._lost_because or "it was closed"
+        self._closed.set()
         self._hang_up()
         self.transport.join(CONNECT_S)
         self._pinger.join(CONNECT_S)
 
     def _raise_lost(self) -> NoReturn:
         with self._free:
-            if not self._why:
-                self._why = self._wires[-1].why
-        raise HostLost(f"{self._name}: the connection is lost: {self._why}")
+            if not self._lost_because:
+                self._lost_because = self._wires[-1].reason
+        raise HostLost(f"{self._name}: the connection is lost: {self._lost_because}")
 
-    def _unoccupied(self) -> None:
+    def _count_down(self) -> None:
         with self._free:
             self._sessions -= 1
             self._free.notify_all()
 
     def _ping(self) -> None:
-        while not self._over.wait(PING_S) and self.transport.is_active():
-            self._ask()
+        while not self._closed.wait(PING_S) and self.transport.is_active():
+            self._wait_for_answer()
 
-    def _ask(self) -> None:
-        """Ask for an answer and wait for it, or for the loss of the connection."""
-        with self._asking, suppress(paramiko.SSHException, OSError, EOFError):
+    def _wait_for_answer(self) -> None:
+        """Ping the other end; return when it answers or the connection is lost."""
+        with self._pinging, suppress(paramiko.SSHException, OSError, EOFError):
             for wire in self._wires:
-                wire.asked = time.monotonic()
+                wire.pinged_at = time.monotonic()
             self.transport.global_request("keepalive@openssh.com", wait=True)
             for wire in self._wires:
-                wire.asked = None
+                wire.pinged_at = None
 
     def _open(self) -> None:
-        for link in reversed(self._own):
+        for link in reversed(self._chain):
             self._prepare(link)
             started = time.monotonic()
             try:
@@ -172,7 +172,7 @@ class Link:
                 raise HostError(f"{self._name}: {_reason(error, link, self._conf, silent)}") from error
 
     def _prepare(self, link: fabric.Connection) -> None:
-        """Refuse unknown hosts, be able to notice a loss, and wait for nothing without end."""
+        """Set up a connection that refuses unknown hosts, detects a loss and has timeouts."""
         files = known_hosts(link, self._conf)
         for file in files:
             if Path(file).is_file():
@@ -198,13 +198,13 @@ class Link:
         return transport
 
     def _hang_up(self) -> None:
-        # Not Connection.close: it lets a connection be that came to stand but was not let in.
-        for link in self._own:
+        # Not Connection.close(), which leaves connections open whose authentication failed.
+        for link in self._chain:
             link.client.close()
 
 
 class Gateway:
-    """A host on the way to others: one connection for all of them, as long as one of them is in use."""
+    """A gateway to other hosts: one shared connection, open as long as any of them is in use."""
 
     def __init__(self, address: Address, conf: ClusterConfig) -> None:
         self._address = address
@@ -221,7 +221,7 @@ class Gateway:
                 self._link.close()
                 self._link = None
             if self._link is None:
-                if self._refused_at > since:  # while we waited: all wait for one try, not each for one after the other
+                if self._refused_at > since:  # another thread failed while this one waited
                     raise HostError(self._refusal)
                 try:
                     self._link = Link(self._address, self._conf)
@@ -240,7 +240,7 @@ class Gateway:
 
 
 class _Refuse:
-    """A policy of paramiko's: a host that nobody vouches for is not talked to."""
+    """A paramiko policy that refuses hosts with an unknown key."""
 
     def __init__(self, link: fabric.Connection, file: str) -> None:
         self._link = link
@@ -254,7 +254,7 @@ class _Refuse:
 
 
 def connection(address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> fabric.Connection:
-    """Not open yet. What the cluster leaves open is for the SSH configuration to say, ~/.ssh/config."""
+    """Return an unopened connection; settings that the cluster does not have are read from ~/.ssh/config."""
     kwargs: dict[str, Any] = {}
     if conf.key is not None:
         kwargs = {"key_filename": conf.key, "look_for_keys": False}
@@ -264,15 +264,15 @@ def connection(address: Address, conf: ClusterConfig, by: fabric.Connection | No
 
 
 def known_hosts(link: fabric.Connection, conf: ClusterConfig) -> list[str]:
-    """The files that vouch for hosts; the first is the one to add to."""
+    """Return the files with known host keys; new keys are added to the first."""
     if conf.known_hosts is not None:
         return [conf.known_hosts]
     own = link.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts").split()
     return [*(str(Path(file).expanduser()) for file in own), _SYSTEM_KNOWN_HOSTS]
 
 
-def _chain(link: fabric.Connection | str | None) -> Iterator[fabric.Connection]:
-    """A connection and those it goes through, the nearest last; a ProxyCommand is none."""
+def _connection_chain(link: fabric.Connection | str | None) -> Iterator[fabric.Connection]:
+    """Yield a connection and its gateways, the nearest last; a ProxyCommand is not included."""
     while isinstance(link, fabric.Connection):
         yield link
         link = link.gateway
@@ -288,18 +288,18 @@ def _socket(host: str, port: int) -> socket.socket:
 
 
 def _reason(error: Exception, link: fabric.Connection, conf: ClusterConfig, silent: bool = False) -> str:
-    """Why a connection was not to be had, and what helps."""
+    """Return why a connection failed, and how to fix it."""
     where = f"{link.host} port {link.port}"
     if isinstance(error, socket.gaierror):
         return f"unknown host name {link.host}: {error.strerror}; correct it, or use the host's address"
     if isinstance(error, ConnectionRefusedError):
         return f"{where}: connection refused; no sshd listens there"
     if isinstance(error, paramiko.BadHostKeyException):
-        return _changed(error, link, conf)
+        return _changed_key(error, link, conf)
     if isinstance(error, paramiko.PasswordRequiredException):
         return f"{where}: the key {conf.key or 'in ~/.ssh'} has a passphrase; add it to the SSH agent with ssh-add"
     if isinstance(error, paramiko.AuthenticationException):
-        return _not_let_in(link, conf)
+        return _no_key_accepted(link, conf)
     if isinstance(error, paramiko.ChannelException):
         return f"{where}: the gateway {link.gateway.host} cannot connect to it: {error.text}"
     if isinstance(error, TimeoutError):
@@ -313,7 +313,7 @@ def _reason(error: Exception, link: fabric.Connection, conf: ClusterConfig, sile
     return f"{where}: {_text(error)}"
 
 
-def _changed(error: paramiko.BadHostKeyException, link: fabric.Connection, conf: ClusterConfig) -> str:
+def _changed_key(error: paramiko.BadHostKeyException, link: fabric.Connection, conf: ClusterConfig) -> str:
     files = known_hosts(link, conf)
     name = _known_as(link)
     holds = [file for file in files if Path(file).is_file() and paramiko.HostKeys(file).lookup(name)]
@@ -326,25 +326,25 @@ def _changed(error: paramiko.BadHostKeyException, link: fabric.Connection, conf:
     )
 
 
-def _not_let_in(link: fabric.Connection, conf: ClusterConfig) -> str:
-    """No key was accepted: which were shown, and where one must go."""
+def _no_key_accepted(link: fabric.Connection, conf: ClusterConfig) -> str:
+    """Return the message that no key was accepted, with the keys and the command that installs one."""
     named = link.connect_kwargs.get("key_filename") or []
-    shown = [named] if isinstance(named, str) else list(named)
+    tried = [named] if isinstance(named, str) else list(named)
     if conf.key is None:
-        shown.append("~/.ssh/id_*")
+        tried.append("~/.ssh/id_*")
     return (
         f"{link.host} port {link.port}: no key was accepted for the user {link.user}; tried "
-        f"{', '.join(shown)} and the keys of the SSH agent. Install a key on the host: ssh-copy-id "
+        f"{', '.join(tried)} and the keys of the SSH agent. Install a key on the host: ssh-copy-id "
         f"{'' if conf.key is None else f'-i {shlex.quote(conf.key)} '}-p {link.port} {link.user}@{link.host}"
     )
 
 
 def _keyscan(link: fabric.Connection, key: paramiko.PKey) -> str:
     scan = f"ssh-keyscan -t {_kind(key)} -p {link.port} {link.host}"
-    between = link.gateway
-    if not isinstance(between, fabric.Connection):
+    gateway = link.gateway
+    if not isinstance(gateway, fabric.Connection):
         return scan
-    return f"ssh -p {between.port} {between.user}@{between.host} {scan}"
+    return f"ssh -p {gateway.port} {gateway.user}@{gateway.host} {scan}"
 
 
 def _known_as(link: fabric.Connection) -> str:

@@ -1,4 +1,4 @@
-"""The machine at hand, through the same protocol as any other host."""
+"""The machine of the harness, with the same interface as any other host."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .replies import check_length
 
 _log = logging.getLogger("flagperf.hosts")
 _COMPLAINT_BYTES = 8192
-_LOOK_UP_S = 0.2  # how soon a reader sees that the line was hung up
+_POLL_S = 0.2  # a reader sees within this time that the channel was closed
 
 
 class LocalHost:
-    """The machine that the harness itself runs on."""
+    """The machine on which the harness itself runs."""
 
     address = "127.0.0.1"
     here = True
@@ -63,7 +63,7 @@ class LocalHost:
         self._copy(Path(source), target)
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> LocalChannel:
-        # A file, not a pipe: nobody need read it for the program to go on.
+        # A file, not a pipe: a full pipe would block the program.
         complaint = tempfile.TemporaryFile()  # noqa: SIM115 - the channel closes it
         try:
             return LocalChannel(self.name, self._start(argv, env, complaint), complaint)
@@ -75,10 +75,10 @@ class LocalHost:
         return path
 
     def reconnect(self) -> None:
-        """It cannot be lost."""
+        """Do nothing: this machine cannot be lost."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection."""
 
     def _copy(self, source: Path, target: Path) -> None:
         with readable(source, self.name) as file, whole_file(target, self.name) as copy:
@@ -89,7 +89,7 @@ class LocalHost:
         self, argv: Sequence[str], env: Mapping[str, str] | None, err: int | IO[bytes]
     ) -> subprocess.Popen[bytes]:
         _log.debug("%s: start %s", self.name, argv[0])
-        # In a session of its own: a terminal's Ctrl-C is for the harness, which ends its programs in order.
+        # In a session of its own: Ctrl-C reaches only the harness, which ends its programs in order.
         try:
             return subprocess.Popen(
                 list(argv),
@@ -104,7 +104,7 @@ class LocalHost:
 
 
 class LocalChannel(LineChannel):
-    """A conversation over pipes."""
+    """A connection over pipes."""
 
     def __init__(self, host: str, process: subprocess.Popen[bytes], complaint: IO[bytes]) -> None:
         super().__init__(host)
@@ -112,8 +112,8 @@ class LocalChannel(LineChannel):
         self._process = process
         self._complaint = complaint
         self._buffer = bytearray()
-        self._hung_up = False
-        self._said = ""
+        self._closed = False
+        self._errors = ""
         self.pid = process.pid
 
     def send(self, message: Message) -> None:
@@ -132,8 +132,8 @@ class LocalChannel(LineChannel):
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         _kill_session(self._process)
-        # What it said last is still to be read; but a stray child that has its stdout must not keep us.
-        self._hung_up = True
+        # Wake a waiting reader: a child of the program may keep its stdout open.
+        self._closed = True
         with self._reading:
             self._process.stdout.close()
             self.complaint()
@@ -144,8 +144,8 @@ class LocalChannel(LineChannel):
         if not self._complaint.closed:
             size = self._complaint.seek(0, os.SEEK_END)
             self._complaint.seek(max(0, size - _COMPLAINT_BYTES))
-            self._said = _text(self._complaint.read()).strip()
-        return self._said
+            self._errors = _text(self._complaint.read()).strip()
+        return self._errors
 
     def _line(self, deadline: float) -> bytes | None:
         assert self._process.stdout is not None
@@ -162,13 +162,13 @@ class LocalChannel(LineChannel):
         return line
 
     def _chunk(self, deadline: float) -> bytes:
-        """More of what the program says; empty at its end."""
+        """Return the next output of the program; empty at its end."""
         assert self._process.stdout is not None
         while not self._process.stdout.closed:
             left = deadline - time.monotonic()
-            if select.select([self._process.stdout], [], [], max(0.0, min(left, _LOOK_UP_S)))[0]:
+            if select.select([self._process.stdout], [], [], max(0.0, min(left, _POLL_S)))[0]:
                 return os.read(self._process.stdout.fileno(), 1 << 16)
-            if self._hung_up:
+            if self._closed:
                 break
             if left <= 0:
                 raise TimeoutError(f"{self._host}: no message in time")
@@ -176,7 +176,7 @@ class LocalChannel(LineChannel):
 
 
 def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of a program's session; a program that ended in order leaves nothing to end."""
+    """Kill the program's session if the program still runs."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -185,7 +185,7 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def readable(path: Path, host: str) -> Iterator[IO[bytes]]:
-    """A file here that is to be copied."""
+    """Open a local file that is copied to a host."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -196,7 +196,7 @@ def readable(path: Path, host: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def whole_file(path: Path, host: str) -> Iterator[IO[bytes]]:
-    """A file to write here; it takes the place of ``path`` when the body ends, and leaves nothing if it fails."""
+    """Open a local file to write; it replaces ``path`` when the body ends and is removed if the body fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".flagperf-", delete=False) as file:

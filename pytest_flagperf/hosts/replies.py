@@ -1,4 +1,4 @@
-"""What hosts may reply: one table of all messages, and the check of each message where it arrives."""
+"""The messages that hosts may send: a table of all messages, and the check of each message on arrival."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pytest_flagperf.limits import LARGEST_INT
 
 from . import Channel, InvalidReply, Message
 
-LONGEST_LINE = 1 << 25  # bytes; 4 MiB of a rank's output may take six times as many in JSON
+LONGEST_LINE = 1 << 25  # bytes; 4 MiB of a rank's output may become six times as long in JSON
 _SHOWN = 60
 
 
 @dataclass(frozen=True)
 class ValueKind:
-    """One kind of value, with its name for messages."""
+    """A kind of value, with its name for messages."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -98,10 +98,10 @@ _DEVICE: Mapping[str, Shape] = {
 }
 
 REPLIES: Mapping[str, Mapping[str, Shape]] = {
-    # The start of our code on a host: bootstrap.py.
+    # The start of the code on a host: bootstrap.py.
     "need": {},
     "ready": {"path": PATH},
-    # A module that answers one request: flagperf_driver/node/request_server.py. Who asks knows the shape of the answer.
+    # A module that answers one request: flagperf_driver/node/request_server.py. The caller checks its answer.
     "progress": {"line": TEXT},
     "answer": {},
     "error": {"sentence": TEXT, "limit?": TRUTH},
@@ -128,7 +128,7 @@ REPLIES: Mapping[str, Mapping[str, Shape]] = {
     "warning": {"sentence": TEXT},
     "fault": {"kind": TEXT, "rank": Maybe(COUNT), "sentence": TEXT},
     "over": {},
-    # The checkup before a run.
+    # The check of a host before a run.
     "listening": {"port": COUNT, "token": TEXT},
     "connected": {"failed": Each(TEXT)},
     "facts": {
@@ -157,7 +157,7 @@ REPLIES: Mapping[str, Mapping[str, Shape]] = {
 
 
 class Checked:
-    """A conversation with our own code on a host: each message that arrives is checked against the table."""
+    """A connection to this project's code on a host: each message that arrives is checked by the table."""
 
     def __init__(self, host: str, channel: Channel) -> None:
         self._host = host
@@ -180,7 +180,7 @@ class Checked:
 
 
 def check_reply(host: str, message: Message) -> None:
-    """Raise InvalidReply unless the message is one of the table."""
+    """Raise InvalidReply unless the message is in the table."""
     kind = message.get("type")
     if not isinstance(kind, str) or kind not in REPLIES:
         raise InvalidReply(host, f"type is {_short(kind)}; expected one of {', '.join(REPLIES)}")
@@ -207,14 +207,14 @@ def check(host: str, value: object, shape: Shape, name: str) -> None:
 
 
 def _check_either(host: str, value: object, shapes: tuple[Shape, ...], name: str) -> None:
-    wrong = None
+    invalid = None
     for shape in shapes:
         try:
             return check(host, value, shape, name)
         except InvalidReply as error:
-            wrong = error
-    assert wrong is not None
-    raise wrong
+            invalid = error
+    assert invalid is not None
+    raise invalid
 
 
 def _check_object(host: str, value: object, shape: Each | Mapping[str, Shape], name: str) -> None:
@@ -236,18 +236,18 @@ def _keys(shape: Mapping[str, Shape]) -> str:
 
 
 def parse_object(host: str, text: str | bytes, shape: Mapping[str, Shape], name: str) -> dict[str, Any]:
-    """The JSON object that a program on the host printed; InvalidReply unless it has the shape."""
+    """Return the JSON object that a program on the host printed; InvalidReply unless it has the shape."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise InvalidReply(host, f"{name} is {_short(text)}; expected a JSON object") from None
     check(host, value, shape, name)
-    found: dict[str, Any] = value
-    return found
+    checked: dict[str, Any] = value
+    return checked
 
 
 def parse_line(host: str, line: bytes) -> Message | None:
-    """The message of one line; None for a line that some library printed between the messages."""
+    """Return the message of a line; None for a line that a library printed between messages."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -260,13 +260,13 @@ def parse_line(host: str, line: bytes) -> Message | None:
 
 
 def check_length(host: str, size: int) -> None:
-    """Raise InvalidReply where a line is longer than any message."""
+    """Raise InvalidReply if a line is longer than any message."""
     if size > LONGEST_LINE:
         raise InvalidReply(host, f"a line of more than {LONGEST_LINE >> 20} MiB; expected a shorter message")
 
 
 def _short(value: object) -> str:
-    """The beginning of a value, without control characters."""
+    """Return the beginning of a value without control characters."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_INT:
         return f"a whole number of {value.bit_length()} bits"
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""One start of the shim over a connection: the request, and the replies of the shim and of its program."""
+"""An SSH session that runs ssh_shim.py on the host: one request, and the output of the shim and its program."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .link import Link
 from .replies import COUNT, TEXT, WHOLE, Shape, check, parse_object
 
 _SHIM = Path(__file__).with_name("ssh_shim.py").read_bytes()
-_MARK = b"\0\1flagperf\1\0"  # shim.MARK
+_MARKER = b"\0\1flagperf\1\0"  # shim.MARK
 TICK_S = 0.5
-_FEED_S = 0.005  # how soon it is seen that the far side takes more
+_FEED_S = 0.005  # poll interval while the host accepts no more data
 _CHUNK = 1 << 15
 END_S = 5.0
-_KEPT_BYTES = 1 << 20  # of what a program prints on stderr, the last
-_MOST_OUTPUT = 1 << 28  # bytes that a program may print
-_NOISE_BYTES = 1 << 20  # at most, that a login shell prints
-_PIECES = 64  # that are read before somebody looks at the time
-# The first word of the shim for each operation, and its last word: ssh_shim.py.
-_FIRST_WORDS: Mapping[str, Mapping[str, Shape]] = {
+_KEPT_BYTES = 1 << 20  # bytes of stderr that are kept, the last ones
+_MOST_OUTPUT = 1 << 28  # bytes of a program's output, at most
+_NOISE_BYTES = 1 << 20  # bytes of a login shell's output, at most
+_PIECES = 64  # pieces that are read before the deadline is checked
+# The shim's first reply for each operation, and its last reply.
+_FIRST_REPLIES: Mapping[str, Mapping[str, Shape]] = {
     "start": {"pid": COUNT},
     "get": {"size": COUNT, "mode": COUNT, "mtime_ns": WHOLE},
 }
-_LAST_WORD: Mapping[str, Shape] = {"old?": TEXT, "error?": TEXT}
+_LAST_REPLY: Mapping[str, Shape] = {"old?": TEXT, "error?": TEXT}
 
 
 class Session:
-    """One start of the shim: what it is fed, and what it and its program say on both lines."""
+    """One run of the shim: the data sent to it, and the output of the shim and its program."""
 
     def __init__(self, name: str, python: str, link: Link, command: str, request: Message, deadline: float) -> None:
         self._name = name
@@ -45,7 +45,7 @@ class Session:
         self.out = bytearray()
         self.err = bytearray()
         self.into: IO[bytes] | None = None
-        self.moved = time.monotonic()
+        self.active_at = time.monotonic()
         self._link = link
         self._command = command
         self._op = str(request["op"])
@@ -65,7 +65,7 @@ class Session:
         try:
             self.channel.sendall(frame)
         except (OSError, EOFError):
-            # What does not listen has ended, as where there is no such program: its last word says why.
+            # The program has ended, for example because Python is missing; its last reply has the reason.
             self._give_up_if_lost()
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Session:
             raise
 
     def abandon(self) -> None:
-        """Hang up, and wait a little for the word that the program is dead."""
+        """Close the input and wait briefly for the reply that the program has ended."""
         with suppress(OSError, EOFError):
             self.channel.shutdown_write()
         deadline = time.monotonic() + END_S
@@ -90,37 +90,37 @@ class Session:
             self.out.clear()
 
     def answer(self, deadline: float, what: str) -> Message:
-        """The shim's first word; HostError if it is that nothing will come of it."""
+        """Return the shim's first reply; HostError if it reports a failure."""
         while self.first is None and self.listen(TICK_S):
             if time.monotonic() > deadline:
                 raise HostError(f"{self._name}: {what}: {self._python} did not answer in time")
         if self.first is None:
-            self.last_word(what)
+            self.last_reply(what)
             raise HostError(f"{self._name}: {what}")
         return self.first
 
     def finish(self, feed: IO[bytes], deadline: Callable[[], float]) -> bool:
-        """Feed the program and hear it out; false if that is not done in time."""
+        """Send the input and read the output to its end; return False after the deadline."""
         data = feed.read(_CHUNK)
         while True:
             try:
                 while data and self.channel.send_ready():
                     data = data[self.channel.send(data) :] or feed.read(_CHUNK)
-                    self.moved = time.monotonic()
+                    self.active_at = time.monotonic()
                     if self.channel.recv_ready():
                         break
             except (OSError, EOFError):
-                data = b""  # it ended without reading all, or is lost: what it says next tells
+                data = b""  # the program has ended or the connection is lost; the next output shows which
             if not self.listen(_FEED_S if data else min(TICK_S, max(0.0, deadline() - time.monotonic()))):
                 return True
             if time.monotonic() >= deadline():
                 return False
 
     def listen(self, timeout_s: float) -> bool:
-        """Take in what comes within that time; false at the end."""
+        """Read the output that arrives within the time; return False at its end."""
         self._poll.poll(timeout_s * 1000)
-        over = self.channel.eof_received or self.channel.closed  # asked before what may have come until then is taken
-        heard = False
+        over = self.channel.eof_received or self.channel.closed  # read before the data that arrived until then
+        received = False
         for _ in range(_PIECES):
             if self.channel.recv_ready():
                 self._take(self.channel.recv(1 << 18))
@@ -129,39 +129,39 @@ class Session:
                 del self.err[:-_KEPT_BYTES]
             else:
                 break
-            heard = True
-        if heard:
-            self.moved = time.monotonic()
+            received = True
+        if received:
+            self.active_at = time.monotonic()
             return True
         if not over:
             return True
-        # After its end the line is always ready to be read: the exit status is what is left to wait for.
+        # After the end poll() always returns at once: wait for the exit status.
         return not self.channel.status_event.wait(timeout_s)
 
-    def last_word(self, what: str) -> Message:
-        """How the shim says that it ended; HostError where something could not be done, HostLost where no word came."""
-        before, mark, after = bytes(self.err).rpartition(_MARK)
-        if mark:
+    def last_reply(self, what: str) -> Message:
+        """Return the shim's last reply; HostError if the operation failed, HostLost if no reply came."""
+        before, marker, after = bytes(self.err).rpartition(_MARKER)
+        if marker:
             line, _, behind = after.partition(b"\n")
             self.err[:] = before + behind
-            word = parse_object(self._name, line, _LAST_WORD, "the last word of the session")
-            if "old" in word:
-                raise HostError(f"{self._name}: {self._python} is Python {word['old']}; {_WANTED}")
-            if "error" in word:
-                raise HostError(f"{self._name}: {what}: {word['error']}")
-            check(self._name, word, {"code": WHOLE}, "the last word of the session")
-            return word
+            reply = parse_object(self._name, line, _LAST_REPLY, "the last reply of the session")
+            if "old" in reply:
+                raise HostError(f"{self._name}: {self._python} is Python {reply['old']}; {_PYTHON_REQUIRED}")
+            if "error" in reply:
+                raise HostError(f"{self._name}: {what}: {reply['error']}")
+            check(self._name, reply, {"code": WHOLE}, "the last reply of the session")
+            return reply
         if self.channel.exit_status < 0:
             self._link.check()
             raise HostError(f"{self._name}: {what}: killed by a signal")
-        said = self.complaint().splitlines()[-1:] or ["no output"]
+        last = self.complaint().splitlines()[-1:] or ["no output"]
         if self.first is None:
             why = "program not found" if self.channel.exit_status == 127 else "it cannot be started"
-            raise HostError(f"{self._name}: {self._python}: {why} ({said[0]}); {_WANTED}")
-        raise HostError(f"{self._name}: {what}: exit code {self.channel.exit_status}: {said[0]}")
+            raise HostError(f"{self._name}: {self._python}: {why} ({last[0]}); {_PYTHON_REQUIRED}")
+        raise HostError(f"{self._name}: {what}: exit code {self.channel.exit_status}: {last[0]}")
 
     def check(self) -> None:
-        """HostLost if the line's end was not the program's."""
+        """Raise HostLost if the connection ended before the program."""
         if self.channel.exit_status < 0:
             self._link.check()
 
@@ -172,17 +172,17 @@ class Session:
         if self.first is not None:
             self._keep(data)
             return
-        # A login shell may have said something before.
+        # A login shell may print text before the reply.
         self.out += data
-        _, mark, after = bytes(self.out).partition(_MARK)
+        _, marker, after = bytes(self.out).partition(_MARKER)
         line, end, behind = after.partition(b"\n")
-        if mark and end:
-            shape = _FIRST_WORDS.get(self._op, {})
-            self.first = parse_object(self._name, line, shape, "the first word of the session")
+        if marker and end:
+            shape = _FIRST_REPLIES.get(self._op, {})
+            self.first = parse_object(self._name, line, shape, "the first reply of the session")
             self.out.clear()
             self._keep(behind)
         elif len(self.out) > _NOISE_BYTES:
-            raise InvalidReply(self._name, f"{_NOISE_BYTES} bytes before the first word; expected that word")
+            raise InvalidReply(self._name, f"{_NOISE_BYTES} bytes before the first reply; expected the reply")
 
     def _keep(self, data: bytes) -> None:
         if self.into is not None:
@@ -198,4 +198,4 @@ class Session:
                 )
 
 
-_WANTED = "Python >= 3.8 is required on each host: install it, or set its path with python = ... in [cluster]"
+_PYTHON_REQUIRED = "Python >= 3.8 is required on each host: install it, or set its path with python = ... in [cluster]"

@@ -1,9 +1,8 @@
 """A host over SSH.
 
-No word that is run there ever stands in a shell's command line: the command is one constant, which starts the
-host's Python on the text of ssh_shim.py; what is wanted comes to it over the session's own input. So a program gets its
-arguments and environment whatever they hold, its end by a signal is told apart from the loss of the connection,
-and one whose controller hangs up is ended by the shim that watches it.
+The command line of a session is constant: it starts the host's Python with the text of ssh_shim.py, which reads the
+request from the session's input. So arguments and environment need no quoting, a program's end by a signal differs
+from the loss of the connection, and the shim ends a program whose controller disconnects.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _COPY_IDLE_S = 60.0
 
 
 def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
-    """The hosts of a cluster, not connected yet; they share what leads to them."""
+    """Return the hosts of a cluster, not connected yet; they share the gateway."""
     gateway = None
     if conf.gateway is not None and (address := parse_host(conf.gateway)) is not None:
         gateway = Gateway(address, conf)
@@ -48,7 +47,7 @@ def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
 
 
 class SSHHost:
-    """A machine at the other end of one kept connection, which is made when it is first needed."""
+    """A machine at the other end of a permanent connection, which is opened when it is first needed."""
 
     here = False
 
@@ -82,7 +81,7 @@ class SSHHost:
             if not session.finish(io.BytesIO(stdin), lambda: deadline):
                 session.abandon()
                 raise HostError(f"{self.name}: {argv[0]} did not end within {timeout_s:g} s")
-            last = session.last_word(f"cannot start {argv[0]}")
+            last = session.last_reply(f"cannot start {argv[0]}")
         return Completed(tuple(argv), int(last["code"]), bytes(session.out), session.complaint())
 
     def put(self, source: Path, target: str) -> None:
@@ -135,23 +134,23 @@ class SSHHost:
                 self._gateway.leave(self)
 
     def kill(self, pid: int) -> None:
-        """End a program that was started here, and its group."""
+        """End a program that this host started, and its process group."""
         deadline = time.monotonic() + _START_S
         with closing(self._session({"op": "kill", "pid": pid}, deadline)) as session:
             session.finish(io.BytesIO(), lambda: deadline)
-            session.last_word(f"cannot end process {pid}")
+            session.last_reply(f"cannot end process {pid}")
 
     def _copy(self, request: dict[str, Any], feed: IO[bytes], what: str, into: IO[bytes] | None = None) -> Message:
-        """Copy for as long as bytes move; gives the answer that came first."""
+        """Copy until no bytes are transferred any more; return the first reply."""
         with closing(self._session(request, time.monotonic() + _START_S)) as session:
             session.into = into
-            if not session.finish(feed, lambda: session.moved + _COPY_IDLE_S):
+            if not session.finish(feed, lambda: session.active_at + _COPY_IDLE_S):
                 raise HostError(f"{self.name}: {what}: no data transferred for {_COPY_IDLE_S:g} s")
-            session.last_word(what)
+            session.last_reply(what)
             return session.first or {}
 
     def _bridge(self, path: str) -> tuple[paramiko.Channel, Callable[[], None]]:
-        """A channel to a Unix socket there, and how it is given back."""
+        """Return a channel to a Unix socket on the host, and the function that closes it."""
         deadline = time.monotonic() + _START_S
         session = self._session({"op": "bridge", "path": path}, deadline)
         try:
@@ -184,7 +183,7 @@ class SSHHost:
 
 
 class SSHChannel(LineChannel):
-    """A conversation over a session."""
+    """A connection over a session."""
 
     def __init__(self, host: SSHHost, session: Session, pid: int) -> None:
         super().__init__(host.name)
@@ -195,7 +194,7 @@ class SSHChannel(LineChannel):
         self._lines: deque[bytes] = deque()
         self._rest = bytearray()
         self._ended = False
-        self._hung_up = False
+        self._closed = False
 
     def send(self, message: Message) -> None:
         try:
@@ -206,7 +205,7 @@ class SSHChannel(LineChannel):
             raise HostError(f"{self._host.name}: the program no longer reads its input: {error}") from error
 
     def close(self, timeout_s: float = 5.0) -> int | None:
-        self._hung_up = True
+        self._closed = True
         with suppress(OSError, EOFError):
             self._session.channel.shutdown_write()
         with suppress(HostError):
@@ -224,26 +223,26 @@ class SSHChannel(LineChannel):
         return self._session.complaint()[-_COMPLAINT_BYTES:].strip()
 
     def _wait(self, timeout_s: float) -> bool:
-        """Whether the program ends within that time; what it says meanwhile nobody wants."""
+        """Return True if the program ends within the time; its output is discarded."""
         deadline = time.monotonic() + timeout_s
         while not (self._ended or self._session.channel.status_event.is_set()):
             if time.monotonic() >= deadline:
                 return False
-            self._hear(min(TICK_S, max(0.01, deadline - time.monotonic())))
+            self._read(min(TICK_S, max(0.01, deadline - time.monotonic())))
         return True
 
     def _line(self, deadline: float) -> bytes | None:
         while not self._lines:
-            if self._ended or self._hung_up:
+            if self._ended or self._closed:
                 self._session.check()
                 return None
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{self._host.name}: no message in time")
-            self._hear(min(TICK_S, left))
+            self._read(min(TICK_S, left))
         return self._lines.popleft()
 
-    def _hear(self, timeout_s: float) -> None:
+    def _read(self, timeout_s: float) -> None:
         session = self._session
         self._ended = not session.listen(timeout_s)
         del session.err[:-_COMPLAINT_BYTES]

@@ -1,4 +1,4 @@
-"""A Unix socket here that leads to one on a host: each connection goes through a channel of its own."""
+"""A local Unix socket that leads to a socket on a host; each connection has a channel of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from . import HostError
 
-# A channel to the socket there, and how it is given back.
+# A channel to the socket on the host, and the function that closes it.
 Bridge: TypeAlias = tuple[Any, Callable[[], None]]
 
 _CHUNK = 1 << 16
@@ -24,15 +24,15 @@ _PREFIX = "flagperf-tunnel-"
 
 
 class Tunnel:
-    """Open as long as its host is; only this user can enter."""
+    """A local socket, open as long as its host and only accessible to this user."""
 
     def __init__(self, bridge: Callable[[], Bridge], name: str) -> None:
-        # The first channel is made now: where there is nothing to reach, that is said at once.
+        # Open the first channel now, so that a missing socket is reported at once.
         self._first: Bridge | None = bridge()
         self._bridge = bridge
         _remove_dead()
         folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-        # Also when the harness ends without closing its hosts.
+        # Removes the folder even if the harness ends without closing its hosts.
         self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.path = str(Path(folder, "socket"))
         self._open: set[socket.socket] = set()
@@ -75,23 +75,23 @@ class Tunnel:
                 thread.start()
 
     def _serve(self, here: socket.socket) -> None:
-        give_back: Callable[[], None] = lambda: None  # noqa: E731 - until there is something to give back
+        release: Callable[[], None] = lambda: None  # noqa: E731 - until a channel is open
         with suppress(HostError, OSError, EOFError):
             with self._lock:
                 first, self._first = self._first, None
             if first is not None and first[0].closed:
                 first[1]()
                 first = None
-            channel, give_back = first or self._bridge()
+            channel, release = first or self._bridge()
             _pass(here, channel)
-        give_back()
+        release()
         with self._lock:
             self._open.discard(here)
         here.close()
 
 
 def _remove_dead() -> None:
-    """Take away what a harness of ours left that was killed: its number stands in the name."""
+    """Remove the folders of killed processes of this user; the folder's name has the process id."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         with suppress(OSError, ValueError):
             if folder.stat().st_uid == os.getuid():
@@ -102,14 +102,14 @@ def _remove_dead() -> None:
 
 
 def _pass(here: socket.socket, channel: Any) -> None:
-    """Bytes both ways, each direction until its own end; a client that hangs up altogether ends both."""
+    """Copy bytes in both directions, each until its end; a client that disconnects ends both."""
     poll = select.poll()
     poll.register(here, select.POLLIN)
     poll.register(channel.fileno(), select.POLLIN)
     while True:
         for fd, event in poll.poll():
             if fd != here.fileno():
-                if not _bring(channel, here):
+                if not _receive(channel, here):
                     return
             elif data := here.recv(_CHUNK):
                 channel.sendall(data)
@@ -117,12 +117,12 @@ def _pass(here: socket.socket, channel: Any) -> None:
                 return
             else:
                 channel.shutdown_write()
-                # Only to hear that it hangs up; the kernel tells that unasked.
+                # Only POLLHUP is needed from now on, which poll() always reports.
                 poll.modify(here, 0)
 
 
-def _bring(channel: Any, here: socket.socket) -> bool:
-    """What came from there; false at its end."""
+def _receive(channel: Any, here: socket.socket) -> bool:
+    """Pass on the data that arrived; return False at the end."""
     while channel.recv_ready():
         here.sendall(channel.recv(_CHUNK))
     while channel.recv_stderr_ready():

@@ -116,7 +116,7 @@ def _packages(suite: Suite, own: Path, case: str) -> Iterator[Addition]:
 def _requirements(file: Path) -> Iterator[tuple[str, str, requirements.RequirementLine]]:
     """Yield the package (its canonical name), the versions and the line of each requirement; options as they are."""
     try:
-        lines = list(requirements.read(file, ())) if file.is_file() else []
+        lines = list(requirements.read_lines(file, ())) if file.is_file() else []
     except RuntimeSetupError as error:
         raise Problems([str(error)]) from None
     for line in lines:

@@ -1,4 +1,4 @@
-"""Where the Python of a case's ranks lives. A runtime is a module of this folder with a ``RUNTIME``."""
+"""Runtimes: they provide the Python of a case's ranks. Each module of this folder with a ``RUNTIME`` is a runtime."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ BUILT_BY = ("setup.py", "pyproject.toml")
 
 
 class RuntimeSetupError(RuntimeError):
-    """There is no Python for the ranks; the text says what is missing and what to do."""
+    """The Python for the ranks cannot be prepared; the message says what is missing and how to fix it."""
 
 
 class BuildFailed(RuntimeSetupError):
-    """An environment or an image could not be built: another try in the same run would fail as this one did."""
+    """An environment or an image could not be built; the build is not repeated in the same run."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """What the container of a case is made of and started with."""
+    """The image of a case's container, and the options that start it."""
 
-    image: str | None = None  # given by its name: nothing is built
-    image_by: str = ""  # who gave it, or the file that it is built from
-    folder: Path | None = None  # where the vendor's Dockerfile for the framework is
+    image: str | None = None  # name of an existing image; None: an image is built
+    image_by: str = ""  # where the image was given, or the file that it is built from
+    folder: Path | None = None  # folder of the vendor's Dockerfile for the framework
     expected: str = ""  # vendors/<vendor>/images/<framework>/Dockerfile, for messages
-    extras: Path | None = None  # the case's folder: its config/requirements.txt and csrc/ go into a second layer
-    options: tuple[str, ...] = field(default=(), repr=False)  # may hold passwords; as the docker command line has them
-    options_by: str = "container options"  # where they were given, for messages
-    unreadable: str = ""  # why options that were given are no words, as an unclosed quote
+    extras: Path | None = None  # the case's folder: config/requirements.txt and csrc/ are added to the image
+    options: tuple[str, ...] = field(default=(), repr=False)  # of docker run; may contain passwords
+    options_by: str = "container options"  # where the options were given, for messages
+    unreadable: str = ""  # why the options cannot be split, for example an unclosed quote
     shm_size: str | None = None
-    shm_size_by: str = "shm size"  # where it was given, for messages
-    privileged_by: str | None = None  # which file asks for --privileged; the report says so
-    unused: tuple[str, ...] = ()  # sentences on images of the vendor that the case does not use
+    shm_size_by: str = "shm size"  # where the size was given, for messages
+    privileged_by: str | None = None  # the file that sets --privileged, for the report
+    unused: tuple[str, ...] = ()  # sentences on the vendor's images that the case does not use
 
 
 @dataclass(frozen=True)
 class RuntimeRequest:
-    """What the Python of a case's ranks must have."""
+    """The requirements on the Python of a case's ranks."""
 
     framework: str
-    requirements: tuple[Path, ...] = ()  # files as pip reads them; a missing one is an error
-    python: str | None = None  # the interpreter to use, or to build an environment with
-    # The package index to use, whatever else is configured; its address may hold a password.
+    requirements: tuple[Path, ...] = ()  # requirements files of pip; a missing file is an error
+    python: str | None = None  # the interpreter to use, or to build the environment with
+    # The package index to use, before any other setting; its address may contain a password.
     pip_source: str | None = field(default=None, repr=False)
-    # uv's settings under which an environment is built if its packages are found so, else without them.
+    # uv settings for the build; without them if uv finds no packages with them.
     uv_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    run: str = ""  # equal for all processes of a run, which builds nothing twice that failed
+    run: str = ""  # the same for all processes of a run, so that a failed build is not repeated
     timeout_s: float = 3600.0
-    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # names and values, for every rank
-    environment_file: Path | None = None  # sourced once, with those set; what it exports goes to every rank
-    image: Image | None = None  # of a runtime that uses images
-    extension: Path | None = None  # vendors/<vendor>/<model>-<framework>/csrc, which the ranks want built
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # variables for every rank
+    environment_file: Path | None = None  # sourced once with these variables; every rank gets its exports
+    image: Image | None = None  # only for runtimes that use images
+    extension: Path | None = None  # vendors/<vendor>/<model>-<framework>/csrc, built for the ranks
 
     @property
     def extension_name(self) -> str:
@@ -69,11 +69,11 @@ class RuntimeRequest:
 
 @dataclass(frozen=True)
 class EngineRequirements:
-    """What preflight must find on a host that runs containers."""
+    """The requirements on a host that runs containers, for preflight."""
 
     socket: str
     image: str
-    image_is_ours: bool  # built from the vendor's folder where it is not there; else pulled
+    image_is_ours: bool  # built from the vendor's folder if missing; else pulled
 
 
 class Container(Protocol):
@@ -89,16 +89,16 @@ class Container(Protocol):
         devices: Sequence[int],
         labels: Mapping[str, str],
     ) -> Mapping[str, Any]:
-        """Create it, do not start it; what the agent must know to do so: ``{"socket": ..., "id": ...}``.
+        """Create the container, do not start it. Return what the agent needs: ``{"socket": ..., "id": ...}``.
 
-        Its program runs in ``log_dir`` and sees the ``read_only`` folders of the host, all at their own paths.
-        ``only_leased`` in the answer says whether it sees no devices but ``devices``.
+        Its program runs in ``log_dir`` and sees the ``read_only`` folders of the host at the same paths.
+        ``only_leased`` in the result says whether the container sees only ``devices``.
         """
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that is ready on a host, and what its processes must have in their environment."""
+    """A prepared Python on a host, and the environment variables of its processes."""
 
     python: str
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -108,56 +108,56 @@ class Interpreter:
 
 
 class Runtime(Protocol):
-    """One kind of place for the Python of a case's ranks. What stands here is true of one outside containers."""
+    """Interface of a runtime; the defaults apply to runtimes without containers."""
 
     takes_python: bool = False
-    """Whether the setting ``python`` names its interpreter."""
+    """Whether the setting ``python`` selects its interpreter."""
     uses_images: bool = False
-    """Whether ranks run in containers, whose image has the Python and the case's extension."""
+    """Whether ranks run in containers; the image has the Python and the case's extension."""
     needs: str = ""
-    """What every host must have beside a Python."""
+    """The requirement on every host besides a Python."""
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
-        """Make it ready; called for several hosts at once from threads. ``code`` is what runs on the far side."""
+        """Prepare the Python on a host; called for several hosts at once from threads. ``code`` runs on the host."""
         ...
 
     def check(self, request: RuntimeRequest) -> list[str]:
-        """Return what stands in the way of a case, before any host is asked."""
+        """Return the problems of a case that are known without a host."""
         return unbuildable(request)
 
     def notes(self, request: RuntimeRequest, case: str) -> list[str]:  # noqa: ARG002
-        """Return what a user may not expect of a case, a sentence each."""
+        """Return notes on a case that may surprise users, one sentence each."""
         return []
 
     def image(self, request: RuntimeRequest) -> str:  # noqa: ARG002
-        """Return what ``--plan`` says of the image; an empty text without one."""
+        """Return the description of the image for ``--plan``; empty without an image."""
         return ""
 
     def sees_all_devices(self, request: RuntimeRequest) -> bool:  # noqa: ARG002
-        """Whether processes see devices of the host that are not their round's, unless a variable hides them."""
+        """Return True if processes see all devices of the host unless a variable hides them."""
         return True
 
     def engine(self, request: RuntimeRequest) -> EngineRequirements | None:  # noqa: ARG002
-        """Return what preflight must find where containers are used; RuntimeSetupError if no image is known."""
+        """Return the requirements on container engines, None without; RuntimeSetupError if no image is known."""
         return None
 
 
 @cache
 def runtimes() -> dict[str, Runtime]:
-    """Every runtime there is, by name."""
+    """Return all runtimes by name."""
     modules = {
-        found.name: importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
+        module.name: importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)
     }
     return {name: module.RUNTIME for name, module in sorted(modules.items()) if hasattr(module, "RUNTIME")}
 
 
 def is_buildable(extension: Path) -> bool:
-    """Whether pip would make something of a case's ``csrc/``."""
+    """Return True if pip can build a case's ``csrc/``."""
     return any((extension / name).is_file() for name in BUILT_BY)
 
 
 def unbuildable(request: RuntimeRequest) -> list[str]:
-    """A problem where the case has an extension that pip cannot build."""
+    """Return a problem if the case has an extension that pip cannot build."""
     if request.extension is None or is_buildable(request.extension):
         return []
     name = request.extension_name

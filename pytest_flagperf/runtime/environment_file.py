@@ -1,4 +1,4 @@
-"""A vendor's environment_variables.sh, sourced once on the host; what it exports goes to every rank."""
+"""A vendor's environment_variables.sh: sourced once on the host; every rank gets the variables that it exports."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from . import Interpreter, RuntimeSetupError
 NAME = "environment_variables.sh"
 TIMEOUT_S = 60.0
 Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
-# The file comes by stdin, which over SSH is a socket and cannot be opened by name: hence the here-string. What the
-# file prints must not fall among the variables; a failing last command, as in many such files, is no failure, but
-# what bash cannot read, it would leave out from there on.
+# The file is passed on stdin, which is a socket over SSH and cannot be opened by name: hence the here-string. Its
+# output must not mix with the variables. A failing last command is allowed, as in many such files; a syntax error is
+# not, because bash would ignore the rest of the file.
 _SOURCE = r"""_file="$(cat)"; bash -n /dev/stdin <<< "$_file" || exit 2
 env -0; printf '\0'; set -a; . /dev/stdin >&2 <<< "$_file"; exec env -0"""
-# The shell's own doing.
-_NOT_TAKEN = frozenset(["_", "SHLVL", "PWD", "OLDPWD"])
+# Variables that the shell itself sets.
+_IGNORED = frozenset(["_", "SHLVL", "PWD", "OLDPWD"])
 
 
 def source_file(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
-    """The variables that the file sets or changes, for processes that have ``env`` besides the place's own.
+    """Return the variables that the file sets or changes, given the variables ``env`` and the host's own.
 
-    ``run`` runs a program where the ranks will run, with a stdin and further variables: nothing is copied there.
+    ``run`` runs a program where the ranks will run, with a stdin and additional variables.
     """
     text = file.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")  # as some editors save it
     done = run(["bash", "-c", _SOURCE, NAME], text, env)
@@ -35,14 +35,14 @@ def source_file(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, st
         last = (done.err.strip().splitlines() or ["no output"])[-1].replace("/dev/stdin", NAME)
         raise RuntimeSetupError(f"{file} cannot be sourced (exit code {done.code}): {last}")
     old, new = _variables(before), _variables(after)
-    return {name: value for name, value in new.items() if old.get(name) != value and name not in _NOT_TAKEN}
+    return {name: value for name, value in new.items() if old.get(name) != value and name not in _IGNORED}
 
 
 def with_environment_file(
-    host: Host, interpreter: Interpreter, file: Path | None, said: Iterable[tuple[str, str]] = ()
+    host: Host, interpreter: Interpreter, file: Path | None, variables: Iterable[tuple[str, str]] = ()
 ) -> Interpreter:
-    """The interpreter of a plain host with what the vendor says and the file sets; as it is where there is neither."""
-    if environment := dict(said):
+    """Return the interpreter with the vendor's variables and those that the file sets."""
+    if environment := dict(variables):
         interpreter = replace(interpreter, env={**interpreter.env, **environment})
     if file is None or not file.is_file():
         return interpreter

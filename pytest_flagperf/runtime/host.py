@@ -1,4 +1,4 @@
-"""The Python at hand, as it is: nothing is installed."""
+"""The runtime host: uses an existing Python and installs nothing."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .requirements import RequirementLine, union
 
 _TIMEOUT_S = 60.0
 _ANSWER: Mapping[str, Shape] = {
-    "found": Each(Maybe(TEXT)),
+    "packages": Each(Maybe(TEXT)),
     "markers": Each(TEXT),
     "executable": TEXT,
 }
-# What a distribution is called and what is imported can differ: either will do.
-_LOOK = """
+# The name of a distribution and of its module can differ: either is accepted.
+_INSPECT = """
 import importlib.metadata as metadata, importlib.util as util, json, os, platform, sys
 def version(name):
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "there" if util.find_spec(name.replace("-", "_")) else None
-found = {name: version(name) for name in sys.argv[1:]}
+        return "installed" if util.find_spec(name.replace("-", "_")) else None
+packages = {name: version(name) for name in sys.argv[1:]}
 markers = {
     "python_version": "%d.%d" % sys.version_info[:2], "python_full_version": platform.python_version(),
     "os_name": os.name, "sys_platform": sys.platform, "platform_machine": platform.machine(),
@@ -38,7 +38,7 @@ markers = {
     "platform_version": platform.version(), "implementation_name": sys.implementation.name,
     "platform_python_implementation": platform.python_implementation(),
 }
-print(json.dumps({"found": found, "markers": markers, "executable": sys.executable}))
+print(json.dumps({"packages": packages, "markers": markers, "executable": sys.executable}))
 """
 
 
@@ -46,24 +46,24 @@ class _Host(Runtime):
     takes_python = True
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:  # noqa: ARG002
-        """``request.python``, else the ``python3`` on our PATH or the host's own; with all that the suite needs."""
+        """Return ``request.python``, else ``python3`` on the PATH or the host's own, if it has all packages."""
         python = request.python or (host.here and shutil.which("python3")) or host.python
         lines = union(request.requirements)
-        done = host.run([python, "-c", _LOOK, *_names(lines)], timeout_s=_TIMEOUT_S)
+        done = host.run([python, "-c", _INSPECT, *_names(lines)], timeout_s=_TIMEOUT_S)
         if done.code != 0:
             raise RuntimeSetupError(f"{host.name}: {python} does not work: {_last(done.err)}")
         answer = parse_object(host.name, done.out, _ANSWER, f"the answer of {python}")
         version, executable = answer["markers"]["python_full_version"], answer["executable"]
-        found = {name: answer["found"][name] for name in _names(lines, answer["markers"])}
-        missing = [name for name, version in found.items() if version is None]
+        packages = {name: answer["packages"][name] for name in _names(lines, answer["markers"])}
+        missing = [name for name, version in packages.items() if version is None]
         if missing:
             raise RuntimeSetupError(
                 f"{host.name}: {executable} (Python {version}) has no {', '.join(missing)}, required by"
                 f" {request.framework} suites; install them there, set python in flagperf.toml, or use --runtime=venv"
             )
         progress(f"Python {version} at {executable}")
-        made = Interpreter(executable, {}, f"host: {executable}", {"python": version, **found})
-        return with_environment_file(host, made, request.environment_file, request.environment)
+        interpreter = Interpreter(executable, {}, f"host: {executable}", {"python": version, **packages})
+        return with_environment_file(host, interpreter, request.environment_file, request.environment)
 
     def notes(self, request: RuntimeRequest, case: str) -> list[str]:
         if request.extension is None:
@@ -75,11 +75,11 @@ class _Host(Runtime):
 RUNTIME = _Host()
 
 
-def _names(lines: Iterable[RequirementLine], there: Mapping[str, str] | None = None) -> list[str]:
-    """The packages of the lines; of a host whose markers are known, those that it needs."""
+def _names(lines: Iterable[RequirementLine], markers: Mapping[str, str] | None = None) -> list[str]:
+    """Return the names of the required packages; with ``markers``, of those that apply to the host."""
     parsed = [requirement for line in lines if (requirement := line.requirement)]
-    environment: dict[str, Any] = {**default_environment(), **(there or {})}
-    return [each.name for each in parsed if not (there and each.marker and not each.marker.evaluate(environment))]
+    environment: dict[str, Any] = {**default_environment(), **(markers or {})}
+    return [one.name for one in parsed if not (markers and one.marker and not one.marker.evaluate(environment))]
 
 
 def _last(text: str) -> str:

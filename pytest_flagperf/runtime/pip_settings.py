@@ -1,8 +1,7 @@
-"""A person whose pip finds packages expects ours to be found: pip's index, said in uv's words.
+"""Pip's package index as settings of uv, so that uv finds the same packages as pip.
 
-uv does not read pip's configuration. Where nothing tells uv which index to use, ``index-url`` and
-``extra-index-url`` of pip's environment variables and files are passed on, and so is ``cert``; nothing else of
-pip's is.
+uv does not read pip's configuration. If no setting of uv selects an index, ``index-url``, ``extra-index-url`` and
+``cert`` of pip's environment variables and files are used; other settings of pip are not.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ _UV_INDEX = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL
 
 
 def index_settings(environ: Mapping[str, str], pip_source: str | None = None) -> dict[str, str]:
-    """Environment variables for uv; ``pip_source`` wins over everything."""
+    """Return environment variables for uv; ``pip_source`` has priority over all settings."""
     return {**_index(environ, pip_source), **_certificates(environ)}
 
 
 def _certificates(environ: Mapping[str, str]) -> dict[str, str]:
-    """The certificates that pip trusts, where uv was not told of any."""
+    """Return pip's certificates, unless certificates are set for uv."""
     cert = _pip(environ, "cert")
-    told = environ.get("SSL_CERT_FILE") or environ.get("SSL_CERT_DIR")
-    return {_CERTIFICATES: cert} if cert and not told and Path(cert).is_file() else {}
+    own = environ.get("SSL_CERT_FILE") or environ.get("SSL_CERT_DIR")
+    return {_CERTIFICATES: cert} if cert and not own and Path(cert).is_file() else {}
 
 
 def _index(environ: Mapping[str, str], pip_source: str | None) -> dict[str, str]:
@@ -40,13 +39,13 @@ def _index(environ: Mapping[str, str], pip_source: str | None) -> dict[str, str]
         settings["UV_DEFAULT_INDEX"] = index
     if extra:
         settings["UV_INDEX"] = " ".join(extra.split())
-        # As pip does: the best version of all indexes, not what the first index has.
+        # Like pip: the best version of all indexes, not the best of the first index.
         settings["UV_INDEX_STRATEGY"] = environ.get("UV_INDEX_STRATEGY") or "unsafe-best-match"
     return settings
 
 
 def _pip(environ: Mapping[str, str], key: str) -> str:
-    """Pip's value of ``key``: its variable, else its files, of which the last one wins."""
+    """Return pip's value of ``key``: from its variable, else from its files, of which the last has priority."""
     variable = "PIP_" + key.upper().replace("-", "_")
     if environ.get(variable):
         return environ[variable]
@@ -56,7 +55,7 @@ def _pip(environ: Mapping[str, str], key: str) -> str:
         try:
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError):
-            continue  # pip itself will complain; it is not ours to
+            continue  # pip itself reports the error
         for section in ("global", "install"):
             value = parser.get(section, key, fallback=value)
     return value.strip()

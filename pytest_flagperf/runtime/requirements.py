@@ -1,4 +1,4 @@
-"""Requirements files of many suites as one: the union, or a clear word on where they contradict."""
+"""The union of the requirements files of several suites, or an error that shows their conflicts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _INCLUDE = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
 _OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)(\s*[= ]\s*|)(.*)")
 _WITH_ADDRESS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-e", "--editable", "--trusted-host")
 _NAMED = re.compile(r"[A-Za-z0-9][\w.-]*\s*([=<>~![]|[A-Za-z0-9]|$)(?!.*(/|\\| -))")
-"""Begins as one with a package's name, and is neither an option nor a place."""
+"""Matches lines that begin with a package's name and are neither options nor paths."""
 
 
 @dataclass(frozen=True)
 class RequirementLine:
-    """One requirement, or an option that goes to the installer as it is."""
+    """A requirement, or an option that is passed to the installer unchanged."""
 
     text: str
     file: Path
@@ -44,7 +44,7 @@ class RequirementLine:
 
     @property
     def shown(self) -> str:
-        """Return the text without secrets; of an option's values, addresses alone are shown."""
+        """Return the text without secrets; of an option's value only addresses are shown."""
         option = _OPTION.fullmatch(self.text)
         if option is None:
             return addresses.redacted_text(self.text)
@@ -53,10 +53,10 @@ class RequirementLine:
 
 
 def union(files: Iterable[Path]) -> list[RequirementLine]:
-    """All lines of all files, each text once."""
+    """Return the lines of all files without duplicates."""
     lines: dict[str, RequirementLine] = {}
     for file in files:
-        for line in read(file, ()):
+        for line in read_lines(file, ()):
             lines.setdefault(line.text, line)
     problems = list(_conflicts(lines.values()))
     if problems:
@@ -64,8 +64,8 @@ def union(files: Iterable[Path]) -> list[RequirementLine]:
     return list(lines.values())
 
 
-def read(file: Path, including: tuple[Path, ...]) -> Iterator[RequirementLine]:
-    """A file's lines and those of the files that it includes."""
+def read_lines(file: Path, including: tuple[Path, ...]) -> Iterator[RequirementLine]:
+    """Yield the lines of a file and of the files that it includes."""
     if file in including:
         raise RuntimeSetupError(f"{file}: includes itself through {including[-1]}")
     try:
@@ -74,27 +74,27 @@ def read(file: Path, including: tuple[Path, ...]) -> Iterator[RequirementLine]:
         raise RuntimeSetupError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise RuntimeSetupError(f"{file}: not UTF-8: {error}") from None
-    # A backslash goes on in the next line, which then has the first one's number.
+    # A backslash continues a line, which keeps the number of its first line.
     after = 1
     for raw in text.replace("\\\n", "\0").splitlines():
         number, after = after, after + 1 + raw.count("\0")
         line = re.sub(r"(^|\s)#.*", "", raw.replace("\0", " ")).strip()
         included = _INCLUDE.fullmatch(line)
         if included:
-            yield from read((file.parent / included[1]).resolve(), (*including, file))
+            yield from read_lines((file.parent / included[1]).resolve(), (*including, file))
         elif line:
-            yield _understood(RequirementLine(line, file, number))
+            yield _checked(RequirementLine(line, file, number))
 
 
-def _understood(line: RequirementLine) -> RequirementLine:
-    """The installer would tell of its own copy of the line."""
+def _checked(line: RequirementLine) -> RequirementLine:
+    """Return the line; RuntimeSetupError, with file and number, if its requirement is invalid."""
     if line.requirement is None and _NAMED.match(line.text):
         raise RuntimeSetupError(f"{line.where}: invalid requirement; expected for example torch==2.10")
     return line
 
 
 def _conflicts(lines: Iterable[RequirementLine]) -> Iterator[str]:
-    """Pins that another line for the package forbids; subtler contradictions are the installer's to find."""
+    """Yield pinned versions that another line forbids; the installer finds other conflicts."""
     by_name: dict[str, list[tuple[RequirementLine, Requirement]]] = defaultdict(list)
     for line in lines:
         requirement = line.requirement

@@ -1,4 +1,4 @@
-"""One environment per framework on each host, built with uv on first use and found again by what it was built from."""
+"""The runtime venv: one environment per framework on each host, built with uv on first use and reused by its inputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .pip_settings import index_settings
 from .requirements import union
 
 _MODULE = "flagperf_driver.node.environment_build"
-_LOOK_S = 60.0
+_ANSWER_S = 60.0
 _ANSWER: Mapping[str, Shape] = {
     "ready": TRUTH,
     "name": TEXT,
@@ -47,22 +47,22 @@ _ANSWER: Mapping[str, Shape] = {
     "uv": Maybe(TEXT),
     "unavailable": Maybe(TEXT),
 }
-# How packages are fetched; on our own machine everything is inherited.
+# Variables on how packages are fetched; on this machine all variables are inherited.
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
 
 
 class _Venv(Runtime):
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
-        """The environment of ``request.framework`` there; of several who want it, one builds and the rest wait."""
+        """Return the environment of the framework on a host; of several processes one builds it and the others wait."""
         specs = _specs(host, request)
         for spec in specs:
-            found = _ask(host, code, {"op": "look", **spec}, _LOOK_S, progress)
-            if found["ready"]:
+            result = _ask(host, code, {"op": "look", **spec}, _ANSWER_S, progress)
+            if result["ready"]:
                 break
         else:
-            found = _built(host, code, request, specs, _uv(host, found, progress), progress)
-        made = Interpreter(found["python"], found["env"], f"venv: {found['name']}", found["details"])
-        return with_environment_file(host, made, request.environment_file, request.environment)
+            result = _build(host, code, request, specs, _uv(host, result, progress), progress)
+        interpreter = Interpreter(result["python"], result["env"], f"venv: {result['name']}", result["details"])
+        return with_environment_file(host, interpreter, request.environment_file, request.environment)
 
     def check(self, request: RuntimeRequest) -> list[str]:
         if request.extension is None or not is_buildable(request.extension):
@@ -77,33 +77,33 @@ RUNTIME = _Venv()
 
 
 def _specs(host: Host, request: RuntimeRequest) -> list[dict[str, Any]]:
-    """The environments that will do, the best one first."""
+    """Return the possible environments, the preferred one first."""
     plain, settings = spec_for(host, request), dict(request.uv_settings)
-    # Who names an index, or a setting of the vendor's, wants that one.
+    # An index or a uv setting of the user has priority over the vendor's settings.
     if not settings or request.pip_source or not settings.keys().isdisjoint(plain["settings"]):
         return [plain]
     return [{**plain, "settings": {**plain["settings"], **settings}, "optional": True}, plain]
 
 
-def _built(
+def _build(
     host: Host, code: Code, request: RuntimeRequest, specs: Sequence[dict[str, Any]], uv: str, progress: OnProgress
 ) -> dict[str, Any]:
-    """Build the first environment whose packages are available."""
-    found: dict[str, Any] = {}
+    """Build the first environment whose packages are available; return its description."""
+    result: dict[str, Any] = {}
     for spec in specs:
         build = {"op": "build", **spec, "uv": uv, "timeout_s": request.timeout_s}
         try:
-            found = _ask(host, code, build, request.timeout_s + _LOOK_S, progress)
+            result = _ask(host, code, build, request.timeout_s + _ANSWER_S, progress)
         except RuntimeSetupError as error:
             raise BuildFailed(str(error)) from error
-        if found["ready"]:
+        if result["ready"]:
             break
         settings = " ".join(f"{name}={addresses.redacted(value)}" for name, value in request.uv_settings)
         progress(
-            f"warning: no packages with {settings}: {found['unavailable']}; building with the default packages, which"
+            f"warning: no packages with {settings}: {result['unavailable']}; building with the default packages, which"
             " may be several GB larger"
         )
-    return found
+    return result
 
 
 def spec_for(host: Host, request: RuntimeRequest) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def spec_for(host: Host, request: RuntimeRequest) -> dict[str, Any]:
         "framework": request.framework,
         "requirements": [line.text for line in union(request.requirements)],
         "python": request.python,
-        # The same on every host, so that all of them get the same packages.
+        # The same settings on every host, so that all hosts get the same packages.
         "settings": {**settings, **index_settings(os.environ, request.pip_source)},
         "advice": _advice(host, request),
         "run": request.run,
@@ -120,7 +120,7 @@ def spec_for(host: Host, request: RuntimeRequest) -> dict[str, Any]:
 
 
 def _advice(host: Host, request: RuntimeRequest) -> str:
-    """What to set where the Python is not one that the packages are made for."""
+    """Return how to choose another Python, if the packages do not support this one."""
     if request.python:
         return "set python in flagperf.toml to another one"
     if host.here:
@@ -129,40 +129,40 @@ def _advice(host: Host, request: RuntimeRequest) -> str:
 
 
 def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: OnProgress) -> dict[str, Any]:
-    def tell(answer: Any) -> None:
+    def report(answer: Any) -> None:
         if answer["type"] == "progress":
             progress(answer["line"])
 
     try:
-        return call_module(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, on_message=tell)
+        return call_module(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, on_message=report)
     except HostLost:
         raise
     except HostError as error:
         raise RuntimeSetupError(str(error)) from error
 
 
-def _uv(host: Host, found: dict[str, Any], progress: OnProgress) -> str:
-    """The path of a uv on the host: ours, brought there once, where it runs; else the host's own."""
+def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
+    """Return the path of uv on the host: a copy of this machine's uv if it runs there, else the host's own."""
     ours: str = find_uv_bin()
     if host.here:
         return ours
-    if _runs_ours(found):
-        target = f"{found['cache']}/bin/uv-{_hash(ours)}"
-        if target not in found["brought"]:
+    if _runs_ours(result):
+        target = f"{result['cache']}/bin/uv-{_hash(ours)}"
+        if target not in result["brought"]:
             progress(f"copying uv to {host.name}")
             host.put(Path(ours), target)
         return target
-    if found["uv"]:
-        return str(found["uv"])
+    if result["uv"]:
+        return str(result["uv"])
     raise RuntimeSetupError(
         f"{host.name}: no usable uv: this machine's uv is for {platform.machine()} with glibc, the "
-        f"host is {found['machine']} with {found['libc'] or 'another C library'}; install uv there, on the PATH or in "
-        "~/.local/bin, or use --runtime=host or docker"
+        f"host is {result['machine']} with {result['libc'] or 'another C library'}; install uv there, on the PATH or "
+        "in ~/.local/bin, or use --runtime=host or docker"
     )
 
 
-def _runs_ours(found: dict[str, Any]) -> bool:
-    return found["machine"] == platform.machine() and str(found["libc"]).startswith("glibc")
+def _runs_ours(result: dict[str, Any]) -> bool:
+    return result["machine"] == platform.machine() and str(result["libc"]).startswith("glibc")
 
 
 @lru_cache(maxsize=1)

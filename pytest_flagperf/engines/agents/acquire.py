@@ -95,7 +95,7 @@ def _agents_on(
         if isinstance(opened, HostError):
             if host.here:
                 raise opened
-            pool.lost(host, str(opened))
+            pool.exclude(host, str(opened))
     order = {host.name: number for number, host in enumerate(pool.hosts)}
     agents.all.sort(key=lambda agent: order[agent.host.name])
     names = {host.name for host in chosen}
@@ -179,7 +179,7 @@ def _ask_all(
     answers = []
     for host, answer in run_on_each(by_host, lambda host: ask(by_host[host])).items():
         if isinstance(answer, (HostLost, InvalidReply)) and not host.here:
-            pool.lost(host, str(answer))
+            pool.exclude(host, str(answer))
             agents.remove(by_host[host])
         elif isinstance(answer, HostError):
             raise answer

@@ -138,7 +138,7 @@ class AgentsEngine:
         for host in self.hosts:
             reasons = [finding.sentence for finding in findings if finding.host == host.name and finding.fatal]
             if reasons:
-                self._pool.lost(host, "; ".join(reasons))
+                self._pool.exclude(host, "; ".join(reasons))
         if len(self._pool.usable) < required:
             raise Problems(fatal)
         self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)
@@ -149,7 +149,7 @@ class AgentsEngine:
     def left_out(self) -> dict[str, Any]:
         """The excluded hosts and devices, and the cores near each device, for the other processes of a parallel run."""
         return {
-            "hosts": dict(self._pool.lost_hosts),
+            "hosts": dict(self._pool.excluded),
             "devices": {name: sorted(devices) for name, devices in self._unfit.items()},
             "near": self._near,
             "builds": self._environments.builds,
@@ -159,7 +159,7 @@ class AgentsEngine:
         """Exclude the hosts and devices that another process of the same run excluded."""
         for host in self.hosts:
             if host.name in left_out["hosts"]:
-                self._pool.lost(host, left_out["hosts"][host.name])
+                self._pool.exclude(host, left_out["hosts"][host.name])
         self._unfit = {name: set(devices) for name, devices in left_out["devices"].items()}
         self._near = {
             name: {int(device): cpus for device, cpus in its.items()} for name, its in left_out["near"].items()

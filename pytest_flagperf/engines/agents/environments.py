@@ -86,7 +86,7 @@ class Environments:
             raise Problems(dict.fromkeys(map(str, failed.values())))
         for host, error in failed.items():
             if isinstance(error.__cause__, BuildFailed):
-                pool.lost(host, str(error))
+                pool.exclude(host, str(error))
                 watch.note(f"left out: {error}")
 
     def forget(self) -> None:

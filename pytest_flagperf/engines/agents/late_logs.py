@@ -85,8 +85,8 @@ class LateLogs:
         try:
             host.reconnect()
         except HostError as error:
-            self.pool.lost(host, str(error))
+            self.pool.exclude(host, str(error))
             raise
-        self.pool.found(host)
+        self.pool.include(host)
         folder = directory / host_folder(host.name, missing.noderank)
         return fetch(host, pack({}), missing.log_dir, folder, self.limits)

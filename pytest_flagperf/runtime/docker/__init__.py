@@ -1,4 +1,4 @@
-"""Ranks in containers of the Docker engine on each host: images, containers, their options."""
+"""The runtime docker: ranks in containers of the Docker engine on each host."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class _Docker(Runtime):
-    """Imports what it needs late: other runs do not pay for it."""
+    """Imports its modules when they are used, so that other runs start faster."""
 
     uses_images = True
     needs = "Docker"
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:  # noqa: ARG002
-        """The image of the case on a host, pulled or built, with its Python."""
+        """Pull or build the image of the case on a host; return its Python."""
         from . import containers
 
         return containers.prepare(host, request, progress)
 
     def check(self, request: RuntimeRequest) -> list[str]:
-        return [*unbuildable(request), *_wrong_options(_image(request)), *_no_image(_image(request))]
+        return [*unbuildable(request), *_invalid_options(_image(request)), *_missing_image(_image(request))]
 
     def notes(self, request: RuntimeRequest, case: str) -> list[str]:  # noqa: ARG002
         return [*_image(request).unused]
@@ -57,7 +57,7 @@ def _image(request: RuntimeRequest) -> Image:
     return request.image or Image()
 
 
-def _wrong_options(image: Image) -> Iterator[str]:
+def _invalid_options(image: Image) -> Iterator[str]:
     from . import options
 
     if image.unreadable:
@@ -72,7 +72,7 @@ def _wrong_options(image: Image) -> Iterator[str]:
         yield f"{image.shm_size_by}: {error}"
 
 
-def _no_image(image: Image) -> Iterator[str]:
+def _missing_image(image: Image) -> Iterator[str]:
     if image.image is None and image.folder is None:
         vendor = Path(image.expected).parents[2]
         yield (

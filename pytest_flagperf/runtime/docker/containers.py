@@ -1,7 +1,7 @@
-"""Containers: an image per content, built or pulled once per host, and one container for each round.
+"""Containers: an image, built or pulled once for each host, and one container for each round.
 
-Docker is spoken to from here, over the host's connection; nothing of docker-py has to be there. The container is made
-here and started by the host's agent, which also removes it: it must be able to when nobody is left here.
+The controller talks to each host's Docker over the host's connection; hosts need no docker-py. The controller creates
+the container, and the host's agent starts and removes it, also when the controller is gone.
 """
 
 from __future__ import annotations
@@ -28,73 +28,75 @@ from .images import Recipe, case_recipe, vendor_recipe
 from .mounts import own_mounts
 from .options import SHM_SIZE, Options, OptionsError, parse, size
 
-_ENGINE = "http+docker://localhost"  # docker-py's own name for it
+_ENGINE = "http+docker://localhost"  # docker-py's name for the engine
 _ANSWER_S = 60.0
 _LOCK_POLL_S = 0.2
-_PULL_WORD_S = 2.0
+_PULL_REPORT_S = 2.0
 _LAST_LINES = 15
 
 
 def prepare(host: Host, request: RuntimeRequest, progress: OnProgress) -> Interpreter:
-    """The image is on the host, and what is in it is known; ``create`` of the interpreter's container does the rest."""
-    wish = request.image or Image()
-    options = _options(wish)
+    """Prepare the image on a host and read its facts; return its Python with the parameters of its container."""
+    spec = request.image or Image()
+    options = _options(spec)
     for note in options.notes:
         progress(note)
     with _client(host) as client:
         image = _image(client, host, request, time.monotonic() + request.timeout_s, progress)
-        recipe = _Container(image.id, wish)
-        found = read_image_facts(client, host, recipe.image, recipe.arguments(()), request, progress)
-    name = (image.tags or [wish.image or image.id])[0]
-    _check_complete(host, name, request, found["libraries"])
+        container = _Container(image.id, spec)
+        facts = read_image_facts(client, host, container.image, container.arguments(()), request, progress)
+    name = (image.tags or [spec.image or image.id])[0]
+    _check_complete(host, name, request, facts["libraries"])
     details = {
-        **found["libraries"],
-        "python": found["python"],
+        **facts["libraries"],
+        "python": facts["python"],
         "image": name,
         "image_id": image.id,
         **_digest(image),
-        **_privileges(wish, options),
+        **_privileges(spec, options),
     }
-    return Interpreter(found["executable"], found["env"], f"docker: {name}", details, recipe)
+    return Interpreter(facts["executable"], facts["env"], f"docker: {name}", details, container)
 
 
-def _options(wish: Image, devices: Sequence[int] = ()) -> Options:
+def _options(spec: Image, devices: Sequence[int] = ()) -> Options:
     try:
-        return parse(wish.options, wish.options_by, devices)
+        return parse(spec.options, spec.options_by, devices)
     except OptionsError as error:
         raise RuntimeSetupError(str(error)) from error
 
 
-def _shm_size(wish: Image) -> int | None:
+def _shm_size(spec: Image) -> int | None:
     try:
-        return size(wish.shm_size) if wish.shm_size else None
+        return size(spec.shm_size) if spec.shm_size else None
     except ValueError as error:
-        raise RuntimeSetupError(f"shm size {wish.shm_size!r}: {error}") from error
+        raise RuntimeSetupError(f"shm size {spec.shm_size!r}: {error}") from error
 
 
 def _digest(image: Any) -> dict[str, str]:
-    """What registries know it by; an image that was never in one has none."""
+    """Return the digest by which registries know the image; empty if it was never in a registry."""
     digests = image.attrs.get("RepoDigests") or []
     return {"digest": digests[0]} if digests else {}
 
 
-def _privileges(wish: Image, options: Options) -> dict[str, str]:
-    """What the container may that a container usually may not, and who asked for it."""
+def _privileges(spec: Image, options: Options) -> dict[str, str]:
+    """Return the unusual privileges of the container and where they were set."""
     granted = {}
     if options.privileged:
-        granted["privileged"] = wish.privileged_by or wish.options_by
+        granted["privileged"] = spec.privileged_by or spec.options_by
     if options.host_namespaces:
-        granted["host_namespaces"] = f"{', '.join(options.host_namespaces)}: {wish.options_by}"
+        granted["host_namespaces"] = f"{', '.join(options.host_namespaces)}: {spec.options_by}"
     return granted
 
 
 def _check_complete(host: Host, name: str, request: RuntimeRequest, libraries: Mapping[str, str]) -> None:
-    there = {_folded(library) for library in libraries}
-    needed = (line.requirement for line in union(request.requirements))
+    installed = {_folded(library) for library in libraries}
+    required = (line.requirement for line in union(request.requirements))
     missing = sorted(
-        each.name
-        for each in needed
-        if each and (each.marker is None or each.marker.evaluate()) and _folded(each.name) not in there
+        requirement.name
+        for requirement in required
+        if requirement
+        and (requirement.marker is None or requirement.marker.evaluate())
+        and _folded(requirement.name) not in installed
     )
     if missing:
         raise RuntimeSetupError(
@@ -112,14 +114,14 @@ def _folded(name: str) -> str:
 
 @contextmanager
 def _client(host: Host) -> Iterator[Any]:
-    """docker-py, connected; what goes wrong comes out as a RuntimeSetupError that names the host."""
-    # Imported when containers are used: it takes longer than all of the harness.
+    """Yield a connected docker-py client; its errors become a RuntimeSetupError that names the host."""
+    # Imported only for containers: the import takes longer than all of the harness.
     import docker
     import requests
     import urllib3
 
     try:
-        path = host.forward(docker_engine.SOCKET)  # over a connection this fails where nothing is reached
+        path = host.forward(docker_engine.SOCKET)  # over SSH this fails if the socket cannot be reached
         if host.here:
             docker_engine.DockerEngine(path).api_version()
     except HostLost:
@@ -138,33 +140,33 @@ def _client(host: Host) -> Iterator[Any]:
 
 
 def _connected(path: str) -> Any:
-    """A client of one connection: each of its own makes is a session on a host that is far away."""
+    """Return a client with one connection, since each connection needs an SSH session."""
     import docker
     import requests
     from docker.transport import UnixHTTPAdapter
 
     class Adapter(UnixHTTPAdapter):  # type: ignore[misc]
         def get_connection(self, url: str, proxies: Any = None) -> Any:  # noqa: ARG002
-            return super().get_connection(_ENGINE)  # docker-py keeps a pool for every single URL
+            return super().get_connection(_ENGINE)  # docker-py would keep a pool for each URL
 
     adapter = Adapter(f"http+unix://{path}", timeout=_ANSWER_S)
     with requests.Session() as session:
         session.mount(_ENGINE, adapter)
-        # What docker-py asks by itself takes the engine ten times as long.
+        # docker-py's own request for the version takes ten times as long.
         version = session.get(f"{_ENGINE}/_ping", timeout=_ANSWER_S).headers.get("Api-Version", "1.41")
-        session.adapters.clear()  # its end is not the connection's
+        session.adapters.clear()  # the end of this session must not close the connection
     client = docker.DockerClient(base_url=f"unix://{path}", version=version, timeout=_ANSWER_S)
     client.api.mount(_ENGINE, adapter)
     return client
 
 
-def _reason(host: Host, seen: str) -> str:
-    """Why Docker cannot be used: what a far host's socket is like only the host can tell."""
+def _reason(host: Host, error: str) -> str:
+    """Return why Docker cannot be used; on another host the host itself checks its socket."""
     if host.here:
-        return seen
+        return error
     script = Path(docker_engine.__file__).read_text("utf-8")
     done = host.run([host.python, "-I", "-S", "-c", script], timeout_s=_ANSWER_S)
-    return done.out.strip() if done.code == 1 and done.out.strip() else seen
+    return done.out.strip() if done.code == 1 and done.out.strip() else error
 
 
 def _explanation(error: Any) -> str:
@@ -175,10 +177,10 @@ def _explanation(error: Any) -> str:
 
 
 def _image(client: Any, host: Host, request: RuntimeRequest, deadline: float, progress: OnProgress) -> Any:
-    """The image that the case runs in. Where it is there already, this is one question to the engine."""
+    """Return the image of the case; build or pull it if it is missing."""
     given = (request.image or Image()).image
     if given:
-        image = _found(client, given) or _pull(client, host, given, deadline, progress)
+        image = _find(client, given) or _pull(client, host, given, deadline, progress)
         own = case_recipe(request, given, image.id)
         recipes = [own] if own else []
     else:
@@ -186,14 +188,14 @@ def _image(client: Any, host: Host, request: RuntimeRequest, deadline: float, pr
         own = case_recipe(request, vendors.name, vendors.name)
         recipes = [vendors, own] if own else [vendors]
     if recipes:
-        image = _found(client, recipes[-1].name)
+        image = _find(client, recipes[-1].name)
     for recipe in recipes if image is None else ():
         with _lock(host, recipe.name, deadline, progress):
-            image = _found(client, recipe.name) or _build(client, host, recipe, deadline, progress)
+            image = _find(client, recipe.name) or _build(client, host, recipe, deadline, progress)
     return image
 
 
-def _found(client: Any, name: str) -> Any:
+def _find(client: Any, name: str) -> Any:
     from docker.errors import ImageNotFound
 
     try:
@@ -227,15 +229,15 @@ def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: O
                 progress(line)
             failed |= "error" in message
             if time.monotonic() > deadline:
-                raise BuildFailed(_unbuilt(host, recipe, "did not end in time", last))
+                raise BuildFailed(_build_error(host, recipe, "did not end in time", last))
     except APIError as error:
-        raise BuildFailed(_unbuilt(host, recipe, "failed", [_explanation(error)])) from error
+        raise BuildFailed(_build_error(host, recipe, "failed", [_explanation(error)])) from error
     if failed:
-        raise BuildFailed(_unbuilt(host, recipe, "failed", last))
+        raise BuildFailed(_build_error(host, recipe, "failed", last))
     return client.images.get(recipe.name)
 
 
-def _unbuilt(host: Host, recipe: Recipe, how: str, last: Sequence[str]) -> str:
+def _build_error(host: Host, recipe: Recipe, how: str, last: Sequence[str]) -> str:
     lines = "\n".join(f"  {line}" for line in last)
     return (
         f"{host.name}: the image {recipe.name} could not be built: docker build {how}. Its last lines:\n{lines}\n"
@@ -247,44 +249,44 @@ def _pull(client: Any, host: Host, name: str, deadline: float, progress: OnProgr
     from docker.errors import APIError
 
     with _lock(host, name, deadline, progress):
-        if image := _found(client, name):
+        if image := _find(client, name):
             return image
         progress(f"pulling {name}")
         try:
-            for word in _pull_words(client.api.pull(name, stream=True, decode=True)):
-                progress(f"pulling {name}: {word}")
+            for amount in _pull_amounts(client.api.pull(name, stream=True, decode=True)):
+                progress(f"pulling {name}: {amount}")
                 if time.monotonic() > deadline:
-                    raise RuntimeSetupError(f"{host.name}: the image {name} was not pulled in time: {word}")
+                    raise RuntimeSetupError(f"{host.name}: the image {name} was not pulled in time: {amount}")
         except APIError as error:
-            raise RuntimeSetupError(_unpulled(host, name, _explanation(error))) from error
+            raise RuntimeSetupError(_pull_error(host, name, _explanation(error))) from error
         except _PullError as error:
-            raise RuntimeSetupError(_unpulled(host, name, str(error))) from error
-        return _found(client, name)
+            raise RuntimeSetupError(_pull_error(host, name, str(error))) from error
+        return _find(client, name)
 
 
 class _PullError(RuntimeError):
-    """The registry's or the engine's reason."""
+    """The reason of the registry or the engine for a failed pull."""
 
 
-def _pull_words(messages: Iterator[Mapping[str, Any]]) -> Iterator[str]:
-    """How much of all layers is there, now and then."""
+def _pull_amounts(messages: Iterator[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the downloaded share of all layers from time to time."""
     layers: dict[str, tuple[int, int]] = {}
-    spoken = 0.0
+    reported_at = 0.0
     failure = ""
     for message in messages:
         failure = message.get("error") or failure
         share = message.get("progressDetail") or {}
         if message.get("status") == "Downloading" and "total" in share:
             layers[message["id"]] = share["current"], share["total"]
-        if layers and time.monotonic() > spoken + _PULL_WORD_S:
-            spoken = time.monotonic()
-            have, whole = (sum(column) / 1e6 for column in zip(*layers.values(), strict=True))
-            yield f"{have:.0f} of {whole:.0f} MB"
+        if layers and time.monotonic() > reported_at + _PULL_REPORT_S:
+            reported_at = time.monotonic()
+            done, total = (sum(column) / 1e6 for column in zip(*layers.values(), strict=True))
+            yield f"{done:.0f} of {total:.0f} MB"
     if failure:
         raise _PullError(failure)
 
 
-def _unpulled(host: Host, name: str, why: str) -> str:
+def _pull_error(host: Host, name: str, why: str) -> str:
     return (
         f"{host.name}: the image {name} was not found on the host and cannot be pulled: {why}; "
         "check its name, log in to its registry with docker login here, or load it on the host with docker load"
@@ -292,7 +294,7 @@ def _unpulled(host: Host, name: str, why: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Whole lines, without colours, what a progress bar has painted over, and Docker's word on its own containers."""
+    """Return complete lines without colours, overwritten progress bars and Docker's own messages."""
     plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
     lines = (line.split("\r")[-1].rstrip() for line in plain.replace("\r\n", "\n").split("\n"))
     return [line for line in lines if line and not line.startswith((" --->", "Removing intermediate container"))]
@@ -304,11 +306,11 @@ def _left(deadline: float) -> float:
 
 @contextmanager
 def _lock(host: Host, name: str, deadline: float, progress: OnProgress) -> Iterator[None]:
-    """One of all runs from here builds an image on a host. Two from different machines may both: the results agree."""
+    """Let one run of this machine at a time prepare an image; runs of other machines may prepare the same one."""
     digest = hashlib.sha256(f"{host.address} {name}".encode()).hexdigest()[:16]
     path = Path(cache_root()) / "images" / f"{digest}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = False
+    reported = False
     with path.open("a") as file:
         while True:
             try:
@@ -317,9 +319,9 @@ def _lock(host: Host, name: str, deadline: float, progress: OnProgress) -> Itera
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise RuntimeSetupError(f"{host.name}: another run did not prepare {name} in time") from None
-            if not told:
+            if not reported:
                 progress(f"another run is preparing {name}; waiting for it")
-                told = True
+                reported = True
             time.sleep(_LOCK_POLL_S)
         yield
 
@@ -329,10 +331,10 @@ def _lock(host: Host, name: str, deadline: float, progress: OnProgress) -> Itera
 
 @dataclass(frozen=True)
 class _Container:
-    """Parameters of a container of an image on the host."""
+    """The parameters of a container of an image on the host."""
 
     image: str
-    wish: Image
+    spec: Image
 
     def create(
         self,
@@ -346,7 +348,7 @@ class _Container:
     ) -> Mapping[str, Any]:
         own = {"mounts": own_mounts(read_only, log_dir)}
         with _client(host) as client:
-            made = client.containers.create(
+            container = client.containers.create(
                 self.image,
                 list(argv),
                 name=_container_name(log_dir),
@@ -354,13 +356,13 @@ class _Container:
                 working_dir=log_dir,
                 **merged(self.arguments(devices), own),
             )
-        return {"socket": docker_engine.SOCKET, "id": made.id, "only_leased": _options(self.wish).only_leased}
+        return {"socket": docker_engine.SOCKET, "id": container.id, "only_leased": _options(self.spec).only_leased}
 
     def arguments(self, devices: Sequence[int]) -> dict[str, Any]:
-        """Of docker-py's create: what the options say, over what we find right."""
-        options, shm_size = _options(self.wish, devices), _shm_size(self.wish)
+        """Return the arguments of docker-py's create: the defaults, overridden by the options."""
+        options, shm_size = _options(self.spec, devices), _shm_size(self.spec)
         arguments: dict[str, Any] = {
-            "network_mode": "host",  # ranks of several hosts find each other, at the host's speed
+            "network_mode": "host",  # ranks of several hosts reach each other at full speed
             "shm_size": size(SHM_SIZE),
             "log_config": {"type": "json-file", "config": {"max-size": "1m", "max-file": "1"}},
             **options.arguments,
@@ -368,7 +370,7 @@ class _Container:
         if shm_size:
             arguments["shm_size"] = shm_size
         if options.gpus and devices:
-            # Exactly the leased ones, whatever else the host has.
+            # Only the leased devices of the host.
             arguments["device_requests"] = [
                 {"device_ids": [str(device) for device in devices], "capabilities": [["gpu"]]}
             ]
@@ -376,5 +378,5 @@ class _Container:
 
 
 def _container_name(log_dir: str) -> str:
-    """Docker takes few signs; a folder may have any."""
+    """Return a container name without the characters of a folder that Docker does not allow."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", f"flagperf{log_dir}")[-120:].lstrip("-_.")

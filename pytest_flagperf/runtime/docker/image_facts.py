@@ -1,4 +1,4 @@
-"""What is in an image: found by running it once, and kept here."""
+"""The Python, libraries and variables of an image: read by running it once, and cached on this machine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape, check_length
 from pytest_flagperf.runtime import OnProgress, RuntimeRequest, RuntimeSetupError
 from pytest_flagperf.runtime.environment_file import source_file
 
-_LOOK_S = 120.0
+_RUN_S = 120.0
 _ANSWER: Mapping[str, Shape] = {"python": TEXT, "executable": TEXT, "libraries": Each(Maybe(TEXT))}
-_LOOK = """
+_INSPECT = """
 import importlib.metadata as metadata, json, platform, sys
-found = {each.metadata["Name"]: each.version for each in metadata.distributions()}
-print(json.dumps({"python": platform.python_version(), "executable": sys.executable, "libraries": found}))
+libraries = {one.metadata["Name"]: one.version for one in metadata.distributions()}
+print(json.dumps({"python": platform.python_version(), "executable": sys.executable, "libraries": libraries}))
 """
 
 _Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
@@ -32,38 +32,38 @@ _Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
 def read_image_facts(
     client: Any, host: Host, image: str, arguments: Mapping[str, Any], request: RuntimeRequest, progress: OnProgress
 ) -> dict[str, Any]:
-    """Its python, executable, libraries and env: once for each host, whose mounts may make a difference."""
+    """Return python, executable, libraries and env of the image; read once for each host, as mounts may differ."""
     file = request.environment_file
     content = file.read_bytes() if file and file.is_file() else b""
-    said = dict(request.environment)
-    told = json.dumps([image, arguments, host.name, host.address, request.python, _LOOK, content.hex(), said])
-    kept = Path(cache_root()) / "images" / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
+    variables = dict(request.environment)
+    key = json.dumps([image, arguments, host.name, host.address, request.python, _INSPECT, content.hex(), variables])
+    cached = Path(cache_root()) / "images" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     try:
-        known: dict[str, Any] = json.loads(kept.read_text("utf-8"))
+        facts: dict[str, Any] = json.loads(cached.read_text("utf-8"))
     except (OSError, ValueError):
         progress("inspecting the image")
         run = _runner(client, host, image, arguments)
-        known = _look(host, image, run, request.python or "python3")
-        known["env"] = {**said, **(source_file(run, said, file) if file and content else {})}
-        _keep(kept, known)
-    return known
+        facts = _inspect(host, image, run, request.python or "python3")
+        facts["env"] = {**variables, **(source_file(run, variables, file) if file and content else {})}
+        _write_cache(cached, facts)
+    return facts
 
 
-def _look(host: Host, image: str, run: _Run, python: str) -> dict[str, Any]:
-    done = run([python, "-c", _LOOK], b"", {})
+def _inspect(host: Host, image: str, run: _Run, python: str) -> dict[str, Any]:
+    done = run([python, "-c", _INSPECT], b"", {})
     if done.code != 0:
-        said = (done.err.strip().splitlines() or ["no output"])[-1]
+        last = (done.err.strip().splitlines() or ["no output"])[-1]
         raise RuntimeSetupError(
-            f"{host.name}: {python} does not work in the image {image} (exit code {done.code}): {said}; "
+            f"{host.name}: {python} does not work in the image {image} (exit code {done.code}): {last}; "
             "pass another image with --image"
         )
     return parse_object(host.name, done.out, _ANSWER, f"the answer of {python} in the image {image}")
 
 
 def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any]) -> _Run:
-    """Runs a program in a container of its own.
+    """Return a function that runs a program in a new container.
 
-    Its streams are files there, so that what the image's entrypoint prints is not in them.
+    The program's streams are files in the container, so that they do not contain the output of the entrypoint.
     """
 
     def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
@@ -74,10 +74,10 @@ def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any]) -
             **merged(arguments, {"environment": dict(env)}),
         )
         try:
-            # Anybody's: the image may have a user of its own.
+            # Writable for all users: the image may set a user.
             container.put_archive("/", _tar({".flagperf.in": stdin, ".flagperf.out": b"", ".flagperf.err": b""}))
             container.start()
-            code = int(container.wait(timeout=_LOOK_S)["StatusCode"])
+            code = int(container.wait(timeout=_RUN_S)["StatusCode"])
             out, err = (_untar(host, container.get_archive(f"/.flagperf.{name}")[0]) for name in ("out", "err"))
         finally:
             container.remove(force=True, v=True)
@@ -86,9 +86,9 @@ def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any]) -
     return run
 
 
-def _keep(path: Path, known: Mapping[str, Any]) -> None:
-    """Readable by nobody else: an environment may hold keys."""
-    stored.write_text(path, json.dumps(known), mode=0o600)
+def _write_cache(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write a file that only this user can read: variables may contain keys."""
+    stored.write_text(path, json.dumps(facts), mode=0o600)
 
 
 def _tar(files: Mapping[str, bytes]) -> bytes:
@@ -111,15 +111,15 @@ def _untar(host: Host, chunks: Iterator[bytes]) -> bytes:
         return member.read() if member else b""
 
 
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Both; where both have lists or mappings, their union."""
-    merged = dict(one)
-    for key, value in other.items():
-        mine = merged.get(key)
-        if isinstance(mine, list):
-            merged[key] = [*mine, *value]
-        elif isinstance(mine, dict):
-            merged[key] = {**mine, **value}
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both mappings in one; lists and mappings of the same key are joined."""
+    result = dict(first)
+    for key, value in second.items():
+        present = result.get(key)
+        if isinstance(present, list):
+            result[key] = [*present, *value]
+        elif isinstance(present, dict):
+            result[key] = {**present, **value}
         else:
-            merged[key] = value
-    return merged
+            result[key] = value
+    return result

@@ -1,4 +1,4 @@
-"""What an image is built from, and its name: the same content has the same name on every host."""
+"""The files that an image is built from, and its name: the same content has the same name on every host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flagperf_driver import addresses
 from pytest_flagperf.runtime import BUILT_BY, Image, RuntimeRequest, RuntimeSetupError, is_buildable
 from pytest_flagperf.runtime.requirements import union
 
-# Where the case's folder lies in the image, for as long as it is installed from.
+# The case's folder in the image, while its packages are installed.
 _CASE = "/opt/flagperf/case"
 _ENVIRONMENT = "config/environment_variables.sh"
 _REQUIREMENTS = "config/requirements.txt"
@@ -24,17 +24,17 @@ _REQUIREMENTS = "config/requirements.txt"
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that ``docker build`` is given: files, by their name in the build, and arguments."""
+    """The input of ``docker build``: files by their name in the build, and arguments."""
 
     title: str
     files: Mapping[str, tuple[int, bytes]]  # mode and content
     arguments: Mapping[str, str] = field(default_factory=dict)
-    base: str = ""  # the content that the first line's name stands for, where that is not ours
-    source: str = ""  # where people find it
+    base: str = ""  # the id of the base image, if it was not built here
+    source: str = ""  # the file or folder, for messages
 
     @cached_property
     def name(self) -> str:
-        """The image's: a title for people, and the hash of everything that makes a difference."""
+        """The image's name: a title and the hash of all its inputs."""
         digest = hashlib.sha256()
         for part in (self.base, *(f"{name}={value}" for name, value in sorted(self.arguments.items()))):
             digest.update(f"{len(part)} {part}".encode())
@@ -54,13 +54,13 @@ class Recipe:
 
 
 def image_name(request: RuntimeRequest) -> str:
-    """The image that a case's own layer, if it has one, goes on: the given one, else the vendor's by its content."""
+    """Return the name of a case's base image: the given image, else the vendor's image."""
     image = _image(request)
     return image.image or vendor_recipe(request).name
 
 
 def vendor_recipe(request: RuntimeRequest) -> Recipe:
-    """``vendors/<vendor>/images/<framework>/``, with what the suites need as its requirements.txt."""
+    """Return the recipe of ``vendors/<vendor>/images/<framework>/`` with the suites' requirements.txt."""
     folder = _image(request).folder
     if folder is None or not (folder / "Dockerfile").is_file():
         where = f"{folder}/Dockerfile not found" if folder else "the vendor has no Dockerfile"
@@ -70,7 +70,7 @@ def vendor_recipe(request: RuntimeRequest) -> Recipe:
         raise RuntimeSetupError(
             f"{folder}/requirements.txt: this name is reserved for the suites' requirements; rename the file"
         )
-    lines = sorted(line.text for line in union(_suites_own(request)))
+    lines = sorted(line.text for line in union(_suite_requirements(request)))
     files["requirements.txt"] = (0o644, "".join(f"{line}\n" for line in lines).encode())
     return Recipe(
         _title(folder.parent.parent.name, folder.name), files, _arguments(request), source=str(folder / "Dockerfile")
@@ -78,7 +78,7 @@ def vendor_recipe(request: RuntimeRequest) -> Recipe:
 
 
 def case_recipe(request: RuntimeRequest, base: str, base_id: str) -> Recipe | None:
-    """A layer on ``base`` with what the case's folder adds; None where it adds nothing."""
+    """Return the recipe of an image on ``base`` with the case's additions; None without additions."""
     extras = _image(request).extras
     if extras is None:
         return None
@@ -98,9 +98,9 @@ def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str
     if _REQUIREMENTS in files:
         steps.append(f"{install} -r {_REQUIREMENTS}")
     if any(f"csrc/{name}" in files for name in BUILT_BY):
-        # What it is built against, the framework above all, is in the image already.
+        # The packages that the build needs, such as the framework, are in the image.
         steps.append(f"EXTENSION_SOURCE_DIR={_CASE}/csrc {install} --no-build-isolation ./csrc")
-    # As the original: sourced before each, by bash, and no failure whatever its last command says.
+    # As in the original: bash sources the file before each step, and its exit code is ignored.
     sourced = f"set -a; . ./{_ENVIRONMENT}; set +a; " if _ENVIRONMENT in files else ""
     shell = 'SHELL ["bash", "-c"]\n' if sourced else ""
     runs = "".join(f"RUN cd {_CASE} && {{ {sourced}{step}; }}\n" for step in steps)
@@ -108,7 +108,7 @@ def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str
 
 
 def _arguments(request: RuntimeRequest) -> dict[str, str]:
-    """Build arguments are environment variables to RUN, so that pip finds its own; they stay readable in the image."""
+    """Return build arguments, which pip reads as environment variables; they remain readable in the image."""
     if not request.pip_source:
         return {}
     public = addresses.redacted(request.pip_source)
@@ -120,8 +120,8 @@ def _arguments(request: RuntimeRequest) -> dict[str, str]:
     return {"PIP_INDEX_URL": request.pip_source}
 
 
-def _suites_own(request: RuntimeRequest) -> Iterator[Path]:
-    """Without what is the case's own, which has a layer of its own."""
+def _suite_requirements(request: RuntimeRequest) -> Iterator[Path]:
+    """Yield the suites' requirements files, without those of the case's additions."""
     extras = _image(request).extras
     yield from (file for file in request.requirements if extras is None or extras not in file.parents)
 
@@ -144,6 +144,6 @@ def _file(path: Path) -> tuple[int, bytes]:
 
 
 def _title(*words: str) -> str:
-    """A repository's name has small letters, digits and single separators."""
+    """Return a valid repository name: lower-case letters, digits and single separators."""
     folded = re.sub(r"[^a-z0-9._-]+", "-", "-".join(("flagperf", *words)).lower())
     return re.sub(r"[._-]*-[._-]*|[.]{2,}|_{3,}", "-", folded).strip("._-")

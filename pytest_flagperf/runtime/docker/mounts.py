@@ -1,6 +1,6 @@
-"""What is mounted into a round's container beside what its options say.
+"""The mounts of a round's container besides those of its options.
 
-A mount, not a bind: Docker would make the folder of a bind that does not exist.
+Mounts, not binds: Docker would create the missing folder of a bind.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def own_mounts(read_only: Sequence[str], log_dir: str) -> list[dict[str, Any]]:
-    """Return the mounts of code and data, which the ranks may only read, and of the folder of their logs."""
+    """Return the mounts of code and data, read-only, and of the log folder."""
     return [*(_same_path(folder, read_only=True) for folder in read_only), _same_path(log_dir, read_only=False)]
 
 

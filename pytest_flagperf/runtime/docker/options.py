@@ -1,4 +1,4 @@
-"""Words of the docker command line, as vendors publish them, turned into arguments of docker-py."""
+"""Options of the docker command line, as vendors publish them, as arguments of docker-py."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pytest_flagperf import docker_run_options
 from pytest_flagperf.problems import Problems, near
 
 SHM_SIZE = "32g"
-"""As in the original. Docker's own 64 MB do not hold the batches of a few loader workers, and nothing is reserved."""
+"""The default, as in the original. Docker's 64 MB are too small for data loaders, and the size is not reserved."""
 
 _SIZE = re.compile(r"(\d+)([bkmgt]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _MODES = {"": False, "rw": False, "ro": True}
-_CDI = re.compile(r"[\w.-]+/[\w.-]+=[\w.:{}-]+")  # as in maker.example/gpu=0
+_CDI = re.compile(r"[\w.-]+/[\w.-]+=[\w.:{}-]+")  # for example maker.example/gpu=0
 _DEVICE = "{device}"
 _FILLED_IN = re.compile(r"\{\w*\}|\{device|device\}")
 
 
 class OptionsError(Problems):
-    """Options that a container cannot be given."""
+    """Invalid or unsupported options of a container."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the words mean."""
+    """The parsed options."""
 
     arguments: Mapping[str, Any]  # of docker-py's containers.create
-    gpus: bool = False  # the leased devices are asked of Docker
-    by_device: bool = False  # each leased device is given by its file
-    notes: tuple[str, ...] = ()  # what was left out, for people
+    gpus: bool = False  # Docker provides the leased devices
+    by_device: bool = False  # each leased device is given by its device file
+    notes: tuple[str, ...] = ()  # notes on options without effect
 
     @property
     def privileged(self) -> bool:
@@ -40,48 +40,48 @@ class Options:
 
     @property
     def only_leased(self) -> bool:
-        """Whether the container sees its own devices and no others; a privileged one sees whatever the host has."""
+        """Whether the container sees only its leased devices; a privileged container sees all devices."""
         return (self.gpus or self.by_device) and not self.privileged
 
     @property
     def host_namespaces(self) -> tuple[str, ...]:
-        """What the container shares with the host besides the network, which it always does."""
+        """The namespaces that the container shares with the host, besides the network, which is always shared."""
         modes = {"ipc": "ipc_mode", "pid": "pid_mode", "uts": "uts_mode"}
         return tuple(name for name, key in modes.items() if self.arguments.get(key) == "host")
 
 
 def parse(words: Sequence[str], source: str, devices: Sequence[int] = ()) -> Options:
-    """The options, or an OptionsError with everything that is wrong; ``source`` says where they were given.
+    """Parse the options; OptionsError with all problems. ``source`` is where the options were given.
 
-    One with ``{device}`` is given once for each of the ``devices``, and understood even where there are none.
+    An option with ``{device}`` is used once for each of the ``devices``, and also checked without devices.
     """
-    reading = _Reading({})
+    parsed = _Parsed({})
     problems: list[str] = []
     for name, value in _pairs(words, problems):
         try:
-            for each in _filled_in(name, value, devices):
-                _TABLE[name](reading, each)
+            for filled in _filled_in(name, value, devices):
+                _TABLE[name](parsed, filled)
         except ValueError as error:
             problems.append(f"{name} {docker_run_options.value_shown(name, value)}: {error}")
-        reading.by_device |= name == "--device" and _DEVICE in value
+        parsed.by_device |= name == "--device" and _DEVICE in value
     if problems:
         raise OptionsError([f"{source}: {problem}" for problem in problems])
-    notes = tuple(f"{source}: {note}" for note in reading.notes)
-    return Options(reading.arguments, reading.gpus, reading.by_device, notes)
+    notes = tuple(f"{source}: {note}" for note in parsed.notes)
+    return Options(parsed.arguments, parsed.gpus, parsed.by_device, notes)
 
 
 def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
-    """What the option is given with, one after the other."""
+    """Return the values of the option with ``{device}`` replaced by each device."""
     others = sorted(set(_FILLED_IN.findall(value)) - {_DEVICE})
     if others:
         public = " and ".join(others) if docker_run_options.value_shown(name, value) == value else "word in braces"
         raise ValueError(f"unknown {public}; allowed is {_DEVICE}, the number of a leased device")
     if _DEVICE not in value:
         return [value]
-    tried = _Reading({})
+    tried = _Parsed({})
     for number in range(2):
         _TABLE[name](tried, value.replace(_DEVICE, str(number)))
-    if sum(len(got) for got in tried.arguments.values() if isinstance(got, (list, dict))) < 2:
+    if sum(len(entries) for entries in tried.arguments.values() if isinstance(entries, (list, dict))) < 2:
         raise ValueError(
             f"the same value for all devices; {_DEVICE} is allowed in options that are given once for each device"
         )
@@ -89,18 +89,18 @@ def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
 
 
 def size(text: str) -> int:
-    """``32g`` as bytes."""
+    """Return a size such as ``32g`` in bytes."""
     match = _SIZE.fullmatch(text)
     if not match:
         raise ValueError("expected a size such as 512m or 32g")
     return int(match[1]) * _UNITS[match[2].lower()]
 
 
-# -- reading ----------------------------------------------------------------------------------------------
+# -- parsing ----------------------------------------------------------------------------------------------
 
 
-class _Reading:
-    """What has been understood so far."""
+class _Parsed:
+    """The result of parsing so far."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
@@ -109,11 +109,11 @@ class _Reading:
         self.notes: list[str] = []
 
 
-_Take = Callable[[_Reading, str], None]
+_Take = Callable[[_Parsed, str], None]
 
 
 def _pairs(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
-    """Each known option, by its long name, with its value; flags have the value ``true``."""
+    """Yield each known option by its long name with its value; flags have the value ``true``."""
     for name, value in docker_run_options.options(words):
         if name not in _TABLE:
             problems.append(_unknown(name))
@@ -124,7 +124,7 @@ def _pairs(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str
 
 
 def _unknown(name: str) -> str:
-    """A problem without the word itself, which may be a part of a password with a space in it."""
+    """Return a problem without the word itself, which may be part of a password with a space."""
     if not name:
         return "found a word without an option; expected options only, and quotes around a value with a space"
     allowed = f"; allowed are {', '.join(_TABLE)}"
@@ -132,65 +132,65 @@ def _unknown(name: str) -> str:
 
 
 def _text(key: str) -> _Take:
-    def take(reading: _Reading, value: str) -> None:
+    def take(parsed: _Parsed, value: str) -> None:
         if not value:
             raise ValueError("the value is empty")
-        reading.arguments[key] = value
+        parsed.arguments[key] = value
 
     return take
 
 
 def _flag(key: str) -> _Take:
-    def take(reading: _Reading, value: str) -> None:
+    def take(parsed: _Parsed, value: str) -> None:
         if value not in ("true", "false"):
             raise ValueError("expected true or false")
-        reading.arguments[key] = value == "true"
+        parsed.arguments[key] = value == "true"
 
     return take
 
 
 def _number(key: str, convert: Callable[[str], int]) -> _Take:
-    def take(reading: _Reading, value: str) -> None:
-        reading.arguments[key] = convert(value)
+    def take(parsed: _Parsed, value: str) -> None:
+        parsed.arguments[key] = convert(value)
 
     return take
 
 
 def _each(key: str, convert: Callable[[str], Any] = str) -> _Take:
-    def take(reading: _Reading, value: str) -> None:
-        reading.arguments.setdefault(key, []).append(convert(value))
+    def take(parsed: _Parsed, value: str) -> None:
+        parsed.arguments.setdefault(key, []).append(convert(value))
 
     return take
 
 
 def _named(key: str, separator: str, form: str) -> _Take:
-    def take(reading: _Reading, value: str) -> None:
+    def take(parsed: _Parsed, value: str) -> None:
         name, separated, rest = value.partition(separator)
         if not name or not separated:
             raise ValueError(f"expected {form}")
-        reading.arguments.setdefault(key, {})[name] = rest
+        parsed.arguments.setdefault(key, {})[name] = rest
 
     return take
 
 
-def _gpus(reading: _Reading, value: str) -> None:
+def _gpus(parsed: _Parsed, value: str) -> None:
     if value != "all":
         part = "; a part of a device (MIG) cannot be leased" if "mig" in value.lower() else ""
         raise ValueError(f"expected all, the devices that the case has leased{part}")
-    reading.gpus = True
+    parsed.gpus = True
 
 
-def _workdir(reading: _Reading, value: str) -> None:
-    reading.notes.append(f"--workdir {value} has no effect: ranks run in their log folder")
+def _workdir(parsed: _Parsed, value: str) -> None:
+    parsed.notes.append(f"--workdir {value} has no effect: ranks run in their log folder")
 
 
-def _entrypoint(reading: _Reading, value: str) -> None:
-    reading.arguments["entrypoint"] = [value]  # one that is empty takes the image's away
+def _entrypoint(parsed: _Parsed, value: str) -> None:
+    parsed.arguments["entrypoint"] = [value]  # an empty value removes the image's entrypoint
 
 
-def _tmpfs(reading: _Reading, value: str) -> None:
+def _tmpfs(parsed: _Parsed, value: str) -> None:
     path, _, options = value.partition(":")
-    reading.arguments.setdefault("tmpfs", {})[_absolute(path)] = options
+    parsed.arguments.setdefault("tmpfs", {})[_absolute(path)] = options
 
 
 # -- values -----------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def _device(value: str) -> str:
 
 
 def _volume(value: str) -> dict[str, Any]:
-    """SOURCE:TARGET[:ro|rw]. A mount, not a bind: Docker would make the folder of a bind that is not there."""
+    """Parse SOURCE:TARGET[:ro|rw] as a mount, not a bind: Docker would create the missing folder of a bind."""
     source, _, rest = value.partition(":")
     target, _, mode = rest.partition(":")
     if not source or not target:
@@ -231,13 +231,13 @@ _MOUNT_KEYS = {"src": "source", "dst": "target", "destination": "target", "ro": 
 
 
 def _long_mount(value: str) -> dict[str, Any]:
-    """As in type=bind,source=/a,target=/b,readonly."""
+    """Parse a mount such as type=bind,source=/a,target=/b,readonly."""
     pairs = [part.partition("=") for part in value.split(",")]
-    told = {_MOUNT_KEYS.get(key, key): text or "true" for key, _, text in pairs}
-    unknown = sorted(told.keys() - {"type", "source", "target", "readonly"})
-    if unknown or told.get("type", "volume") not in ("bind", "volume") or not {"source", "target"} <= told.keys():
+    given = {_MOUNT_KEYS.get(key, key): text or "true" for key, _, text in pairs}
+    unknown = sorted(given.keys() - {"type", "source", "target", "readonly"})
+    if unknown or given.get("type", "volume") not in ("bind", "volume") or not {"source", "target"} <= given.keys():
         raise ValueError("expected type=bind|volume,source=...,target=...[,readonly]")
-    return _mount(told["source"], told["target"], read_only=told.get("readonly") in ("true", "1"))
+    return _mount(given["source"], given["target"], read_only=given.get("readonly") in ("true", "1"))
 
 
 def _ulimit(value: str) -> dict[str, Any]:
