@@ -134,7 +134,7 @@ def measure() -> Section:
         own = f"{statistics.median(cost.own) * 1000:.0f} ms"
         rows.append((TITLES[place], str(count), spread(cost.rounds), own, spread(cost.whole)))
     head = ("where", "hosts", "a round", "of it the harness's CPU", "all of pytest")
-    beside = f"A run of pytest with one empty test, without our plugin, took {empty_s:.2f} s."
+    beside = f"A run of pytest with one empty test, without this plugin, took {empty_s:.2f} s."
     return Section([table(head, rows), beside], list(goals(costs, empty_s)))
 
 
