@@ -20,12 +20,12 @@ _FOLDER = re.compile(
 _SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
 
 _NAME_RULE = "letters, digits and . _ + -, beginning with a letter or a digit"
-_FRAMEWORK_RULE = "a name of letters, digits and . + -, and after a _ its version, as in pytorch_1.13"
+_FRAMEWORK_RULE = "letters, digits and . + -, optionally with _ and a version, as in pytorch_1.13"
 _COUNT_RULE = "a whole number from 1, without a sign or leading zeros"
 
 
 class CaseError(Problems):
-    """A case or a shape that cannot be read."""
+    """An invalid case or shape."""
 
 
 @dataclass(frozen=True, order=True)
@@ -48,7 +48,7 @@ class Shape:
 
     @classmethod
     def parse_list(cls, text: str) -> tuple[Shape, ...]:
-        """``1x1,1x8`` in the order given, each shape once."""
+        """Return the shapes of a list such as ``1x1,1x8``, without duplicates."""
         parts = [part.strip() for part in text.split(",")]
         problems = [_shape_problem(part) for part in parts if not _SHAPE.fullmatch(part)]
         if problems:
@@ -102,14 +102,14 @@ class Case:
 
     @property
     def without_repeat(self) -> str:
-        """The name without the repeat, the same for other numbers of rounds."""
+        """The name without the number of rounds."""
         return ":".join(self._terms()[:-1])
 
     @staticmethod
     def of_folder(name: str) -> Case | None:
-        """The case by its folder's name, as near as underscores in names allow; None for other names."""
-        found = _FOLDER.fullmatch(name)
-        return case_of(":".join(found.groups())) if found else None
+        """Return the case of a folder, as far as underscores in names allow; None for other names."""
+        match = _FOLDER.fullmatch(name)
+        return case_of(":".join(match.groups())) if match else None
 
     def __str__(self) -> str:
         return ":".join(self._terms())
@@ -119,12 +119,12 @@ class Case:
 
 
 def folder(name: str) -> str:
-    """The folder of a case by its name; stored results may have other names, which give a folder too."""
+    """Return the folder of a case's name; a name in stored results may be any text."""
     return name.replace(":", "_")
 
 
 def case_of(name: str) -> Case | None:
-    """The case of a stored name; None for a name that is not a case's, such as a renamed folder's."""
+    """Return the case of a stored name; None for other names, for example of a renamed folder."""
     try:
         return Case.parse(name)
     except CaseError:
@@ -132,7 +132,7 @@ def case_of(name: str) -> Case | None:
 
 
 def without_repeat(name: str) -> str:
-    """The stored name of a case without its repeat; a name that is not a case's stays as it is."""
+    """Return the stored name of a case without its number of rounds; other names do not change."""
     case = case_of(name)
     return case.without_repeat if case else name
 
@@ -141,18 +141,18 @@ def _problems(terms: list[str]) -> list[str]:
     name, framework, count = (_NAME, _NAME_RULE), (_FRAMEWORK, _FRAMEWORK_RULE), (_COUNT, _COUNT_RULE)
     rules = [name, framework, name, count, count, count]
     return [
-        f"{field} is {term!r}, allowed is {rule}"
+        f"{field} is {term!r}; expected {rule}"
         for field, term, (pattern, rule) in zip(FIELDS, terms, rules, strict=True)
         if not pattern.fullmatch(term)
     ]
 
 
 def _count_problem(terms: list[str]) -> str:
-    have = f"has {len(terms)} of the {len(FIELDS)} fields of {GRAMMAR}"
+    problem = f"got {len(terms)} fields; expected the {len(FIELDS)} fields {GRAMMAR}"
     if len(terms) < len(FIELDS):
-        return f"{have}; missing: {', '.join(FIELDS[len(terms) :])}"
-    return f"{have}; too many: {', '.join(map(repr, terms[len(FIELDS) :]))}"
+        return f"{problem}; missing: {', '.join(FIELDS[len(terms) :])}"
+    return f"{problem}; too many: {', '.join(map(repr, terms[len(FIELDS) :]))}"
 
 
 def _shape_problem(text: str) -> str:
-    return f"shape {text!r}: write NxP, N hosts with P processes on each, as in 2x8; both {_COUNT_RULE}"
+    return f"shape {text!r}: expected NxP, N hosts with P processes each, as in 2x8; N and P: {_COUNT_RULE}"

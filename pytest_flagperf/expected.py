@@ -1,4 +1,4 @@
-"""Failures that are known beforehand: a table [[expected]] each, in flagperf.toml or a vendor's vendor.toml."""
+"""Known failures: tables [[expected]] in flagperf.toml or a vendor's vendor.toml."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fnmatch import fnmatchcase
 from .case import without_repeat
 from .problems import near, shown
 
-_FORM = "model:framework:hardware:nnodes:nproc or that and :repeat, with * for what does not matter"
+_FORM = "model:framework:hardware:nnodes:nproc, optionally with :repeat; * matches any text"
 _WILD = "*?["
 
 
 @dataclass(frozen=True)
 class Expected:
-    """``case`` and ``verdict`` are patterns as of file names; a case matches with and without its number of rounds."""
+    """A known failure; ``case`` and ``verdict`` are patterns such as ``*``. The number of rounds may be left out."""
 
     case: str
     verdict: str
@@ -30,36 +30,36 @@ class Expected:
 
 @dataclass(frozen=True)
 class ExpectedInFile:
-    """An expectation and the file it stands in."""
+    """An expected failure and the file that contains it."""
 
     expected: Expected
     file: str
 
 
 def problems(expected: Expected) -> Iterator[str]:
-    """What cannot be meant."""
+    """Yield the problems of a table that could never match."""
     if not expected.case.strip() or (not set(_WILD) & set(expected.case) and expected.case.count(":") not in (4, 5)):
-        yield f"case = {expected.case!r} is no case; allowed is {_FORM}"
+        yield f"case = {expected.case!r}: expected {_FORM}"
     if not expected.verdict.strip():
-        yield "verdict is empty; allowed is a verdict's name, as efficiency or target, or * for every one"
+        yield "verdict is empty; expected a verdict such as efficiency or target, or * for all"
     if not expected.reason.strip():
-        yield "reason is empty; say why the failure is expected, it stands in every report"
+        yield "reason is empty; expected why the failure is known, for the reports"
 
 
-def of_tables(given: object, where: str, told: list[str]) -> tuple[Expected, ...]:
-    """The tables of a settings file; what is wrong with them is told."""
+def of_tables(given: object, where: str, messages: list[str]) -> tuple[Expected, ...]:
+    """Return the tables of a settings file, and add the problems to ``messages``."""
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
-        told.append(f"{where}: expected = {shown(given)}: tables are wanted, [[expected]]")
+        messages.append(f"{where}: expected = {shown(given)}: expected tables, as in [[expected]]")
         return ()
-    found = []
+    tables = []
     for number, item in enumerate(given, 1):
         place = f"{where}: [[expected]] {number}"
-        wrong = [f"{place}: {text}" for text in _of_table(item)]
-        if not wrong:
-            found.append(Expected(**item))
-            wrong = [f"{place}: {text}" for text in problems(found[-1])]
-        told += wrong
-    return tuple(found)
+        invalid = [f"{place}: {text}" for text in _of_table(item)]
+        if not invalid:
+            tables.append(Expected(**item))
+            invalid = [f"{place}: {text}" for text in problems(tables[-1])]
+        messages += invalid
+    return tuple(tables)
 
 
 def _of_table(item: Mapping[str, object]) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _of_table(item: Mapping[str, object]) -> Iterator[str]:
         if name not in item:
             yield f"{name} is missing"
         elif not isinstance(item[name], str):
-            yield f"{name} = {shown(item[name])}: a string is wanted"
+            yield f"{name} = {shown(item[name])}: expected a string"
 
 
 def _allowed(names: Iterable[str]) -> str:

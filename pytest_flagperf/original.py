@@ -1,4 +1,4 @@
-"""The original's ``test_conf.py`` and ``cluster_conf.py``, read as they are."""
+"""Read FlagPerf's ``test_conf.py`` and ``cluster_conf.py``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .hosts.cluster import ClusterConfig, ClusterError, read_cluster
 from .problems import Problems, kind, near, shown
 from .settings import located
 
-# What each name must hold; all of them may be missing, and those that are no dict may be None.
+# The type of each name. Names may be missing, and all except dicts may be None.
 _TYPES: Mapping[str, type] = {
     "VENDOR": str,
     "CASES": dict,
@@ -39,26 +39,26 @@ _OURS = {
 }
 _MAY_BE_SECRET = ("ACCE_CONTAINER_OPT", "PIP_SOURCE", "HOSTS")
 _WITHOUT_EFFECT = {
-    "FLAGPERF_PATH": "the code is brought to every host before a round",
+    "FLAGPERF_PATH": "the code is copied to every host before a round",
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-# The same of cluster_conf.py, and what to do about a name that has no effect.
+# The same for cluster_conf.py.
 _CLUSTER_TYPES: Mapping[str, type] = {"HOSTS": list, "SSH_PORT": str, "MASTER_PORT": str, "HOSTS_PORTS": list}
 _CLUSTER_WITHOUT_EFFECT = {
-    "MASTER_PORT": "the ranks of each round meet at a port that is free then",
-    "HOSTS_PORTS": "the ranks of each round meet at ports that are free then",
+    "MASTER_PORT": "each round uses a free port",
+    "HOSTS_PORTS": "each round uses free ports",
 }
 
 
 class OriginalError(Problems):
-    """A file of the original that cannot be used."""
+    """An invalid file of FlagPerf."""
 
 
 @dataclass(frozen=True)
 class NamedCase:
-    """One entry of CASES, its data directory absolute."""
+    """One entry of CASES, with the absolute path of its data directory."""
 
     case: Case
     data_dir: str | None
@@ -67,7 +67,7 @@ class NamedCase:
 
 @dataclass(frozen=True)
 class TestConf:
-    """What the file says; ``given`` holds each known name with its value, file and line."""
+    """The contents of a test_conf.py; ``given`` has each known name with its value, file and line."""
 
     __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
 
@@ -78,23 +78,23 @@ class TestConf:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What it says about options of ours, by their keys; paths are relative to its folder."""
-        said = {ours: self.value(theirs) for theirs, ours in _OURS.items()}
-        if said["reports"]:
-            said["reports"] = located(str(said["reports"]), self.file.absolute().parent)
-        if said["container_opt"]:
-            said["container_opt"] = (str(said["container_opt"]).strip(),)
-        return {key: value for key, value in said.items() if value}
+        """The values of our options, by their keys; paths are relative to the file's folder."""
+        values = {ours: self.value(theirs) for theirs, ours in _OURS.items()}
+        if values["reports"]:
+            values["reports"] = located(str(values["reports"]), self.file.absolute().parent)
+        if values["container_opt"]:
+            values["container_opt"] = (str(values["container_opt"]).strip(),)
+        return {key: value for key, value in values.items() if value}
 
     @property
     def without_effect(self) -> list[str]:
-        """A sentence for each name that changes nothing here."""
-        told = [
+        """A note on each name without effect."""
+        notes = [
             f"{self.where(name)}: {name} has no effect: {reason}"
             for name, reason in _WITHOUT_EFFECT.items()
             if self.value(name)
         ]
-        return [*told, *self.unknown]
+        return [*notes, *self.unknown]
 
     def value(self, name: str) -> object:
         return self.given[name].value if name in self.given else None
@@ -103,8 +103,8 @@ class TestConf:
         return f"{self.given[name].file}:{self.given[name].line}"
 
 
-def read(file: Path) -> TestConf:
-    """Run the file and check what it says; raises one error with everything that is wrong with it."""
+def read_test_conf(file: Path) -> TestConf:
+    """Read and check the file; raise one error with all problems."""
     names = load(file).names
     given = {name: names[name] for name in _TYPES if name in names}
     problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
@@ -112,19 +112,19 @@ def read(file: Path) -> TestConf:
     cases = given.get("CASES")
     if cases is None:
         problems.append(f'{file}: CASES is missing; write CASES = {{"model:framework:...": "data directory"}}')
-    found: list[NamedCase] = []
+    named: list[NamedCase] = []
     if cases and isinstance(cases.value, dict):
-        found = list(_cases(cases, cases.value, problems))
+        named = list(_cases(cases, cases.value, problems))
         if not cases.value:
-            problems.append(f"{cases.file}:{cases.line}: CASES names no case")
+            problems.append(f"{cases.file}:{cases.line}: CASES contains no case")
     if problems:
         raise OriginalError(problems)
     unknown = [name for name in names if name not in _TYPES]
-    return TestConf(file, tuple(found), given, tuple(_unknown(name, names[name]) for name in unknown))
+    return TestConf(file, tuple(named), given, tuple(_unknown(name, names[name]) for name in unknown))
 
 
 def read_cluster_conf(file: Path) -> ClusterConfig:
-    """Run the file and check what it says; raises one error with everything that is wrong with it."""
+    """Read and check the file; raise one error with all problems."""
     names = load(file).names
     given = {name: names[name] for name in _CLUSTER_TYPES if name in names}
     problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
@@ -132,7 +132,7 @@ def read_cluster_conf(file: Path) -> ClusterConfig:
         problems.append(f'{file}: HOSTS is missing; write HOSTS = ["10.0.0.2", "10.0.0.3"]')
     if problems:
         raise OriginalError(problems)
-    # The table of our settings has the same checks, once the names are ours; it names the original's.
+    # Use the checks of [cluster] in flagperf.toml, and replace its key names in messages by FlagPerf's names.
     table: dict[str, object] = {"hosts": given["HOSTS"].value}
     port = given["SSH_PORT"].value if "SSH_PORT" in given else None
     if port is not None:
@@ -142,18 +142,18 @@ def read_cluster_conf(file: Path) -> ClusterConfig:
     except ClusterError as error:
         ours = {"cluster.hosts": "HOSTS", "cluster.port": "SSH_PORT"}
         raise OriginalError(_renamed(problem, ours) for problem in error.problems) from error
-    told = [
+    notes = [
         f"{value.file}:{value.line}: {name} has no effect: {_CLUSTER_WITHOUT_EFFECT[name]}"
         for name, value in given.items()
         if name in _CLUSTER_WITHOUT_EFFECT
     ]
     unknown = [
-        f"{value.file}:{value.line}: {name} is no setting of a cluster_conf.py and has no effect"
+        f"{value.file}:{value.line}: {name} is not a setting of cluster_conf.py and has no effect"
         f"{near(name, list(_CLUSTER_TYPES))}"
         for name, value in names.items()
         if name not in _CLUSTER_TYPES
     ]
-    return replace(conf, without_effect=(*told, *unknown))
+    return replace(conf, without_effect=(*notes, *unknown))
 
 
 def _renamed(problem: str, names: Mapping[str, str]) -> str:
@@ -163,16 +163,16 @@ def _renamed(problem: str, names: Mapping[str, str]) -> str:
 
 
 def _wrong_type(name: str, given: Assigned) -> Iterator[str]:
-    wanted = {**_TYPES, **_CLUSTER_TYPES}[name]
-    if not isinstance(given.value, wanted) and (given.value is not None or wanted in (dict, list)):
+    expected = {**_TYPES, **_CLUSTER_TYPES}[name]
+    if not isinstance(given.value, expected) and (given.value is not None or expected in (dict, list)):
         words = {
             str: "a string",
             bool: "True or False",
             dict: "a dict of case strings to data directories",
             list: "a list of strings",
         }
-        public = kind(given.value) if name in _MAY_BE_SECRET else shown(given.value)
-        yield f"{given.file}:{given.line}: {name} is {public}; wanted is {words[wanted]}"
+        got = kind(given.value) if name in _MAY_BE_SECRET else shown(given.value)
+        yield f"{given.file}:{given.line}: {name}: expected {words[expected]}; got {got}"
 
 
 def _wrong_level(given: Assigned | None) -> list[str]:
@@ -184,14 +184,14 @@ def _wrong_level(given: Assigned | None) -> list[str]:
 
 def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str]) -> Iterator[NamedCase]:
     lines = _lines(cases.file)
-    for key, count in lines.items():
-        if len(count) > 1 and key in entries:
-            places = " and ".join(map(str, count))
-            problems.append(f"{cases.file}:{count[-1]}: case {shown(key)} stands in lines {places}; keep one")
+    for key, numbers in lines.items():
+        if len(numbers) > 1 and key in entries:
+            places = " and ".join(map(str, numbers))
+            problems.append(f"{cases.file}:{numbers[-1]}: case {shown(key)} is listed in lines {places}; keep one")
     for key, folder in entries.items():
         where = f"{cases.file}:{lines.get(key, [cases.line])[0]}"
         if folder is not None and not isinstance(folder, str):
-            problems.append(f"{where}: the data directory of case {shown(key)} is {shown(folder)}; wanted is a string")
+            problems.append(f"{where}: the data directory of case {shown(key)} is {shown(folder)}; expected a string")
             continue
         try:
             data_dir = located(folder, cases.file.absolute().parent) if folder else None
@@ -201,17 +201,17 @@ def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str
 
 
 def _lines(file: Path) -> dict[object, list[int]]:
-    """Where each key of a dict stands in the file; a dict itself forgets what it held twice."""
-    found: dict[object, list[int]] = {}
+    """Return the lines of each key of CASES: a dict itself keeps only the last of equal keys."""
+    lines: dict[object, list[int]] = {}
     for node in _assigned(ast.parse(file.read_bytes()), "CASES"):
         for key in node.keys if isinstance(node, ast.Dict) else ():
             if isinstance(key, ast.Constant):
-                found.setdefault(key.value, []).append(key.lineno)
-    return found
+                lines.setdefault(key.value, []).append(key.lineno)
+    return lines
 
 
 def _assigned(tree: ast.Module, name: str) -> list[ast.expr]:
-    """The value of the last plain assignment to a name."""
+    """Return the value of the last plain assignment to a name, if any."""
     values = [
         node.value
         for node in tree.body
@@ -222,4 +222,4 @@ def _assigned(tree: ast.Module, name: str) -> list[ast.expr]:
 
 def _unknown(name: str, given: Assigned) -> str:
     place = f"{given.file}:{given.line}"
-    return f"{place}: {name} is no setting of a test_conf.py and has no effect{near(name, list(_TYPES))}"
+    return f"{place}: {name} is not a setting of test_conf.py and has no effect{near(name, list(_TYPES))}"

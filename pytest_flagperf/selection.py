@@ -25,9 +25,9 @@ _OPERATORS = ("and", "or", "not")
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """A case of this run: who runs it, at which scale, on which data.
+    """A case of this run with its suite, vendor, scale and data directory.
 
-    ``unsupported`` says why it cannot, ``data_source`` what named the data directory.
+    ``unsupported`` is the reason why it cannot run; ``data_source`` is the option or file that sets the data directory.
     """
 
     case: Case
@@ -41,7 +41,7 @@ class Selected:
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """The words by which -k selects the case."""
+        """The words that select the case with -k."""
         case = self.case
         return case.model, case.framework, case.hardware, str(case.shape), self.vendor.name, self.scale
 
@@ -52,7 +52,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Absent:
-    """A case of the original's file that no suite here trains: it is skipped, and ``unsupported`` is the reason."""
+    """A case in FlagPerf's file that has no suite here: it is skipped; ``unsupported`` is the reason."""
 
     case: Case
     unsupported: str
@@ -60,7 +60,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Selection:
-    """All cases of a run, one card first within a suite and hardware."""
+    """All cases of a run, sorted by suite, hardware and number of cards."""
 
     cases: tuple[Selected, ...]
     notes: tuple[str, ...] = field(default=())
@@ -73,22 +73,22 @@ class Selection:
 
 
 def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:
-    """The cases named one by one, by an option or the original's file; else every suite in every wanted shape."""
+    """Return the cases of --case, FlagPerf's file or the settings file; else each suite in each requested shape."""
     query = _Query(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")), hosts)
-    named = _named(settings, conf)
+    named = _listed_cases(settings, conf)
     matrix = [f"--{key}" for key in ("nodes", "hw") if settings.commanded(key)]
     notes = list(conf.without_effect) if conf else []
     if named and matrix and not settings.commanded("case"):
         file = settings.sources["case"] if conf is None else conf.file
-        notes.append(f"{file}: the cases it names ({len(named)}) are left aside for {' '.join(matrix)}")
+        notes.append(f"{file}: its cases ({len(named)}) are ignored: {' '.join(matrix)} selects other cases")
         named = []
     if not named:
-        return Selection(tuple(sorted(_matrix(query), key=_place)), tuple(notes))
-    present, absent = _apart(named, query)
-    return Selection(tuple(sorted(_explicit(present, query), key=_place)), tuple(notes), absent)
+        return Selection(tuple(sorted(_matrix(query), key=_sort_key)), tuple(notes))
+    present, absent = _split_by_suite(named, query)
+    return Selection(tuple(sorted(_explicit(present, query), key=_sort_key)), tuple(notes), absent)
 
 
-def _place(one: Selected) -> tuple[str, str, str, int]:
+def _sort_key(one: Selected) -> tuple[str, str, str, int]:
     case = one.case
     return case.model, case.framework, case.hardware, case.shape.cards
 
@@ -97,7 +97,7 @@ def _place(one: Selected) -> tuple[str, str, str, int]:
 
 
 def case_in(nodeid: str, known: Collection[str]) -> str | None:
-    """The case of those known that a node id carries; a test's other parameters may stand around it, after a ``-``."""
+    """Return the known case in a node id; other parameters of the test may surround it, separated by ``-``."""
     _, _, parameters = nodeid.partition("::")[2].partition("[")
     terms = parameters.split(":")
     for first in range(len(terms) - len(FIELDS) + 1):
@@ -105,7 +105,7 @@ def case_in(nodeid: str, known: Collection[str]) -> str | None:
         if rounds is None:
             continue
         rest = ":".join([*terms[first + 1 : first + len(FIELDS) - 1], rounds[0]])
-        # A model's name may hold a dash itself: the longest that is known is meant.
+        # A model's name may contain a dash: the longest known name counts.
         words = terms[first].split("-")
         for start in range(len(words)):
             case = f"{'-'.join(words[start:])}:{rest}"
@@ -115,7 +115,7 @@ def case_in(nodeid: str, known: Collection[str]) -> str | None:
 
 
 def lane(nodeid: str, known: Collection[str]) -> str:
-    """What must stay on one worker: of tests that take a case, all of its suite and hardware, whatever their file."""
+    """Return the group of tests that one xdist worker must run: all tests of one suite and hardware."""
     case = case_in(nodeid, known)
     if case is None:
         return nodeid
@@ -123,28 +123,28 @@ def lane(nodeid: str, known: Collection[str]) -> str:
     return f"{parsed.model}:{parsed.framework}:{parsed.hardware}"
 
 
-# -- a -k that selects nothing --------------------------------------------------------------------------------
+# -- hints for -k ---------------------------------------------------------------------------------------------
 
 
 def hints(expression: str, cases: Sequence[Selected], catalog: Catalog) -> list[str]:
-    """For each word of a -k expression that matches nothing: the option that adds it, or near names."""
+    """Return a hint for each word of a -k expression without matches: an option that adds it, or similar names."""
     known = list(keywords(cases))
     texts = [text.lower() for text in (*known, *(str(one.case) for one in cases))]
     words = dict.fromkeys(re.findall(r"[^\s()]+", expression))
     unknown = [word for word in words if word not in _OPERATORS and not any(word.lower() in text for text in texts)]
-    found = {
+    by_word = {
         word: f"; {option} adds it" if (option := _option(word, catalog)) else near(word, known) for word in unknown
     }
-    return [f"-k: no test matches {word!r}{hint}" for word, hint in found.items() if hint]
+    return [f"-k: no test matches {word!r}{hint}" for word, hint in by_word.items() if hint]
 
 
 def keywords(cases: Sequence[Selected]) -> dict[str, None]:
-    """All words by which -k selects among cases, each once."""
+    """Return all words that -k can select cases by."""
     return dict.fromkeys([*sorted({word for one in cases for word in one.keywords}), *QUESTIONS])
 
 
 def _option(word: str, catalog: Catalog) -> str | None:
-    """The option that selects a shape, a chip, a vendor or a scale by its name; None for other words."""
+    """Return the option that selects the shape, chip, vendor or scale of this name; None for other words."""
     with suppress(CaseError):
         return f"--nodes={Shape.parse(word)}"
     names = {name: f"--scale={name}" for name in SCALES}
@@ -154,7 +154,7 @@ def _option(word: str, catalog: Catalog) -> str | None:
     return names.get(word.lower())
 
 
-# -- cases named one by one -------------------------------------------------------------------------------
+# -- listed cases ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class _Query:
     _flags: dict[Path, bool | None] = field(default_factory=dict)
 
     def flag(self, config: Path) -> bool | None:
-        """``throughput_only`` of a config file, None where the file does not set it."""
+        """Return ``throughput_only`` of a config file; None if the file does not set it."""
         if config not in self._flags:
             self._flags[config] = _throughput_flag(config)
         return self._flags[config]
@@ -179,44 +179,44 @@ class _Query:
             return self.catalog.vendor(self.settings.vendor)
         except CatalogError as error:
             given = self.settings.given("vendor")
-            where = _file_of(self.settings, "vendor") if given else "the default; say which with --vendor"
+            where = _file_of(self.settings, "vendor") if given else "the default; choose one with --vendor"
             raise Problems(f"{problem} ({where})" if where else problem for problem in error.problems) from error
 
 
 @dataclass(frozen=True)
-class _Named:
-    """A case as somebody named it, and where; ``data_source`` names the data directory's giver."""
+class _ListedCase:
+    """A case in a list, and its place; ``data_source`` is the option or file that sets its data directory."""
 
     text: str
     data_dir: str | None
     where: str
     data_source: str
     skippable: bool = False
-    """Whether the case is skipped where it cannot run, as the original does with its own file's cases."""
+    """Skip the case if it cannot run, as FlagPerf does with the cases of its file."""
 
 
 def _file_of(settings: Settings, key: str) -> str:
-    """The file that an option came from; nothing where that was the command line."""
+    """Return the file that sets an option; empty for the command line and defaults."""
     return "" if settings.commanded(key) or not settings.given(key) else settings.sources[key]
 
 
-def _named(settings: Settings, conf: TestConf | None) -> list[_Named]:
-    """The command line's, else the original's file's, else the settings file's."""
+def _listed_cases(settings: Settings, conf: TestConf | None) -> list[_ListedCase]:
+    """Return the cases of the command line, else of FlagPerf's file, else of the settings file."""
     if conf is None or settings.commanded("case"):
         return list(_of_option(settings))
-    return [_Named(str(item.case), item.data_dir, item.where, item.where, skippable=True) for item in conf.cases]
+    return [_ListedCase(str(item.case), item.data_dir, item.where, item.where, skippable=True) for item in conf.cases]
 
 
-def _of_option(settings: Settings) -> Iterator[_Named]:
+def _of_option(settings: Settings) -> Iterator[_ListedCase]:
     where = settings.sources["case"]
     for text in settings.case:
         case, data_dir = split_case(text)
-        yield _Named(case, data_dir, where, _file_of(settings, "case") or f"--case {case}=DIR")
+        yield _ListedCase(case, data_dir, where, _file_of(settings, "case") or f"--case {case}=DIR")
 
 
-def _apart(named: Sequence[_Named], query: _Query) -> tuple[list[_Named], tuple[Absent, ...]]:
-    """Return the cases that have a suite, and those of the original's file that have none."""
-    present: list[_Named] = []
+def _split_by_suite(named: Sequence[_ListedCase], query: _Query) -> tuple[list[_ListedCase], tuple[Absent, ...]]:
+    """Return the cases that have a suite, and the cases of FlagPerf's file without a suite."""
+    present: list[_ListedCase] = []
     absent: dict[Case, Absent] = {}
     for item in named:
         if item.skippable:
@@ -230,29 +230,29 @@ def _apart(named: Sequence[_Named], query: _Query) -> tuple[list[_Named], tuple[
     return present, tuple(absent.values())
 
 
-def _explicit(named: Sequence[_Named], query: _Query) -> Iterator[Selected]:
+def _explicit(named: Sequence[_ListedCase], query: _Query) -> Iterator[Selected]:
     problems: list[str] = []
     texts: set[str] = set()
     chosen: dict[str, Selected] = {}
     for item in named:
         try:
-            one = _one(item, query)
+            one = _select_one(item, query)
         except Problems as error:
             problems += [f"{problem} ({item.where})" for problem in error.problems]
             continue
         if one.unsupported and not item.skippable:
             problems.append(f"case {item.text}: {one.unsupported} ({item.where})")
         elif item.text in texts:
-            problems.append(f"case {item.text} is named twice ({item.where}); give it a repeat instead")
+            problems.append(f"case {item.text} is listed twice ({item.where}); set its number of rounds instead")
         texts.add(item.text)
-        # Two that differ in their rounds alone are one when the command line says how many.
+        # With --repeat, cases that differ only in the number of rounds are the same case.
         chosen.setdefault(str(one.case), one)
     if problems:
         raise Problems(problems)
     yield from chosen.values()
 
 
-def _one(item: _Named, query: _Query) -> Selected:
+def _select_one(item: _ListedCase, query: _Query) -> Selected:
     case, settings = Case.parse(item.text), query.settings
     in_file = not settings.commanded("case")
     if in_file and settings.commanded("repeat"):
@@ -267,19 +267,19 @@ def _one(item: _Named, query: _Query) -> Selected:
 
 
 def _data_for_all(settings: Settings) -> tuple[str | None, str]:
-    """The data directory of every case that names none itself, and what gave it."""
+    """Return the data directory of all cases without an own one, and the option or file that sets it."""
     return settings.data_dir, (_file_of(settings, "data_dir") or "--data-dir") if settings.data_dir else ""
 
 
 def _vendor_of(hardware: str, where: str, query: _Query) -> Vendor:
-    """Return the vendor of an option or a file, else the only vendor that makes the chip; ``where`` names the chip."""
-    vendors, wanted = query.catalog.vendors, query.settings.vendor
-    if query.settings.given("vendor") or (wanted in vendors and hardware in vendors[wanted].chips):
+    """Return the vendor of an option or a file, else the only vendor that has the chip; ``where`` names the chip."""
+    vendors, default = query.catalog.vendors, query.settings.vendor
+    if query.settings.given("vendor") or (default in vendors and hardware in vendors[default].chips):
         return query.vendor
     makers = _makers(hardware, query.catalog)
     if len(makers) > 1:
         names = " or ".join(vendor.name for vendor in makers)
-        raise Problems([f"{where}: {hardware} is made by {names}; say which with --vendor"])
+        raise Problems([f"{where}: {hardware} is a chip of {names}; choose one with --vendor"])
     return makers[0] if makers else query.vendor
 
 
@@ -287,7 +287,7 @@ def _makers(hardware: str, catalog: Catalog) -> list[Vendor]:
     return [vendor for vendor in catalog.vendors.values() if hardware in vendor.chips]
 
 
-# -- every suite in every wanted shape ---------------------------------------------------------------------
+# -- every suite in every requested shape ------------------------------------------------------------------
 
 
 def _matrix(query: _Query) -> Iterator[Selected]:
@@ -297,25 +297,23 @@ def _matrix(query: _Query) -> Iterator[Selected]:
     if hardware not in vendor.chips:
         makers = [f"; use --vendor={maker.name}" for maker in _makers(hardware, query.catalog)]
         vendors = [vendor] if settings.given("vendor") else query.catalog.vendors.values()
-        meant = "".join(makers) or near(hardware, [chip for each in vendors for chip in each.chips])
-        there_are = f"(there are: {', '.join(vendor.chips)})"
-        raise Problems([f"{settings.as_written('hw')}: no chip of {vendor.name}{meant} {there_are}"])
+        similar = "".join(makers) or near(hardware, [chip for each in vendors for chip in each.chips])
+        choices = f"(choose from {', '.join(vendor.chips)})"
+        raise Problems([f"{settings.as_written('hw')}: not a chip of {vendor.name}{similar} {choices}"])
     shapes, data = _shapes(settings, vendor), _data_for_all(settings)
     for suite in query.catalog.suites.values():
         for shape in shapes:
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, settings.repeat)
             one = _selected(case, suite, vendor, data, query)
-            yield one if settings.nodes or settings.plan else _placed(one, query.hosts)
+            yield one if settings.nodes or settings.plan else _check_hosts(one, query.hosts)
 
 
-def _placed(one: Selected, hosts: int) -> Selected:
-    """Of the vendor's usual shapes, those for which there are too few hosts cannot run."""
-    wanted = one.case.nnodes
-    if one.unsupported or wanted <= hosts:
+def _check_hosts(one: Selected, hosts: int) -> Selected:
+    """Mark a case as unsupported if its shape, a default of the vendor, needs more hosts than available."""
+    if one.unsupported or one.case.nnodes <= hosts:
         return one
-    there = "there is 1" if hosts == 1 else f"there are {hosts}"
-    named = "name more with --cluster or in [cluster] of flagperf.toml"
-    return replace(one, unsupported=f"{wanted} hosts are wanted and {there}; {named}")
+    fix = "add hosts with --cluster or in [cluster] of flagperf.toml"
+    return replace(one, unsupported=f"needs {one.case.nnodes} hosts, {hosts} available; {fix}")
 
 
 def _shapes(settings: Settings, vendor: Vendor) -> tuple[Shape, ...]:
@@ -328,25 +326,25 @@ def _shapes(settings: Settings, vendor: Vendor) -> tuple[Shape, ...]:
 def _selected(case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, str], query: _Query) -> Selected:
     scale = query.settings.scale or vendor.scale
     data_dir, source = data[0], _shown(data[1], query.catalog)
-    why_not = query.catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
-    for_throughput = why_not is None and _throughput_only(case, suite, vendor, scale, query)
-    return Selected(case, suite, vendor, scale, data_dir, why_not, for_throughput, source)
+    unsupported = query.catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
+    for_throughput = unsupported is None and _throughput_only(case, suite, vendor, scale, query)
+    return Selected(case, suite, vendor, scale, data_dir, unsupported, for_throughput, source)
 
 
 def _shown(source: str, catalog: Catalog) -> str:
-    """A file by its place in the tree it is in, as config files are named."""
+    """Return the path of a file relative to its root."""
     inside = [root for root in catalog.roots if source.startswith(f"{root}/")]
     return source.removeprefix(f"{inside[0]}/") if inside else source
 
 
 def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, query: _Query) -> bool:
-    """Whether a case measures throughput alone: by an option, by its config, or by its shape."""
+    """Return True if an option, the config or the shape makes the case measure throughput only."""
     if query.settings.synthetic:
         return True
     if query.settings.given("throughput_only"):
         return query.settings.throughput_only
-    if (said := query.set.get("throughput_only")) is not None:
-        return bool(said.value)
+    if (value := query.set.get("throughput_only")) is not None:
+        return bool(value.value)
     folder = suite.path / "config"
     own = folder / f"_{scale}.py"
     if scale == REFERENCE:
@@ -359,5 +357,5 @@ def _throughput_flag(config: Path) -> bool | None:
     try:
         given = load(config, frameworks=True).names.get("throughput_only")
     except ConfigError:
-        return None  # the plan of the case reports what is wrong
+        return None  # the plan of the case reports the problem
     return given.value if given is not None and isinstance(given.value, bool) else None

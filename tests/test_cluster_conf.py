@@ -117,7 +117,7 @@ def test_the_originals_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert (conf.hosts, conf.port, conf.source) == (("10.1.2.2", "10.1.2.3"), 2222, str(file))
     told = [sentence.removeprefix(f"{file}:") for sentence in conf.without_effect]
     assert [sentence.split(":")[0] for sentence in told] == ["6", "5", "7"]
-    assert told[0].startswith("6: MASTER_PORT has no effect: the ranks of each round meet at a port that is free then")
+    assert told[0].startswith("6: MASTER_PORT has no effect: each round uses a free port")
     assert told[2].endswith("did you mean MASTER_PORT?")
 
 
@@ -129,7 +129,7 @@ def test_what_is_wrong_with_the_originals_file_is_told_in_its_own_words(tmp_path
         "SSH_PORT = 'none': expected a whole number from 1 to 65535",
         "HOSTS: 'a': is listed twice; host names must be unique: remove one, or rename it with name=host",
     ]
-    with pytest.raises(Problems, match=r"cluster_conf\.py:1: HOSTS is a string; wanted is a list of strings"):
+    with pytest.raises(Problems, match=r"cluster_conf\.py:1: HOSTS: expected a list of strings; got a string"):
         read_cluster_conf(write(tmp_path, "cluster_conf.py", 'HOSTS = "a"\n'))
     with pytest.raises(Problems, match="HOSTS is missing; write HOSTS"):
         read_cluster_conf(write(tmp_path, "cluster_conf.py", "SSH_PORT = '22'\n"))

@@ -185,7 +185,7 @@ def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:
     )
     unused, stranger = made.notes(plan.case, vendor, "docker")
     assert unused.endswith("maker/torch:1 is used; vendors/acme/images/pytorch is not built")
-    assert stranger.endswith("images.pytoch: there is no suite of this framework; did you mean pytorch?")
+    assert stranger.endswith("images.pytoch: no suite uses this framework; did you mean pytorch?")
     made, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--device /dev/acme{device}",))
     request = made._environments.request(plan.case, vendor, "docker")
     image = image_of(made, plan, vendor)

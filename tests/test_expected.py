@@ -38,7 +38,7 @@ def test_tables_stand_in_either_file(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ('case = "glm"', "case = 'glm' is no case; allowed is model:framework:hardware"),
+    ('case = "glm"', "case = 'glm': expected model:framework:hardware"),
     ('verdict = ""', "verdict is empty"),
     ('reason = " "', "reason is empty"),
     ('reasn = "x"', "no such key"),
@@ -62,4 +62,4 @@ def test_what_is_wrong_is_told_by_file_and_table(tmp_path: Path, line: str, said
 def test_no_tables_at_all_are_told(given: object) -> None:
     told: list[str] = []
     assert of_tables(given, "f.toml", told) == ()
-    assert "tables are wanted, [[expected]]" in told[0]
+    assert "expected tables, as in [[expected]]" in told[0]

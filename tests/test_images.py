@@ -57,4 +57,4 @@ def test_of_a_name_and_a_dockerfile_for_the_same_the_name_wins_and_that_is_said(
 
 def test_a_framework_that_no_suite_is_in_is_told_with_what_was_meant(file: Path) -> None:
     near, _ = unused(NAMED, file, "frame", ["frames"])
-    assert near == f"{file}:2: images.frame: there is no suite of this framework; did you mean frames?"
+    assert near == f"{file}:2: images.frame: no suite uses this framework; did you mean frames?"

@@ -167,7 +167,7 @@ def test_it_is_found_in_another_root_and_in_an_installed_package(walked: Copy, t
     walked.environment["PYTHONPATH"] = str(tmp_path)
     assert "extern" in walked.run(plan)
     assert re.search(r"made +Made +small +made-for-flagperf 1\.0 +M1", walked.run("flagperf list"))
-    assert "vendor made is there twice" in walked.run(
+    assert "vendor made exists twice" in walked.run(
         f"cp -r {package}/vendors/made vendors/ && {plan}", code=pytest.ExitCode.USAGE_ERROR
     )
 
@@ -297,7 +297,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.Captur
         (["made", "--device=n\"pu", "--backend=x"], "expected one word"),
         (["made", "--tool="], "--tool is empty"),
         (["made", "--tool='smi"], "--tool='smi: No closing quotation"),
-        (["made", "--nodes=8"], "--nodes=8: shape '8': write NxP"),
+        (["made", "--nodes=8"], "--nodes=8: shape '8': expected NxP"),
         (["made", "--suite=gml:pytorch"], "--suite=gml:pytorch: model 'gml': no such folder in suites/; did you"),
         (["made", "--suite=glm"], "--suite=glm: model 'glm' has no framework ''"),
     ],

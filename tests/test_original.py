@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.original import OriginalError, TestConf, read
+from pytest_flagperf.original import OriginalError, TestConf, read_test_conf
 from pytest_flagperf.problems import Problems
 
 from .trees import write
@@ -41,7 +41,7 @@ ONE = "CASES = {'glm:pytorch:X9:1:8:1': ''}\n"
 
 
 def conf(root: Path, text: str) -> TestConf:
-    return read(write(root, "test_conf.py", text))
+    return read_test_conf(write(root, "test_conf.py", text))
 
 
 def problems(root: Path, text: str) -> list[str]:
@@ -73,7 +73,7 @@ def test_what_it_says_about_our_options_is_given_by_their_names(tmp_path: Path) 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     text = 'FLAGPERF_LOG_PATH = "logs"\nCASES = {"glm:pytorch:X9:1:8:1": "data", "glm:pytorch:X9:1:1:1": "~/there"}\n'
-    found = read(write(tmp_path, "there/test_conf.py", text))
+    found = read_test_conf(write(tmp_path, "there/test_conf.py", text))
     assert [one.data_dir for one in found.cases] == [f"{tmp_path}/there/data", str(Path("~/there").expanduser())]
     assert found.settings["reports"] == f"{tmp_path}/there/logs"
 
@@ -81,13 +81,13 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_what_changes_nothing_is_said(tmp_path: Path) -> None:
     told = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).without_effect]
     assert [line.partition(":")[0] for line in told] == ["8"]
-    assert "FLAGPERF_PATH has no effect: the code is brought" in told[0]
+    assert "FLAGPERF_PATH has no effect: the code is copied" in told[0]
     assert conf(tmp_path, ONE).without_effect == []
 
 
 def test_unknown_names_are_a_warning_with_near_ones(tmp_path: Path) -> None:
     (said,) = conf(tmp_path, f"import os\n_mine = 1\n{ONE}VENDER = 'a'\n").without_effect
-    assert "test_conf.py:4: VENDER is no setting" in said
+    assert "test_conf.py:4: VENDER is not a setting" in said
     assert said.endswith("did you mean VENDOR?")
 
 
@@ -103,7 +103,7 @@ CASES = {
     "glm:pytorch:X9:1:1:1": 7,
 }
 """
-    assert [problem.partition(" case ")[0].partition(" is ")[0] for problem in problems(tmp_path, text)] == [
+    assert [problem.partition(" case ")[0].partition(": expected")[0] for problem in problems(tmp_path, text)] == [
         "test_conf.py:1: VENDOR",
         "test_conf.py:2: CLEAR_CACHES",
         "test_conf.py:7:",
@@ -119,11 +119,11 @@ CASES = {
         ("VENDOR = 'a'\nCASES = {1/0: ''}\n", "test_conf.py:2: ZeroDivisionError"),
         ("CASES = {\n", "test_conf.py:1: is no Python: '{' was never closed"),
         ("VENDOR = 'a'\n", "test_conf.py: CASES is missing"),
-        ("CASES = ['glm:pytorch:X9:1:8:1']\n", "test_conf.py:1: CASES is ['glm:pytorch:X9:1:8:1']; wanted is a dict"),
-        ("VENDOR = 'a'\nCASES = {}\n", "test_conf.py:2: CASES names no case"),
+        ("CASES = ['glm:pytorch:X9:1:8:1']\n", "test_conf.py:1: CASES: expected a dict"),
+        ("VENDOR = 'a'\nCASES = {}\n", "test_conf.py:2: CASES contains no case"),
         ("import sys\nsys.exit()\n", "test_conf.py:2: SystemExit: "),
         (f"FLAGPERF_LOG_LEVEL = 'debg'\n{ONE}", "test_conf.py:1: FLAGPERF_LOG_LEVEL is 'debg'; expected debug, info"),
-        ("CASES = None\n", "test_conf.py:1: CASES is None; wanted is a dict"),
+        ("CASES = None\n", "test_conf.py:1: CASES: expected a dict"),
     ],
 )
 def test_a_file_that_does_not_hold_says_so(tmp_path: Path, text: str, said: str) -> None:
@@ -132,7 +132,7 @@ def test_a_file_that_does_not_hold_says_so(tmp_path: Path, text: str, said: str)
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(Problems, match=r"no_such\.py: cannot be read"):
-        read(tmp_path / "no_such.py")
+        read_test_conf(tmp_path / "no_such.py")
 
 
 def test_cases_made_by_an_expression_are_read_too(tmp_path: Path) -> None:

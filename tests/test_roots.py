@@ -81,15 +81,15 @@ def test_a_package_may_bring_suites_alone(tmp_path: Path, install: Install) -> N
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("no_such_package", "there is no package 'no_such_package'"),
-        ("", "there is no package ''"),
-        (".", "there is no package ''"),
+        ("no_such_package", "package 'no_such_package' not found"),
+        ("", "package '' not found"),
+        (".", "package '' not found"),
         ("made_maker", "/site/made_maker holds neither vendors/<vendor>/vendor.toml nor suites/"),
         ("made_maker.nowhere", "/site/made_maker/nowhere holds neither"),
-        ("made_maker.broken:ROOT", "it cannot be had: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("made_maker.number:ROOT", "it is 3; the path of a folder is wanted"),
-        ("made_maker.number:ROOTS", "it cannot be had: AttributeError: module 'made_maker.number' has no attribute"),
-        ("tarfile", "tarfile is a module of one file; a package is wanted, or module:attribute"),
+        ("made_maker.broken:ROOT", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("made_maker.number:ROOT", "got 3; expected the path of a folder"),
+        ("made_maker.number:ROOTS", "cannot be imported: AttributeError: module 'made_maker.number' has no attribute"),
+        ("tarfile", "tarfile is a single module; expected a package, or module:attribute"),
     ],
 )
 def test_a_broken_entry_point_is_a_sentence_that_names_the_distribution(
@@ -100,9 +100,9 @@ def test_a_broken_entry_point_is_a_sentence_that_names_the_distribution(
     write(package, "number.py", "ROOT = 3\n")
     with pytest.raises(CatalogError) as caught:
         installed()
-    assert str(caught.value).startswith(f"the installed made_maker 1.2: its entry point made = {value!r} of flagperf_")
+    assert str(caught.value).startswith(f"the installed made_maker 1.2: entry point made = {value!r} of flagperf_")
     assert said in str(caught.value)
-    assert str(caught.value).endswith("; mend it, or uninstall it")
+    assert str(caught.value).endswith("; fix or uninstall the package")
     for name in [name for name in sys.modules if name.startswith("made_maker")]:
         del sys.modules[name]
 
@@ -116,7 +116,7 @@ def test_a_run_elsewhere_never_asks_for_packages(
     assert pytester.runpytest_subprocess("-p", "no:cacheprovider").ret == 0
     asked = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--vendor=cpu")
     assert asked.ret == pytest.ExitCode.USAGE_ERROR
-    asked.stderr.fnmatch_lines(["*the installed made_maker 1.2: its entry point made*"])
+    asked.stderr.fnmatch_lines(["*the installed made_maker 1.2: entry point made*"])
 
 
 # -- the same one twice --------------------------------------------------------------------------------------
@@ -128,12 +128,12 @@ def test_the_same_vendor_twice_names_both_and_says_what_to_do(tmp_path: Path, in
     with pytest.raises(CatalogError) as caught:
         found(tmp_path / "tree", tmp_path / "other")
     assert str(caught.value) == (
-        f"vendor acme is there twice: {tmp_path}/tree/vendors/acme and {tmp_path}/other/vendors/acme; keep one: take"
-        " the other's folder or root away"
+        f"vendor acme exists twice: {tmp_path}/tree/vendors/acme and {tmp_path}/other/vendors/acme; remove"
+        " one of the folders or roots"
     )
     package = install("made_maker")
     write_vendor(package, "acme")
-    with pytest.raises(CatalogError, match=r"acme \(of made_maker 1\.2\); keep .*, or uninstall the package$"):
+    with pytest.raises(CatalogError, match=r"acme \(of made_maker 1\.2\); remove .*, or uninstall the package$"):
         found(tmp_path / "tree")
 
 

@@ -28,7 +28,7 @@ def chosen(
     catalog = tree(root, config)
     write_config(root, name="config_X9x1x1.py")
     write(root, "flagperf.toml", file)
-    read = original.read(write(root, "test_conf.py", conf)) if conf else None
+    read = original.read_test_conf(write(root, "test_conf.py", conf)) if conf else None
     return select(read_settings(given, root, Path("/started")), catalog, read)
 
 
@@ -53,7 +53,7 @@ def test_usual_shapes_run_as_far_as_there_are_hosts_and_those_that_were_asked_fo
         settings = read_settings({"vendor": "acme", **given}, tmp_path, tmp_path)
         return [one.unsupported for one in select(settings, catalog, None, hosts).cases]
 
-    why = "2 hosts are wanted and there is 1; name more with --cluster or in [cluster] of flagperf.toml"
+    why = "needs 2 hosts, 1 available; add hosts with --cluster or in [cluster] of flagperf.toml"
     assert unsupported(1) == [None, why]
     assert unsupported(2) == unsupported(1, nodes="1x8,2x8") == unsupported(1, plan=True) == [None, None]
 
@@ -70,7 +70,7 @@ def test_the_command_lines_matrix_leaves_the_cases_of_files_aside(
     found = chosen(tmp_path, file, conf, **given)
     assert list(told(found)) == ["toy:pytorch:X9:1:1:1"]
     name = "test_conf.py" if conf else "flagperf.toml"
-    assert f"{name}: the cases it names (1) are left aside for --nodes" in found.notes[-1]
+    assert f"{name}: its cases (1) are ignored: --nodes" in found.notes[-1]
 
 
 @pytest.mark.parametrize("given", [{"hw": "A1x2"}])
@@ -99,7 +99,7 @@ def test_cases_that_differ_in_rounds_alone_are_one_when_the_command_line_counts(
     two = f'vendor = "acme"\ncase = ["{CASE}", "{CASE[:-1]}3"]\n'
     assert len(told(chosen(tmp_path, two))) == 2
     assert list(told(chosen(tmp_path, two, repeat=2))) == ["toy:pytorch:X9:1:8:2"]
-    assert "is named twice" in problem(tmp_path, two.replace("8:3", "8:1"), repeat=2)
+    assert "is listed twice" in problem(tmp_path, two.replace("8:3", "8:1"), repeat=2)
 
 
 # -- the chip alone -----------------------------------------------------------------------------------------
@@ -114,17 +114,17 @@ def test_hardware_without_a_vendor_selects_the_vendor_that_makes_it(tmp_path: Pa
     write(tmp_path, "vendors/other/vendor.toml", other)
     assert vendors(hw="A1x2") == {"acme"}
     assert vendors(hw="B1") == {"other"}
-    assert problem(tmp_path, "", hw="X9") == "--hw=X9: X9 is made by acme or other; say which with --vendor"
+    assert problem(tmp_path, "", hw="X9") == "--hw=X9: X9 is a chip of acme or other; choose one with --vendor"
     assert vendors(hw="X9", vendor="other") == {"other"}
     # A vendor that a file or an option names is not replaced.
-    assert problem(tmp_path, hw="B1") == "--hw=B1: no chip of acme; use --vendor=other (there are: X9, A1x2)"
+    assert problem(tmp_path, hw="B1") == "--hw=B1: not a chip of acme; use --vendor=other (choose from X9, A1x2)"
 
 
 def test_a_misspelt_chip_is_looked_for_among_all_vendors_unless_one_is_named(tmp_path: Path) -> None:
     alone = VENDOR_TOML.partition("[chips.X9]")[0] + "[chips.CPU]\n"
     write(tmp_path, "vendors/cpu/vendor.toml", alone)
-    assert problem(tmp_path, "", hw="x9") == "--hw=x9: no chip of cpu; did you mean X9? (there are: CPU)"
-    assert problem(tmp_path, "", hw="x9", vendor="cpu") == "--hw=x9: no chip of cpu (there are: CPU)"
+    assert problem(tmp_path, "", hw="x9") == "--hw=x9: not a chip of cpu; did you mean X9? (choose from CPU)"
+    assert problem(tmp_path, "", hw="x9", vendor="cpu") == "--hw=x9: not a chip of cpu (choose from CPU)"
 
 
 # -- the words of -k ----------------------------------------------------------------------------------------
@@ -187,17 +187,17 @@ def test_the_command_lines_data_win_but_not_over_its_own_cases(tmp_path: Path) -
 def test_what_a_file_said_is_blamed_on_the_file(tmp_path: Path) -> None:
     acme = 'vendor = "acme"\n'
     assert problem(tmp_path, f'{acme}hw = "X8"').startswith(
-        "flagperf.toml: hw = 'X8': no chip of acme (there are: X9, A1x2)"
+        "flagperf.toml: hw = 'X8': not a chip of acme (choose from X9, A1x2)"
     )
     assert problem(tmp_path, f'{acme}nodes = "8"').startswith("flagperf.toml: nodes = '8': shape '8'")
     assert problem(tmp_path, f'{acme}set = ["a"]').startswith("flagperf.toml: --set a: write key=value")
     assert "no such folder in vendors/; did you mean acme?" in problem(tmp_path, 'vendor = "acmee"')
     assert problem(tmp_path, 'vendor = "acmee"').endswith("(flagperf.toml)")
-    assert problem(tmp_path, "").endswith("(the default; say which with --vendor)")
+    assert problem(tmp_path, "").endswith("(the default; choose one with --vendor)")
 
 
 def test_what_the_command_line_said_is_blamed_on_its_option(tmp_path: Path) -> None:
-    assert problem(tmp_path, hw="X8").startswith("--hw=X8: no chip of acme")
+    assert problem(tmp_path, hw="X8").startswith("--hw=X8: not a chip of acme")
     assert problem(tmp_path, nodes="8").startswith("--nodes=8: shape '8'")
     assert problem(tmp_path, set=["vendor=x", "data_dir=/d"]).splitlines() == [
         "--set vendor: vendor is the case's own: use --vendor",

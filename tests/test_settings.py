@@ -242,7 +242,7 @@ def test_a_wrong_root_of_the_command_line_is_told(tmp_path: Path, given: str, sa
 @pytest.mark.parametrize("name", ["flagperf.toml", "pyproject.toml"])
 def test_a_file_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b'# flagperf\nvendor = "\xff"\n')
-    with pytest.raises(SettingsError, match=rf"{name}: not a TOML file: it is not UTF-8"):
+    with pytest.raises(SettingsError, match=rf"{name}: not a TOML file: not UTF-8"):
         read_settings({}, tmp_path)
 
 

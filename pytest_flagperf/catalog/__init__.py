@@ -1,4 +1,4 @@
-"""Which suites and vendors exist, and what their files say."""
+"""The suites and vendors of a tree, and the contents of their TOML files."""
 
 from .catalog import Catalog, list_configs
 from .roots import bundled, bundled_argument, bundled_name, scan

@@ -1,4 +1,4 @@
-"""Which suites, vendors and configs there are: found by looking at folders, nothing imported."""
+"""The catalog: all suites, vendors and configs below the roots, found without imports."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .suite import REFERENCE, Suite
 from .toml_reader import CatalogError
 from .vendor import Vendor
 
-# The chip's name may itself hold an x and digits: the last two numbers are the shape.
+# A chip's name may also contain an x and digits: the last two numbers are the shape.
 _CONFIG = re.compile(r"config_(.+)x([1-9][0-9]*)x([1-9][0-9]*)\.py")
 
-_WITHOUT = "; --scale=small needs none"
+_USE_SMALL = "; --scale=small needs no config"
 
 Configs = Mapping[tuple[str, Shape], Path]
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Everything below the roots. Listings are kept: a catalog is a look at one moment."""
+    """All suites, vendors and configs below the roots; listings are cached."""
 
     roots: tuple[Path, ...]
     suites: Mapping[tuple[str, str], Suite]
     vendors: Mapping[str, Vendor]
     packages: Mapping[Path, str] = field(default_factory=dict)
-    """Of roots that an installed package brings, which it is."""
+    """The roots in installed packages, each with its package."""
     _configs: dict[tuple[Path, str], Configs] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def scan(cls, roots: Sequence[Path], packages: Mapping[Path, str] | None = None) -> Catalog:
-        """Roots hold ``suites/<model>/<framework>/suite.toml`` and ``vendors/<vendor>/vendor.toml``."""
+        """Find ``suites/<model>/<framework>/suite.toml`` and ``vendors/<vendor>/vendor.toml`` in the roots."""
         unique = tuple(dict.fromkeys(Path(root).resolve() for root in roots))
         problems: list[str] = []
         suites: dict[tuple[str, str], Suite] = {}
@@ -43,16 +43,16 @@ class Catalog:
         for root in unique:
             for suite in _suites(root):
                 known = suites.setdefault((suite.model, suite.framework), suite)
-                problems += _twice(f"suite {suite.name}", known, suite, packages or {})
+                problems += _duplicate(f"suite {suite.name}", known, suite, packages or {})
             for vendor in _vendors(root):
                 first = vendors.setdefault(vendor.name, vendor)
-                problems += _twice(f"vendor {vendor.name}", first, vendor, packages or {})
+                problems += _duplicate(f"vendor {vendor.name}", first, vendor, packages or {})
         if problems:
             raise CatalogError(problems)
         return cls(unique, suites, vendors, packages or {})
 
     def over(self, defaults: Catalog, *, with_suites: bool) -> Catalog:
-        """Return this catalog with the vendors, and maybe suites, of the defaults whose names are not in use here."""
+        """Return this catalog plus the vendors, and if requested the suites, that only the defaults have."""
         return replace(
             self,
             roots=tuple(dict.fromkeys((*self.roots, *defaults.roots))),
@@ -62,31 +62,28 @@ class Catalog:
         )
 
     def suite(self, model: str, framework: str) -> Suite:
-        """Return the suite of a case's model and framework, in any spelling of the model's capital letters.
-
-        The version of a framework has no folder of its own.
-        """
+        """Return the suite of a model, in upper or lower case, and of a framework, without regard to its version."""
         name = framework.partition("_")[0]
-        if (found := self.suites.get((model, name))) is not None:
-            return found
-        alike = [one for (own, of), one in self.suites.items() if own.lower() == model.lower() and of == name]
-        if len(alike) != 1:
+        if (suite := self.suites.get((model, name))) is not None:
+            return suite
+        similar = [suite for (other, of), suite in self.suites.items() if other.lower() == model.lower() and of == name]
+        if len(similar) != 1:
             raise CatalogError([self._no_suite(model, name)])
-        return alike[0]
+        return similar[0]
 
     def vendor(self, name: str) -> Vendor:
         if name not in self.vendors:
             names = sorted(self.vendors)
             folders = (folder for root in self.roots for folder in root.glob("vendors/*") if folder.name == name)
-            bare = [str(folder) for folder in folders if folder.is_dir()]
-            if bare:
-                raise CatalogError([f"vendor {name!r}: there is no vendor.toml in {' or '.join(bare)}"])
-            elsewhere = "; one that is elsewhere: --roots=DIR, with DIR/vendors"
-            raise CatalogError([f"vendor {name!r}: no such folder in vendors/{_instead(name, names)}{elsewhere}"])
+            incomplete = [str(folder) for folder in folders if folder.is_dir()]
+            if incomplete:
+                raise CatalogError([f"vendor {name!r}: no vendor.toml in {' or '.join(incomplete)}"])
+            elsewhere = "; if DIR/vendors contains this vendor, pass --roots=DIR"
+            raise CatalogError([f"vendor {name!r}: no such folder in vendors/{_choices(name, names)}{elsewhere}"])
         return self.vendors[name]
 
     def case_folder(self, suite: Suite, vendor: Vendor) -> Path:
-        """What the vendor has for the suite; a root may bring it for its own suites."""
+        """Return the vendor's folder for the suite, in the suite's root or else in the vendor's own."""
         beside = suite.root / "vendors" / vendor.name / suite.folder
         return beside if beside.is_dir() else vendor.path / suite.folder
 
@@ -98,18 +95,18 @@ class Catalog:
         return self._configs[key]
 
     def find(self, case: Case, vendor: str, scale: str) -> Path | None:
-        """The vendor's config file of a case, None at scales that no vendor tunes."""
-        suite, maker = self.suite(case.model, case.framework), self.vendor(vendor)
-        problem = self.unsupported(suite, maker, case.hardware, case.shape, scale)
+        """Return the vendor's config file of a case; None at the small scale, which no vendor tunes."""
+        suite, its_vendor = self.suite(case.model, case.framework), self.vendor(vendor)
+        problem = self.unsupported(suite, its_vendor, case.hardware, case.shape, scale)
         if problem:
             raise CatalogError([f"case {case}: {problem}"])
-        return self.configs(suite, maker)[case.hardware, case.shape] if scale == REFERENCE else None
+        return self.configs(suite, its_vendor)[case.hardware, case.shape] if scale == REFERENCE else None
 
     def unsupported(self, suite: Suite, vendor: Vendor, hardware: str, shape: Shape, scale: str) -> str | None:
-        """Why a suite cannot run so, and what exists instead; None where it can."""
+        """Return why a suite cannot run with these options, and the available choices; None if it can."""
         if scale not in suite.scales:
             names = sorted(suite.scales)
-            return f"{suite.name} has no scale {scale!r}{_instead(scale, names)}"
+            return f"{suite.name} has no scale {scale!r}{_choices(scale, names)}"
         return (
             self._unknown_hardware(suite, vendor, hardware)
             or _too_many(vendor, hardware, shape)
@@ -119,30 +116,30 @@ class Catalog:
     def _unknown_hardware(self, suite: Suite, vendor: Vendor, hardware: str) -> str | None:
         if hardware in vendor.chips:
             return None
-        # A config file may name a variant of a chip as its hardware, as some of the original's do.
+        # A config file may name a variant of a chip as its hardware, as some of FlagPerf's files do.
         known = list(dict.fromkeys([*vendor.chips, *(name for name, _ in self.configs(suite, vendor))]))
         if hardware in known:
             return None
-        return f"hardware {hardware!r} is no chip of {vendor.name}{_instead(hardware, known)}"
+        return f"hardware {hardware!r} is not a chip of {vendor.name}{_choices(hardware, known)}"
 
     def _no_config(self, suite: Suite, vendor: Vendor, hardware: str, shape: Shape) -> str | None:
         configs = self.configs(suite, vendor)
         if (hardware, shape) in configs:
             return None
-        wanted = f"config_{hardware}x{shape}.py"
+        missing = f"config_{hardware}x{shape}.py"
         if configs:
-            return f"no {wanted} of {vendor.name} for {suite.name}; there are: {_by_hardware(configs)}"
+            return f"no {missing} of {vendor.name} for {suite.name}; available: {_by_hardware(configs)}"
         others = {other.folder for other in self.suites.values()}
         folders = sorted(path.name for path in vendor.path.iterdir() if (path / "config").is_dir())
-        meant = near(suite.folder, [folder for folder in folders if folder not in others])
-        return f"{vendor.name} has no config for {suite.name} (wanted: {wanted}){meant or _WITHOUT}"
+        similar = near(suite.folder, [folder for folder in folders if folder not in others])
+        return f"{vendor.name} has no config for {suite.name} (expected {missing}){similar or _USE_SMALL}"
 
     def _no_suite(self, model: str, framework: str) -> str:
         frameworks = sorted(other for name, other in self.suites if name == model)
         if frameworks:
-            return f"model {model!r} has no framework {framework!r}{_instead(framework, frameworks)}"
+            return f"model {model!r} has no framework {framework!r}{_choices(framework, frameworks)}"
         models = sorted({name for name, _ in self.suites})
-        return f"model {model!r}: no such folder in suites/{_instead(model, models)}"
+        return f"model {model!r}: no such folder in suites/{_choices(model, models)}"
 
 
 def _suites(root: Path) -> list[Suite]:
@@ -157,7 +154,7 @@ def _vendors(root: Path) -> list[Vendor]:
 def list_configs(folder: Path) -> Configs:
     """Return the config files of a folder, by hardware and shape."""
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is wanted of 10,000 files
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - Path objects of 10,000 files take time
     except (FileNotFoundError, NotADirectoryError):
         return {}
     matches = filter(None, map(_CONFIG.fullmatch, names))
@@ -166,28 +163,28 @@ def list_configs(folder: Path) -> Configs:
 
 def _too_many(vendor: Vendor, hardware: str, shape: Shape) -> str | None:
     chip = vendor.chips.get(hardware)
-    held = chip.devices_per_host if chip else None
-    if held is None or shape.nproc <= held:
+    available = chip.devices_per_host if chip else None
+    if available is None or shape.nproc <= available:
         return None
-    return f"shape {shape} wants {shape.nproc} cards on each host; of {hardware} a host has {held}"
+    return f"shape {shape} needs {shape.nproc} cards on each host; a host has at most {available} of {hardware}"
 
 
 def _by_hardware(configs: Configs) -> str:
     shapes: dict[str, list[Shape]] = {}
     for hardware, shape in configs:
         shapes.setdefault(hardware, []).append(shape)
-    return "; ".join(f"{hardware} {', '.join(map(str, sorted(held)))}" for hardware, held in shapes.items())
+    return "; ".join(f"{hardware} {', '.join(map(str, sorted(of_chip)))}" for hardware, of_chip in shapes.items())
 
 
-def _instead(name: str, names: list[str]) -> str:
-    return near(name, names) + (f" (there are: {', '.join(names)})" if names else " (there are none)")
+def _choices(name: str, names: list[str]) -> str:
+    return near(name, names) + (f" (choose from {', '.join(names)})" if names else " (none available)")
 
 
-def _twice(what: str, first: Suite | Vendor, second: Suite | Vendor, packages: Mapping[Path, str]) -> list[str]:
+def _duplicate(name: str, first: Suite | Vendor, second: Suite | Vendor, packages: Mapping[Path, str]) -> list[str]:
     if first.path == second.path:
         return []
     one, other = (
         f"{entry.path}{f' (of {packages[entry.root]})' if entry.root in packages else ''}" for entry in (first, second)
     )
     uninstall = ", or uninstall the package" if {first.root, second.root} & packages.keys() else ""
-    return [f"{what} is there twice: {one} and {other}; keep one: take the other's folder or root away{uninstall}"]
+    return [f"{name} exists twice: {one} and {other}; remove one of the folders or roots{uninstall}"]

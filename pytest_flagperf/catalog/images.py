@@ -1,4 +1,4 @@
-"""Which image a vendor's containers are made of: one that vendor.toml names, or one that is built here."""
+"""The image of a vendor's containers: named in vendor.toml, or built from a Dockerfile in the vendor's folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(_[A-Za-z0-9._+-]+)?")
 
 @dataclass(frozen=True)
 class VendorImage:
-    """One of the two, and the place that says so."""
+    """The name of an image or the folder of its Dockerfile; ``by`` is the file that sets it."""
 
     by: str
     name: str | None = None
@@ -24,7 +24,10 @@ class VendorImage:
 
 
 def find(named: Mapping[str, str], file: Path, framework: str) -> VendorImage | None:
-    """``framework`` may end with its version: what is for exactly that wins, and of two such what vendor.toml names."""
+    """Return the image for a framework; ``framework`` may end with ``_`` and a version.
+
+    An image for this version precedes an image for all versions. A name in vendor.toml precedes a Dockerfile.
+    """
     place, folder = f"vendors/{file.parent.name}", file.parent / "images" / framework
     if framework in named:
         return VendorImage(f"[images] of {place}/vendor.toml", named[framework])
@@ -35,22 +38,22 @@ def find(named: Mapping[str, str], file: Path, framework: str) -> VendorImage | 
 
 
 def unused(named: Mapping[str, str], file: Path, framework: str, frameworks: Collection[str]) -> list[str]:
-    """Files to build an image that is named as well, and images of frameworks that no suite is written in."""
-    found = []
+    """Return notes on Dockerfiles that a name in vendor.toml replaces, and on images for unknown frameworks."""
+    notes = []
     if framework in named and (file.parent / "images" / framework / "Dockerfile").is_file():
         at, place = where(file, "images", framework), f"vendors/{file.parent.name}/images/{framework}"
-        found.append(f"{at}: {named[framework]} is used; {place} is not built")
-    return found + [
-        f"{_at(file, key)}: there is no suite of this framework{near(name, frameworks)}"
+        notes.append(f"{at}: {named[framework]} is used; {place} is not built")
+    return notes + [
+        f"{_at(file, key)}: no suite uses this framework{near(name, frameworks)}"
         for key in named
         if (name := key.partition("_")[0]) not in frameworks
     ]
 
 
 def problems(named: Mapping[str, str], file: Path) -> Iterator[str]:
-    """What is wrong with the names, each with its line."""
-    framework = "wanted is a framework, or one with its version after a _, as in pytorch_2.10"
-    name = "wanted is an image's name, as docker pull takes it: maker/pytorch:1"
+    """Yield the invalid frameworks and image names, each with its line."""
+    framework = "expected a framework, optionally with a version, as in pytorch_2.10"
+    name = "expected an image name for docker pull, as in maker/pytorch:1"
     for key, image in named.items():
         if not _NAME.fullmatch(key):
             yield f"{_at(file, key)}: {framework}"

@@ -1,4 +1,4 @@
-"""Where suites and vendors are looked for: the roots of the settings, installed packages, and the wheel's own."""
+"""The folders with suites and vendors: the roots of the settings, installed packages, and the wheel's own folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUITES = "suites"
 
 
 def scan(settings: Settings, *, bundled_suites: bool = False) -> Catalog:
-    """Return the suites and vendors of the roots and packages, and what the wheel brings besides.
+    """Return the suites and vendors of the roots, the installed packages and the wheel.
 
     The wheel's suites are in the catalog if a run names them, or if no others exist. All suites of a framework share an
     environment: a tree's own suites must not depend on what the wheel's suites require.
@@ -42,7 +42,7 @@ def bundled() -> Path | None:
 
 
 def bundled_argument(argument: str, folder: Path) -> str | None:
-    """Return the argument of pytest with its path in the wheel, as for ``suites/<model>`` where no such path exists."""
+    """Return a pytest argument such as ``suites/<model>`` with its path in the wheel; None if the path exists here."""
     path, separator, test = argument.partition("::")
     if PurePath(path).parts[:1] != (_SUITES,) or _exists(folder / path):
         return None
@@ -57,7 +57,10 @@ def bundled_name(file: Path) -> str | None:
 
 
 def installed() -> dict[Path, str]:
-    """The folders of packages that an entry point names, each with its distribution; to be asked in runs alone."""
+    """Return the folders that installed packages provide by entry points, each with its distribution.
+
+    Only runs call this function: it may import these packages.
+    """
     packages: dict[Path, str] = {}
     problems: list[str] = []
     for point in entry_points(group=GROUP):
@@ -65,8 +68,8 @@ def installed() -> dict[Path, str]:
         try:
             packages |= dict.fromkeys(_roots(point), who)
         except CatalogError as error:
-            said = f"the installed {who}: its entry point {point.name} = {point.value!r} of {GROUP}"
-            problems += [f"{said}: {problem}; mend it, or uninstall it" for problem in error.problems]
+            where = f"the installed {who}: entry point {point.name} = {point.value!r} of {GROUP}"
+            problems += [f"{where}: {problem}; fix or uninstall the package" for problem in error.problems]
     if problems:
         raise CatalogError(problems)
     return packages
@@ -78,35 +81,35 @@ def _exists(path: Path) -> bool:
 
 def _roots(point: EntryPoint) -> list[Path]:
     module, _, attribute = point.value.partition(":")
-    folders = [_told(module.strip(), attribute.strip())] if attribute else list(_of_package(module.strip()))
-    holding = [folder.resolve() for folder in folders if holds_some(folder)]
-    if not holding:
+    folders = [_attribute_path(module.strip(), attribute.strip())] if attribute else list(_of_package(module.strip()))
+    roots = [folder.resolve() for folder in folders if holds_some(folder)]
+    if not roots:
         raise CatalogError([f"{folder} {LACKS}" for folder in folders])
-    return holding
+    return roots
 
 
 def _of_package(name: str) -> Iterator[Path]:
-    """Its folders, found without importing it: a run must not wait for what a package does at import."""
+    """Yield the folders of a package without importing it: an import may take long."""
     top, *below = name.split(".")
     try:
         spec = find_spec(top)
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        raise CatalogError([f"there is no package {top!r}"])
+        raise CatalogError([f"package {top!r} not found"])
     if spec.submodule_search_locations is None:
-        raise CatalogError([f"{top} is a module of one file; a package is wanted, or module:attribute with a path"])
+        raise CatalogError([f"{top} is a single module; expected a package, or module:attribute with a path"])
     yield from (Path(place, *below) for place in spec.submodule_search_locations)
 
 
-def _told(module: str, attribute: str) -> Path:
-    """The path that an attribute holds."""
+def _attribute_path(module: str, attribute: str) -> Path:
+    """Import a module and return the path in its attribute."""
     try:
         value: object = import_module(module)
         for name in attribute.split("."):
             value = getattr(value, name)
-    except Exception as error:  # it is another's code that runs here
-        raise CatalogError([f"it cannot be had: {type(error).__name__}: {error}"]) from error
+    except Exception as error:  # any code of the package may run here
+        raise CatalogError([f"cannot be imported: {type(error).__name__}: {error}"]) from error
     if not isinstance(value, (str, Path)):
-        raise CatalogError([f"it is {value!r}; the path of a folder is wanted"])
+        raise CatalogError([f"got {value!r}; expected the path of a folder"])
     return Path(value)

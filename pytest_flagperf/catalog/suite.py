@@ -1,4 +1,4 @@
-"""One suite: what its suite.toml says."""
+"""A suite and its suite.toml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .toml_reader import CatalogError, choice, raise_if_any, read, where
 DIRECTIONS = ("higher", "lower")
 KINDS = ("file", "folder")
 REFERENCE = "reference"
-"""The scale of the real model, the only one that a vendor tunes."""
+"""The scale of the full model; vendors tune only this scale."""
 SCALES = (REFERENCE, "small")
 
 
@@ -24,20 +24,20 @@ class SuiteMetric:
     direction: str
     unit: str
     range: tuple[float, ...]
-    """The lowest and the highest value that the metric can have."""
+    """The lowest and the highest possible value of the metric."""
     loss_range: tuple[float, ...] | None = None
-    """The same of the training loss; None: 0 and more."""
+    """The lowest and the highest possible training loss; None: any value from 0."""
     original_name: str = ""
-    """What the original's logs call the metric, if not the same."""
+    """The name of the metric in FlagPerf's logs, if different."""
 
     def to_json(self) -> dict[str, object]:
-        """The fields, with lists for tuples as JSON has them."""
+        """Return the fields, with lists instead of tuples."""
         return {name: [*value] if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class DataItem:
-    """One line of a manifest: what the data directory must hold."""
+    """A required file or folder in the data directory."""
 
     path: str
     kind: str = "file"
@@ -72,7 +72,7 @@ class _SuiteTable:
 
 @dataclass(frozen=True)
 class Suite:
-    """One model in one framework: a folder with a suite.toml, which is read when first asked for."""
+    """One model in one framework: a folder with a suite.toml, which is read on first use."""
 
     model: str
     framework: str
@@ -85,7 +85,7 @@ class Suite:
 
     @property
     def folder(self) -> str:
-        """The name of its folder below a vendor's."""
+        """The name of the suite's folder in a vendor's folder."""
         return f"{self.model}-{self.framework}"
 
     @property
@@ -97,20 +97,20 @@ class Suite:
         return self._table.sample_unit
 
     def reference_file(self, scale: str) -> Path:
-        """Where the reference curves of a scale lie, if there are any."""
+        """The file for the reference curves of a scale; it may not exist."""
         return self.path / "reference" / f"{scale}.json"
 
     def reference(self, scale: str) -> dict[str, Any] | None:
-        """The reference curves as they lie there: whoever judges by them reads them."""
+        """Return the stored reference curves, not checked; None if the suite has none."""
         file = self.reference_file(scale)
         if not file.is_file():
             return None
         try:
             body = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise CatalogError([f"{file}: is not readable JSON: {error}; flagperf reference writes it"]) from None
+            raise CatalogError([f"{file}: invalid JSON: {error}; flagperf reference writes this file"]) from None
         if not isinstance(body, dict):
-            raise CatalogError([f"{file}: holds no object; flagperf reference writes it"])
+            raise CatalogError([f"{file}: expected a JSON object; flagperf reference writes this file"])
         return body
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A TOML file read strictly into dataclasses: every unknown key, wrong type and missing key, told at once."""
+"""Read a TOML file into dataclasses; report all unknown keys, wrong types and missing keys at once."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([^.\s"']+))\s*\.?""")
 _KEY = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_\-.])+)\s*=""")
 _DECODE_LINE = re.compile(r"\(at line (\d+)")
 
-Way = tuple[str, ...]
+KeyPath = tuple[str, ...]
 _MAY_BE_SECRET = (("environment",), ("container",), ("uv",))
-"""Tables whose values are in no message."""
+"""Tables whose values must not appear in messages."""
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 class CatalogError(Problems):
-    """What the folders hold is not readable, or not what was asked for."""
+    """A file of a suite or vendor that is invalid, or a name that does not exist."""
 
 
 def read(cls: type[T], file: Path) -> T:
-    """The file as a ``cls``; raises a CatalogError that names file and line of each problem."""
+    """Return the file as a ``cls``; raise CatalogError with file and line of each problem."""
     text = _text(file)
     try:
         table = tomllib.loads(text)
@@ -55,19 +55,19 @@ def read(cls: type[T], file: Path) -> T:
 
 
 def _quoted(text: str, number: int) -> str:
-    """The line without its value, which may be a password."""
+    """Return the key of a line without its value, which may be a password."""
     line = text.splitlines()[number - 1 : number]
     name, equals, _ = line[0].strip().partition("=") if line else ("", "", "")
     return f": {name}= ..." if equals else ""
 
 
 def where(file: Path, *at: str) -> str:
-    """``FILE:LINE`` of a key, or of the table that it would stand in."""
+    """Return ``FILE:LINE`` of a key, or of its table if the key is missing."""
     return f"{file}:{_line(_lines(_text(file)), at)}"
 
 
 def choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:
-    """A problem where the value is not among those allowed."""
+    """Return a problem if the value is not allowed."""
     if value in allowed:
         return []
     at = where(file, *key.split("."))
@@ -79,40 +79,40 @@ def raise_if_any(problems: list[str]) -> None:
         raise CatalogError(problems)
 
 
-def _line(lines: Mapping[Way, int], at: Way) -> int:
+def _line(lines: Mapping[KeyPath, int], at: KeyPath) -> int:
     return next((lines[at[:end]] for end in range(len(at), 0, -1) if at[:end] in lines), 1)
 
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark of its encoding
+        return file.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:
-        raise CatalogError([f"{file}: it is not UTF-8: {error}"]) from None
+        raise CatalogError([f"{file}: not UTF-8: {error}"]) from None
     except OSError as error:
         raise CatalogError([f"{file}: cannot be read: {error.strerror}"]) from None
 
 
 @dataclass(frozen=True)
 class _TomlReader:
-    """Turns plain values into typed ones and notes what does not fit; ``at`` is the way from the top."""
+    """Converts TOML values to annotated types and collects problems; ``at`` is the path of a key."""
 
     file: Path
-    lines: Mapping[Way, int]
+    lines: Mapping[KeyPath, int]
     problems: list[str]
 
-    def convert(self, wanted: Any, value: object, at: Way) -> Any:
-        origin, args = get_origin(wanted), get_args(wanted)
+    def convert(self, expected: Any, value: object, at: KeyPath) -> Any:
+        origin, args = get_origin(expected), get_args(expected)
         if origin in (Union, types.UnionType):  # only X | None occurs, and TOML has no null
             return self.convert(args[0], value, at)
-        if is_dataclass(wanted):
-            return self.dataclass(wanted, value, at)
+        if is_dataclass(expected):
+            return self.dataclass(expected, value, at)
         if origin is tuple:
             return self._tuple(args[0], value, at)
         if origin is not None:
             return self._mapping(args[1], value, at)
-        return self._plain(wanted, value, at)
+        return self._plain(expected, value, at)
 
-    def dataclass(self, cls: Any, value: object, at: Way) -> Any:
+    def dataclass(self, cls: Any, value: object, at: KeyPath) -> Any:
         if not isinstance(value, dict):
             return self._refuse(at, value, "a table")
         hints, known = get_type_hints(cls), {field.name: field for field in fields(cls)}
@@ -125,36 +125,36 @@ class _TomlReader:
         given = {name: self.convert(hints[name], value[name], (*at, name)) for name in known if name in value}
         return None if self.problems else cls(**given)
 
-    def _tuple(self, wanted: Any, value: object, at: Way) -> Any:
+    def _tuple(self, expected: Any, value: object, at: KeyPath) -> Any:
         if not isinstance(value, list):
             example = "" if at[:1] in _MAY_BE_SECRET else f", as in [{json.dumps(value, default=str)}]"
             example = f", as in [[{_dotted(at)}]]" if isinstance(value, dict) else example
             return self._refuse(at, value, f"a list{example}")
-        return tuple(self.convert(wanted, item, (*at, str(i))) for i, item in enumerate(value))
+        return tuple(self.convert(expected, item, (*at, str(i))) for i, item in enumerate(value))
 
-    def _mapping(self, wanted: Any, value: object, at: Way) -> Any:
+    def _mapping(self, expected: Any, value: object, at: KeyPath) -> Any:
         if not isinstance(value, dict):
             return self._refuse(at, value, "a table")
-        if is_dataclass(wanted) and (bare := [key for key, item in value.items() if not isinstance(item, dict)]):
+        if is_dataclass(expected) and (bare := [key for key, item in value.items() if not isinstance(item, dict)]):
             return self._note(
-                at, f"{_dotted(at)} has {', '.join(bare)} of its own; wanted is a table, as in [{_dotted(at)}.NAME]"
+                at, f"{_dotted(at)} contains {', '.join(bare)}; expected tables only, as in [{_dotted(at)}.NAME]"
             )
-        return {key: self.convert(wanted, item, (*at, key)) for key, item in value.items()}
+        return {key: self.convert(expected, item, (*at, key)) for key, item in value.items()}
 
-    def _plain(self, wanted: Any, value: object, at: Way) -> Any:
-        if wanted is float and type(value) is int:
+    def _plain(self, expected: Any, value: object, at: KeyPath) -> Any:
+        if expected is float and type(value) is int:
             return float(value)
-        if type(value) is not wanted:
-            return self._refuse(at, value, _WORDS[wanted])
+        if type(value) is not expected:
+            return self._refuse(at, value, _WORDS[expected])
         if isinstance(value, float) and not math.isfinite(value):
             return self._refuse(at, value, "a finite number")
         return value
 
-    def _refuse(self, at: Way, value: object, wanted: str) -> None:
-        public = kind(value) if at[:1] in _MAY_BE_SECRET else shown(value)
-        self._note(at, f"{_dotted(at)} is {public}, wanted is {wanted}")
+    def _refuse(self, at: KeyPath, value: object, expected: str) -> None:
+        got = kind(value) if at[:1] in _MAY_BE_SECRET else shown(value)
+        self._note(at, f"{_dotted(at)}: expected {expected}; got {got}")
 
-    def _note(self, at: Way, problem: str) -> None:
+    def _note(self, at: KeyPath, problem: str) -> None:
         self.problems.append(f"{self.file}:{_line(self.lines, at)}: {problem}")
 
 
@@ -162,31 +162,31 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _dotted(at: Way) -> str:
+def _dotted(at: KeyPath) -> str:
     return ".".join(at) or "the file"
 
 
-def _lines(text: str) -> dict[Way, int]:
-    """Where each table and key stands; found by a plain look at the text, since the parser keeps no lines."""
-    found: dict[Way, int] = {}
-    table: Way = ()
+def _lines(text: str) -> dict[KeyPath, int]:
+    """Return the line of each table and key; the parser does not keep lines."""
+    numbers: dict[KeyPath, int] = {}
+    table: KeyPath = ()
     for number, line in enumerate(text.splitlines(), 1):
         if header := _HEADER.match(line):
             table = _parts(header[2])
             if header[1] == "[[":
-                table = (*table, str(_count(found, table)))
-            found.setdefault(table, number)
+                table = (*table, str(_count(numbers, table)))
+            numbers.setdefault(table, number)
         elif key := _KEY.match(line):
-            found.setdefault((*table, *_parts(key[1])), number)
-    return found
+            numbers.setdefault((*table, *_parts(key[1])), number)
+    return numbers
 
 
-def _parts(dotted: str) -> Way:
-    return tuple("".join(found) for found in _PART.findall(dotted))
+def _parts(dotted: str) -> KeyPath:
+    return tuple("".join(groups) for groups in _PART.findall(dotted))
 
 
-def _count(found: Mapping[Way, int], table: Way) -> int:
+def _count(numbers: Mapping[KeyPath, int], table: KeyPath) -> int:
     number = 0
-    while (*table, str(number)) in found:
+    while (*table, str(number)) in numbers:
         number += 1
     return number

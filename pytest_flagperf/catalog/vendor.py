@@ -1,4 +1,4 @@
-"""One vendor: what its vendor.toml says."""
+"""A vendor and its vendor.toml."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker")
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 BEST_EFFICIENCY = 1.5
-"""The greatest speed-up per card that anybody may ask for."""
+"""Maximum value of min_efficiency."""
 VENDOR_NAME = re.compile(r"[a-z][a-z0-9_]*")
-"""Of its folder: in there may be modules that a rank imports, and its name is part of other files' names."""
+"""The name of a vendor's folder, which may contain modules and is part of file names."""
 VENDOR_NAME_RULE = "expected lowercase letters, digits and _, beginning with a letter"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -37,12 +37,12 @@ class Chip:
     memory_gib: float | None = None
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     names: tuple[str, ...] = ()
-    """What the vendor's tool calls it: regular expressions; without any, its key as a word of the name."""
+    """Regular expressions for the name that the vendor's tool prints; default: the chip's key as a word."""
 
 
 @dataclass(frozen=True)
 class ContainerDefaults:
-    """How the vendor's containers are started."""
+    """Docker options of the vendor's containers."""
 
     options: tuple[str, ...] = ()  # words of the docker command line
     shm_size: str | None = None
@@ -57,7 +57,7 @@ class VendorToml:
     backend: str
     chips: Mapping[str, Chip]
     modules: tuple[str, ...] = ()
-    """What a rank imports, in this order, before it touches its device."""
+    """Modules that each rank imports first, in this order."""
     visible_devices: str | None = None
     runtime: str = "venv"
     scale: str = REFERENCE
@@ -65,18 +65,18 @@ class VendorToml:
     lease: str = "device"
     min_efficiency: float = 0.8
     nvml: bool = False
-    """Whether its devices are asked through NVML."""
+    """Read the devices through NVML."""
     container: ContainerDefaults = ContainerDefaults()
     images: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     uv: Mapping[str, str] = field(default_factory=dict)
-    """Settings of uv for the environments of --runtime=venv, where the packages are found with them."""
+    """Settings of uv for --runtime=venv, for example the index of the packages."""
     expected: tuple[Expected, ...] = ()
 
 
 @dataclass(frozen=True)
 class Vendor:
-    """One maker of accelerators: a folder with a vendor.toml, which is read when first asked for."""
+    """One maker of accelerators: a folder with a vendor.toml, which is read on first use."""
 
     name: str
     path: Path
@@ -96,13 +96,13 @@ class Vendor:
 
     @property
     def device_module(self) -> Path | None:
-        """The vendor's own functions for its device, where torch's do not fit."""
+        """The file with the vendor's device functions, which replace torch's; None if it does not exist."""
         file = self.path / "device.py"
         return file if file.is_file() else None
 
     @property
     def probe(self) -> Path | None:
-        """The vendor's own way to ask its devices."""
+        """The file with the vendor's function to read its devices; None if it does not exist."""
         file = self.path / "probe.py"
         return file if file.is_file() else None
 
@@ -111,21 +111,21 @@ class Vendor:
         return self.toml.chips
 
     def image(self, framework: str) -> VendorImage | None:
-        """What its containers of a framework, or of one version of it, are made of."""
+        """Return the image for a framework or a version of it."""
         return images.find(self.toml.images, self.path / "vendor.toml", framework)
 
     def unused_images(self, framework: str, frameworks: Collection[str]) -> list[str]:
-        """Sentences on those without effect; ``frameworks`` are those that suites are written in."""
+        """Return notes on images without effect; ``frameworks`` are the frameworks of all suites."""
         return images.unused(self.toml.images, self.path / "vendor.toml", framework, frameworks)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What every rank has in its environment; a case's own file is sourced on top of it."""
+        """Environment variables of every rank; a case's environment_variables.sh may override them."""
         return self.toml.environment
 
     @property
     def expected(self) -> tuple[Expected, ...]:
-        """Failures of its cases that are known beforehand."""
+        """Known failures of the vendor's cases."""
         return self.toml.expected
 
     @cached_property
@@ -134,7 +134,7 @@ class Vendor:
 
     @property
     def hardware(self) -> str:
-        """The chip meant when nobody names one: the first."""
+        """The default chip: the first in vendor.toml."""
         return next(iter(self.chips))
 
     def peak_tflops(self, hardware: str, precision: str) -> float | None:
@@ -146,15 +146,15 @@ class Vendor:
         """The checked contents of the file."""
         file = self.path / "vendor.toml"
         table = read(VendorToml, file)
-        raise_if_any(list(_wrong(file, table)))
+        raise_if_any(list(_problems(file, table)))
         return table
 
 
-def _wrong(file: Path, table: VendorToml) -> Iterator[str]:
+def _problems(file: Path, table: VendorToml) -> Iterator[str]:
     if not VENDOR_NAME.fullmatch(file.parent.name):
-        yield f"{file.parent}: the folder is called {file.parent.name!r}; {VENDOR_NAME_RULE}"
+        yield f"{file.parent}: invalid folder name {file.parent.name!r}; {VENDOR_NAME_RULE}"
     if not table.chips:
-        yield f"{file}: chips: a vendor has at least one, as in [chips.NAME]"
+        yield f"{file}: chips: expected at least one, as in [chips.NAME]"
     for key, allowed in (("runtime", RUNTIMES), ("scale", SCALES), ("lease", LEASES)):
         yield from choice(file, key, getattr(table, key), allowed)
     for key in ("name", "device", "backend"):
@@ -162,13 +162,13 @@ def _wrong(file: Path, table: VendorToml) -> Iterator[str]:
             yield f"{where(file, key)}: {key} is empty"
     yield from _modules(file, table.modules)
     if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
-        said = f"min_efficiency is {table.min_efficiency}; allowed: more than 0, up to {BEST_EFFICIENCY}"
-        yield f"{where(file, 'min_efficiency')}: {said}"
+        problem = f"min_efficiency is {table.min_efficiency}; expected more than 0 and at most {BEST_EFFICIENCY}"
+        yield f"{where(file, 'min_efficiency')}: {problem}"
     yield from _container(file, table.container)
     yield from images.problems(table.images, file)
     yield from (
-        f"{where(file, 'environment', name)}: environment.{name}: no shell can set a variable of that name; "
-        "allowed: letters, digits and _"
+        f"{where(file, 'environment', name)}: environment.{name}: invalid name of a variable; "
+        "expected letters, digits and _, not beginning with a digit"
         for name in table.environment
         if not _VARIABLE.fullmatch(name)
     )
@@ -188,10 +188,10 @@ def _wrong(file: Path, table: VendorToml) -> Iterator[str]:
 
 def _shapes(shapes: tuple[str, ...]) -> Iterator[str]:
     if not shapes:
-        yield 'there is none, so nothing would run; wanted are some, as in ["1x1", "1x8"]'
+        yield 'empty list; expected at least one shape, as in ["1x1", "1x8"]'
     for shape in dict.fromkeys(shapes):
         if shapes.count(shape) > 1:
-            yield f"{shape!r} is there {shapes.count(shape)} times; once is wanted"
+            yield f"{shape!r} is listed {shapes.count(shape)} times"
         try:
             Shape.parse(shape)
         except CaseError as error:
@@ -200,24 +200,24 @@ def _shapes(shapes: tuple[str, ...]) -> Iterator[str]:
 
 def _modules(file: Path, modules: tuple[str, ...]) -> list[str]:
     wrong = [name for name in modules if not all(part.isidentifier() for part in name.split("."))]
-    wanted = 'wanted are names of modules, as in ["torch_acme"]'
-    return [f"{where(file, 'modules')}: modules: {name!r} cannot be imported; {wanted}" for name in wrong]
+    expected = 'expected module names, as in ["torch_acme"]'
+    return [f"{where(file, 'modules')}: modules: {name!r} is not a module name; {expected}" for name in wrong]
 
 
 def _chip(file: Path, name: str, chip: Chip) -> list[str]:
-    found = [("names", problem) for problem in _patterns(chip.names)]
+    problems = [("names", problem) for problem in _patterns(chip.names)]
     if chip.devices_per_host is not None and chip.devices_per_host < 1:
-        found.append(("devices_per_host", f" is {chip.devices_per_host}; allowed: 1 and more"))
+        problems.append(("devices_per_host", f" is {chip.devices_per_host}; expected at least 1"))
     for precision in chip.peak_tflops.keys() - set(PRECISIONS):
         allowed = near(precision, list(PRECISIONS)) or f"; allowed: {', '.join(PRECISIONS)}"
-        found.append(("peak_tflops", f".{precision}: no such precision{allowed}"))
-    wanted = "more than 0, or nothing where nobody knows it"
+        problems.append(("peak_tflops", f".{precision}: no such precision{allowed}"))
+    expected = "expected more than 0; remove the key if the value is unknown"
     if chip.memory_gib is not None and chip.memory_gib <= 0:
-        found.append(("memory_gib", f" is {chip.memory_gib:g}; allowed: {wanted}"))
+        problems.append(("memory_gib", f" is {chip.memory_gib:g}; {expected}"))
     for precision, peak in chip.peak_tflops.items():
         if peak <= 0:
-            found.append(("peak_tflops", f".{precision} is {peak:g}; allowed: {wanted}"))
-    return [f"{where(file, 'chips', name, key)}: chips.{name}.{key}{problem}" for key, problem in found]
+            problems.append(("peak_tflops", f".{precision} is {peak:g}; {expected}"))
+    return [f"{where(file, 'chips', name, key)}: chips.{name}.{key}{problem}" for key, problem in problems]
 
 
 def _container(file: Path, container: ContainerDefaults) -> list[str]:
@@ -238,6 +238,6 @@ def _patterns(patterns: tuple[str, ...]) -> Iterator[str]:
     for pattern in patterns:
         try:
             if re.search(pattern, ""):
-                yield f": {pattern!r} is found in any name; wanted is what the tool calls this chip"
+                yield f": {pattern!r} matches every name; expected the chip's name as the tool prints it"
         except re.error as error:
-            yield f": {pattern!r} is no regular expression: {error}"
+            yield f": {pattern!r} is not a regular expression: {error}"

@@ -77,7 +77,7 @@ class Run:
         ``bundled_suites`` adds the suites of the wheel to those of the tree.
         """
         settings = read_settings(with_stored_options(command_line, cwd), root, cwd)
-        conf = original.read(root / settings.test_conf) if settings.test_conf else None
+        conf = original.read_test_conf(root / settings.test_conf) if settings.test_conf else None
         if conf is not None:
             settings = _with_conf(settings, conf)
         catalog = scan(settings, bundled_suites=bundled_suites)

@@ -64,7 +64,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise SettingsError([f"{path}: not a TOML file: it is not UTF-8: {error}"]) from error
+        raise SettingsError([f"{path}: not a TOML file: not UTF-8: {error}"]) from error
     except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError of another kind
         raise SettingsError([f"{path}: not a TOML file: {error}"]) from error
     except OSError as error:

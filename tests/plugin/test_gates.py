@@ -215,4 +215,4 @@ def test_what_no_expectation_can_be_is_told_before_anything_runs(toy: Toy, file:
         stream.write('[[expected]]\ncase = "a"\nverdict = "x"\nreason = "y"\n')
     result = toy.run("suites/alpha")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*{file}*case = 'a' is no case*"])
+    result.stderr.fnmatch_lines([f"*{file}*case = 'a': expected model*"])

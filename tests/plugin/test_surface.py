@@ -267,7 +267,7 @@ def test_what_a_test_conf_names_and_cannot_run_is_skipped_and_the_rest_runs(toy:
     result.assert_outcomes(passed=1, skipped=2)
     result.stdout.fnmatch_lines([
         "*3 cases selected, 1 can run*",
-        "*cannot run: alpha:plain:X9:1:1:1: hardware 'X9' is no chip of acme*",
+        "*cannot run: alpha:plain:X9:1:1:1: hardware 'X9' is not a chip of acme*",
         "*cannot run: llama3_8B:megatron:TG-V200:1:16:1: model 'llama3_8B': no such folder in suites/*test_conf.py:5)",
         "not run: llama3_8B:megatron:TG-V200:1:16:1: model*",
     ])  # fmt: skip
