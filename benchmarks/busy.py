@@ -26,9 +26,9 @@ from pathlib import Path
 
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results import store
-from pytest_flagperf.results.measured.busy import STOLEN, WAITED, Load
+from pytest_flagperf.results.measured.busy import STOLEN, WAITED, HostLoad
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import plain, quantity
 
 REPO = Path(__file__).resolve().parent.parent
@@ -55,7 +55,7 @@ def pytest_run(reports: Path, *arguments: str) -> int:
         return subprocess.run(command, cwd=REPO, stdout=log, stderr=log, check=False).returncode
 
 
-def stored(reports: Path) -> list[Run]:
+def stored(reports: Path) -> list[StoredRun]:
     """The runs that came to their end."""
     return [store.load_run(path.parent) for path in sorted(reports.glob("run*/results.json"))]
 
@@ -95,7 +95,8 @@ def line(case: CaseResult) -> str:
         values(found, name) for name in ("core_wait", "other_cores", "core_stolen", "p_core")
     )
     # By the bounds of today, also for rounds that were kept from before.
-    loads = [Load(*(outcome.value(name) for name in ("core_wait", "other_cores", "core_stolen"))) for outcome in found]
+    names = ("core_wait", "other_cores", "core_stolen")
+    loads = [HostLoad(*(outcome.value(name) for name in names)) for outcome in found]
     return " | ".join(
         [
             case.without_repeat,
@@ -149,7 +150,7 @@ def bench(folder: Path, runs: int, beside: Sequence[int]) -> None:
         )
 
 
-def ended(run: Run) -> str:
+def ended(run: StoredRun) -> str:
     busy, waits = busy_rounds(run), values([one for case in run.cases for one in case.outcomes], "core_wait")
     speedups = [f"{case.outcomes[0].model} {speedup(case)}" for case in run.cases if case.speedup_text]
     code = run.info.exit_status if run.info is not None else None
@@ -171,11 +172,11 @@ def speedup(case: CaseResult) -> str:
     return (judged[0].got if judged else case.speedup_text) + again
 
 
-def busy_rounds(run: Run) -> list[Outcome]:
+def busy_rounds(run: StoredRun) -> list[Outcome]:
     return [outcome for case in run.cases for outcome in case.outcomes if outcome.busy]
 
 
-def is_green(run: Run) -> bool:
+def is_green(run: StoredRun) -> bool:
     return run.info is not None and run.info.exit_status == 0
 
 

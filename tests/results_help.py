@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.results.measured.outcome import Metric, Outcome
+from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
 
 REPLAYS = Path(__file__).resolve().parent / "replays"
 NAMES = sorted(path.parent.name for path in REPLAYS.glob("*/plan.json"))
@@ -30,7 +30,7 @@ def with_metric(outcome: Outcome, name: str, value: float | None) -> Outcome:
     kept = [metric for metric in outcome.metrics if metric.name != name]
     old = outcome.metric(name)
     if value is not None:
-        kept.append(replace(old, value=value) if old else Metric(name, value, "", "higher", "made up"))
+        kept.append(replace(old, value=value) if old else MetricValue(name, value, "", "higher", "made up"))
     return replace(outcome, metrics=tuple(kept))
 
 

@@ -13,8 +13,8 @@ import pytest
 from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, Level, Line
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.excerpts import RankWords
 from pytest_flagperf.results.logs.samples import Samples, Series
+from pytest_flagperf.results.logs.step_times import RankStepTimes
 from pytest_flagperf.results.measured.outcome import Outcome, Step
 from pytest_flagperf.results.measured.phases import Phase
 from tests.results_help import recorded
@@ -131,7 +131,7 @@ def test_samples_are_thinned_to_means_and_a_hole_stays_one() -> None:
     assert sum(map(math.isnan, values)) == 1
     assert {round(value, 1) for value in values if math.isfinite(value)} == {100.5}
     (skimmed,) = there(
-        sampled_charts.devices({"h_noderank0": Samples({}, {0: {"power": series}}, skimmed=True)}, points=100)
+        sampled_charts.devices({"h_noderank0": Samples({}, {0: {"power": series}}, is_partial=True)}, points=100)
     )
     assert not any(map(math.isnan, skimmed.lines[0].y)), "of a long file parts were read: between them is no hole"
 
@@ -139,9 +139,9 @@ def test_samples_are_thinned_to_means_and_a_hole_stays_one() -> None:
 # -- ranks and cases -----------------------------------------------------------------------------------------
 
 
-def words(ranks: int) -> list[RankWords]:
+def words(ranks: int) -> list[RankStepTimes]:
     return [
-        RankWords(rank, tuple((step, 0.1 + rank / 100) for step in range(10, 110, 10)), {"p50": 0.1 + rank / 100})
+        RankStepTimes(rank, tuple((step, 0.1 + rank / 100) for step in range(10, 110, 10)), {"p50": 0.1 + rank / 100})
         for rank in range(ranks)
     ]
 

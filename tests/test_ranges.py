@@ -15,7 +15,7 @@ import pytest
 from flagperf_driver import events
 from flagperf_driver.node.sampling import devices, host
 from pytest_flagperf.results.logs import monitors, ranges
-from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOAD, LOGGED, Limits, Range
+from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOAD, LOGGED, Range, RangeChecker
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -165,7 +165,7 @@ def record(name: str, value: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("event", "name", "allowed"), FIGURES, ids=[f"{event}-{name}" for event, name, _ in FIGURES])
 def test_a_logged_figure_at_its_bounds_is_possible_and_one_beyond_is_not(event: str, name: str, allowed: Range) -> None:
-    limits = Limits(0, SUITE)
+    limits = RangeChecker(0, SUITE)
     for value in (allowed.low, allowed.high, int(max(allowed.low, 0)), None, "nan", math.nan, math.inf, "text"):
         limits.check(event, record(name, value))
     assert limits.impossible() == ()
@@ -182,7 +182,7 @@ def test_a_logged_figure_at_its_bounds_is_possible_and_one_beyond_is_not(event: 
 
 def test_without_a_declared_range_only_the_loss_has_one() -> None:
     for told in (None, StoredMetric("top1"), StoredMetric("top1", range=(1, 1))):
-        limits = Limits(0, told)
+        limits = RangeChecker(0, told)
         limits.check(events.EVALUATE, {"top1": 2.5})
         assert limits.impossible() == ()
         limits.check(events.STEP_END, {"loss": -0.1})

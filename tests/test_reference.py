@@ -266,7 +266,8 @@ def test_parity_needs_a_reference() -> None:
 
 def test_the_tolerance_is_no_less_than_declared() -> None:
     same = made([round_of(1)] * 10)
-    assert same.batches[0].tolerance(same.batches[0].loss.samples) == curves.Apart(reference.FLOOR, reference.FLOOR)
+    tolerance = same.batches[0].tolerance(same.batches[0].loss.samples)
+    assert tolerance == curves.CurveDistance(reference.FLOOR, reference.FLOOR)
 
 
 # -- curves ------------------------------------------------------------------------------------------------------
@@ -409,5 +410,5 @@ def test_the_suites_references_are_whole_and_of_their_present_targets(file: Path
         # Each of its own rounds is on the curve of all.
         ends = batch.loss.samples
         allowed, mean = batch.tolerance(ends), curves.middle(batch.loss.rounds)
-        assert all(curves.apart(values, mean, ends).area < allowed.area for values in batch.loss.rounds)
+        assert all(curves.distance(values, mean, ends).area < allowed.area for values in batch.loss.rounds)
     assert file.stat().st_size < 20_000

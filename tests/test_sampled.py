@@ -13,7 +13,7 @@ from flagperf_driver.node.sampling import devices, host, power, sampler
 from flagperf_driver.node.sampling.notes import Notes
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
 from tests.results_help import REPLAYS, edit_json
 
@@ -45,7 +45,7 @@ def at_work(when: float) -> float:
     return 300.0 if 3 <= when <= 9 else 50.0
 
 
-def metric(outcome: Outcome, name: str) -> Metric:
+def metric(outcome: Outcome, name: str) -> MetricValue:
     found = outcome.metric(name)
     assert found is not None, name
     return found

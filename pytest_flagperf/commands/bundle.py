@@ -27,7 +27,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import converges, failed, has_converged
 from pytest_flagperf.stored import FormatError, sayable
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class _CaseOfRun:
-    run: Run
+    run: StoredRun
     case: CaseResult
 
     @property
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 # -- problems ------------------------------------------------------------------------------------------------
 
 
-def _problems(runs: Sequence[Run], required: Sequence[Shape], scale: str) -> list[str]:
+def _problems(runs: Sequence[StoredRun], required: Sequence[Shape], scale: str) -> list[str]:
     subjects: dict[str, list[_CaseOfRun]] = {}
     for case in (_CaseOfRun(run, case) for run in runs for case in run.cases):
         subjects.setdefault(case.subject, []).append(case)
@@ -154,7 +154,7 @@ def _has_config(directory: Path) -> bool:
 # -- the archive ---------------------------------------------------------------------------------------------
 
 
-def _write(to: Path, runs: Sequence[Run], required: Sequence[Shape], problems: Sequence[str]) -> int:
+def _write(to: Path, runs: Sequence[StoredRun], required: Sequence[Shape], problems: Sequence[str]) -> int:
     """Write the archive, completely or not at all, and return its number of files; same runs, same bytes."""
     to.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=to.parent, prefix=f".{to.name}.")
@@ -175,7 +175,7 @@ def _write(to: Path, runs: Sequence[Run], required: Sequence[Shape], problems: S
 
 
 def _fill(
-    archive: tarfile.TarFile, top: str, runs: Sequence[Run], required: Sequence[Shape], problems: Sequence[str]
+    archive: tarfile.TarFile, top: str, runs: Sequence[StoredRun], required: Sequence[Shape], problems: Sequence[str]
 ) -> int:
     sums: dict[str, str] = {}
     for run, name in zip(runs, common.unique_names(runs), strict=True):
@@ -231,7 +231,7 @@ class _Hashed(io.RawIOBase):
         return content
 
 
-def _summary(runs: Sequence[Run], required: Sequence[Shape], problems: Sequence[str]) -> Mapping[str, Any]:
+def _summary(runs: Sequence[StoredRun], required: Sequence[Shape], problems: Sequence[str]) -> Mapping[str, Any]:
     cases = [
         {
             "run": name,

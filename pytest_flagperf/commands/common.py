@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import store
 from pytest_flagperf.results.runs import find_runs
-from pytest_flagperf.results.store import Run
+from pytest_flagperf.results.store import StoredRun
 
 RUN = "a run directory"
 _NAME, _END = 17, 6
@@ -29,12 +29,12 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=RUNS)
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: Path) -> StoredRun:
     """Load the run in a folder; raise Problems where the folder contains several runs."""
     return _loaded(find_run(path))
 
 
-def load_runs(paths: Sequence[Path]) -> list[Run]:
+def load_runs(paths: Sequence[Path]) -> list[StoredRun]:
     return [_loaded(path) for path in find_runs(paths)]
 
 
@@ -47,11 +47,11 @@ def find_run(path: Path) -> Path:
     return folders[0]
 
 
-def run_name(run: Run) -> str:
+def run_name(run: StoredRun) -> str:
     return run.directory.resolve().name
 
 
-def unique_names(runs: Sequence[Run]) -> list[str]:
+def unique_names(runs: Sequence[StoredRun]) -> list[str]:
     """Return the names of the runs' directories; a name that occurs again gets a number."""
     names: list[str] = []
     for run in runs:
@@ -103,7 +103,7 @@ def new_directory(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _loaded(path: Path) -> Run:
+def _loaded(path: Path) -> StoredRun:
     run = store.load_run(path)
     if not run.cases:
         raise Problems(run.problems or [f"{path}: contains no readable round"])

@@ -30,7 +30,7 @@ from pytest_flagperf.results.comparing.comparison import (
     match,
 )
 from pytest_flagperf.results.comparing.stored_runs import Rounds, StoredRuns, without_copies
-from pytest_flagperf.results.store import Run
+from pytest_flagperf.results.store import StoredRun
 from pytest_flagperf.results.units import count, quantity, signed
 from pytest_flagperf.stored import write_text
 
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if regressions else 0
 
 
-def _load(paths: Sequence[Path]) -> list[Run]:
+def _load(paths: Sequence[Path]) -> list[StoredRun]:
     """Return the old run, the runs between sorted by start time and without repeats, and the new run."""
     runs = [run for path in paths for run in sorted(common.load_runs([path]), key=_started)]
     if len(runs) < 2:
@@ -113,7 +113,7 @@ def _load(paths: Sequence[Path]) -> list[Run]:
     return [old, *sorted(between.values(), key=_started), new]
 
 
-def _started(run: Run) -> int:
+def _started(run: StoredRun) -> int:
     """Return when the first round started, in ms; 0 for a run without times."""
     times = [one.started_ms for case in run.cases for one in case.outcomes if one.started_ms is not None]
     return min(times, default=0)
@@ -190,7 +190,7 @@ def _value(text: str, change: Change, *, units: bool) -> str:
 # -- checks --------------------------------------------------------------------------------------------------
 
 
-def _check_metrics(judged: Sequence[str], runs: Sequence[Run]) -> None:
+def _check_metrics(judged: Sequence[str], runs: Sequence[StoredRun]) -> None:
     known = {metric.name for run in runs for case in run.cases for one in case.outcomes for metric in one.metrics}
     unknown = [f"--metric={name}: no round has this metric{near(name, known)}" for name in judged if name not in known]
     # Runs without a successful round have no metrics; the report shows why.
@@ -198,7 +198,7 @@ def _check_metrics(judged: Sequence[str], runs: Sequence[Run]) -> None:
         raise Problems(unknown)
 
 
-def _check_comparable(old: Run, new: Run, matched: Matched, *, unlike_allowed: bool) -> None:
+def _check_comparable(old: StoredRun, new: StoredRun, matched: Matched, *, unlike_allowed: bool) -> None:
     problems = []
     if not matched.rows:
         hint = "" if unlike_allowed else "; --unlike compares different hardware"

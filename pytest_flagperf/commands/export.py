@@ -13,7 +13,7 @@ from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import columns, frames
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import Run
+from pytest_flagperf.results.store import StoredRun
 from pytest_flagperf.stored.layout import TABLE
 
 
@@ -43,11 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _outcomes(run: Run) -> Iterator[Outcome]:
+def _outcomes(run: StoredRun) -> Iterator[Outcome]:
     yield from (outcome for case in run.cases for outcome in case.outcomes)
 
 
-def _write(directory: Path, runs: Sequence[Run], arguments: argparse.Namespace) -> list[Path]:
+def _write(directory: Path, runs: Sequence[StoredRun], arguments: argparse.Namespace) -> list[Path]:
     written = []
     if arguments.csv:
         written.append(directory / TABLE)

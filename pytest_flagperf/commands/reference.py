@@ -18,7 +18,7 @@ from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import Run
+from pytest_flagperf.results.store import StoredRun
 from pytest_flagperf.results.units import count, plain, quantity
 from pytest_flagperf.results.verdicts import converges, failed
 from pytest_flagperf.results.verdicts.reference import EVALUATIONS, FEWEST, Batch, Reference, global_batch, of_rounds
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _rounds(runs: Sequence[Run]) -> Iterator[_Round]:
+def _rounds(runs: Sequence[StoredRun]) -> Iterator[_Round]:
     for name, run in zip(common.unique_names(runs), runs, strict=True):
         for outcome in (outcome for case in run.cases for outcome in case.outcomes):
             plan = RoundDir(run.directory / outcome.directory).read_plan()

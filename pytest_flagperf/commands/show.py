@@ -13,7 +13,7 @@ from pytest_flagperf.report.terminal.figures import MAIN, over_rounds
 from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.runs import is_run
-from pytest_flagperf.results.store import Run
+from pytest_flagperf.results.store import StoredRun
 from pytest_flagperf.stored.layout import host_folder, rank_log
 
 
@@ -51,7 +51,7 @@ def _columns(text: str) -> int:
     return int(text)
 
 
-def _lines(run: Run, width: int, *, every: bool) -> Iterator[str]:
+def _lines(run: StoredRun, width: int, *, every: bool) -> Iterator[str]:
     end = summarize_run(run, [*run.info.unsupported] if run.info else [], reports=[str(run.directory)])
     yield f"{run.directory}:"
     yield ""

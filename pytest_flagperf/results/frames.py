@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf.results import columns, store
-from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.runs import find_runs
-from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.store import CaseResult, StoredRun
 
 if TYPE_CHECKING:
     import pandas
@@ -48,10 +48,10 @@ class RunWarning(UserWarning):
 
 @dataclass(frozen=True)
 class _Row:
-    run: Run
+    run: StoredRun
     case: CaseResult
     outcome: Outcome
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, MetricValue]
 
 
 def load(paths: Paths) -> pandas.DataFrame:
@@ -94,13 +94,13 @@ def _rows(paths: Paths) -> Iterator[_Row]:
                 yield _Row(run, case, outcome, {metric.name: metric for metric in metrics})
 
 
-def _metrics(case: CaseResult, outcome: Outcome) -> Iterator[Metric]:
+def _metrics(case: CaseResult, outcome: Outcome) -> Iterator[MetricValue]:
     yield from outcome.metrics
     one, many = case.one_card.p_core if case.one_card else None, outcome.value("p_core")
     if case.one_card is not None and one and one > 0 and many is not None:
         where = f"over one card's p_core ({case.one_card.where_from})"
-        yield Metric("speedup", many / one, "x", "higher", f"p_core {where}")
-        yield Metric("efficiency", many / one / outcome.cards, "share", "higher", f"p_core of a card {where}")
+        yield MetricValue("speedup", many / one, "x", "higher", f"p_core {where}")
+        yield MetricValue("efficiency", many / one / outcome.cards, "share", "higher", f"p_core of a card {where}")
 
 
 def _columns(rows: Iterable[_Row]) -> list[str]:
@@ -125,7 +125,7 @@ def _wide(row: _Row) -> dict[str, Any]:
     return found | {_column(metric.name): metric.value for metric in row.metrics.values()}
 
 
-def _long(row: _Row, metric: Metric) -> dict[str, Any]:
+def _long(row: _Row, metric: MetricValue) -> dict[str, Any]:
     found = {name: getattr(row.outcome, name, None) for name in CASE}
     found["run"] = row.run.directory.resolve().name
     told = {name: getattr(metric, name) for name in ("value", "unit", "direction", "how", "samples", "warmup")}

@@ -13,7 +13,7 @@ from pytest_flagperf.results.columns import write_csv
 from pytest_flagperf.results.comparing import statistics
 from pytest_flagperf.results.measured import machine, vendor_code
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, unreadable
 from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
@@ -109,7 +109,7 @@ class CaseResult:
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """A run directory as read; ``problems`` says what in it could not be read."""
 
     directory: Path
@@ -202,11 +202,11 @@ def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tupl
     return results, table
 
 
-def load_run(run_dir: Path) -> Run:
+def load_run(run_dir: Path) -> StoredRun:
     """What is there, is read: a run that was killed has rounds without outcome.json and no results.json."""
     problems: list[str] = []
     info = load_info(run_dir, problems)
-    return Run(run_dir, info, tuple(each_case(run_dir, problems)), tuple(problems))
+    return StoredRun(run_dir, info, tuple(each_case(run_dir, problems)), tuple(problems))
 
 
 def load_results(path: Path) -> tuple[CaseResult, ...]:
@@ -329,14 +329,14 @@ def _case_json(case: CaseResult) -> dict[str, Any]:
 
 def _metrics_json(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     """Per metric its record and, over the rounds that ended well, the middle and the spread."""
-    found: dict[str, list[tuple[int, Metric]]] = {}
+    found: dict[str, list[tuple[int, MetricValue]]] = {}
     for outcome in outcomes:
         for metric in outcome.metrics if outcome.ok else ():
             found.setdefault(metric.name, []).append((outcome.round, metric))
     return {name: _over_rounds(*zip(*rounds, strict=True)) for name, rounds in found.items()}
 
 
-def _over_rounds(rounds: Sequence[int], metrics: Sequence[Metric]) -> dict[str, Any]:
+def _over_rounds(rounds: Sequence[int], metrics: Sequence[MetricValue]) -> dict[str, Any]:
     record, values = metrics[0], [metric.value for metric in metrics]
     summary = statistics.summarize(values)
     return {

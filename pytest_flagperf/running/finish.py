@@ -54,7 +54,7 @@ def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
 def run_summary(run: Run, nodeids: Sequence[str]) -> RunSummary:
     """Return the summary of the run's results, with a reason for each case of ``nodeids`` that has none."""
     directory = run.directory.path
-    results = run.records.results or store.Run(directory, None, ())
+    results = run.records.results or store.StoredRun(directory, None, ())
     reports = [str(relative(directory / name)) for name in layout.REPORTS if (directory / name).is_file()]
     notes = [*run.notes, *_write_errors(run.records.write_errors, directory)]
     summary = summarize_run(results, _not_run(run, nodeids, results), notes, reports if run.records.results else ())
@@ -63,7 +63,7 @@ def run_summary(run: Run, nodeids: Sequence[str]) -> RunSummary:
     return summary
 
 
-def _not_run(run: Run, nodeids: Sequence[str], results: store.Run) -> list[str]:
+def _not_run(run: Run, nodeids: Sequence[str], results: store.StoredRun) -> list[str]:
     """Return a line for each case without a result, with the reason."""
     have_results = {case.case for case in results.cases}
     requested = [*run.begun, *(case for case in run.case_lookup.selected_in(nodeids) if case.unsupported)]

@@ -65,7 +65,7 @@ class Written:
 
 
 def accept(
-    run: store.Run, folder: Path, *, note: str = "", keep_bounds: bool = True
+    run: store.StoredRun, folder: Path, *, note: str = "", keep_bounds: bool = True
 ) -> tuple[list[Written], list[str]]:
     """Write a baseline for each case of the run; return them, and a line with the reason for each refused case."""
     directory = run.directory.resolve()

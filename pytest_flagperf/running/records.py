@@ -19,7 +19,7 @@ class Records:
     """The verdicts and results of a run; ``results`` is set when the run has ended."""
 
     def __init__(self, directory: RunDirectory) -> None:
-        self.results: store.Run | None = None
+        self.results: store.StoredRun | None = None
         self.write_errors: list[WriteError] = []
         self._directory = directory
         self._unwritten: dict[tuple[Case, str], Sequence[Verdict]] = {}
@@ -32,7 +32,7 @@ class Records:
         """Keep verdicts that could not be written in memory: for the summary, and to write them again at the end."""
         self._unwritten[case, test] = verdicts
 
-    def write_results(self, info: store.RunInfo) -> store.Run:
+    def write_results(self, info: store.RunInfo) -> store.StoredRun:
         """Write results.json and results.csv with the rounds of all workers; errors go to ``write_errors``."""
         self._record_again()
         run = store.load_run(self._directory.path)

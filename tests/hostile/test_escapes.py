@@ -27,7 +27,7 @@ from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
@@ -81,7 +81,7 @@ class Seen:
 
 
 def on_a_terminal(toy: Toy, *arguments: str, **environ: str) -> Seen:
-    """Run pytest as a user at a terminal does, on GitHub too."""
+    """StoredRun pytest as a user at a terminal does, on GitHub too."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 300, 0, 0))
     summary = toy.root / "summary.md"
@@ -275,7 +275,7 @@ def test_a_stored_run_from_elsewhere_is_shown_without_them(tmp_path: Path, capfd
 def test_a_cell_of_a_markdown_table_is_one_cell_and_no_html() -> None:
     outcome = recorded("converged_1x1")
     hostile = replace(outcome, environment={**outcome.environment, "precision": "fp32 | 9.9 |\n| <b>x</b>"})
-    runs = [Run(Path("run"), None, (CaseResult(outcome.case, (hostile,)),))]
+    runs = [StoredRun(Path("run"), None, (CaseResult(outcome.case, (hostile,)),))]
     table = performance_tables(runs)
     (row,) = [line for line in table if "fp32" in line]
     assert "fp32 \\| 9.9 \\| \\| &lt;b&gt;x&lt;/b&gt;" in row

@@ -133,7 +133,7 @@ def recorded_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return add_case(tmp_path_factory.mktemp("records") / "run", "converged_1x1") / "round1"
 
 
-def assert_reported(run: Path) -> store.Run:
+def assert_reported(run: Path) -> store.StoredRun:
     """Everything that is made of a run is made."""
     read = store.load_run(run)
     for case in read.cases:

@@ -8,7 +8,7 @@ from html import escape
 from itertools import groupby
 
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import plain, quantity
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import StoredPlan
@@ -52,7 +52,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class _Entry:
-    run: Run
+    run: StoredRun
     case: CaseResult
 
     @property
@@ -73,7 +73,7 @@ class _Entry:
         return [outcome for outcome in self.case.outcomes if outcome.ok]
 
 
-def performance_tables(runs: Sequence[Run], language: str = "en") -> list[str]:
+def performance_tables(runs: Sequence[StoredRun], language: str = "en") -> list[str]:
     """Return a heading, a table and notes for each model, framework and chip."""
     words = _WORDS[language]
     entries = sorted(

@@ -12,7 +12,7 @@ from string import Template
 
 from pytest_flagperf.report.export.mllog import Benchmark, NotExportable, entries, rank0_records
 from pytest_flagperf.results.measured.outcome import Outcome, Target
-from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import quantity
 from pytest_flagperf.stored import FormatError, write, write_text
 from pytest_flagperf.stored.layout import SYSTEM
@@ -86,7 +86,7 @@ def rules(benchmark: Benchmark, target: Target) -> str:
     return Template(text).substitute(benchmark=benchmark.name, sign=sign, target=repr(float(target.value)))
 
 
-def export(run: Run, to: Path, *, suites: Path | None = None, org: str = "unverified") -> Export:
+def export(run: StoredRun, to: Path, *, suites: Path | None = None, org: str = "unverified") -> Export:
     """Write ``results/<system>/<benchmark>/result_<i>.txt``, ``systems`` and ``rules``; ``to`` must be new or empty."""
     if to.exists() and any(to.iterdir()):
         raise FormatError(f"{to}: is not empty; expected a new or empty folder")
@@ -102,7 +102,7 @@ def export(run: Run, to: Path, *, suites: Path | None = None, org: str = "unveri
 
 
 def _export_case(
-    run: Run, case: CaseResult, to: Path, benchmark: Benchmark, org: str, left_out: list[str]
+    run: StoredRun, case: CaseResult, to: Path, benchmark: Benchmark, org: str, left_out: list[str]
 ) -> Exported | None:
     texts = []
     for outcome in case.outcomes:
@@ -142,7 +142,7 @@ def _system_name(outcome: Outcome, to: Path, benchmark: Benchmark) -> str:
     return unique
 
 
-def _system(run: Run, outcome: Outcome, name: str, org: str) -> dict[str, str]:
+def _system(run: StoredRun, outcome: Outcome, name: str, org: str) -> dict[str, str]:
     """Return MLPerf's description of a system, in which every value is a string."""
     host = _host(run.directory / outcome.directory, outcome)
     known = {

@@ -19,7 +19,7 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from pytest_flagperf.results.logs.excerpts import RankWords
+from pytest_flagperf.results.logs.step_times import RankStepTimes
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import quantity
 
@@ -148,7 +148,7 @@ def _at(line: Line, wanted: Sequence[float]) -> list[float]:
 # -- of ranks ------------------------------------------------------------------------------------------------
 
 
-def rank_steps(words: Sequence[RankWords], points: int = MAX_POINTS) -> Chart | None:
+def rank_steps(words: Sequence[RankStepTimes], points: int = MAX_POINTS) -> Chart | None:
     """How long the logged steps took, a line a rank."""
     points = points if len(words) <= 2 else max(points // 2, 60)
     lines = [
@@ -163,7 +163,7 @@ def rank_steps(words: Sequence[RankWords], points: int = MAX_POINTS) -> Chart | 
     return made and replace(made, note=note, floor=0.0)
 
 
-def rank_spread(words: Sequence[RankWords]) -> Chart | None:
+def rank_spread(words: Sequence[RankStepTimes]) -> Chart | None:
     """Of each rank the median of its step times and its tails; one rank has no others to differ from."""
     if len(words) < 2:
         return None

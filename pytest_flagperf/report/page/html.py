@@ -18,7 +18,7 @@ from pytest_flagperf.results.units import quantity
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 
 COLUMNS = ("case", "metric", "p_core", "speedup")
-_TITLES = {"case": "Case", "metric": "Metric", "p_core": "p_core", "speedup": "Speed-up"}
+_TITLES = {"case": "Case", "metric": "MetricValue", "p_core": "p_core", "speedup": "Speed-up"}
 _NOTHING = ""
 _STYLES = ("vendored/uPlot.min.css", "page.css")
 _SCRIPTS = ("vendored/uPlot.iife.min.js", "page.js")

@@ -73,7 +73,7 @@ def _sampled(
     points: int,
 ) -> Chart | None:
     """Each line the sum of its series, as percent, GiB or what they are read in."""
-    start, skimmed = _start(monitored, phases), any(samples.skimmed for samples in monitored.values())
+    start, skimmed = _start(monitored, phases), any(samples.is_partial for samples in monitored.values())
     unit = next((each.unit for series in found.values() for each in series), "")
     factor, shown = _SCALES.get(unit, (1.0, unit))
     lines = [_summed(name, series, start, factor, points, skimmed) for name, series in found.items()]

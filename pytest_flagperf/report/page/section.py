@@ -15,9 +15,9 @@ from pytest_flagperf.report.page.html import Name, Number, anchor, css_class, fi
 from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED, CaseSummary
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
-from pytest_flagperf.results.logs import excerpts, monitors
+from pytest_flagperf.results.logs import monitors, step_times
 from pytest_flagperf.results.logs.samples import Samples
-from pytest_flagperf.results.measured.outcome import Failure, Metric, Outcome
+from pytest_flagperf.results.measured.outcome import Failure, MetricValue, Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts import Verdict
@@ -196,7 +196,7 @@ def _compared(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
     return figures(head, [_over(name, rounds) for name in names])
 
 
-def _record(name: str, rounds: Sequence[Outcome]) -> Metric:
+def _record(name: str, rounds: Sequence[Outcome]) -> MetricValue:
     return next(found for outcome in rounds if (found := outcome.metric(name)) is not None)
 
 
@@ -252,7 +252,7 @@ def _round(round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, *,
         *sampled_charts.devices(found, outcome.phases, per_device),
         *sampled_charts.hosts(found, outcome.phases, per_host),
     ]
-    words = excerpts.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _LEAST_OF_A_LOG))
+    words = step_times.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _LEAST_OF_A_LOG))
     ranks = [charts.rank_steps(words, detail.per_line(len(words))), charts.rank_spread(words)]
     parts = [
         _ended(outcome),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
 from pytest_flagperf.results.comparing.statistics import SURE, Summary, few, summarize
-from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import SCALED, plain, quantity
 
@@ -19,7 +19,7 @@ _LOWEST = _HEAD.index("lowest")
 def over_rounds(case: CaseResult, width: int, names: Collection[str] | None = None) -> Iterator[str]:
     """Yield a table of the named metrics, or of all metrics; then outliers, and a note if there are too few rounds."""
     outcomes = [outcome for outcome in case.outcomes if outcome.ok]
-    records: dict[str, Metric] = {}
+    records: dict[str, MetricValue] = {}
     for outcome in outcomes:
         for metric in outcome.metrics:
             if names is None or metric.name in names or metric.name == outcome.target.name:
@@ -41,21 +41,21 @@ def over_rounds(case: CaseResult, width: int, names: Collection[str] | None = No
         yield f"  {too_few}"
 
 
-def _row(metric: Metric, summary: Summary) -> tuple[str, ...]:
+def _row(metric: MetricValue, summary: Summary) -> tuple[str, ...]:
     median = NOTHING if summary.median is None else quantity(summary.median, metric.unit)
     lowest, highest = _value(metric, summary.lowest), _value(metric, summary.highest)
     variation = NOTHING if summary.variation is None else quantity(summary.variation, "share")
     return (metric.name, median, lowest, highest, variation, _interval(metric, summary))
 
 
-def _interval(metric: Metric, summary: Summary) -> str:
+def _interval(metric: MetricValue, summary: Summary) -> str:
     if summary.interval is None or not summary.mean:
         return NOTHING
     low, high = summary.interval
     return f"{_value(metric, summary.mean)} ± {quantity((high - low) / 2 / abs(summary.mean), 'share')}"
 
 
-def _value(metric: Metric, value: float | None) -> str:
+def _value(metric: MetricValue, value: float | None) -> str:
     """Return the value without its unit, which is shown with the median, unless the unit scales the number."""
     if value is None:
         return NOTHING

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results.store import CaseResult, Run
+from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind, failed, is_regression
 
@@ -152,7 +152,7 @@ class RunSummary:
 
 
 def summarize_run(
-    run: Run, not_run: Sequence[str] = (), notes: Sequence[str] = (), reports: Sequence[str] = ()
+    run: StoredRun, not_run: Sequence[str] = (), notes: Sequence[str] = (), reports: Sequence[str] = ()
 ) -> RunSummary:
     """Return the summary of a stored run."""
     interrupted = run.info is not None and run.info.exit_status == INTERRUPTED

@@ -15,7 +15,7 @@ Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Apart:
+class CurveDistance:
     """Both are shares: ``deviation`` says how far above on the whole, ``area`` how much lies between, either way."""
 
     deviation: float
@@ -65,19 +65,19 @@ def thinned(places: Sequence[float], most: int) -> list[float]:
     return [places[math.ceil((number + 1) * len(places) / most) - 1] for number in range(most)]
 
 
-def apart(values: Sequence[float], middle: Sequence[float], ends: Sequence[float]) -> Apart:
+def distance(values: Sequence[float], middle: Sequence[float], ends: Sequence[float]) -> CurveDistance:
     """How far ``values`` lie from ``middle``; each counts by the samples that it is the mean of."""
     widths = [end - start for start, end in pairwise([0.0, *ends])]
     whole = sum(width * abs(each) for width, each in zip(widths, middle, strict=True))
     parts = [width * (value - each) for width, value, each in zip(widths, values, middle, strict=True)]
-    return Apart(sum(parts) / whole, sum(map(abs, parts)) / whole)
+    return CurveDistance(sum(parts) / whole, sum(map(abs, parts)) / whole)
 
 
 def middle(rounds: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.fmean(values) for values in zip(*rounds, strict=True)]
 
 
-def among(rounds: Sequence[Sequence[float]], ends: Sequence[float]) -> list[Apart]:
+def distances_among(rounds: Sequence[Sequence[float]], ends: Sequence[float]) -> list[CurveDistance]:
     """How far each lies from all the others together: what rounds of one kind differ by."""
     others = [middle([*rounds[:number], *rounds[number + 1 :]]) for number in range(len(rounds))]
-    return [apart(one, rest, ends) for one, rest in zip(rounds, others, strict=True)]
+    return [distance(one, rest, ends) for one, rest in zip(rounds, others, strict=True)]

@@ -28,7 +28,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankLocation:
     """A rank that the plan wants, and where."""
 
     rank: int
@@ -62,7 +62,7 @@ class Exit:
 def find(
     number: int,
     end: RoundRecord | None,
-    places: Sequence[Place],
+    places: Sequence[RankLocation],
     exits: Mapping[int, Exit],
     logs: Mapping[int, RankLog],
     unreadable_end: str | None = None,
@@ -99,7 +99,7 @@ def _seen_in_the_log(fault: RoundFault, exits: Mapping[int, Exit], logs: Mapping
     return exits[rank].code == 0 and logs[rank].present and logs[rank].finished is None
 
 
-def _from_fault(number: int, fault: RoundFault, places: Sequence[Place], logs: Mapping[int, RankLog]) -> Failure:
+def _from_fault(number: int, fault: RoundFault, places: Sequence[RankLocation], logs: Mapping[int, RankLog]) -> Failure:
     rank = fault.rank
     place = next((place for place in places if place.rank == rank), None)
     host = fault.host or (place.host if place else None)
@@ -134,7 +134,7 @@ def _still_there(end: RoundRecord | None) -> dict[int, str]:
     }
 
 
-def _of_rank(number: int, place: Place, end: Exit, log: RankLog, still_there: str | None) -> Iterator[Failure]:
+def _of_rank(number: int, place: RankLocation, end: Exit, log: RankLog, still_there: str | None) -> Iterator[Failure]:
     """At most one failure: the most telling."""
     kind, what = _break(end, log, still_there)
     if kind:

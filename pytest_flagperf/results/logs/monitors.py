@@ -26,7 +26,7 @@ from pytest_flagperf.stored.layout import (
 from pytest_flagperf.stored.round import RoundDir
 
 from . import ranges
-from .ranges import Sieve
+from .ranges import DropCounter
 from .samples import Event, Samples, find_gaps
 from .series_files import read_series
 
@@ -99,15 +99,15 @@ def _offsets(round_dir: Path) -> dict[int, float]:
 def _host(folder: Path, offset: float, at_most: float) -> Samples:
     report = _report(folder)
     paths = folder / HOST_SERIES, folder / DEVICE_SERIES
-    sieve, limits = Sieve(), _power_limits(report)
+    sieve, limits = DropCounter(), _power_limits(report)
     host, devices, load = (read_series(path, offset, at_most, sieve, limits) for path in (*paths, folder / LOAD_SERIES))
-    skimmed = any(path.is_file() and path.stat().st_size > at_most for path in paths)
+    is_partial = any(path.is_file() and path.stat().st_size > at_most for path in paths)
     return Samples(
         host=host[None].series() if None in host else {},
         devices={index: found.series() for index, found in devices.items() if index is not None},
         held={index: found.reasons() for index, found in devices.items() if index is not None},
         gaps=()
-        if skimmed
+        if is_partial
         else tuple(find_gaps((device, table.times) for device, table in [*host.items(), *devices.items()])),
         events=tuple(_events(report, offset)),
         missing=tuple(map(str, _list(report, "missing"))),
@@ -115,7 +115,7 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
         load=load[None].series() if None in load else {},
         means={str(name): str(means) for name, means in _dict(report, "means").items()},
         dropped=sieve.dropped(),
-        skimmed=skimmed,
+        is_partial=is_partial,
     )
 
 

@@ -85,7 +85,7 @@ def of_device(power_limit: float | None) -> Mapping[str, Range]:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedReadings:
     """Readings of one quantity that were outside its range; ``device`` is None for the host's own."""
 
     device: int | None
@@ -95,23 +95,23 @@ class Dropped:
     allowed: Range
 
 
-class Sieve:
+class DropCounter:
     """Counts the readings of a host that are outside their ranges."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int | None, str], Dropped] = {}
+        self._found: dict[tuple[int | None, str], DroppedReadings] = {}
 
     def drop(self, device: int | None, name: str, value: float, allowed: Range) -> None:
-        before = self._found.get((device, name), Dropped(device, name, 0, value, allowed))
-        self._found[device, name] = Dropped(device, name, before.times + 1, before.first, before.allowed)
+        before = self._found.get((device, name), DroppedReadings(device, name, 0, value, allowed))
+        self._found[device, name] = DroppedReadings(device, name, before.times + 1, before.first, before.allowed)
 
-    def dropped(self) -> tuple[Dropped, ...]:
+    def dropped(self) -> tuple[DroppedReadings, ...]:
         return tuple(self._found.values())
 
 
-def sentences(host: str, dropped: Iterable[Dropped]) -> Iterator[str]:
+def sentences(host: str, dropped: Iterable[DroppedReadings]) -> Iterator[str]:
     """A sentence for each quantity of a host, with all its devices."""
-    of_quantity: dict[tuple[str, bool], list[Dropped]] = {}
+    of_quantity: dict[tuple[str, bool], list[DroppedReadings]] = {}
     for each in dropped:
         of_quantity.setdefault((each.name, each.device is None), []).append(each)
     for (name, of_host), found in of_quantity.items():
@@ -175,7 +175,7 @@ class Impossible:
         return f"{where} ({count(self.times, 'record')}), expected {self.allowed}"
 
 
-class Limits:
+class RangeChecker:
     """The ranges of one suite's records, and which records of one rank were outside them."""
 
     def __init__(self, rank: int, metric: StoredMetric | None = None) -> None:

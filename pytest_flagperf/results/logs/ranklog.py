@@ -16,8 +16,8 @@ from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
 from pytest_flagperf.limits import LARGEST_COUNT
-from pytest_flagperf.results.logs.logged import Logged
-from pytest_flagperf.results.logs.ranges import Impossible, Limits
+from pytest_flagperf.results.logs.log_totals import LogTotals
+from pytest_flagperf.results.logs.ranges import Impossible, RangeChecker
 from pytest_flagperf.stored.plan import StoredMetric
 
 CURVE_POINTS = 2000
@@ -100,7 +100,7 @@ class RankLog:
     """The first event after FINISHED."""
     other_rank: int | None = None
     """Of the first record that another rank wrote."""
-    logged: Logged = field(default_factory=Logged)
+    totals: LogTotals = field(default_factory=LogTotals)
     milestones_ms: dict[str, int] = field(default_factory=dict)
     failed: Mapping[str, Any] | None = None
     init_start_ms: int | None = None
@@ -174,7 +174,7 @@ def read_rank(
     names = Translator(Names(target.name, metric.original_name if metric else "", sample_unit))
     log = RankLog(rank, path, names=names)
     skipped = perflog.SkippedCounts()
-    limits = Limits(rank, metric)
+    limits = RangeChecker(rank, metric)
     reader = _Reader(log, target, warmup)
     try:
         with path.open("rb") as stream:
@@ -203,7 +203,7 @@ class _Reader:
 
     def take(self, record: perflog.Record) -> None:
         self._take(record)
-        self.log.logged.at(record.time_ms)
+        self.log.totals.at(record.time_ms)
 
     def _take(self, record: perflog.Record) -> None:
         log = self.log
@@ -220,11 +220,11 @@ class _Reader:
         elif record.event == events.STEP_BEGIN:
             if self._first_step is None:
                 self._first_step = whole(record.value.get("step"))
-                log.logged.begin(self._first_step)
+                log.totals.begin(self._first_step)
         elif record.event == events.EVALUATE:
             self._evaluation(record)
         elif record.event == events.INIT_EVALUATION:
-            # Logged before or after TRAIN_START, it is where the training's time begins.
+            # LogTotals before or after TRAIN_START, it is where the training's time begins.
             log.untrained = replace(self._evaluated(record), time=0.0)
         elif record.event == events.INIT_END:
             log.init_end = record.value
@@ -249,7 +249,7 @@ class _Reader:
             self._bad_loss(value, loss)
         if self.log.warm_ms is None:
             self._warm(record)
-        self.log.logged.end_step(value, self._warmup)
+        self.log.totals.end_step(value, self._warmup)
         self.steps.add(partial(self._made, record, loss))
 
     def _warm(self, record: perflog.Record) -> None:
@@ -279,7 +279,7 @@ class _Reader:
     def _evaluation(self, record: perflog.Record) -> None:
         log, target = self.log, self.target
         evaluation = self._evaluated(record)
-        log.logged.evaluate(record.value, record.time_ms)
+        log.totals.evaluate(record.value, record.time_ms)
         got = evaluation.metrics.get(target.name, math.nan)
         if not math.isfinite(got):
             log.bad_metrics += 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf, isfinite, isinf
 
-from .ranges import Dropped
+from .ranges import DroppedReadings
 
 _MEANS = {"net": "network", "disk": "disk", "rdma": "rdma"}
 _HOLE = 2.5
@@ -109,9 +109,9 @@ class Samples:
     """By quantity: what it was read with."""
     load: Mapping[str, Series] = field(default_factory=dict)
     """Counters of who had the cores: ``flagperf_driver.node.sampling.load``."""
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedReadings, ...] = ()
     """The readings that were outside their ranges, and are in no series."""
-    skimmed: bool = False
+    is_partial: bool = False
     """Whether there is more than was read: a hole between samples is no gap then."""
 
     def read_from(self, name: str) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pytest_flagperf.printable import printable
 
-from . import ranges, skim
-from .ranges import Range, Sieve
+from . import partial_read, ranges
+from .ranges import DropCounter, Range
 from .samples import Reasons, Series
 
 _COLUMN = re.compile(r"(\w+)(?: \[(.*)\])?$")
@@ -27,7 +27,7 @@ class SampleTable:
         columns: Sequence[tuple[str, str]],
         device: int | None,
         allowed: Mapping[str, Range],
-        sieve: Sieve,
+        sieve: DropCounter,
     ) -> None:
         self.times = array("d")
         self._device, self._sieve = device, sieve
@@ -69,13 +69,13 @@ class SampleTable:
 
 
 def read_series(
-    path: Path, offset: float, at_most: float, sieve: Sieve, power_limits: Mapping[int, float]
+    path: Path, offset: float, at_most: float, sieve: DropCounter, power_limits: Mapping[int, float]
 ) -> dict[int | None, SampleTable]:
     """By device, None for the host itself; a row cut short by a kill or a full disk is passed over."""
     found: dict[int | None, SampleTable] = {}
     if not path.is_file():
         return found
-    source = (line.decode("utf-8", "replace") for line in skim.lines(path, at_most))
+    source = (line.decode("utf-8", "replace") for line in partial_read.read_lines(path, at_most))
     columns = [_column(printable(text)) for text in next(source, "").rstrip("\n").split(",")]
     of_devices = columns[1:2] == [("device", "")]
     for line in source:
@@ -97,7 +97,7 @@ def read_series(
     return found
 
 
-def _within_total(found: dict[str, Series], device: int, sieve: Sieve) -> dict[str, Series]:
+def _within_total(found: dict[str, Series], device: int, sieve: DropCounter) -> dict[str, Series]:
     """Without the readings of more memory in use than the device has."""
     used, total = found.get("memory_used"), found.get("memory_total")
     if used is None or total is None or used.highest <= total.highest:

@@ -12,7 +12,7 @@ from pytest_flagperf.results.units import plain, quantity
 from pytest_flagperf.stored import files
 from pytest_flagperf.stored.layout import host_of
 
-from .metrics import Metric
+from .metrics import MetricValue
 from .phases import Phase
 
 WAITED, STOLEN = 0.08, 0.05
@@ -24,7 +24,7 @@ _CAUSED = 0.5
 
 
 @dataclass(frozen=True)
-class Load:
+class HostLoad:
     """One host's, while the round trained; None is not known."""
 
     waited: float | None
@@ -53,10 +53,10 @@ class Load:
         return self.waited is not None and self.others is not None and self.others < _CAUSED * self.waited
 
 
-def load_of(samples: Samples, report: Mapping[str, Any], training: Phase) -> Load:
+def load_of(samples: Samples, report: Mapping[str, Any], training: Phase) -> HostLoad:
     """What a host's counters say of the training; nothing where the training is too short."""
     if training.seconds < LEAST_S:
-        return Load(None, None, None)
+        return HostLoad(None, None, None)
     waited, others, stolen = (
         samples.grown(name, training.start, training.end) for name in ("waited", "others", "stolen")
     )
@@ -64,7 +64,7 @@ def load_of(samples: Samples, report: Mapping[str, Any], training: Phase) -> Loa
     host = report.get("host")
     cores = number(host.get("cores", 0)) if isinstance(host, dict) else 0.0
     worked = cpu.mean * cores * training.seconds if cpu is not None and cpu.values else 0.0
-    return Load(
+    return HostLoad(
         None if waited is None else waited / training.seconds,
         None if others is None else others / training.seconds,
         # Of cores that hardly work, a few ticks would be a large share: nothing that slows a round down.
@@ -84,7 +84,7 @@ def validity_warnings(folder: str, samples: Samples, report: Mapping[str, Any], 
         yield f"{host}: the hypervisor gave {share} of the cores' working time to other machines during the training"
 
 
-def _who(load: Load, report: Mapping[str, Any]) -> str:
+def _who(load: HostLoad, report: Mapping[str, Any]) -> str:
     """Who had the cores meanwhile, as far as that is known."""
     seen = [
         f"{one.get('name')} (pid {one.get('pid')}, {plain(number(one.get('cores')), 2)})"
@@ -115,7 +115,7 @@ def doubts(
 
 def figures(
     samples: Mapping[str, Samples], reports: Mapping[str, Mapping[str, Any]], training: Phase | None
-) -> Iterator[Metric]:
+) -> Iterator[MetricValue]:
     """Of the host where it is most."""
     if training is None:
         return
@@ -128,4 +128,4 @@ def figures(
     ):
         known = [value for value in values if value is not None]
         if known:
-            yield Metric(name, max(known), unit, "lower", f"{how}, {while_}", samples=len(known))
+            yield MetricValue(name, max(known), unit, "lower", f"{how}, {while_}", samples=len(known))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagperf_driver.perflog import number
+from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.logs.ranklog import RankLog, whole
-from pytest_flagperf.results.logs.seen import Seen
 from pytest_flagperf.results.measured.sampled import Counted
 from pytest_flagperf.results.units import compared, quantity
 
@@ -21,7 +21,7 @@ class RankFigures:
     config: Mapping[str, Any]
     cards: int
     log: RankLog
-    seen: Seen | None = None
+    milestone_times: MilestoneTimes | None = None
     first: Mapping[str, Any] = field(default_factory=dict)
     """FINISHED of the round's first rank."""
     first_start_ms: float = math.nan
@@ -92,15 +92,15 @@ class RankFigures:
     @property
     def lost_share(self) -> float:
         """Of all steps, at most so many are in no STEP_END that can be read."""
-        steps, logged = self.get("steps"), self.log.logged
-        unlogged = max(1 - logged.step / steps, 0.0) if steps > 0 else 0.0
-        return min(self.log.broken_lines / max(logged.windows, 1) + unlogged, 1.0)
+        steps, totals = self.get("steps"), self.log.totals
+        unlogged = max(1 - totals.step / steps, 0.0) if steps > 0 else 0.0
+        return min(self.log.broken_lines / max(totals.windows, 1) + unlogged, 1.0)
 
     @property
     def lost_evaluations_s(self) -> float:
         """At most so long were evaluations whose line cannot be read."""
-        logged = self.log.logged
-        return min(self.log.broken_lines * logged.longest_evaluation_s, logged.evaluated_s)
+        totals = self.log.totals
+        return min(self.log.broken_lines * totals.longest_evaluation_s, totals.evaluated_s)
 
 
 @dataclass(frozen=True)

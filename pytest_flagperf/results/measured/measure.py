@@ -11,13 +11,14 @@ from typing import Any
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results.logs import failures as failures_of
-from pytest_flagperf.results.logs import monitors, ownlog, seen
-from pytest_flagperf.results.logs.failures import Exit, Failure, Place
+from pytest_flagperf.results.logs import log_ownership, milestone_times, monitors
+from pytest_flagperf.results.logs.failures import Exit, Failure, RankLocation
+from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.logs.ranklog import RankLog, Target, read_rank, whole
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import (
     busy,
-    crosscheck,
+    consistency,
     machine,
     metrics,
     sampled,
@@ -27,8 +28,8 @@ from pytest_flagperf.results.measured import (
 )
 from pytest_flagperf.results.measured import phases as phases_of
 from pytest_flagperf.results.measured.figure_pair import RankFigures
-from pytest_flagperf.results.measured.metrics import Metric
-from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Work
+from pytest_flagperf.results.measured.metrics import MetricValue
+from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, TrainingWork
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
@@ -51,17 +52,17 @@ def measure(round_dir: Path) -> Outcome:
         for place in places
     }
     exits = {place.rank: _exit(directory, plan, end, place) for place in places}
-    eyes = _seen(round_dir, places)
+    milestones = _milestone_times(round_dir, places)
     failures = failures_of.find(plan.round, end, places, exits, logs, unreadable_end)
     phases = phases_of.of_round(logs.values(), plan.host(0).clock_offset_s)
     own = metrics.of_round(plan, logs.values(), target)
     samples, training = monitors.read(round_dir), phases_of.training(phases)
-    clocks = {place.rank: _clock_set(samples, eyes, place) for place in places}
-    failures += tuple(ownlog.find(plan, end, places, logs, eyes, clocks))
+    clocks = {place.rank: _clock_set(samples, milestones, place) for place in places}
+    failures += tuple(log_ownership.find(plan, end, places, logs, milestones, clocks))
     compared = 0
     if not failures:
-        ranks = _compared_ranks(plan, end, places, logs, eyes, clocks, sampled.counted(samples, training))
-        compared, failures = crosscheck.check(ranks, plan.round)
+        ranks = _compared_ranks(plan, end, places, logs, milestones, clocks, sampled.counted(samples, training))
+        compared, failures = consistency.check(ranks, plan.round)
     p_whole = next((metric.value for metric in own if metric.name == "p_whole"), None)
     reports = monitors.reports(round_dir)
     load = busy.figures(samples, reports, training)
@@ -85,27 +86,27 @@ def _printable(outcome: Outcome) -> Outcome:
     return outcome if shown == body else Outcome.from_json(shown)
 
 
-def _seen(round_dir: Path, places: Iterable[Place]) -> dict[int, seen.Seen]:
+def _milestone_times(round_dir: Path, places: Iterable[RankLocation]) -> dict[int, MilestoneTimes]:
     folders = dict.fromkeys(place.folder for place in places)
-    return {rank: its for folder in folders for rank, its in seen.read(round_dir / folder).items()}
+    return {rank: its for folder in folders for rank, its in milestone_times.read(round_dir / folder).items()}
 
 
-def _clock_set(samples: Mapping[str, Samples], eyes: Mapping[int, seen.Seen], place: Place) -> float:
+def _clock_set(samples: Mapping[str, Samples], milestones: Mapping[int, MilestoneTimes], place: RankLocation) -> float:
     """By how much a rank's host's clock was set while it ran, at most: as its agent saw it, and as was sampled."""
     found = samples.get(place.folder)
     sampled_s = sum(abs(event.seconds) for event in found.events) if found else 0.0
-    return sampled_s + (eyes[place.rank].clock_set_s if place.rank in eyes else 0.0)
+    return sampled_s + (milestones[place.rank].clock_set_s if place.rank in milestones else 0.0)
 
 
 def _compared_ranks(
     plan: StoredPlan,
     end: RoundRecord | None,
-    places: Iterable[Place],
+    places: Iterable[RankLocation],
     logs: Mapping[int, RankLog],
-    eyes: Mapping[int, seen.Seen],
+    milestones: Mapping[int, MilestoneTimes],
     clocks: Mapping[int, float],
     counted: tuple[sampled.Counted, ...],
-) -> list[tuple[Place, RankFigures]]:
+) -> list[tuple[RankLocation, RankFigures]]:
     places = list(places)
     first = logs[places[0].rank]
     started_ms = math.nan if first.train_start_ms is None else first.train_start_ms
@@ -117,7 +118,7 @@ def _compared_ranks(
                 plan.config,
                 plan.cards,
                 logs[place.rank],
-                eyes.get(place.rank),
+                milestones.get(place.rank),
                 first={} if place is places[0] else first.finished or {},
                 first_start_ms=started_ms + 1000 * (offsets[place.rank] - offsets[places[0].rank]),
                 round_s=end.seconds if end else None,
@@ -137,7 +138,7 @@ def _outcome(
     failures: tuple[Failure, ...],
     warnings: tuple[str, ...],
     logs: list[RankLog],
-    found: tuple[Metric, ...],
+    found: tuple[MetricValue, ...],
     phases: tuple[Phase, ...],
 ) -> Outcome:
     first = logs[0]
@@ -199,17 +200,17 @@ def _end(directory: RoundDir) -> tuple[RoundRecord | None, str | None]:
         return None, str(error)
 
 
-def _places(plan: StoredPlan) -> list[Place]:
+def _places(plan: StoredPlan) -> list[RankLocation]:
     """The ranks that the plan wants, in order, whether they left something or not."""
     nproc = plan.case.nproc
     return [
-        Place(noderank * nproc + local, plan.host(noderank).name, noderank)
+        RankLocation(noderank * nproc + local, plan.host(noderank).name, noderank)
         for noderank in range(plan.case.nnodes)
         for local in range(nproc)
     ]
 
 
-def _exit(directory: RoundDir, plan: StoredPlan, end: RoundRecord | None, place: Place) -> Exit:
+def _exit(directory: RoundDir, plan: StoredPlan, end: RoundRecord | None, place: RankLocation) -> Exit:
     """From round.json; where that does not know the rank, from what its agent wrote."""
     hosts = [host for host in (end.hosts if end else ()) if host.noderank == place.noderank]
     ends = {rank.rank: rank for host in hosts for rank in host.ranks}
@@ -241,10 +242,10 @@ def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> Work:
+def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
     config = plan.config
     epochs = number(finished.get("epochs"))
-    return Work(
+    return TrainingWork(
         samples=_count(finished.get("samples")),
         steps=_count(finished.get("steps")),
         epochs=epochs if math.isfinite(epochs) else None,

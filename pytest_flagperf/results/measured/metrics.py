@@ -25,7 +25,7 @@ OF_STEPS = ("pure_training_computing_time", "compile_time")
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricValue:
     """``direction`` is "higher" or "lower" where one is better; ``value`` may be NaN, never absent."""
 
     name: str
@@ -39,11 +39,11 @@ class Metric:
     """How many steps of warm-up were left out, where it is about steps."""
 
 
-def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple[Metric, ...]:
+def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple[MetricValue, ...]:
     """What the ranks said of themselves and what follows from it; a figure nobody gave is not there."""
     logs = list(logs)
     first = next((log for log in logs if log.finished is not None), None)
-    found: list[Metric] = []
+    found: list[MetricValue] = []
     if first is not None and first.finished is not None:
         end = first.finished
         found = [
@@ -55,13 +55,13 @@ def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple
     return (*_to_target(logs), *found, *_quality(logs, target))
 
 
-def _times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+def _times(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
     for name, how in TIMES.items():
         clock = _timing(end) if name in OF_STEPS else "host clock"
         yield from _metric(name, end.get(name), "s", "lower", f"{clock} of rank {rank}, {how}")
 
 
-def _throughputs(plan: StoredPlan, end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+def _throughputs(plan: StoredPlan, end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
     unit = f"{plan.sample_unit or 'samples'}/s"
     clock = f"host clock of rank {rank}"
     samples, steps = f"{whole(end.get('samples')):,} samples of all cards", _count(end.get("steps"))
@@ -87,51 +87,52 @@ def _measured(end: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return _count(end.get("measured_steps")), _count(end.get("warmup_steps"))
 
 
-def _step_times(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+def _step_times(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
     times = end.get("step_time")
     for name in ("mean", "p50", "p90", "p99"):
         value = times.get(name) if isinstance(times, dict) else None
         yield from _metric(f"step_time_{name}", value, "s", "lower", f"{_window(end)}, rank {rank}", *_measured(end))
 
 
-def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[Metric]:
+def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[MetricValue]:
     waited, training = number(end.get("input_wait_time")), number(end.get("train_no_eval_time"))
     if end.get("input_wait_time") is not None and training > 0:
         how = f"{_timing(end)}, time that steps waited for input over train_no_eval_time"
-        yield Metric("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
+        yield MetricValue("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
     flops, peak = plan.flops_per_sample or 0.0, plan.peak_tflops or 0.0
     if end.get("p_core") is not None and flops > 0 and peak > 0:
         how = f"{flops:.4g} FLOPs per sample x p_core over {plan.cards} x {peak:g} TFLOPS of dense peak"
         value = flops * number(end.get("p_core")) / (plan.cards * peak * 1e12)
-        yield Metric("mfu", value, "share", "higher", how, *_measured(end))
+        yield MetricValue("mfu", value, "share", "higher", how, *_measured(end))
 
 
-def _memory(logs: Iterable[RankLog]) -> Iterator[Metric]:
+def _memory(logs: Iterable[RankLog]) -> Iterator[MetricValue]:
     peaks = [number((log.finished or {}).get("peak_memory_bytes")) for log in logs]
     peaks = [peak for peak in peaks if math.isfinite(peak)]
     if peaks:
         how = f"the most that tensors held at once, the largest of {len(peaks):,} ranks"
-        yield Metric("peak_memory", max(peaks), "bytes", "lower", how, len(peaks))
+        yield MetricValue("peak_memory", max(peaks), "bytes", "lower", how, len(peaks))
 
 
-def _final(end: Mapping[str, Any], rank: int) -> Iterator[Metric]:
+def _final(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
     yield from _metric("final_loss", end.get("final_loss"), "", "lower", f"the last step's training loss, rank {rank}")
 
 
-def _to_target(logs: list[RankLog]) -> Iterator[Metric]:
+def _to_target(logs: list[RankLog]) -> Iterator[MetricValue]:
     reached = logs[0].reached if logs else None
     if reached is not None:
         how = f"host clock of rank {logs[0].rank}, from TRAIN_START to the first EVALUATE at the target"
-        yield Metric("time_to_target", reached.time, "s", "lower", how)
+        yield MetricValue("time_to_target", reached.time, "s", "lower", how)
         how = f"samples of all cards up to step {reached.step:,}, the first EVALUATE at the target"
-        yield Metric("samples_to_target", float(reached.samples), "samples", "lower", how)
+        yield MetricValue("samples_to_target", float(reached.samples), "samples", "lower", how)
 
 
-def _quality(logs: list[RankLog], target: Target) -> Iterator[Metric]:
+def _quality(logs: list[RankLog], target: Target) -> Iterator[MetricValue]:
     last = logs[0].last_evaluation if logs else None
     if last is not None and target.name:
         value = last.metrics.get(target.name, math.nan)
-        yield Metric(target.name, value, target.unit, target.direction, f"EVALUATE at step {last.step:,}, the last one")
+        how = f"EVALUATE at step {last.step:,}, the last one"
+        yield MetricValue(target.name, value, target.unit, target.direction, how)
 
 
 def _metric(
@@ -142,9 +143,9 @@ def _metric(
     how: str,
     samples: int | None = None,
     warmup: int | None = None,
-) -> Iterator[Metric]:
+) -> Iterator[MetricValue]:
     if value is not None:
-        yield Metric(name, number(value), unit, direction, how, samples, warmup)
+        yield MetricValue(name, number(value), unit, direction, how, samples, warmup)
 
 
 def _count(value: object) -> int | None:

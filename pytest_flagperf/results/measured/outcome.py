@@ -14,21 +14,21 @@ from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.logs.ranges import Impossible, impossible_from_json
 from pytest_flagperf.results.logs.ranklog import Evaluation, Step, Target, whole
-from pytest_flagperf.results.measured import crosscheck, validity, vendor_code
-from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured import consistency, validity, vendor_code
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, typed
 from pytest_flagperf.stored.layout import round_folder
 
-__all__ = ["SCHEMA", "Evaluation", "Failure", "Metric", "Outcome", "Step", "Target"]
+__all__ = ["SCHEMA", "Evaluation", "Failure", "MetricValue", "Outcome", "Step", "Target"]
 
 SCHEMA = 1
 UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True)
-class Work:
+class TrainingWork:
     """How much was trained, and in which portions; None where no rank said so."""
 
     samples: int | None = None
@@ -90,11 +90,11 @@ class Outcome:
     compared: int = 0
     """How many pairs of figures were compared; each that contradicts is among the failures."""
     stop_reason: str | None = None
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[MetricValue, ...] = ()
     steps: tuple[Step, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     untrained: Evaluation | None = None
-    work: Work = Work()
+    work: TrainingWork = TrainingWork()
     losses: Losses = Losses()
     quality: Quality = Quality()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Outcome:
     @property
     def ended_well(self) -> bool:
         """Whether every rank came to its end, though its figures may contradict each other."""
-        return self.state == "finished" and all(one.kind == crosscheck.CONTRADICTION for one in self.failures)
+        return self.state == "finished" and all(one.kind == consistency.CONTRADICTION for one in self.failures)
 
     @property
     def meant_to_converge(self) -> bool:
@@ -167,7 +167,7 @@ class Outcome:
     def rate_unit(self) -> str:
         return f"{self.sample_unit}/s"
 
-    def metric(self, name: str) -> Metric | None:
+    def metric(self, name: str) -> MetricValue | None:
         return next((metric for metric in self.metrics if metric.name == name), None)
 
     def value(self, name: str) -> float | None:
@@ -230,11 +230,13 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
     plain["failures"] = tuple(
         Failure(**{**item, "last_lines": tuple(item["last_lines"])}) for item in body.get("failures", ())
     )
-    plain["metrics"] = tuple(Metric(**{**item, "value": number(item["value"])}) for item in body.get("metrics", ()))
+    plain["metrics"] = tuple(
+        MetricValue(**{**item, "value": number(item["value"])}) for item in body.get("metrics", ())
+    )
     plain["steps"] = tuple(_step(item) for item in body.get("steps", ()))
     plain["evaluations"] = tuple(_evaluation(item) for item in body.get("evaluations", ()))
     plain["untrained"] = _optional_evaluation(body.get("untrained"))
-    plain["work"] = Work(**body.get("work", {}))
+    plain["work"] = TrainingWork(**body.get("work", {}))
     losses = body.get("losses", {})
     plain["losses"] = Losses(
         **{**losses, "first_bad": _float(losses.get("first_bad")), "final": _float(losses.get("final"))}

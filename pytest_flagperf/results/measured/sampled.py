@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from flagperf_driver.node.sampling.devices import NO_THROTTLING
 from pytest_flagperf.results.logs.samples import Energy, Reasons, Samples, Series
-from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.units import signed
 from pytest_flagperf.stored.layout import host_of
@@ -21,7 +21,7 @@ _AVERAGED_S = 1.0
 """Drivers tell the mean power of a time as long as that, so the integral lags behind the counter."""
 
 
-def figures(samples: Mapping[str, Samples], training: Phase | None, p_whole: float | None) -> tuple[Metric, ...]:
+def figures(samples: Mapping[str, Samples], training: Phase | None, p_whole: float | None) -> tuple[MetricValue, ...]:
     """Records like a round's own metrics; what was not sampled meanwhile is not there."""
     if training is None:
         return ()
@@ -38,7 +38,7 @@ def figures(samples: Mapping[str, Samples], training: Phase | None, p_whole: flo
     )
 
 
-def _devices(samples: Mapping[str, Samples]) -> Iterator[Metric]:
+def _devices(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
     source = _source(samples, "devices")
     power, temperature = _of_devices(samples, "power"), _of_devices(samples, "temperature")
     yield from _mean("device_power", power, "W", "lower", f"a device's mean, over the devices, {WHILE}{source}")
@@ -60,7 +60,7 @@ def _devices(samples: Mapping[str, Samples]) -> Iterator[Metric]:
         value = max(map(_slowed, held))
         how = f"the largest share of samples in which one reason held a device's clocks back, {WHILE}{source}"
         count = sum(len(reasons.codes) for reasons in held)
-        yield Metric("device_throttled", value, "share", "lower", how, samples=count)
+        yield MetricValue("device_throttled", value, "share", "lower", how, samples=count)
 
 
 def _source(samples: Mapping[str, Samples], name: str) -> str:
@@ -74,7 +74,7 @@ def _slowed(held: Reasons) -> float:
     return max((share for reason, share in held.shares().items() if reason not in NO_THROTTLING), default=0.0)
 
 
-def _hosts(samples: Mapping[str, Samples]) -> Iterator[Metric]:
+def _hosts(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
     cpu, memory, power = (
         [host.host[name] for host in samples.values() if name in host.host] for name in ("cpu", "memory", "power")
     )
@@ -82,7 +82,7 @@ def _hosts(samples: Mapping[str, Samples]) -> Iterator[Metric]:
     yield from _highest("host_memory", memory, "share", "lower", f"the most of any host, {WHILE}")
     if power and len(power) == len(samples):
         how = f"the hosts' means, summed, {WHILE}{_source(samples, 'power')}"
-        yield Metric("host_power", sum(series.mean for series in power), "W", "lower", how, samples=_count(power))
+        yield MetricValue("host_power", sum(series.mean for series in power), "W", "lower", how, samples=_count(power))
 
 
 def _energy(
@@ -92,7 +92,7 @@ def _energy(
     training: Phase,
     p_whole: float | None,
     more: str = "",
-) -> Iterator[Metric]:
+) -> Iterator[MetricValue]:
     """Of all, or none: a sum in which some are missing says nothing."""
     energies = list(found)
     known = [energy for energy in energies if energy is not None]
@@ -100,16 +100,16 @@ def _energy(
         return
     how = f"{' and '.join(sorted({energy.how for energy in known}))}, {WHILE}"
     joules = sum(energy.joules for energy in known)
-    yield Metric(f"{name}_energy", joules, "J", "lower", f"{whose} together: {how}{more}")
+    yield MetricValue(f"{name}_energy", joules, "J", "lower", f"{whose} together: {how}{more}")
     covered = min(energy.covered for energy in known)
-    yield Metric(
+    yield MetricValue(
         f"{name}_energy_covered", covered, "share", "higher", f"the share of the time {WHILE} that was sampled"
     )
     if p_whole is not None and p_whole > 0:
         # A gap is taken to have been like the rest; of a training that was taken up again, this part is like the first.
         watts = sum(energy.joules / (energy.covered * training.seconds) for energy in known)
         how = f"{whose} together: their mean power in the sampled share of the time, over p_whole; {how}"
-        yield Metric(f"{name}_energy_per_sample", watts / p_whole, "J/sample", "lower", how)
+        yield MetricValue(f"{name}_energy_per_sample", watts / p_whole, "J/sample", "lower", how)
 
 
 def _difference(samples: Mapping[str, Samples], training: Phase) -> str:
@@ -189,13 +189,13 @@ def _apart(samples: Samples, device: int, training: Phase) -> float | None:
     return more / both.integral if abs(more) > _DIFFER * both.integral + both.noise else None
 
 
-def _gaps(samples: Mapping[str, Samples], training: Phase) -> Iterator[Metric]:
+def _gaps(samples: Mapping[str, Samples], training: Phase) -> Iterator[MetricValue]:
     there = [host for host in samples.values() if host.host or host.devices]
     if there:
         lost = sum(gap.seconds for host in there for gap in host.gaps)
         lost += training.seconds * (len(samples) - len(there))
         how = f"time {WHILE} in which a host was not sampled, summed"
-        yield Metric("monitor_gaps", lost, "s", "lower", how, samples=len(samples))
+        yield MetricValue("monitor_gaps", lost, "s", "lower", how, samples=len(samples))
 
 
 def _of_devices(samples: Mapping[str, Samples], name: str) -> list[Series]:
@@ -204,18 +204,18 @@ def _of_devices(samples: Mapping[str, Samples], name: str) -> list[Series]:
 
 def _mean(
     name: str, found: list[Series], unit: str, direction: str | None, how: str, scale: float = 1.0
-) -> Iterator[Metric]:
+) -> Iterator[MetricValue]:
     if found:
         value = statistics.fmean(series.mean for series in found) * scale
-        yield Metric(name, value, unit, direction, how, samples=_count(found))
+        yield MetricValue(name, value, unit, direction, how, samples=_count(found))
 
 
 def _highest(
     name: str, found: list[Series], unit: str, direction: str | None, how: str, scale: float = 1.0
-) -> Iterator[Metric]:
+) -> Iterator[MetricValue]:
     if found:
         value = max(series.highest for series in found) * scale
-        yield Metric(name, value, unit, direction, how, samples=_count(found))
+        yield MetricValue(name, value, unit, direction, how, samples=_count(found))
 
 
 def _count(found: Iterable[Series]) -> int:

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.logs.failures import Place
+from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.logs.ranklog import RankLog, whole
-from pytest_flagperf.results.measured.metrics import Metric
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.units import quantity
 
 LEAST_STEPS = 20
@@ -16,7 +16,7 @@ SLOW = 1.5
 """Times as long as the others' median; less than that is often chance."""
 
 
-def find(places: Sequence[Place], logs: Mapping[int, RankLog]) -> Iterator[str]:
+def find(places: Sequence[RankLocation], logs: Mapping[int, RankLog]) -> Iterator[str]:
     """A sentence for each rank that held up the others, or for its host where all of that host's did."""
     times = {place: time for place in places if (time := _forward(logs[place.rank])) is not None}
     slow = {place: ratio for place in times if (ratio := _ratio(place, times)) >= SLOW}
@@ -32,7 +32,7 @@ def find(places: Sequence[Place], logs: Mapping[int, RankLog]) -> Iterator[str]:
         )
 
 
-def spread(logs: Mapping[int, RankLog]) -> Iterator[Metric]:
+def spread(logs: Mapping[int, RankLog]) -> Iterator[MetricValue]:
     """The slowest rank against the middle one, also where nobody held up anyone; not there for a rank alone."""
     times = [time for log in logs.values() if (time := _forward(log)) is not None]
     if len(times) < 2:
@@ -41,7 +41,7 @@ def spread(logs: Mapping[int, RankLog]) -> Iterator[Metric]:
     warmup, steps = whole(finished.get("warmup_steps")), whole(finished.get("measured_steps"))
     how = f"the slowest rank's mean forward pass over {steps:,} steps, over the median of {len(times):,} ranks"
     value = max(times) / statistics.median(times)
-    yield Metric("straggler_spread", value, "x", "lower", how, samples=len(times), warmup=warmup)
+    yield MetricValue("straggler_spread", value, "x", "lower", how, samples=len(times), warmup=warmup)
 
 
 def _forward(log: RankLog) -> float | None:
@@ -50,11 +50,11 @@ def _forward(log: RankLog) -> float | None:
     return seconds if seconds > 0 and whole(finished.get("measured_steps")) >= LEAST_STEPS else None
 
 
-def _ratio(place: Place, times: Mapping[Place, float]) -> float:
+def _ratio(place: RankLocation, times: Mapping[RankLocation, float]) -> float:
     others = [time for other, time in times.items() if other != place]
     return times[place] / statistics.median(others) if others else 1.0
 
 
-def _named(places: Sequence[Place]) -> str:
+def _named(places: Sequence[RankLocation]) -> str:
     ranks = ", ".join(str(place.rank) for place in places)
     return f"rank{'s' if len(places) > 1 else ''} {ranks} on {places[0].host}"

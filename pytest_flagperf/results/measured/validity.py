@@ -132,7 +132,7 @@ def _not_sampled(host: str, samples: Samples, plan: StoredPlan) -> Iterator[Vali
 
 def _gaps(host: str, samples: Samples, training: Phase) -> Iterator[ValidityWarning]:
     """Yield a warning for long gaps between samples; a clock that was set forward makes no gap."""
-    if samples.skimmed:
+    if samples.is_partial:
         return
     lost = [gap.seconds - _set_forward(samples, gap) for gap in samples.gaps]
     total, longest = sum(lost), max(lost, default=0.0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_flagperf.results.comparing.statistics import student_limit
 from pytest_flagperf.results.logs import curves
-from pytest_flagperf.results.logs.curves import Apart
+from pytest_flagperf.results.logs.curves import CurveDistance
 from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored import FormatError, files
@@ -80,14 +80,14 @@ class Batch:
         spread = math.hypot(statistics.stdev(logs), unknown) * math.sqrt(1 + 1 / rounds)
         return math.exp(middle - student_limit(CHANCE, rounds - 1) * spread)
 
-    def tolerance(self, ends: Sequence[float]) -> Apart:
+    def tolerance(self, ends: Sequence[float]) -> CurveDistance:
         """The allowed distance of a loss curve over these first points, from the distances between the rounds."""
-        distances = curves.among([values[: len(ends)] for values in self.loss.rounds], ends)
+        distances = curves.distances_among([values[: len(ends)] for values in self.loss.rounds], ends)
         # The area is at least the deviation, so the same limit serves for both.
         limit = student_limit(CHANCE / 2, len(distances) - 1)
         deviation = math.sqrt(statistics.fmean(distance.deviation**2 for distance in distances))
         area = math.sqrt(statistics.fmean(distance.area**2 for distance in distances))
-        return Apart(max(FLOOR, limit * deviation), max(FLOOR, limit * area))
+        return CurveDistance(max(FLOOR, limit * deviation), max(FLOOR, limit * area))
 
 
 @dataclass(frozen=True)

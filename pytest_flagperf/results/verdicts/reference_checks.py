@@ -114,7 +114,7 @@ def _on_the_curve(outcome: Outcome, batch: Batch, trained: int) -> Verdict:
         return _no_parity(outcome, f"{trained:,} {unit} reach {got}, expected {expected}", expected, got)
     points = loss_points(outcome)
     rounds = [values[: len(ends)] for values in batch.loss.rounds]
-    distance = curves.apart(curves.means(points, ends), curves.middle(rounds), ends)
+    distance = curves.distance(curves.means(points, ends), curves.middle(rounds), ends)
     allowed = batch.tolerance(ends)
     ok = abs(distance.deviation) <= allowed.deviation and distance.area <= allowed.area
     got = f"{_signed(distance.deviation)} on average, {quantity(distance.area, 'share')} mean distance"

@@ -1,4 +1,4 @@
-"""Verdicts on a round's throughputs: present, possible, over enough steps; ``crosscheck`` compares them."""
+"""Verdicts on a round's throughputs: present, possible, over enough steps; ``consistency`` compares them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _measured(outcome: Outcome) -> Verdict:
 
 
 def _counted(outcome: Outcome) -> Verdict:
-    """Judge whether samples, steps and batch were counted; ``crosscheck`` judges whether they agree."""
+    """Judge whether samples, steps and batch were counted; ``consistency`` judges whether they agree."""
     work = outcome.work
     got = f"{work.samples} samples, {work.steps} steps, batch {work.batch_per_card}"
     ok = bool(work.samples and work.steps and work.batch_per_card)

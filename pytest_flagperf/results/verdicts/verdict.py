@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pytest_flagperf.results.logs.ownlog import LOG
-from pytest_flagperf.results.measured.crosscheck import CONTRADICTION
+from pytest_flagperf.results.logs.log_ownership import LOG
+from pytest_flagperf.results.measured.consistency import CONTRADICTION
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import count
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results.logs.failures import Place
+from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.logs.ranklog import Target, read_rank
-from pytest_flagperf.results.measured import crosscheck, figure_pair
+from pytest_flagperf.results.measured import consistency, figure_pair
 from tests.driver.pytorch.conftest import RankResults
 
 TARGET = Target("accuracy", "higher", "fraction", 0.5)
@@ -31,7 +31,7 @@ def contradictions(folder: Path, rank: int, trained: dict[str, Any]) -> list[str
     log = read_rank(path, rank, TARGET, trained["case"]["config"]["timing_warmup_steps"])
     case = trained["case"]
     read = figure_pair.RankFigures(case["config"], case["nnodes"] * case["nproc"], log)
-    compared, failures = crosscheck.check([(Place(rank, "localhost", 0), read)], 1)
+    compared, failures = consistency.check([(RankLocation(rank, "localhost", 0), read)], 1)
     assert compared >= 12, case
     return [failure.sentence for failure in failures]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagperf_driver import events
-from pytest_flagperf.results.logs.failures import Failure, Place
+from pytest_flagperf.results.logs.failures import Failure, RankLocation
+from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.logs.ranklog import RankLog
-from pytest_flagperf.results.logs.seen import Seen
 from pytest_flagperf.results.units import quantity
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round import RoundRecord
@@ -22,9 +22,9 @@ OUTSIDE_S, DRIFT = 2.0, 2e-4
 def find(
     plan: StoredPlan,
     end: RoundRecord | None,
-    places: Sequence[Place],
+    places: Sequence[RankLocation],
     logs: Mapping[int, RankLog],
-    seen: Mapping[int, Seen],
+    milestone_times: Mapping[int, MilestoneTimes],
     clock_set_s: Mapping[int, float],
 ) -> Iterator[Failure]:
     """At most one failure of each rank: the first thing that shows it."""
@@ -35,7 +35,7 @@ def find(
             _repeated(plan, log)
             or _written_once(log, place)
             or _outside(end, log, ahead_s, clock_set_s.get(place.rank, 0.0))
-            or _unseen(plan, log, seen.get(place.rank))
+            or _not_seen_by_agent(plan, log, milestone_times.get(place.rank))
         )
         if why:
             sentence = f"round {plan.round}: {place}: its log is not this round's alone: {why}"
@@ -56,7 +56,7 @@ def _repeated(plan: StoredPlan, log: RankLog) -> str | None:
     return None
 
 
-def _written_once(log: RankLog, place: Place) -> str | None:
+def _written_once(log: RankLog, place: RankLocation) -> str | None:
     often = next((event for event in _ONCE if log.counts.get(event, 0) > 1), None)
     if often is not None:
         return f"{often} is in it {log.counts[often]} times, expected once"
@@ -86,8 +86,8 @@ def _outside(end: RoundRecord | None, log: RankLog, ahead_s: float, clock_set_s:
     return None
 
 
-def _unseen(plan: StoredPlan, log: RankLog, seen: Seen | None) -> str | None:
+def _not_seen_by_agent(plan: StoredPlan, log: RankLog, times: MilestoneTimes | None) -> str | None:
     if plan.token is None or log.finished is None:
         return None
-    lacking = next((event for event in log.counts if seen is None or event not in seen.milestones), None)
-    return None if lacking is None else f"the host's agent saw no {lacking} in it while the round ran (milestones.json)"
+    missing = next((event for event in log.counts if times is None or event not in times.milestones), None)
+    return None if missing is None else f"the host's agent saw no {missing} in it while the round ran (milestones.json)"

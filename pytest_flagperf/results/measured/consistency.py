@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from flagperf_driver import events
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.logs.failures import Failure, Place
+from pytest_flagperf.results.logs.failures import Failure, RankLocation
 from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.measured.figure_pair import FigureBounds, Pair, RankFigures, Tolerance
 
@@ -20,7 +20,7 @@ CONTRADICTION = "contradiction"
 INF = math.inf
 
 
-def check(ranks: Sequence[tuple[Place, RankFigures]], number_: int) -> tuple[int, tuple[Failure, ...]]:
+def check(ranks: Sequence[tuple[RankLocation, RankFigures]], number_: int) -> tuple[int, tuple[Failure, ...]]:
     """How many pairs were compared, and a failure for each that is apart; of ranks with FINISHED."""
     compared_, failures = 0, list[Failure]()
     for place, rank in ranks:
@@ -73,7 +73,7 @@ def _init(rank: RankFigures) -> FigureBounds:
 
 
 def _seen_train(rank: RankFigures) -> FigureBounds | None:
-    between = rank.seen.seconds(events.TRAIN_START, events.TRAIN_END) if rank.seen else None
+    between = rank.milestone_times.seconds(events.TRAIN_START, events.TRAIN_END) if rank.milestone_times else None
     return None if between is None else FigureBounds(rank.train_s, *between)
 
 
@@ -81,9 +81,10 @@ def _seen_from_the_start(name: str, milestone: str) -> Callable[[RankFigures], F
     """Since the process's start at most, and since its first record at least: a launcher starts ranks late."""
 
     def compare(rank: RankFigures) -> FigureBounds | None:
-        if rank.seen is None:
+        times = rank.milestone_times
+        if times is None:
             return None
-        most, least = rank.seen.seconds(None, milestone), rank.seen.seconds(events.INIT_START, milestone)
+        most, least = times.seconds(None, milestone), times.seconds(events.INIT_START, milestone)
         return None if most is None or least is None else FigureBounds(rank.get(name), least[0], most[1])
 
     return compare
@@ -91,11 +92,11 @@ def _seen_from_the_start(name: str, milestone: str) -> Callable[[RankFigures], F
 
 def _seen_records(rank: RankFigures) -> FigureBounds | None:
     """By how much the worst record's time is outside of when it was seen."""
-    if rank.seen is None:
+    if rank.milestone_times is None:
         return None
     outside = [
         (max(after.ms - at, at - by.ms, 0) / 1000, event)
-        for event, (after, by) in rank.seen.milestones.items()
+        for event, (after, by) in rank.milestone_times.milestones.items()
         if (at := rank.log.milestones_ms.get(event)) is not None
     ]
     if not outside:
@@ -117,21 +118,21 @@ def _to_target(rank: RankFigures) -> FigureBounds | None:
 
 
 def _no_eval(rank: RankFigures) -> FigureBounds:
-    seconds = rank.log.logged.evaluated_s
+    seconds = rank.log.totals.evaluated_s
     return FigureBounds(rank.train_s - rank.no_eval_s, seconds, seconds, rank.lost_evaluations_s)
 
 
 def _eval_time(rank: RankFigures) -> FigureBounds:
-    seconds = rank.log.logged.evaluated_s
+    seconds = rank.log.totals.evaluated_s
     return FigureBounds(rank.here("eval_time", "eval_time"), seconds, seconds, rank.lost_evaluations_s)
 
 
 def _evaluations(rank: RankFigures) -> FigureBounds | None:
-    logged = rank.log.logged
-    if not logged.evaluations:
+    totals = rank.log.totals
+    if not totals.evaluations:
         return None
-    more = rank.clock_set_s + 0.01 * logged.evaluations
-    return FigureBounds(logged.evaluated_s, -INF, logged.evaluated_between_s, more)
+    more = rank.clock_set_s + 0.01 * totals.evaluations
+    return FigureBounds(totals.evaluated_s, -INF, totals.evaluated_between_s, more)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ def _evaluations(rank: RankFigures) -> FigureBounds | None:
 
 def _host_clock(rank: RankFigures) -> FigureBounds:
     by_host = rank.get("windows_time")
-    more = 0.002 * rank.log.logged.windows
+    more = 0.002 * rank.log.totals.windows
     if rank.configured("gradient_accumulation_steps") > 1:
         # Batches that came to no whole step at the end of a pass are in no window of the device.
         more += rank.step_time("mean") * (rank.get("epochs") + 1)
@@ -151,23 +152,23 @@ def _windows(rank: RankFigures) -> FigureBounds:
 
 
 def _logged_windows(rank: RankFigures) -> FigureBounds | None:
-    seconds = rank.log.logged.windows_s
+    seconds = rank.log.totals.windows_s
     return FigureBounds(seconds, rank.windows_s, rank.windows_s, rank.lost_share * seconds) if seconds else None
 
 
 def _logged_wait(rank: RankFigures) -> FigureBounds | None:
-    if not rank.log.logged.windows:
+    if not rank.log.totals.windows:
         return None
     waited = rank.here("input_wait_time", "input_wait_time")
-    return FigureBounds(rank.log.logged.waited_s, waited, waited, rank.lost_share * waited)
+    return FigureBounds(rank.log.totals.waited_s, waited, waited, rank.lost_share * waited)
 
 
 def _step_time(rank: RankFigures) -> FigureBounds | None:
-    logged = rank.log.logged
-    if not logged.windows_s or not rank.knows("timing_warmup_steps"):
+    totals = rank.log.totals
+    if not totals.windows_s or not rank.knows("timing_warmup_steps"):
         return None
     seconds = rank.step_time("mean") * rank.get("measured_steps")
-    return FigureBounds(seconds, logged.measured_s, logged.measured_s + logged.straddling_s, rank.lost_share * seconds)
+    return FigureBounds(seconds, totals.measured_s, totals.measured_s + totals.straddling_s, rank.lost_share * seconds)
 
 
 def _percentiles(rank: RankFigures) -> FigureBounds | None:
@@ -201,8 +202,8 @@ def _rate(name: str, seconds: str) -> Callable[[RankFigures], FigureBounds | Non
 def _p_core(rank: RankFigures) -> FigureBounds | None:
     """Its seconds are part of all steps' compute time, and all of the measured steps but their waiting."""
     samples, compute = rank.get("measured_samples"), rank.compute_s
-    logged = rank.log.logged
-    waited = logged.measured_wait_s if logged.windows else rank.here("input_wait_time", "input_wait_time")
+    totals = rank.log.totals
+    waited = totals.measured_wait_s if totals.windows else rank.here("input_wait_time", "input_wait_time")
     waited += rank.lost_share * rank.here("input_wait_time", "input_wait_time")
     seconds = rank.step_time("mean") * rank.get("measured_steps") - waited
     if not samples > 0 or not compute > 0 or not seconds > 0:
@@ -211,11 +212,11 @@ def _p_core(rank: RankFigures) -> FigureBounds | None:
 
 
 def _throughputs(rank: RankFigures) -> FigureBounds | None:
-    logged = rank.log.logged
-    if not logged.rated_samples:
+    totals = rank.log.totals
+    if not totals.rated_samples:
         return None
-    samples = logged.samples - rank.earlier("samples")
-    return FigureBounds(logged.rated_samples, samples, samples, rank.lost_share * samples)
+    samples = totals.samples - rank.earlier("samples")
+    return FigureBounds(totals.rated_samples, samples, samples, rank.lost_share * samples)
 
 
 # -- samples and steps ---------------------------------------------------------------------------------------
@@ -252,19 +253,19 @@ def _warmup(rank: RankFigures) -> FigureBounds | None:
 
 def _logged_samples(rank: RankFigures) -> FigureBounds | None:
     """The last step that was logged may lie a few before the end."""
-    logged = rank.log.logged
-    if not logged.windows or not rank.per_step:
+    totals = rank.log.totals
+    if not totals.windows or not rank.per_step:
         return None
-    left = rank.get("steps") - logged.step
-    return FigureBounds(rank.get("samples"), logged.samples, logged.samples + rank.items(max(left, 0.0), 0.0)[1])
+    left = rank.get("steps") - totals.step
+    return FigureBounds(rank.get("samples"), totals.samples, totals.samples + rank.items(max(left, 0.0), 0.0)[1])
 
 
 def _logged_steps(rank: RankFigures) -> FigureBounds | None:
-    logged = rank.log.logged
-    if not logged.windows:
+    totals = rank.log.totals
+    if not totals.windows:
         return None
     every = max(rank.configured("log_freq"), 1)
-    return FigureBounds(rank.get("steps"), logged.step, logged.step + (every - 1) + every * rank.log.broken_lines)
+    return FigureBounds(rank.get("steps"), totals.step, totals.step + (every - 1) + every * rank.log.broken_lines)
 
 
 # -- ranks and devices ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from flagperf_driver.perflog import number
 
 
 @dataclass
-class Logged:
+class LogTotals:
     """Seconds, steps and samples since TRAIN_START. A window is what lies between two STEP_END records."""
 
     windows: int = 0

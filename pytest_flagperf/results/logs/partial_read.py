@@ -9,7 +9,7 @@ from pathlib import Path
 _BLOCK = 2048
 
 
-def lines(path: Path, at_most: float = math.inf) -> Iterator[bytes]:
+def read_lines(path: Path, at_most: float = math.inf) -> Iterator[bytes]:
     """Whole lines, with their ends: all of a file of that many bytes, of a longer one blocks evenly apart.
 
     The first and the last block are the file's own; a line that is longer than a block is passed over.

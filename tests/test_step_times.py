@@ -9,12 +9,12 @@ import pytest
 
 from flagperf_driver import perflog
 from flagperf_driver.perflog import Record
-from pytest_flagperf.results.logs import excerpts
+from pytest_flagperf.results.logs import step_times
 from tests.results_help import REPLAYS, recorded
 
 
 def test_each_rank_of_a_replay_has_its_own_words() -> None:
-    found = excerpts.read(REPLAYS / "converged_1x2", recorded("converged_1x2"))
+    found = step_times.read(REPLAYS / "converged_1x2", recorded("converged_1x2"))
     assert [words.rank for words in found] == [0, 1]
     for words in found:
         assert words.step_times
@@ -25,7 +25,7 @@ def test_each_rank_of_a_replay_has_its_own_words() -> None:
 def test_ranks_without_a_log_or_without_words_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "rank1.out.log").write_text("nothing of ours\n")
     outcome = replace(recorded("converged_1x2"), logs=("rank0.out.log", "rank1.out.log"))
-    assert excerpts.read(tmp_path, outcome) == []
+    assert step_times.read(tmp_path, outcome) == []
 
 
 def test_of_a_long_log_a_part_is_read_and_its_last_word(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_of_a_long_log_a_part_is_read_and_its_last_word(tmp_path: Path) -> None:
     lines = map(perflog.format_record, [*steps, end])
     (tmp_path / "rank0.out.log").write_text("\n".join(lines) + "\n")
     outcome = replace(recorded("converged_1x1"), logs=("rank0.out.log",))
-    (words,) = excerpts.read(tmp_path, outcome)
+    (words,) = step_times.read(tmp_path, outcome)
     assert 100 < len(words.step_times) < 1000
     assert words.step_times[-1] == (19_999, 0.1)
     assert words.percentiles["p50"] == pytest.approx(0.1)

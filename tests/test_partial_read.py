@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from pytest_flagperf.results.logs import skim
+from pytest_flagperf.results.logs import partial_read
 
 
 def numbered(path: Path, lines: int) -> Path:
@@ -17,13 +17,13 @@ def test_a_short_file_is_read_whole_with_a_torn_end(tmp_path: Path) -> None:
     path = numbered(tmp_path / "log", 3)
     with path.open("ab") as out:
         out.write(b"torn")
-    assert list(skim.lines(path)) == [*(b"line %09d\n" % number for number in range(3)), b"torn"]
-    assert list(skim.lines(path, 1000)) == list(skim.lines(path))
+    assert list(partial_read.read_lines(path)) == [*(b"line %09d\n" % number for number in range(3)), b"torn"]
+    assert list(partial_read.read_lines(path, 1000)) == list(partial_read.read_lines(path))
 
 
 def test_of_a_long_file_whole_lines_evenly_apart_and_both_ends(tmp_path: Path) -> None:
     path = numbered(tmp_path / "log", 100_000)
-    found = list(skim.lines(path, 64 * 1024))
+    found = list(partial_read.read_lines(path, 64 * 1024))
     assert sum(map(len, found)) <= 64 * 1024
     numbers = [int(line.removeprefix(b"line ")) for line in found]
     assert all(len(line) == 15 for line in found)
@@ -35,4 +35,4 @@ def test_of_a_long_file_whole_lines_evenly_apart_and_both_ends(tmp_path: Path) -
 
 def test_lines_longer_than_a_block_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"first\n" + b"x" * 100_000 + b"\nlast\n")
-    assert list(skim.lines(tmp_path / "log", 16 * 1024)) == [b"first\n", b"last\n"]
+    assert list(partial_read.read_lines(tmp_path / "log", 16 * 1024)) == [b"first\n", b"last\n"]

@@ -15,7 +15,7 @@ from pytest_flagperf.stored.layout import MILESTONE_TIMES
 
 
 @dataclass(frozen=True)
-class Seen:
+class MilestoneTimes:
     """One rank's milestones as its agent saw them: each lies between two moments."""
 
     started: Moment
@@ -40,18 +40,18 @@ class Seen:
             yield from both
 
 
-def read(folder: Path) -> dict[int, Seen]:
+def read(folder: Path) -> dict[int, MilestoneTimes]:
     """By rank; nothing where the host's agent left no such file, as those of before did."""
     try:
         body = files.read_printable(folder / MILESTONE_TIMES)
     except files.FormatError:
         return {}
     ranks = body.get("ranks")
-    found = {rank: _seen(its) for rank, its in ranks.items()} if isinstance(ranks, dict) else {}
+    found = {rank: _milestone_times(its) for rank, its in ranks.items()} if isinstance(ranks, dict) else {}
     return {int(rank): its for rank, its in found.items() if its is not None and rank.isdecimal()}
 
 
-def _seen(body: Any) -> Seen | None:
+def _milestone_times(body: Any) -> MilestoneTimes | None:
     if not isinstance(body, dict) or (started := _moment(body.get("started"))) is None:
         return None
     milestones = {}
@@ -61,7 +61,7 @@ def _seen(body: Any) -> Seen | None:
             after, by = _moment(both.get("after")), _moment(both.get("by"))
             if after is not None and by is not None:
                 milestones[event] = (after, by)
-    return Seen(started, milestones)
+    return MilestoneTimes(started, milestones)
 
 
 def _moment(pair: object) -> Moment | None:
