@@ -1,1 +1,1 @@
-"""What several suites share. A suite imports it as ``common``; it travels to the hosts beside the suites."""
+"""Code shared by several suites, imported as ``common``; it is copied to the hosts with the suites."""

@@ -1,7 +1,7 @@
-"""The steps that the image classification suites share; a suite adds its model, or replaces a step.
+"""The steps that image classification suites share; a suite adds its model and may replace steps.
 
-What they read of the config, besides what every training has: ``dataset`` (imagenet or digits),
-``image_size``, ``resize_size``, ``num_classes``, ``label_smoothing``, and a schedule's epochs:
+The steps read these config keys in addition to those of every training: ``dataset`` (imagenet or digits),
+``image_size``, ``resize_size``, ``num_classes``, ``label_smoothing``, and the schedule in epochs:
 ``lr_step_epochs``, ``lr_warmup_epochs``.
 """
 
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     from flagperf_driver.pytorch import Context
 
 IMAGENET_TRAIN = 1_281_167
-"""Images in ImageNet's training set: how long an epoch of synthetic ones is."""
+"""The number of images in ImageNet's training set, also of an epoch of synthetic images."""
 
 
 def create_train_data(ctx: Context) -> Iterable[Images]:
-    """Give this rank's share of every epoch."""
+    """Return this rank's share of every epoch."""
     config, source = ctx.config, _train_source(ctx)
     share = images.TrainShare(len(source), config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
     return Loader(source, share, _workers(ctx), pin=_pin(ctx))
 
 
 def create_eval_data(ctx: Context) -> Iterable[Images]:
-    """Give this rank's share of the validation set."""
+    """Return this rank's share of the validation set."""
     source = _eval_source(ctx)
     share = images.EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
     return Loader(source, share, _workers(ctx), pin=_pin(ctx))
 
 
 def prepare_batch(ctx: Context, batch: Images) -> Images:
-    """Bring the batch to the device and normalise it there."""
+    """Copy the batch to the device and normalise it there."""
     return images.prepare(batch, ctx.device, channels_last=ctx.config.channels_last)
 
 
 def calculate_loss(ctx: Context, model: nn.Module, batch: Images) -> Tensor:
-    """Give the cross entropy."""
+    """Return the cross entropy."""
     smoothing = ctx.config.label_smoothing
     return functional.cross_entropy(model(batch.pixels), batch.labels, label_smoothing=smoothing)
 
 
 def evaluate_batch(ctx: Context, model: nn.Module, batch: Images) -> Tensor:  # noqa: ARG001 - a step's signature
-    """Count the images whose class is the first guess, and one of five; add up the loss."""
+    """Return the number of correct top-1 and top-5 predictions, the sum of the loss, and the number of images."""
     scores = model(batch.pixels).float()
     hits = scores.topk(min(5, scores.shape[1]), dim=1).indices == batch.labels[:, None]
     loss = functional.cross_entropy(scores, batch.labels, reduction="sum")
@@ -64,58 +64,58 @@ def evaluate_batch(ctx: Context, model: nn.Module, batch: Images) -> Tensor:  # 
 
 
 def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
-    """Turn the sums over the whole set into shares of it."""
+    """Return top1, top5 and the mean loss over the whole set."""
     first, five, loss, count = sums
     return {"top1": first / count, "top5": five / count, "loss": loss / count}
 
 
 def count_samples(ctx: Context, batch: Images) -> int:  # noqa: ARG001 - a step's signature
-    """Count the images."""
+    """Return the number of images."""
     return len(batch.labels)
 
 
 def create_scheduler(ctx: Context, optimizer: torch.optim.Optimizer) -> schedules.Scheduler:
-    """Give the schedule, with what is told in epochs turned into this shape's steps."""
+    """Return the schedule, with settings in epochs converted to this shape's steps."""
     config = Config({**ctx.config.as_dict(), **schedule_in_steps(ctx)})
     return schedules.create(config, optimizer)
 
 
 def schedule_in_steps(ctx: Context) -> dict[str, int]:
-    """Give in steps what the config tells in epochs; what it tells in steps stands."""
+    """Convert the config's settings in epochs to steps; settings in steps take precedence."""
     config = ctx.config
-    told = {"lr_step_steps": config.lr_step_epochs, "lr_warmup_steps": config.lr_warmup_epochs}
+    in_epochs = {"lr_step_steps": config.lr_step_epochs, "lr_warmup_steps": config.lr_warmup_epochs}
     if config.lr_schedule in ("linear", "cosine") and config.max_steps is None:
-        told["lr_decay_steps"] = config.max_epochs
-    wanted = {key: epochs for key, epochs in told.items() if epochs and not getattr(config, key)}
-    per_epoch = steps_per_epoch(ctx) if wanted else 0
-    return {key: max(1, round(epochs * per_epoch)) for key, epochs in wanted.items()}
+        in_epochs["lr_decay_steps"] = config.max_epochs
+    missing = {key: epochs for key, epochs in in_epochs.items() if epochs and not getattr(config, key)}
+    per_epoch = steps_per_epoch(ctx) if missing else 0
+    return {key: max(1, round(epochs * per_epoch)) for key, epochs in missing.items()}
 
 
 def steps_per_epoch(ctx: Context) -> int:
-    """Count the optimizer steps that one pass over the training set takes on so many cards."""
+    """Return the number of optimizer steps in one pass over the training set."""
     config = ctx.config
     batches = _train_samples(ctx) // (config.train_batch_size * ctx.world_size)
     return int(batches // config.gradient_accumulation_steps)
 
 
-# -- where the images come from ------------------------------------------------------------------------------
+# -- sources of images ---------------------------------------------------------------------------------------
 
 
-def _train_source(ctx: Context) -> images.Source:
+def _train_source(ctx: Context) -> images.ImageSource:
     config = ctx.config
     if ctx.synthetic:
         return _synthetic(ctx, _train_samples(ctx), config.train_batch_size)
     if config.dataset == "digits":
         part = digits.load(config.image_size, train=True)
-        labels = torch.from_numpy(_told(ctx, part.labels.numpy()))
+        labels = torch.from_numpy(_training_labels(ctx, part.labels.numpy()))
         return images.MemoryImages(part.pixels, labels)
     listing = _listing(_folder(ctx, "train"))
     return images.FolderImages(
-        listing, config.image_size, images.random_box, _told(ctx, listing.labels), mirror=True, seed=ctx.seed
+        listing, config.image_size, images.random_box, _training_labels(ctx, listing.labels), mirror=True, seed=ctx.seed
     )
 
 
-def _eval_source(ctx: Context) -> images.Source:
+def _eval_source(ctx: Context) -> images.ImageSource:
     config = ctx.config
     if ctx.synthetic:
         return _synthetic(ctx, config.eval_batch_size * ctx.world_size, config.eval_batch_size)
@@ -126,13 +126,13 @@ def _eval_source(ctx: Context) -> images.Source:
     return images.FolderImages(listing, config.image_size, box, listing.labels)
 
 
-def _synthetic(ctx: Context, samples: int, batch_size: int) -> images.Source:
+def _synthetic(ctx: Context, samples: int, batch_size: int) -> images.ImageSource:
     config = ctx.config
-    shape = images.Shape(batch_size, config.image_size, config.num_classes)
+    shape = images.BatchShape(batch_size, config.image_size, config.num_classes)
     return images.SyntheticImages(samples, shape, seeds.derive(ctx.seed, seeds.RANK, ctx.rank), pin=_pin(ctx))
 
 
-def _told(ctx: Context, labels: Array) -> Array:
+def _training_labels(ctx: Context, labels: Array) -> Array:
     return images.shuffled(labels, ctx.seed) if ctx.config.shuffle_labels else labels
 
 
@@ -143,17 +143,17 @@ def _train_samples(ctx: Context) -> int:
 
 
 def _folder(ctx: Context, part: str) -> Path:
-    told = ctx.config.train_data if part == "train" else ctx.config.eval_data
+    folder = ctx.config.train_data if part == "train" else ctx.config.eval_data
     if ctx.data_dir is None:
-        raise images.ImagesError("no data_dir: give the folder that holds train/ and val/, or --synthetic")
-    return ctx.data_dir / (told or part)
+        raise images.ImagesError("data_dir is not set; pass --data-dir (the folder of train/ and val/) or --synthetic")
+    return ctx.data_dir / (folder or part)
 
 
-_listing = cache(images.list_folder)  # once per process: data and schedule both ask
+_listing = cache(images.list_folder)  # the data and the schedule share one listing per process
 
 
 def _workers(ctx: Context) -> int:
-    """Count the loader processes: images in memory need none."""
+    """Return the number of loader processes; images in memory need no process."""
     return 0 if ctx.synthetic or ctx.config.dataset == "digits" else int(ctx.config.num_workers)
 
 

@@ -1,8 +1,8 @@
-"""Labelled images for the vision suites: folders as ImageNet has them, tensors in memory, synthetic ones.
+"""Labelled images for the vision suites: folders in ImageNet's layout, tensors in memory, synthetic images.
 
-A *source* reads the batch that a ``Draw`` names. A *share* draws one rank's batches, epoch by epoch. A
-*loader* joins the two, with or without worker processes. Pixels travel as bytes and become normalised floats
-on the device, so that four times less is copied and the workers only decode.
+A *source* reads the batch that a ``Draw`` selects. A *share* selects one rank's batches, epoch by epoch. A
+*loader* combines the two, with or without worker processes. Pixels are copied as bytes and become normalised floats
+on the device: the copy is four times smaller and the workers only decode.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 Array: TypeAlias = npt.NDArray[Any]
 
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom, in pixels of the picture as it is stored."""
+"""Left, top, right, bottom, in pixels of the stored picture."""
 
 
 class ImagesError(ValueError):
-    """The images are not there, or not laid out as they should be."""
+    """The images were not found, are unreadable or have another layout, or too few for a batch."""
 
 
 class Images(NamedTuple):
     """A batch."""
 
     pixels: Tensor
-    """(N, 3, H, W): bytes from a source, floats once they are prepared."""
+    """(N, 3, H, W): bytes from a source, floats after ``prepare``."""
     labels: Tensor
     mirrored: Tensor | None = None
-    """Which of them are to be mirrored, on the device; None: none."""
+    """For each image, whether ``prepare`` mirrors it; None: mirror no image."""
 
 
 class Draw(NamedTuple):
-    """The samples of one batch, and the epoch they are drawn for: what is random in them hangs on both."""
+    """The samples of one batch, and their epoch; random augmentation depends on both."""
 
     epoch: int
     indices: Array
 
 
-class Source(Protocol):
-    """Where batches come from."""
+class ImageSource(Protocol):
+    """Reads batches of images."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, draw: Draw) -> Images: ...
 
 
-# -- what there is -----------------------------------------------------------------------------------------
+# -- listing a folder --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of ``<root>/<class>/<image>``. Arrays, not lists: workers share them without copying."""
+    """The images of ``<root>/<class>/<image>``, in arrays, which worker processes share without copying."""
 
     root: Path
     classes: tuple[str, ...]
@@ -81,44 +81,46 @@ class Listing:
         return len(self.labels)
 
     def path(self, index: int) -> Path:
-        """Give the file of one image."""
+        """Return the path of one image."""
         return self.root / os.fsdecode(bytes(self.names[index]))
 
     def relabelled(self, classes: Sequence[str]) -> Listing:
-        """Number the classes as another listing does: validation as training."""
-        if strange := sorted(set(self.classes) - set(classes)):
-            raise ImagesError(f"{self.root}: {_some(strange)}: not of the {len(classes)} classes trained on")
+        """Number the classes as in another listing, e.g. validation as training."""
+        if unknown := sorted(set(self.classes) - set(classes)):
+            raise ImagesError(
+                f"{self.root}: unknown class {_some(unknown)}; not in the {len(classes)} training classes"
+            )
         numbers: Array = np.searchsorted(np.array(classes), np.array(self.classes))  # both are sorted
         return Listing(self.root, tuple(classes), self.names, numbers[self.labels])
 
 
 def list_folder(root: Path, cache: Path | None = None) -> Listing:
-    """List a folder of class folders, from the cache where no folder has changed since.
+    """List a folder of class folders; use the cached listing if no folder has changed.
 
-    The cache lies beside the user's other caches: a data folder may be read-only, and shared.
+    The cache is among the user's other caches, because data folders may be read-only or shared.
     """
     folders = _class_folders(root)
-    kept = (cache or default_cache()) / f"{_fingerprint(root, folders)}.npz"
+    cache_file = (cache or default_cache()) / f"{_fingerprint(root, folders)}.npz"
     classes = tuple(folder.name for folder in folders)
-    if (found := _load(kept)) is not None:
-        return Listing(root, classes, *found)
+    if (cached := _load(cache_file)) is not None:
+        return Listing(root, classes, *cached)
     names, labels = _scan(folders)
-    _store(kept, names, labels)
+    _store(cache_file, names, labels)
     return Listing(root, classes, names, labels)
 
 
 def default_cache() -> Path:
-    """Give the folder that listings are cached in."""
+    """Return the folder of cached listings."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return Path(home) / "pytest-flagperf" / "listings"
 
 
 def _class_folders(root: Path) -> list[Path]:
     if not root.is_dir():
-        raise ImagesError(f"{root}: no such folder; expected <class>/<image> below it")
+        raise ImagesError(f"{root}: folder not found; expected <class>/<image> below it")
     if folders := sorted(Path(entry.path) for entry in os.scandir(root) if entry.is_dir()):
         return folders
-    raise ImagesError(f"{root}: no class folders in it; expected <class>/<image> below it")
+    raise ImagesError(f"{root}: no class folders; expected <class>/<image> below it")
 
 
 def _fingerprint(root: Path, folders: Sequence[Path]) -> str:
@@ -128,12 +130,12 @@ def _fingerprint(root: Path, folders: Sequence[Path]) -> str:
 
 def _scan(folders: Sequence[Path]) -> tuple[Array, Array]:
     with ThreadPoolExecutor(16) as pool:  # on a network file system each folder is a round trip
-        found = list(pool.map(_images_in, folders))
-    if empty := [folder.name for folder, names in zip(folders, found, strict=True) if not names]:
+        names_by_class = list(pool.map(_images_in, folders))
+    if empty := [folder.name for folder, names in zip(folders, names_by_class, strict=True) if not names]:
         known = " ".join(sorted(SUFFIXES))
-        raise ImagesError(f"{folders[0].parent}: no images in {_some(empty)}; known are {known}")
-    labels: Array = np.repeat(np.arange(len(folders)), [len(names) for names in found])
-    return np.array([name for names in found for name in names], dtype=np.bytes_), labels
+        raise ImagesError(f"{folders[0].parent}: no images in {_some(empty)}; expected files with suffix {known}")
+    labels: Array = np.repeat(np.arange(len(folders)), [len(names) for names in names_by_class])
+    return np.array([name for names in names_by_class for name in names], dtype=np.bytes_), labels
 
 
 def _images_in(folder: Path) -> list[bytes]:
@@ -144,10 +146,10 @@ def _images_in(folder: Path) -> list[bytes]:
 
 def _load(path: Path) -> tuple[Array, Array] | None:
     try:
-        with np.load(path) as kept:
-            return kept["names"], kept["labels"]
+        with np.load(path) as cached:
+            return cached["names"], cached["labels"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None  # not there, or not whole: list anew
+        return None  # not found or incomplete: scan the folders
 
 
 def _store(path: Path, names: Array, labels: Array) -> None:
@@ -157,7 +159,7 @@ def _store(path: Path, names: Array, labels: Array) -> None:
             np.savez(file, names=names, labels=labels)
         Path(file.name).replace(path)
     except OSError:
-        return  # nowhere to keep it: the next one lists anew
+        return  # without a cache, the next call scans the folders again
 
 
 def _some(names: Sequence[str]) -> str:
@@ -168,7 +170,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
-    """Choose 8 to 100 % of the area at an aspect of 3:4 to 4:3; after ten that do not fit, the middle."""
+    """Choose a box of 8 to 100 % of the area with an aspect of 3:4 to 4:3; the middle after ten misfits."""
     for _ in range(10):
         area, aspect = width * height * rng.uniform(0.08, 1.0), math.exp(rng.uniform(-1, 1) * math.log(4 / 3))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
@@ -179,7 +181,7 @@ def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
 
 
 def center_box(fraction: float) -> Callable[[int, int, np.random.Generator], Box]:
-    """Choose the middle square of so much of the shorter side: 224/256 for Resize(256), CenterCrop(224)."""
+    """Choose the middle square, a fraction of the shorter side: 224/256 is Resize(256), CenterCrop(224)."""
 
     def choose(width: int, height: int, _: np.random.Generator) -> Box:
         side = min(width, height) * fraction
@@ -195,7 +197,7 @@ def _middle(width: int, height: int, w: float, h: float) -> Box:
 
 @dataclass(frozen=True)
 class FolderImages:
-    """Files of a listing, each cut to a box and brought to one size by one resampling."""
+    """Files of a listing, each cropped to a box and resized in one resampling."""
 
     listing: Listing
     size: int
@@ -223,18 +225,18 @@ class FolderImages:
             with Image.open(path) as file:
                 picture = file.convert("RGB")
         except OSError as error:
-            raise ImagesError(f"{path}: cannot be read as an image ({error})") from error
+            raise ImagesError(f"{path}: cannot be read as an image: {error}") from error
         box = self.box(picture.width, picture.height, rng)
         return np.asarray(picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box))
 
 
 def _as_images(pixels: Array) -> Tensor:
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2)  # channels last in memory, as decoders write
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2)  # channels last in memory, as decoded
 
 
 @dataclass(frozen=True)
 class MemoryImages:
-    """Images that are in memory already."""
+    """Images in memory."""
 
     pixels: Tensor
     labels: Tensor
@@ -247,8 +249,8 @@ class MemoryImages:
         return Images(self.pixels[chosen], self.labels[chosen])
 
 
-class Shape(NamedTuple):
-    """Of a batch of squares."""
+class BatchShape(NamedTuple):
+    """Number of images, their width and height, and number of classes."""
 
     images: int
     size: int
@@ -256,14 +258,14 @@ class Shape(NamedTuple):
 
 
 class SyntheticImages:
-    """As many random images as asked for, of the real shape: a few batches made once and given in turn.
+    """Random images of the real shape, for throughput only: a few batches made once and returned in turn.
 
-    Nothing can be learnt from them. They are for throughput, and cost no more than the copy to the device.
+    They cost no more than the copy to the device.
     """
 
     POOL = 4
 
-    def __init__(self, samples: int, shape: Shape, seed: int, *, pin: bool) -> None:
+    def __init__(self, samples: int, shape: BatchShape, seed: int, *, pin: bool) -> None:
         rng = np.random.default_rng(seed)
         self._samples, self._turn = samples, 0
         self._pool = [_random_images(shape, rng, pin=pin) for _ in range(self.POOL)]
@@ -277,7 +279,7 @@ class SyntheticImages:
         return Images(batch.pixels[:count], batch.labels[:count])
 
 
-def _random_images(shape: Shape, rng: np.random.Generator, *, pin: bool) -> Images:
+def _random_images(shape: BatchShape, rng: np.random.Generator, *, pin: bool) -> Images:
     count, size, classes = shape
     pixels = _as_images(rng.integers(0, 256, (count, size, size, 3), np.uint8))
     labels = torch.from_numpy(rng.integers(0, classes, count))
@@ -285,12 +287,12 @@ def _random_images(shape: Shape, rng: np.random.Generator, *, pin: bool) -> Imag
 
 
 def shuffled(labels: Array, seed: int) -> Array:
-    """Give the samples each other's labels: the control that no training may pass."""
+    """Permute the labels among the samples, for a control training that must not converge."""
     permuted: Array = np.random.default_rng((seed, 0x5EED)).permutation(labels)
     return permuted
 
 
-# -- who gets which ----------------------------------------------------------------------------------------
+# -- shares of the ranks -----------------------------------------------------------------------------------
 
 
 class Share(Protocol):
@@ -306,10 +308,10 @@ class Share(Protocol):
 
 
 class TrainShare:
-    """Every epoch in a new order, the same on all ranks; each global batch is cut into equal parts.
+    """One rank's part of each global batch; every epoch has a new order, the same on all ranks.
 
-    Nothing is padded: what does not fill a global batch is left out, other samples each epoch. At equal
-    global batches the order does not depend on the number of ranks.
+    Samples that do not fill a global batch are left out, different samples in each epoch. With equal global
+    batches the order does not depend on the number of ranks.
     """
 
     def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int) -> None:
@@ -317,23 +319,23 @@ class TrainShare:
         self._seed, self._epoch, self._start = seed, 0, 0
         if not len(self):
             raise ImagesError(
-                f"{samples} samples do not fill one batch of {batch_size} on each of {world_size} cards: "
-                "lower train_batch_size"
+                f"{samples} samples are too few for one batch of {batch_size} on each of {world_size} ranks; "
+                "reduce train_batch_size"
             )
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin this epoch next."""
+        """Set the epoch of the next pass."""
         self._epoch = epoch
 
     def skip(self, batches: int) -> None:
-        """Leave out the first batches of the next pass, without reading them: a resumed training did them."""
+        """Leave out the first batches of the next pass, which a resumed training has done."""
         self._start = batches
 
     def __len__(self) -> int:
         return self._samples // (self._batch_size * self._world_size)
 
     def __iter__(self) -> Iterator[Draw]:
-        epoch, start, self._start = self._epoch, self._start, 0  # only this pass begins late
+        epoch, start, self._start = self._epoch, self._start, 0  # only this pass skips batches
         order = np.random.default_rng((self._seed, epoch)).permutation(self._samples)
         stride = self._batch_size * self._world_size
         for batch in range(start, len(self)):
@@ -342,16 +344,16 @@ class TrainShare:
 
 
 class EvalShare:
-    """Every sample on exactly one rank; the last batch is as long as it is, and a rank may have none."""
+    """One rank's part of all samples; the last batch may be shorter, and a rank may have no batch."""
 
     def __init__(self, samples: int, batch_size: int, rank: int, world_size: int) -> None:
         self._mine, self._batch_size = np.arange(rank, samples, world_size), batch_size
 
     def set_epoch(self, epoch: int) -> None:
-        """Stay the same in every epoch."""
+        """Do nothing: all epochs are the same."""
 
     def skip(self, batches: int) -> None:
-        """Stay whole: an evaluation is never resumed."""
+        """Do nothing: an evaluation is never resumed."""
 
     def __len__(self) -> int:
         return math.ceil(len(self._mine) / self._batch_size)
@@ -365,16 +367,16 @@ class EvalShare:
 
 
 class Loader:
-    """A share of a source: read here, or ahead of time by workers that live as long as the loader."""
+    """Reads a rank's share of a source, in this process or in advance by worker processes."""
 
-    def __init__(self, source: Source, share: Share, num_workers: int = 0, *, pin: bool = False) -> None:
+    def __init__(self, source: ImageSource, share: Share, num_workers: int = 0, *, pin: bool = False) -> None:
         self._share = share
         self._batches: Iterable[Images] = (
             _parallel(source, share, num_workers, pin=pin) if num_workers else _Inline(source, share)
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin this epoch next."""
+        """Set the epoch of the next pass."""
         self._share.set_epoch(epoch)
 
     def skip(self, batches: int) -> None:
@@ -390,21 +392,21 @@ class Loader:
 
 @dataclass(frozen=True)
 class _Inline:
-    source: Source
+    source: ImageSource
     share: Share
 
     def __iter__(self) -> Iterator[Images]:
         return (self.source[draw] for draw in self.share)
 
 
-def _parallel(source: Source, share: Share, num_workers: int, *, pin: bool) -> DataLoader[Any]:
+def _parallel(source: ImageSource, share: Share, num_workers: int, *, pin: bool) -> DataLoader[Any]:
     return DataLoader(
         source,  # a key is a Draw, not an int
         sampler=share,
         batch_size=None,  # a draw is a batch already
         num_workers=num_workers,
         pin_memory=pin,
-        # Newer Pythons would start workers afresh, which import the rank's program and its framework again.
+        # Newer Pythons default to new processes, which would import the rank's program and its framework again.
         multiprocessing_context="fork",
         persistent_workers=True,
         prefetch_factor=4,
@@ -412,7 +414,7 @@ def _parallel(source: Source, share: Share, num_workers: int, *, pin: bool) -> D
 
 
 def prepare(images: Images, device: torch.device, *, channels_last: bool) -> Images:
-    """Bring a batch to the device as bytes, and mirror and normalise it there."""
+    """Copy a batch to the device as bytes, then mirror and normalise it there."""
     pixels = images.pixels.to(device, non_blocking=True)
     if images.mirrored is not None:
         mirrored = images.mirrored.to(device, non_blocking=True)

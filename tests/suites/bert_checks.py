@@ -1,4 +1,4 @@
-"""What tests/suites/test_text_suites.py has the PyTorch environment check of BERT: one function a test."""
+"""Checks of BERT in the PyTorch environment, one function per test, run by tests/suites/test_text_suites.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTH, PREDICTIONS = 12, 3
 
 
 def write_shard(path: Path, first: int, rows: int, **changed: Any) -> None:
-    """A shard whose samples are known by their second token."""
+    """Write a shard whose samples are identified by their second token."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ids: Any = np.full((rows, LENGTH), 7, np.int32)
     ids[:, 1] = np.arange(first, first + rows)
@@ -41,7 +41,7 @@ def write_shard(path: Path, first: int, rows: int, **changed: Any) -> None:
 
 
 def shard_context(folder: str, **more: Any) -> Any:
-    """A context that reads the folder's tiny shards."""
+    """Return a context that reads the folder's tiny shards."""
     settings = {
         "train_data": folder, "eval_data": folder, "max_seq_length": LENGTH,
         "max_predictions_per_seq": PREDICTIONS, "train_batch_size": 4, "eval_batch_size": 4,
@@ -50,7 +50,7 @@ def shard_context(folder: str, **more: Any) -> Any:
 
 
 def numbers(batches: Iterable[data.Batch]) -> list[int]:
-    """The samples' numbers in their order."""
+    """Return the samples' numbers in order."""
     return [int(number) for batch in batches for number in batch["input_ids"][:, 1]]
 
 
@@ -70,7 +70,7 @@ def check_masking_has_berts_statistics() -> None:
     np.put_along_axis(elsewhere, positions, False, 1)
     assert (inputs == sequences)[elsewhere].all(), "a token that is not predicted was changed"
     shares = [(seen == text.MASK).mean(), (seen == labels).mean()]
-    kept = 0.1 + 0.1 / (text.VOCABULARY - text.FIRST)  # another character may be the same one
+    kept = 0.1 + 0.1 / (text.VOCABULARY - text.FIRST)  # the other character may be the same by chance
     assert np.allclose(shares, [0.8, kept], atol=0.006), shares
     counts = np.bincount(positions.ravel(), minlength=24)[[i for i in range(24) if i not in (0, 11, 23)]]
     assert counts.min() > 0.9 * counts.max(), "positions are not equally likely"
@@ -82,20 +82,20 @@ def check_text_is_encoded_to_the_alphabet() -> None:
     assert plain == "ab, z.", plain
 
 
-def check_train_and_eval_text_share_nothing() -> None:
+def check_train_and_eval_text_do_not_overlap() -> None:
     train, held_out = text.read_text(checking.SUITE / text.FILE)
-    assert train.endswith("\n"), "the cut is not between paragraphs"
+    assert train.endswith("\n"), "the text is not split between paragraphs"
     assert 0.09 < len(held_out) / (len(train) + len(held_out)) < 0.11
     paragraphs = {line for line in train.splitlines() if len(line) > 80}
     leaked = [line for line in held_out.splitlines() if line in paragraphs]
     assert not leaked, f"{len(leaked)} paragraphs are in both: {leaked[:2]}"
-    assert next(iter(paragraphs)) in train  # the control: a paragraph of the training text would be found
+    assert next(iter(paragraphs)) in train  # the control: the comparison finds paragraphs of the training text
 
 
 def check_text_shares_are_disjoint_and_repeatable() -> None:
     def rows(rank: int, world: int, epoch: int = 0) -> list[int]:
         part = text.TrainText(checking.context(rank=rank, world_size=world, train_batch_size=512))
-        part.rows = np.arange(100, 4100).reshape(-1, 1).repeat(21, 1)  # a row is known by its only character
+        part.rows = np.arange(100, 4100).reshape(-1, 1).repeat(21, 1)  # each row has its own character
         part.set_epoch(epoch)
         batches = list(part)
         assert len(batches) == len(part) == 4000 // (512 * world)
@@ -109,7 +109,7 @@ def check_text_shares_are_disjoint_and_repeatable() -> None:
     assert (once["input_ids"] != other["input_ids"]).any()
 
 
-def check_eval_text_is_the_same_whatever_seed_and_world() -> None:
+def check_eval_text_is_the_same_for_all_seeds_and_world_sizes() -> None:
     def whole(world: int, seed: int) -> torch.Tensor:
         parts = [text.EvalText(checking.context(rank=rank, world_size=world, seed=seed)) for rank in range(world)]
         return torch.cat([batch["input_ids"] for part in parts for batch in part])
@@ -124,7 +124,7 @@ def check_shuffled_text_keeps_letters_and_loses_context() -> None:
     shuffled = text.TrainText(checking.context(shuffle_labels=True)).rows.ravel()
 
     def predictability(ids: Any) -> float:
-        """Bits that a character tells about the next."""
+        """Return the mutual information of a character and the next character, in bits."""
         joint = np.zeros((text.VOCABULARY, text.VOCABULARY))
         np.add.at(joint, (ids[:-1], ids[1:]), 1)
         joint /= joint.sum()
@@ -183,7 +183,7 @@ def check_shard_batches_mark_missing_predictions() -> None:
     assert batch["next_sentence_labels"].shape == (4,)
 
 
-def check_eval_shares_are_exactly_the_samples() -> None:
+def check_eval_shares_contain_each_sample_once() -> None:
     write_shard(checking.SCRATCH / "eval" / "a.hdf5", 0, 9)
     write_shard(checking.SCRATCH / "eval" / "b.hdf5", 9, 9)
     for world in (1, 2, 3, 7, 20):
@@ -192,7 +192,7 @@ def check_eval_shares_are_exactly_the_samples() -> None:
             for rank in range(world)
         ]
         assert list(itertools.chain(*map(numbers, parts))) == list(range(14)), world
-    checking.refused(
+    checking.raises(
         shards.ShardError,
         lambda: shards.EvalShards(shard_context("eval", num_eval_samples=19)),
         "18 samples",
@@ -200,13 +200,13 @@ def check_eval_shares_are_exactly_the_samples() -> None:
     )
 
 
-def check_shards_that_would_be_misread_are_refused() -> None:
+def check_shards_of_another_layout_are_errors() -> None:
     ragged: Any = np.empty(4, object)
     ragged[:] = [np.arange(n, dtype=np.int32) for n in (3, 4, 5, 6)]
     rows = 4
     cases: list[tuple[str, dict[str, Any], list[str]]] = [
-        ("lacking", {"masked_lm_ids": None}, ["lacks masked_lm_ids", "it has input_ids"]),
-        ("wide", {"input_ids": np.zeros((rows, 99), np.int32)}, ["input_ids is (4, 99)", str(LENGTH)]),
+        ("incomplete", {"masked_lm_ids": None}, ["missing masked_lm_ids; found input_ids"]),
+        ("wide", {"input_ids": np.zeros((rows, 99), np.int32)}, ["input_ids has shape (4, 99)", str(LENGTH)]),
         (
             "few",
             {"masked_lm_positions": np.zeros((rows, 2), np.int32)},
@@ -215,7 +215,7 @@ def check_shards_that_would_be_misread_are_refused() -> None:
     ]
     for name, changed, words in cases:
         write_shard(checking.SCRATCH / name / "0.hdf5", 0, rows, **changed)
-        checking.refused(
+        checking.raises(
             shards.ShardError,
             functools.partial(list, shards.TrainShards(shard_context(name))),
             "0.hdf5",
@@ -224,8 +224,8 @@ def check_shards_that_would_be_misread_are_refused() -> None:
     write_shard(checking.SCRATCH / "ragged" / "0.hdf5", 0, rows, input_ids=None)
     with h5py.File(checking.SCRATCH / "ragged" / "0.hdf5", "a") as file:
         file.create_dataset("input_ids", data=ragged, dtype=h5py.vlen_dtype(np.int32))
-    checking.refused(shards.ShardError, lambda: list(shards.TrainShards(shard_context("ragged"))), "variable length")
-    checking.refused(shards.ShardError, lambda: shards.TrainShards(shard_context("nowhere")), "nowhere", "*.hdf5")
+    checking.raises(shards.ShardError, lambda: list(shards.TrainShards(shard_context("ragged"))), "variable length")
+    checking.raises(shards.ShardError, lambda: shards.TrainShards(shard_context("nowhere")), "nowhere", "*.hdf5")
 
 
 def check_shuffled_shard_labels_belong_to_other_samples() -> None:
@@ -316,11 +316,11 @@ def check_all_weights_get_gradients() -> None:
     net = small_model().train()
     net(small_batch()).backward()
     idle = [name for name, weight in net.named_parameters() if weight.grad is None or not weight.grad.any()]
-    idle = [name for name in idle if not name.endswith("key.bias")]  # softmax does not feel them
+    idle = [name for name in idle if not name.endswith("key.bias")]  # softmax does not depend on them
     assert not idle, idle
 
 
-# -- weights to start from
+# -- initial weights
 
 
 def saved(name: str, content: object) -> Path:
@@ -329,7 +329,7 @@ def saved(name: str, content: object) -> Path:
     return path
 
 
-def renamed_as_the_original_has_it(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def with_original_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     places = {
         "intermediate.dense.": "intermediate.dense_act.", "transform.dense.": "transform.dense_act.",
         "pooler.dense.": "pooler.dense_act.", "self.query.weight": "multi_head_attention.q_weight",
@@ -348,7 +348,7 @@ def check_both_checkpoint_layouts_load() -> None:
     weights = small_model().net.state_dict()
     layouts = {
         "plain.pt": weights,
-        "original.pt": {"model": renamed_as_the_original_has_it(weights), "epoch": 3},
+        "original.pt": {"model": with_original_names(weights), "epoch": 3},
         "unrounded.pt": {key: tensor[:33] if tensor.shape[0] == 40 else tensor for key, tensor in weights.items()},
     }
     for name, content in layouts.items():
@@ -361,20 +361,20 @@ def check_both_checkpoint_layouts_load() -> None:
             assert (tensor[:33] == theirs[:33]).all() if theirs.shape[0] == 40 else (tensor == theirs).all(), key
 
 
-def check_checkpoints_that_do_not_fit_say_why() -> None:
+def check_checkpoints_that_do_not_fit_are_errors_with_reasons() -> None:
     net = small_model().net
     weights = dict(net.state_dict())
-    lacking = {key: tensor for key, tensor in weights.items() if "layer.1" not in key}
+    incomplete = {key: tensor for key, tensor in weights.items() if "layer.1" not in key}
     cases: list[tuple[object, list[str]]] = [
-        (lacking, ["16 missing", "bert.encoder.layer.1", "8 more"]),
+        (incomplete, ["16 missing", "bert.encoder.layer.1", "8 more"]),
         ({**weights, "bert.extra.weight": torch.zeros(1)}, ["1 unexpected: bert.extra.weight"]),
-        ({**weights, "bert.pooler.dense.bias": torch.zeros(65)}, ["another shape", "(65,), wanted (64,)"]),
-        ([1, 2], ["holds a list"]),
+        ({**weights, "bert.pooler.dense.bias": torch.zeros(65)}, ["another shape", "(65,), expected (64,)"]),
+        ([1, 2], ["got a list"]),
     ]
     for content, words in cases:
         path = saved("misfit.pt", content)
-        checking.refused(
-            checkpoint.CheckpointError,
+        checking.raises(
+            checkpoint.BertCheckpointError,
             functools.partial(checkpoint.load_checkpoint, net, path),
             "misfit.pt",
             *words,
@@ -383,7 +383,7 @@ def check_checkpoints_that_do_not_fit_say_why() -> None:
 
 def check_a_checkpoint_runs_no_code() -> None:
     path = saved("code.pt", {"model": SimpleNamespace(weights=1)})
-    checking.refused(Exception, lambda: checkpoint.load_checkpoint(small_model().net, path), "weights_only")
+    checking.raises(Exception, lambda: checkpoint.load_checkpoint(small_model().net, path), "weights_only")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the checks of the text suites share; imported first, it makes the suite's own modules importable.
+"""Functions for the checks of the text suites; import this module first, so that the suite's modules can be imported.
 
 A file of checks is run as ``python <model>_checks.py SUITE_DIR SCRATCH_DIR``.
 """
@@ -22,7 +22,7 @@ sys.path[:0] = [str(REPO), str(REPO / "suites"), str(SUITE)]
 
 
 def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic: bool = False, **settings: Any) -> Any:
-    """What the loop would tell a step."""
+    """Return a context as the loop passes it to a step."""
     config: dict[str, Any] = {}
     files = [REPO / "flagperf_driver/defaults.py", SUITE / "config/_base.py"]
     for file in files + ([SUITE / "config/_small.py"] if scale == "small" else []):
@@ -34,27 +34,27 @@ def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic:
     )  # fmt: skip
 
 
-def refused(error: type[Exception], call: Callable[[], object], *words: str) -> None:
-    """The call must fail, and say these words."""
+def raises(error: type[Exception], call: Callable[[], object], *words: str) -> None:
+    """Check that the call raises the error with these words in its message."""
     try:
         call()
     except error as problem:
-        absent = [word for word in words if word not in str(problem)]
-        if absent:
-            raise AssertionError(f"{problem} does not say {absent}") from problem
+        missing = [word for word in words if word not in str(problem)]
+        if missing:
+            raise AssertionError(f"{problem} does not contain {missing}") from problem
     else:
-        raise AssertionError(f"not refused: wanted {error.__name__} saying {words}")
+        raise AssertionError(f"no error; expected {error.__name__} with {words}")
 
 
 def run(checks: Mapping[str, Any]) -> None:
-    """Run each ``check_...``; print one JSON line: each check's traceback, or null."""
+    """Run each ``check_...`` and print one JSON line with each check's traceback, or null."""
     torch.set_num_threads(1)
-    found: dict[str, str | None] = {}
+    results: dict[str, str | None] = {}
     for name, check in list(checks.items()):
         if name.startswith("check_"):
             try:
                 check()
-                found[name] = None
+                results[name] = None
             except Exception:
-                found[name] = traceback.format_exc()
-    print(json.dumps(found))
+                results[name] = traceback.format_exc()
+    print(json.dumps(results))

@@ -1,8 +1,8 @@
-"""Counts a suite's forward passes: ``python flops.py SUITE_DIR SCALE...`` prints FLOPs per sample by scale, as JSON.
+"""Count a suite's forward pass: ``python flops.py SUITE_DIR SCALE...`` prints FLOPs per sample by scale, as JSON.
 
-It is one micro-step as the loop makes it, of the suite's own steps on synthetic data, on tensors without memory. Only
-the forward pass is counted: torch's counter takes the weights' gradient of a convolution in groups as many times as
-there are groups, which makes a depthwise one's backward pass hundreds of forward passes.
+The program runs one micro-step of the suite's own steps on synthetic data, with tensors on the meta device. It counts
+only the forward pass, because torch's counter counts the weight gradient of a grouped convolution once for each group:
+a depthwise convolution's backward pass would count as hundreds of forward passes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ BATCH = 2
 
 
 def steps_of(suite: Path) -> Any:
-    """What the suite's program would give the loop."""
+    """Return the steps that the suite's program passes to the loop."""
     from flagperf_driver import pytorch
 
-    given: list[Any] = []
-    pytorch.main = given.append  # type: ignore[assignment]
+    passed: list[Any] = []
+    pytorch.main = passed.append  # type: ignore[assignment]
     runpy.run_path(str(suite / "run_pretraining.py"), run_name="__main__")
-    return given[0]
+    return passed[0]
 
 
 def context(suite: Path, scale: str, device: str) -> Any:
@@ -39,7 +39,7 @@ def context(suite: Path, scale: str, device: str) -> Any:
     values: dict[str, Any] = {}
     for file in files:
         values.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
-    # Weights to start from change no count, and are not at hand.
+    # Initial weights do not change the count, and are not available here.
     values.update({"train_batch_size": BATCH, **({"init_checkpoint": None} if "init_checkpoint" in values else {})})
     return Context(config=Config(values), device=torch.device(device), scale=scale, synthetic=True, suite_dir=suite)
 

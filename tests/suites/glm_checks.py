@@ -1,4 +1,4 @@
-"""What tests/suites/test_text_suites.py has the PyTorch environment check of GLM: one function a test."""
+"""Checks of GLM in the PyTorch environment, one function per test, run by tests/suites/test_text_suites.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TINY = model.GLMConfig(50, 32, 2, 4, 24, init_std=0.3, embedding_init_std=0.3)
 
 
 def hidden_after(change: int | None) -> Tensor:
-    """Give the states of 8 tokens of text and 4 of the answer, one token changed."""
+    """Return the states of 8 tokens of text and 4 tokens of the answer, after changing one token."""
     torch.manual_seed(0)
     glm = model.GLM(TINY).eval()
     tokens = torch.arange(5, 17)[None]
@@ -41,20 +41,22 @@ def changed_by(place: int) -> list[int]:
     return [token for token, size in enumerate(difference.tolist()) if size > 1e-5]
 
 
-def check_text_sees_all_of_the_text_and_none_of_the_answer() -> None:
-    assert changed_by(7) == list(range(12)), changed_by(7)  # the control: a text's last token reaches its first
+def check_text_attends_to_all_of_the_text_but_not_to_the_answer() -> None:
+    assert changed_by(7) == list(range(12)), changed_by(
+        7
+    )  # the control: the first token attends to the last token of the text
     assert changed_by(8) == [8, 9, 10, 11], changed_by(8)
 
 
-def check_answer_sees_what_stands_before_it() -> None:
+def check_answer_attends_to_earlier_tokens() -> None:
     assert changed_by(10) == [10, 11], changed_by(10)
     assert changed_by(0) == list(range(12)), changed_by(0)
 
 
 def one_question() -> cloze.ClozeSet:
-    """One text of ten symbols, its mask at 6; answers of 2 and 1 tokens and their ends."""
-    asked = cloze.Example("mary sold books .", "bought", "cats .", ("4 2", "7"), frozenset({1}))
-    return cloze.encode([asked], counts.Words(), 16, 4)
+    """Return one text of ten symbols with its mask at 6, and answers of 2 and 1 tokens with their end symbols."""
+    question = cloze.Example("mary sold books .", "bought", "cats .", ("4 2", "7"), frozenset({1}))
+    return cloze.encode([question], counts.Words(), 16, 4)
 
 
 def check_positions_have_two_dimensions() -> None:
@@ -77,14 +79,14 @@ def check_answer_follows_the_text_and_its_targets_are_one_on() -> None:
 
 
 def check_long_text_keeps_its_query() -> None:
-    asked = cloze.Example("mary sold books and cats and dogs .", "bought", "cats .", ("4 2", "7"), frozenset({0}))
-    found = cloze.encode([asked], counts.Words(), 12, 4)
+    question = cloze.Example("mary sold books and cats and dogs .", "bought", "cats .", ("4 2", "7"), frozenset({0}))
+    encoded = cloze.encode([question], counts.Words(), 12, 4)
     words = counts.Words()
-    wanted = words.encode(["mary sold books bought"])[0], words.encode(["cats ."])[0]
+    expected = words.encode(["mary sold books bought"])[0], words.encode(["cats ."])[0]
     symbols = words.symbols
-    assert found.texts.tolist() == [symbols.cls, *wanted[0], symbols.mask, *wanted[1], symbols.pad]
-    whole = cloze.encode([asked], words, 40, 4)
-    assert len(whole.texts) == 14  # the control: uncut where there is room
+    assert encoded.texts.tolist() == [symbols.cls, *expected[0], symbols.mask, *expected[1], symbols.pad]
+    whole = cloze.encode([question], words, 40, 4)
+    assert len(whole.texts) == 14  # the control: a text that fits is not shortened
 
 
 def check_score_is_the_sum_over_its_tokens() -> None:
@@ -92,15 +94,15 @@ def check_score_is_the_sum_over_its_tokens() -> None:
     ctx = checking.context()
     glm = model.create_model(ctx).eval()
     batch = next(iter(data.evaluation(ctx)))
-    found = cloze.scores(glm, batch, ctx.config.max_candidates)
+    scores = cloze.scores(glm, batch, ctx.config.max_candidates)
     for example, candidate in [(0, 0), (3, 2), (7, 3)]:
         naive = naive_score(glm, batch, example, candidate)
-        assert torch.allclose(found[example, candidate], naive, atol=1e-4), (found[example, candidate], naive)
-    assert not torch.allclose(found[0, 0], naive_score(glm, batch, 0, 1), atol=1e-4)
+        assert torch.allclose(scores[example, candidate], naive, atol=1e-4), (scores[example, candidate], naive)
+    assert not torch.allclose(scores[0, 0], naive_score(glm, batch, 0, 1), atol=1e-4)
 
 
 def naive_score(glm: Any, batch: dict[str, Any], example: int, candidate: int) -> Tensor:
-    """Predict one token at a time, from nothing but the text and the tokens before it."""
+    """Predict one token at a time, from the text and the earlier tokens only."""
     tokens, positions, spans = (batch[name][example, candidate] for name in ("tokens", "positions", "spans"))
     text = int(batch["text_length"][example, candidate])
     total = torch.zeros(())
@@ -116,29 +118,29 @@ def naive_score(glm: Any, batch: dict[str, Any], example: int, candidate: int) -
     return total
 
 
-def check_places_without_a_candidate_change_nothing() -> None:
+def check_padding_with_candidates_changes_no_score() -> None:
     torch.manual_seed(1)
     ctx = checking.context()
     glm = model.create_model(ctx).eval()
     questions = data.small(ctx.config, 6, 1, training=False)
     with torch.no_grad():
         narrow, wide = (cloze.collate(questions, torch.arange(6), 24, 3, group) for group in (2, 3))
-        found = [cloze.scores(glm, batch, group) for batch, group in ((narrow, 2), (wide, 3))]
+        scores = [cloze.scores(glm, batch, group) for batch, group in ((narrow, 2), (wide, 3))]
     assert wide["valid"].tolist() == [[True] * 4 + [False] * 2] * 6
-    assert torch.isinf(found[1][:, 4:]).all()
-    assert torch.allclose(found[0], found[1][:, :4], atol=1e-5)
-    losses = [cloze.loss(scored, batch, 1.0) for scored, batch in zip(found, (narrow, wide), strict=True)]
+    assert torch.isinf(scores[1][:, 4:]).all()
+    assert torch.allclose(scores[0], scores[1][:, :4], atol=1e-5)
+    losses = [cloze.loss(scored, batch, 1.0) for scored, batch in zip(scores, (narrow, wide), strict=True)]
     assert torch.allclose(*losses, atol=1e-5)
     assert data.count_samples(ctx, wide) == 24
 
 
-def check_any_right_answer_is_correct_and_a_wrong_one_not() -> None:
+def check_any_right_answer_is_correct_and_a_wrong_answer_is_not() -> None:
     right = torch.tensor([[True, False, True], [False, True, False]])
     batch: cloze.Batch = {"right": right}
     assert cloze.correct(torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), batch).tolist() == [True, False]
 
 
-def check_ranks_share_the_evaluation_out_exactly() -> None:
+def check_ranks_evaluate_each_example_once() -> None:
     for world_size in (1, 2, 3):
         orders = [data.shared_out(torch.full((400,), 4), 100, rank, world_size)(0) for rank in range(world_size)]
         every = torch.cat([chosen for order in orders for chosen in order])
@@ -147,7 +149,7 @@ def check_ranks_share_the_evaluation_out_exactly() -> None:
     assert [len(order) for order in few] == [1, 1, 0]
 
 
-def check_ranks_train_on_different_examples_equally_often() -> None:
+def check_ranks_train_on_different_examples_in_equal_numbers() -> None:
     orders = [data.shuffled(103, 10, rank, 3, seed=5) for rank in range(3)]
     batches = [order(0) for order in orders]
     assert [len(order) for order in batches] == [3, 3, 3]
@@ -155,17 +157,17 @@ def check_ranks_train_on_different_examples_equally_often() -> None:
     assert len(set(every)) == 90
     assert torch.cat(orders[0](1)).tolist() != torch.cat(batches[0]).tolist()
     assert torch.cat(orders[0](0)).tolist() == torch.cat(batches[0]).tolist()
-    checking.refused(ValueError, lambda: data.shuffled(10, 8, 0, 2, seed=5), "10", "8", "2", "train_batch_size")
+    checking.raises(ValueError, lambda: data.shuffled(10, 8, 0, 2, seed=5), "10", "8", "2", "train_batch_size")
 
 
 def numbers_of(questions: cloze.ClozeSet) -> set[frozenset[tuple[int, ...]]]:
-    """Which pairs of numbers the texts name, each as its two words: at places 3, 4 and 8, 9."""
+    """Return the pairs of numbers in the texts, each number as its two words, at positions 3, 4 and 8, 9."""
     starts = questions.text_start[questions.first[:-1]].tolist()
     texts = [questions.texts[start : start + 12].tolist() for start in starts]
     return {frozenset({tuple(text[3:5]), tuple(text[8:10])}) for text in texts}
 
 
-def check_no_pair_of_numbers_is_both_learnt_and_asked() -> None:
+def check_training_and_evaluation_share_no_pair_of_numbers() -> None:
     config = checking.context().config
     judged = numbers_of(data.small(config, config.eval_examples, data.EVAL_SEED, training=False))
     for seed in (1, 2):
@@ -174,22 +176,22 @@ def check_no_pair_of_numbers_is_both_learnt_and_asked() -> None:
         assert len(learnt) > 1500
     assert len(judged) > 200
     again = numbers_of(data.small(config, config.eval_examples, 7, training=False))
-    assert again & judged  # the control: this comparison does find pairs in common
+    assert again & judged  # the control: the comparison finds common pairs
 
 
 def check_right_candidate_answers_the_query_and_gives_no_hint() -> None:
-    for most in (2, 4):
-        found = counts.examples(2000, 3, counts.ALL_PAIRS, most)
-        for example in found:
+    for candidates in (2, 4):
+        examples = counts.examples(2000, 3, counts.ALL_PAIRS, candidates)
+        for example in examples:
             (right,) = example.right
-            said = counts.in_words(int(example.candidates[right].replace(" ", "")))
+            number = counts.in_words(int(example.candidates[right].replace(" ", "")))
             verb, thing = example.before.split()[-1], example.after.split()[0]
-            assert f" {verb} {said} {thing} " in example.passage, example
-            assert len(set(example.candidates)) == most
-        places = np.bincount([next(iter(example.right)) for example in found], minlength=most) / len(found)
-        assert (np.abs(places - 1 / most) < 0.05).all(), places
-        largest = np.mean([max(e.candidates) == e.candidates[next(iter(e.right))] for e in found])
-        assert abs(largest - 1 / most) < 0.05, largest
+            assert f" {verb} {number} {thing} " in example.passage, example
+            assert len(set(example.candidates)) == candidates
+        places = np.bincount([next(iter(example.right)) for example in examples], minlength=candidates) / len(examples)
+        assert (np.abs(places - 1 / candidates) < 0.05).all(), places
+        largest = np.mean([max(e.candidates) == e.candidates[next(iter(e.right))] for e in examples])
+        assert abs(largest - 1 / candidates) < 0.05, largest
 
 
 def check_same_seed_gives_the_same_data() -> None:
@@ -202,13 +204,13 @@ def check_same_seed_gives_the_same_data() -> None:
 
 def check_wrong_labels_are_those_of_another_example() -> None:
     questions = data.small(checking.context().config, 500, 1, training=True)
-    spoilt = data.with_wrong_labels(questions, 1)
+    changed = data.with_wrong_labels(questions, 1)
     examples = questions.first[:-1]
-    assert (spoilt.text_start[examples] != questions.text_start[examples]).all()
-    assert sorted(spoilt.text_start.tolist()) == sorted(questions.text_start.tolist())
-    assert torch.equal(spoilt.right, questions.right)
-    for pair in spoilt.text_start.view(500, 2).tolist():
-        assert pair[0] == pair[1]  # an example's candidates still stand behind one text
+    assert (changed.text_start[examples] != questions.text_start[examples]).all()
+    assert sorted(changed.text_start.tolist()) == sorted(questions.text_start.tolist())
+    assert torch.equal(changed.right, questions.right)
+    for pair in changed.text_start.view(500, 2).tolist():
+        assert pair[0] == pair[1]  # the candidates of an example still share one text
 
 
 RECORD = {
@@ -224,50 +226,48 @@ RECORD = {
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ann", "bob", "ro", "##me", "met", "in", "it", "."]
 
 
-def written(name: str, *lines: str) -> Path:
+def write_lines(name: str, *lines: str) -> Path:
     path = checking.SCRATCH / name
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def check_record_is_read_from_jsonl() -> None:
-    path = written("val.jsonl", json.dumps(RECORD))
-    (asked,) = record.read(path, training=False, candidates=10, seed=1)
-    assert asked.candidates == ["Ann", "Bob", "Rome"]
-    assert asked.right == {2}
-    assert (asked.before, asked.after) == ("In ", " it rained")
-    assert "- Bob was late" in asked.passage
-    assert "@highlight" not in asked.passage
+    path = write_lines("val.jsonl", json.dumps(RECORD))
+    (question,) = record.read(path, training=False, candidates=10, seed=1)
+    assert question.candidates == ["Ann", "Bob", "Rome"]
+    assert question.right == {2}
+    assert (question.before, question.after) == ("In ", " it rained")
+    assert "- Bob was late" in question.passage
+    assert "@highlight" not in question.passage
     (learnt,) = record.read(path, training=True, candidates=2, seed=1)
     assert len(learnt.candidates) == 2
     assert learnt.candidates[next(iter(learnt.right))] == "Rome"
 
 
 def check_record_is_encoded_in_word_pieces() -> None:
-    pieces = record.WordPieces(written("vocab.txt", *VOCABULARY))
-    asked = record.read(written("val.jsonl", json.dumps(RECORD)), training=False, candidates=10, seed=1)
-    found = cloze.encode(asked, pieces, 64, 8)
+    pieces = record.WordPieces(write_lines("vocab.txt", *VOCABULARY))
+    questions = record.read(write_lines("val.jsonl", json.dumps(RECORD)), training=False, candidates=10, seed=1)
+    encoded = cloze.encode(questions, pieces, 64, 8)
     assert (pieces.symbols.start, pieces.symbols.end, pieces.size) == (13, 14, 15)
-    assert found.texts.tolist()[:8] == [2, 5, 9, 6, 10, 7, 8, 12]
-    rome = slice(int(found.answer_start[2]), int(found.answer_start[2] + found.answer_length[2]))
-    assert found.answers[rome].tolist() == [7, 8, 14]
-    assert found.texts[found.mask_at[0]] == 4
+    assert encoded.texts.tolist()[:8] == [2, 5, 9, 6, 10, 7, 8, 12]
+    rome = slice(int(encoded.answer_start[2]), int(encoded.answer_start[2] + encoded.answer_length[2]))
+    assert encoded.answers[rome].tolist() == [7, 8, 14]
+    assert encoded.texts[encoded.mask_at[0]] == 4
 
 
-def check_bad_record_says_where() -> None:
+def check_an_error_in_record_names_the_line() -> None:
     without = {**RECORD, "qas": [{"query": "no place", "answers": []}]}
-    path = written("bad.jsonl", json.dumps(RECORD), json.dumps(without))
-    checking.refused(
+    path = write_lines("bad.jsonl", json.dumps(RECORD), json.dumps(without))
+    checking.raises(
         record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), "bad.jsonl:2", "@place"
     )
-    path = written("worse.jsonl", "{}")
-    checking.refused(
-        record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), ":1", "passage"
-    )
+    path = write_lines("worse.jsonl", "{}")
+    checking.raises(record.RecordError, lambda: record.read(path, training=True, candidates=9, seed=1), ":1", "passage")
     absent = checking.SCRATCH / "absent"
-    checking.refused(record.RecordError, lambda: record.read(absent, training=True, candidates=9, seed=1), "absent")
-    checking.refused(record.RecordError, lambda: record.WordPieces(absent), "vocab_file")
-    checking.refused(record.RecordError, lambda: record.WordPieces(written("no.txt", "[PAD]")), "[CLS]", "[MASK]")
+    checking.raises(record.RecordError, lambda: record.read(absent, training=True, candidates=9, seed=1), "absent")
+    checking.raises(record.RecordError, lambda: record.WordPieces(absent), "vocab_file")
+    checking.raises(record.RecordError, lambda: record.WordPieces(write_lines("no.txt", "[PAD]")), "[CLS]", "[MASK]")
 
 
 def save_sparse(file: h5py.File, name: str, dense: list[list[int]]) -> None:
@@ -281,7 +281,7 @@ def save_sparse(file: h5py.File, name: str, dense: list[list[int]]) -> None:
 
 
 def sparse_file(name: str, training: bool) -> Path:
-    """Two examples, of 2 candidates and 1, in the original's layout; a text of 4 ends with 0, as the original's do."""
+    """Write two examples with 2 candidates and 1 candidate in the original's layout; texts end with 0, as there."""
     path = checking.SCRATCH / name
     with h5py.File(path, "w") as file:
         save_sparse(
@@ -301,10 +301,10 @@ def sparse_file(name: str, training: bool) -> Path:
 
 def check_sparse_file_gives_back_its_rows() -> None:
     path = sparse_file("eval_sparse.hdf5", training=False)
-    found = sparse.read(path, training=False)
-    assert found.candidates.tolist() == [2, 1]
-    assert found.right.tolist() == [False, True, True]
-    batch = cloze.collate(found, torch.tensor([0, 1]), 7, 4, 2)
+    questions = sparse.read(path, training=False)
+    assert questions.candidates.tolist() == [2, 1]
+    assert questions.right.tolist() == [False, True, True]
+    batch = cloze.collate(questions, torch.tensor([0, 1]), 7, 4, 2)
     for name, key, step in (("tokens", "text", 1), ("positions", "position", 2)):
         with h5py.File(path) as file:
             rows = torch.from_numpy(sparse.Rows(file[key]).dense()[::step])
@@ -313,15 +313,15 @@ def check_sparse_file_gives_back_its_rows() -> None:
 
 
 def check_first_candidate_of_the_training_file_is_right() -> None:
-    found = sparse.read(sparse_file("train_sparse.hdf5", training=True), training=True)
-    assert found.right.tolist() == [True, False, True]
-    checking.refused(
+    questions = sparse.read(sparse_file("train_sparse.hdf5", training=True), training=True)
+    assert questions.right.tolist() == [True, False, True]
+    checking.raises(
         record.RecordError,
-        lambda: sparse.read(checking.SCRATCH / "train_sparse.hdf5", training=False), "answer_idx", "lacks",
+        lambda: sparse.read(checking.SCRATCH / "train_sparse.hdf5", training=False), "answer_idx", "missing",
     )  # fmt: skip
 
 
-def check_checkpoint_is_taken_with_a_shorter_table() -> None:
+def check_a_checkpoint_with_a_shorter_table_is_loaded() -> None:
     torch.manual_seed(0)
     saved, glm = model.GLM(TINY), model.GLM(TINY)
     weights = saved.state_dict()
@@ -336,18 +336,18 @@ def check_checkpoint_is_taken_with_a_shorter_table() -> None:
     assert torch.equal(glm.transformer.position_embeddings.weight[20:], kept)
 
 
-def check_checkpoint_that_does_not_fit_tells_all_reasons() -> None:
+def check_a_checkpoint_that_does_not_fit_is_an_error_with_all_reasons() -> None:
     glm = model.GLM(TINY)
     weights = {**glm.state_dict(), "mixins.weight": torch.zeros(1), "word_embeddings.weight": torch.zeros(9, 32)}
     del weights["transformer.final_layernorm.bias"]
     path = checking.SCRATCH / "wrong.pt"
     torch.save({"module": weights}, path)
     reasons = "missing: transformer.final_layernorm.bias", "unknown: mixins.weight", "[9, 32]", "[50, 32]"
-    checking.refused(pretrained.CheckpointError, lambda: pretrained.load(glm, path), *reasons)
+    checking.raises(pretrained.GlmCheckpointError, lambda: pretrained.load(glm, path), *reasons)
     torch.save({"model": {}}, path)
-    checking.refused(pretrained.CheckpointError, lambda: pretrained.load(glm, path), "module", "model")
-    checking.refused(
-        pretrained.CheckpointError, lambda: pretrained.load(glm, checking.SCRATCH / "none.pt"), "no such file"
+    checking.raises(pretrained.GlmCheckpointError, lambda: pretrained.load(glm, path), "module", "model")
+    checking.raises(
+        pretrained.GlmCheckpointError, lambda: pretrained.load(glm, checking.SCRATCH / "none.pt"), "file not found"
     )
 
 
@@ -360,17 +360,17 @@ def check_names_are_the_published_ones() -> None:
     assert {"word_embeddings.weight", *pretrained.TABLES, "transformer.final_layernorm.weight"} <= names
 
 
-def check_flops_are_those_of_the_readmes_formula() -> None:
+def check_flops_follow_the_formula_of_the_readme() -> None:
     declared = re.findall(r"^flops_per_sample = (\S+)", (checking.SUITE / "suite.toml").read_text(), re.MULTILINE)
     for scale, flops in zip(("reference", "small"), map(float, declared), strict=True):
         config = checking.context(scale).config
         length, width = config.max_seq_length, config.hidden_size
         layers = config.num_layers * (24 * length * width**2 + 4 * length**2 * width)
-        reckoned = 3.0 * (layers + 2 * config.max_answer_length * width * config.vocab_size)
-        assert abs(flops / reckoned - 1) < 1e-3, (scale, flops, reckoned)
+        calculated = 3.0 * (layers + 2 * config.max_answer_length * width * config.vocab_size)
+        assert abs(flops / calculated - 1) < 1e-3, (scale, flops, calculated)
 
 
-def check_small_vocabulary_and_lengths_are_those_of_the_data() -> None:
+def check_small_vocabulary_and_lengths_match_the_data() -> None:
     config = checking.context().config
     questions = data.small(config, 500, 1, training=True)
     assert config.vocab_size == counts.Words().size

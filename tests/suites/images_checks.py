@@ -1,4 +1,4 @@
-"""Run by test_resnet50.py with the PyTorch environment's Python: the images that the vision suites share."""
+"""Checks of the vision suites' images, run by test_resnet50.py with the PyTorch environment's Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTER = itertools.count()
 
 
 def folder(classes: dict[str, int], width: int = 40, height: int = 30) -> Path:
-    """Write so many pictures of each class, every class of a shade of its own."""
+    """Write pictures of each class in the given numbers; each class has its own colour."""
     root = SCRATCH / f"images{next(COUNTER)}"
     for shade, (name, count) in enumerate(classes.items()):
         (root / name).mkdir(parents=True)
@@ -37,45 +37,45 @@ def listing(root: Path) -> images.Listing:
 
 
 def reader(root: Path, **how: object) -> images.FolderImages:
-    found = listing(root)
-    settings = {"box": images.center_box(1.0), "labels": found.labels, **how}
-    return images.FolderImages(found, 16, **settings)  # type: ignore[arg-type]
+    listed = listing(root)
+    settings = {"box": images.center_box(1.0), "labels": listed.labels, **how}
+    return images.FolderImages(listed, 16, **settings)  # type: ignore[arg-type]
 
 
 def draw(*indices: int, epoch: int = 0) -> images.Draw:
     return images.Draw(epoch, np.array(indices))
 
 
-def refused(act: Callable[[], object], *words: str) -> None:
-    said = "nothing was refused"
+def raises(act: Callable[[], object], *words: str) -> None:
+    message = "no error"
     try:
         act()
     except images.ImagesError as error:
-        said = str(error)
-    missing = [word for word in words if word not in said]
-    assert not missing, f"{said!r} does not say {missing}"
+        message = str(error)
+    missing = [word for word in words if word not in message]
+    assert not missing, f"{message!r} does not contain {missing}"
 
 
 def order(share: images.Share) -> list[list[int]]:
-    return [found.indices.tolist() for found in share]
+    return [batch.indices.tolist() for batch in share]
 
 
 # -- listing -------------------------------------------------------------------------------------------------
 
 
 def check_a_folder_is_listed_by_class() -> None:
-    found = listing(folder({"n02": 3, "n01": 2}))
-    assert found.classes == ("n01", "n02")
-    assert found.labels.tolist() == [0, 0, 1, 1, 1]
-    assert found.path(4).name == "2.JPEG"
-    assert found.path(4).parent.name == "n02"
+    listed = listing(folder({"n02": 3, "n01": 2}))
+    assert listed.classes == ("n01", "n02")
+    assert listed.labels.tolist() == [0, 0, 1, 1, 1]
+    assert listed.path(4).name == "2.JPEG"
+    assert listed.path(4).parent.name == "n02"
 
 
 def check_a_listing_is_cached_until_a_folder_changes() -> None:
     root, kept = folder({"a": 2}), cache()
     images.list_folder(root, kept)
     scanned = images._scan
-    images._scan = lambda folders: (_ for _ in ()).throw(AssertionError("listed anew"))  # type: ignore[assignment]
+    images._scan = lambda folders: (_ for _ in ()).throw(AssertionError("the folders were scanned again"))  # type: ignore[assignment]
     try:
         assert len(images.list_folder(root, kept)) == 2
     finally:
@@ -85,7 +85,7 @@ def check_a_listing_is_cached_until_a_folder_changes() -> None:
     assert len(images.list_folder(root, kept)) == 3
 
 
-def check_a_torn_cache_is_listed_anew() -> None:
+def check_a_truncated_cache_is_scanned_again() -> None:
     root, kept = folder({"a": 2}), cache()
     images.list_folder(root, kept)
     for file in kept.iterdir():
@@ -99,17 +99,17 @@ def check_a_listing_needs_no_cache() -> None:
     assert len(images.list_folder(folder({"a": 2}), file / "below")) == 2
 
 
-def check_what_is_no_image_folder_is_refused() -> None:
-    refused(lambda: listing(SCRATCH / "nowhere"), "nowhere", "no such folder")
+def check_a_folder_without_images_is_an_error() -> None:
+    raises(lambda: listing(SCRATCH / "nowhere"), "nowhere", "folder not found")
     (SCRATCH / "empty").mkdir()
-    refused(lambda: listing(SCRATCH / "empty"), "no class folders")
-    refused(lambda: listing(folder({"a": 1, "b": 0})), "no images in b", ".jpeg")
+    raises(lambda: listing(SCRATCH / "empty"), "no class folders")
+    raises(lambda: listing(folder({"a": 1, "b": 0})), "no images in b", ".jpeg")
 
 
-def check_validation_is_numbered_as_training() -> None:
+def check_validation_classes_are_numbered_as_in_training() -> None:
     trained = ("a", "b", "c")
     assert listing(folder({"a": 1, "c": 2})).relabelled(trained).labels.tolist() == [0, 2, 2]
-    refused(lambda: listing(folder({"a": 1, "x": 1})).relabelled(trained), "x", "3 classes")
+    raises(lambda: listing(folder({"a": 1, "x": 1})).relabelled(trained), "x", "3 training classes")
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -121,10 +121,10 @@ def check_pixels_are_bytes_and_channels_last() -> None:
     assert batch.pixels.dtype == torch.uint8
     assert batch.pixels.is_contiguous(memory_format=torch.channels_last)
     assert batch.labels.tolist() == [2, 0]
-    assert abs(int(batch.pixels[0, 0].float().mean()) - 120) < 4, "not the picture of its label"
+    assert abs(int(batch.pixels[0, 0].float().mean()) - 120) < 4, "the label belongs to another picture"
 
 
-def check_the_middle_is_cut_as_resize_and_crop_cut_it() -> None:
+def check_the_middle_is_cropped_like_resize_and_crop() -> None:
     from torchvision.transforms import functional
 
     root = folder({"a": 1}, 80, 60)
@@ -134,7 +134,7 @@ def check_the_middle_is_cut_as_resize_and_crop_cut_it() -> None:
     with Image.open(root / "a" / "0.JPEG") as file:
         theirs = functional.pil_to_tensor(functional.center_crop(functional.resize(file, 20), 16)).float()
     assert (ours - theirs).abs().mean() < 3
-    assert (ours - theirs.flip(2)).abs().mean() > 10, "the measure tells nothing apart"
+    assert (ours - theirs.flip(2)).abs().mean() > 10, "the control: the measure must detect a difference"
 
 
 def check_random_boxes_lie_within_and_differ() -> None:
@@ -149,7 +149,7 @@ def check_random_boxes_lie_within_and_differ() -> None:
     assert 0.8 < max(areas) <= 1
 
 
-def check_augmentation_hangs_on_seed_epoch_and_sample_only() -> None:
+def check_augmentation_depends_on_seed_epoch_and_sample_only() -> None:
     root = folder({"a": 40})
     source = reader(root, box=images.random_box, mirror=True, seed=1)
 
@@ -171,7 +171,7 @@ def check_a_broken_file_is_named() -> None:
     (root / "a" / "1.JPEG").write_bytes(b"no picture")
     source = reader(root)
     assert len(source[draw(0)].labels) == 1
-    refused(lambda: source[draw(0, 1)], "1.JPEG", "cannot be read")
+    raises(lambda: source[draw(0, 1)], "1.JPEG", "cannot be read")
 
 
 def check_workers_read_what_one_process_reads() -> None:
@@ -186,7 +186,7 @@ def check_workers_read_what_one_process_reads() -> None:
     here, there = list(epochs(0)), list(epochs(2))
     assert len(here) == len(there) == 8
     assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
-    assert not torch.equal(here[0], here[4]), "the second epoch is the first"
+    assert not torch.equal(here[0], here[4]), "the second epoch is the same as the first"
 
 
 def check_prepared_images_are_normalised_and_mirrored() -> None:
@@ -195,16 +195,16 @@ def check_prepared_images_are_normalised_and_mirrored() -> None:
     mean, deviation = (torch.tensor(of).view(3, 1, 1) for of in (images.MEAN, images.STD))
     for channels_last in (False, True):
         ready = images.prepare(raw, torch.device("cpu"), channels_last=channels_last).pixels
-        wanted = (pixels[0] / 255 - mean) / deviation
-        assert torch.allclose(ready[0], wanted, atol=1e-6)
-        assert torch.allclose(ready[1], wanted.flip(2), atol=1e-6)
+        expected = (pixels[0] / 255 - mean) / deviation
+        assert torch.allclose(ready[0], expected, atol=1e-6)
+        assert torch.allclose(ready[1], expected.flip(2), atol=1e-6)
         layout = torch.channels_last if channels_last else torch.contiguous_format
         assert ready.is_contiguous(memory_format=layout)
 
 
-def check_synthetic_images_are_made_once_and_as_asked() -> None:
-    source = images.SyntheticImages(1000, images.Shape(4, 16, 7), seed=3, pin=False)
-    again = images.SyntheticImages(1000, images.Shape(4, 16, 7), seed=3, pin=False)
+def check_synthetic_images_are_made_once_in_the_given_shape() -> None:
+    source = images.SyntheticImages(1000, images.BatchShape(4, 16, 7), seed=3, pin=False)
+    again = images.SyntheticImages(1000, images.BatchShape(4, 16, 7), seed=3, pin=False)
     batches = [source[draw(0, 1, 2, 3)] for _ in range(5)]
     assert len(source) == 1000
     assert batches[0].pixels.data_ptr() == batches[4].pixels.data_ptr()
@@ -227,7 +227,7 @@ def check_training_shares_are_equal_and_disjoint_and_not_padded() -> None:
     assert max(together) < 103
 
 
-def check_every_epoch_has_an_order_of_its_own_by_the_seed() -> None:
+def check_every_epoch_has_its_own_order_by_the_seed() -> None:
     def of(seed: int, epoch: int) -> list[list[int]]:
         share = images.TrainShare(100, 10, 0, 1, seed)
         share.set_epoch(epoch)
@@ -244,12 +244,12 @@ def check_the_global_order_does_not_depend_on_the_ranks() -> None:
     assert one == [left + right for left, right in zip(*two, strict=True)]
 
 
-def check_a_resumed_epoch_begins_where_it_stood() -> None:
+def check_a_resumed_epoch_continues_after_the_skipped_batches() -> None:
     share = images.TrainShare(100, 10, 0, 1, seed=4)
     whole = order(share)
     share.skip(7)
     assert order(share) == whole[7:]
-    assert order(share) == whole, "the next epoch begins late too"
+    assert order(share) == whole, "the next epoch must not skip batches"
 
 
 def check_skipped_images_are_not_read() -> None:
@@ -259,11 +259,11 @@ def check_skipped_images_are_not_read() -> None:
         (root / "a" / f"{index[0]}.JPEG").unlink()
     loader.skip(4)
     assert len(list(loader)) == 2
-    refused(lambda: list(loader), "cannot be read")
+    raises(lambda: list(loader), "cannot be read")
 
 
-def check_too_few_samples_are_refused() -> None:
-    refused(lambda: images.TrainShare(15, 8, 0, 2, seed=1), "15 samples", "train_batch_size")
+def check_too_few_samples_are_an_error() -> None:
+    raises(lambda: images.TrainShare(15, 8, 0, 2, seed=1), "15 samples", "train_batch_size")
     assert len(images.TrainShare(16, 8, 0, 2, seed=1)) == 1
 
 
@@ -277,7 +277,7 @@ def check_evaluation_shares_are_exact() -> None:
 # -- digits --------------------------------------------------------------------------------------------------
 
 
-def check_no_digit_to_be_judged_by_is_trained_on() -> None:
+def check_no_evaluation_digit_is_trained_on() -> None:
     train, judged = digits.split()
     assert (len(train), len(judged)) == (1437, 360)
     assert len(set(train.tolist()) | set(judged.tolist())) == 1797
@@ -286,7 +286,7 @@ def check_no_digit_to_be_judged_by_is_trained_on() -> None:
     assert not any(same), "an image is in both parts"
 
 
-def check_digits_are_images_of_the_size_asked_for() -> None:
+def check_digits_are_images_of_the_given_size() -> None:
     part = digits.load(32, train=False)
     assert part.pixels.shape == (360, 3, 32, 32)
     assert part.pixels.dtype == torch.uint8
@@ -297,11 +297,11 @@ def check_digits_are_images_of_the_size_asked_for() -> None:
 
 def check_shuffled_labels_belong_to_other_samples() -> None:
     labels = digits.load(8, train=True).labels.numpy()
-    told = images.shuffled(labels, seed=1)
-    assert sorted(told.tolist()) == sorted(labels.tolist())
-    assert 0.05 < float((told == labels).mean()) < 0.15
-    assert (told == images.shuffled(labels, seed=1)).all()
-    assert (told != images.shuffled(labels, seed=2)).any()
+    shuffled_labels = images.shuffled(labels, seed=1)
+    assert sorted(shuffled_labels.tolist()) == sorted(labels.tolist())
+    assert 0.05 < float((shuffled_labels == labels).mean()) < 0.15
+    assert (shuffled_labels == images.shuffled(labels, seed=1)).all()
+    assert (shuffled_labels != images.shuffled(labels, seed=2)).any()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run by test_resnet50.py with the PyTorch environment's Python: the suite's model and steps."""
+"""Checks of ResNet-50's model and steps, run by test_resnet50.py with the PyTorch environment's Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUITE = Path(model.__file__).parent
 
 
 def context(scale: str = "small", **settings: Any) -> Context:
-    """Give what a rank's steps are told at a scale."""
+    """Return the context of a rank's steps at a scale."""
     files = [Path(defaults.__file__), SUITE / "config/_base.py"]
     files += [] if scale == "reference" else [SUITE / f"config/_{scale}.py"]
     values: dict[str, Any] = {}
@@ -32,7 +32,7 @@ def context(scale: str = "small", **settings: Any) -> Context:
 
 
 def report(names: dict[str, Any]) -> None:
-    """Run the checks among these names, and print what became of each."""
+    """Run all functions named ``check_...`` and print the traceback of each, or null."""
     torch.set_num_threads(1)
     results: dict[str, str | None] = {}
     for name, check in names.items():
@@ -42,7 +42,7 @@ def report(names: dict[str, Any]) -> None:
 
 
 def failure(check: Any) -> str | None:
-    """Say how a check failed; None: it did not."""
+    """Return the traceback of a check that failed, else None."""
     try:
         check()
     except Exception:
@@ -70,25 +70,25 @@ def check_the_small_model_is_small() -> None:
     assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-def check_all_parameters_are_decayed() -> None:
+def check_weight_decay_applies_to_all_parameters() -> None:
     optimizer = model.create_optimizer(context(), model.create_model(context()))
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.05]
-    spared = optimizers.parameter_groups(model.create_model(context()), 0.05)
-    assert len(spared) == 2, "the default decays all too: this step is not needed"
+    groups = optimizers.parameter_groups(model.create_model(context()), 0.05)
+    assert len(groups) == 2, "the default must exclude some parameters, else this step is not needed"
 
 
-def check_the_rate_falls_every_thirty_epochs_of_the_shape_at_hand() -> None:
+def check_the_rate_falls_every_thirty_epochs_of_the_shape() -> None:
     ctx = replace(context("reference"), synthetic=True, world_size=8)
     assert classification.schedule_in_steps(ctx) == {"lr_step_steps": 30 * 5004}
     assert classification.schedule_in_steps(replace(ctx, world_size=1)) == {"lr_step_steps": 30 * 40036}
-    told = context("reference", lr_step_steps=7)
-    assert classification.schedule_in_steps(replace(told, synthetic=True)) == {}
+    in_steps = context("reference", lr_step_steps=7)
+    assert classification.schedule_in_steps(replace(in_steps, synthetic=True)) == {}
     cosine = replace(context("reference", lr_schedule="cosine", lr_step_epochs=0), synthetic=True)
     assert classification.schedule_in_steps(cosine) == {"lr_decay_steps": 100 * 40036}
 
 
 def check_the_scheduler_gives_those_rates() -> None:
-    settings = {"train_batch_size": 32768, "lr_warmup_epochs": 1}  # 39 steps an epoch
+    settings = {"train_batch_size": 32768, "lr_warmup_epochs": 1}  # 39 steps per epoch
     ctx = replace(context("reference", **settings), synthetic=True)
     optimizer = model.create_optimizer(ctx, nn.Linear(1, 1))
     scheduler, rates = classification.create_scheduler(ctx, optimizer), []
@@ -103,7 +103,7 @@ def check_the_scheduler_gives_those_rates() -> None:
 
 def check_evaluation_counts_every_image_once() -> None:
     class Oracle(nn.Module):
-        """Right about all but the digit 3, which it places second."""
+        """Correct for all digits except 3, for which the correct class is second."""
 
         def forward(self, labels: torch.Tensor) -> torch.Tensor:
             scores = nn.functional.one_hot(labels, 10).float()
@@ -141,13 +141,13 @@ def check_training_needs_a_data_dir_or_synthetic_data() -> None:
     assert next(iter(data)).pixels.shape == (32, 3, 224, 224)
 
 
-def check_nothing_is_learnt_at_rate_zero() -> None:
+def check_a_learning_rate_of_zero_changes_nothing() -> None:
     assert trained(learning_rate=0.0) == 0.0
-    assert trained() > 0.2, "ten steps change nothing at the rate that trains either"
+    assert trained() > 0.2, "the control: with the normal rate ten steps must reduce the loss"
 
 
 def trained(**settings: Any) -> float:
-    """Give how far ten steps bring the loss down on one batch."""
+    """Return by how much ten steps reduce the loss of one batch."""
     ctx = context(**settings)
     torch.manual_seed(1)
     net = model.create_model(ctx)

@@ -1,4 +1,4 @@
-"""Every suite's FLOPs per sample, at each scale, are three times its counted forward pass: the MFU rests on them."""
+"""The flops_per_sample of every suite and scale are three times the counted forward pass; the MFU uses them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SUITES = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if 
 SCALES = [(suite.path, scale) for suite in SUITES for scale in suite.scales.values()]
 IDS = [f"{path.parent.name}-{scale.name}" for path, scale in SCALES]
 WITHIN = 5e-4
-"""The count is a whole number, the same on any machine; suite.toml says four digits of it or more."""
+"""Tolerance: the count is exact, suite.toml has four digits of it or more."""
 Count = Callable[[Path], dict[str, float]]
 
 
 @pytest.fixture(scope="module")
 def counted(torch_python: str) -> Count:
-    """By scale, the forward pass of one sample; a suite is counted when it is asked for first."""
+    """Return a function that counts a suite's forward pass of one sample by scale; each suite is counted once."""
 
     @cache
     def count(suite: Path) -> dict[str, float]:
@@ -31,18 +31,18 @@ def counted(torch_python: str) -> Count:
         argv = [torch_python, "-B", str(HERE / "flops.py"), str(suite), *scales]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
-        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        flops: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return flops
 
     return count
 
 
-def problem(told: float | None, forward: float) -> str | None:
-    """What is wrong with the FLOPs per sample that a suite tells."""
-    if told is None:
+def problem(declared: float | None, forward: float) -> str | None:
+    """Return the problem of a suite's flops_per_sample, None if they are right."""
+    if declared is None:
         return f"suite.toml has no flops_per_sample; three forward passes are {3 * forward:.5g}"
-    if abs(told / (3 * forward) - 1) > WITHIN:
-        return f"suite.toml says flops_per_sample = {told:.5g}; three forward passes are {3 * forward:.5g}"
+    if abs(declared / (3 * forward) - 1) > WITHIN:
+        return f"suite.toml has flops_per_sample = {declared:.5g}; three forward passes are {3 * forward:.5g}"
     return None
 
 

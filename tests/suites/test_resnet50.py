@@ -1,4 +1,4 @@
-"""ResNet-50 and the images that all vision suites share, checked where torch is: one subprocess for each file."""
+"""Run the checks of ResNet-50 and of the vision suites' images in the PyTorch environment, one process per file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES = ("images_checks.py", "resnet50_checks.py")
 
 
 def checks(file: str) -> list[str]:
-    """Name the checks of a file, which cannot be imported here."""
+    """Return the names of a file's checks; the file cannot be imported here."""
     body = ast.parse((HERE / file).read_text()).body
     return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
 
@@ -36,8 +36,8 @@ def results(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFact
         argv = [torch_python, str(HERE / file), str(tmp_path_factory.mktemp("checks"))]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300, env=env)
         assert done.returncode == 0, done.stderr
-        found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        tracebacks: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+        return tracebacks
 
     return run
 

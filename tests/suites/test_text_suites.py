@@ -1,4 +1,4 @@
-"""BERT and GLM, checked where torch is: for each suite one subprocess runs its <model>_checks.py."""
+"""Run the checks of BERT and GLM (<model>_checks.py) in the PyTorch environment, one process per suite."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Results = dict[str, str | None]
 
 
 def checks(model: str) -> list[str]:
-    """What a suite's file checks, read without running it."""
+    """Return the names of a suite's checks without importing the file."""
     body = ast.parse((HERE / f"{model}_checks.py").read_text()).body
     return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
 
 
 @pytest.fixture(scope="module")
 def results_of(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """By check, what was wrong; a suite's checks run when the first of them is asked for."""
+    """Return a function that runs a suite's checks once and returns the traceback of each check, or None."""
 
     @cache
     def run(model: str) -> Results:
@@ -32,8 +32,8 @@ def results_of(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathF
         argv = [torch_python, str(script), str(suite), str(tmp_path_factory.mktemp(model))]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
-        found: Results = json.loads(done.stdout.splitlines()[-1])
-        return found
+        results: Results = json.loads(done.stdout.splitlines()[-1])
+        return results
 
     return run
 
@@ -41,5 +41,5 @@ def results_of(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathF
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "check"), [(model, check) for model in MODELS for check in checks(model)])
 def test_a_suite(results_of: Any, model: str, check: str) -> None:
-    found = results_of(model)
-    assert found[check] is None, found[check]
+    results = results_of(model)
+    assert results[check] is None, results[check]

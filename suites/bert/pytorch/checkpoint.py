@@ -1,4 +1,4 @@
-"""Weights to start from: the library's own names, or those of the original's converted checkpoint."""
+"""Load initial weights with the library's names or with the names of the original's converted checkpoint."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ RENAMED: list[tuple[str, str]] = [
     (r"\.LayerNorm\.gamma$", ".LayerNorm.weight"),
     (r"\.LayerNorm\.beta$", ".LayerNorm.bias"),
 ]
-"""Other layouts of the same model: wrappers' prefixes, fused activations and attention, norms."""
+"""Patterns of names in other layouts of the same model (prefixes of wrappers, fused layers, norms), and ours."""
 
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 BUFFERS = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"}
-SHOWN = 8
+MAX_LISTED = 8
 
 
-class CheckpointError(ValueError):
-    """The file does not hold this model's weights."""
+class BertCheckpointError(ValueError):
+    """The file does not contain this model's weights."""
 
 
 def load_checkpoint(net: nn.Module, path: Path) -> None:
-    """Load the file into the model, or say everything that does not fit."""
-    wanted = {name: tensor for name, tensor in net.state_dict().items() if name not in TIED}
-    found = read_weights(path)
-    weights = {name: fit_rows(tensor, wanted[name]) for name, tensor in found.items() if name in wanted}
-    problems = describe_misfits(wanted, found, weights)
+    """Load the file into the model, or raise an error with all differences."""
+    expected = {name: tensor for name, tensor in net.state_dict().items() if name not in TIED}
+    stored = read_weights(path)
+    weights = {name: fit_rows(tensor, expected[name]) for name, tensor in stored.items() if name in expected}
+    problems = describe_misfits(expected, stored, weights)
     if problems:
-        raise CheckpointError(f"{path} does not fit the model:\n  " + "\n  ".join(problems))
-    net.load_state_dict(weights, strict=False)  # the tied ones follow
+        raise BertCheckpointError(f"{path} does not fit the model:\n  " + "\n  ".join(problems))
+    net.load_state_dict(weights, strict=False)  # strict=False: tied weights are not in the file
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors by the library's names; nothing in the file is executed."""
+    """Read the tensors by the library's names, without executing code from the file."""
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     for key in ("model", "state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise CheckpointError(f"{path} holds a {type(content).__name__}, not a state dict of tensors by name")
+        raise BertCheckpointError(f"{path}: expected a state dict of tensors by name; got a {type(content).__name__}")
     named = {rename(name): tensor for name, tensor in content.items()}
     return {name: tensor for name, tensor in named.items() if name not in TIED and name not in BUFFERS}
 
@@ -64,32 +64,32 @@ def rename(name: str) -> str:
     return name
 
 
-def fit_rows(tensor: Tensor, wanted: Tensor) -> Tensor:
-    """Round a vocabulary up to a multiple of 8, as ours is; leave every other misfit to be told."""
-    missing = wanted.shape[0] - tensor.shape[0] if tensor.dim() and wanted.dim() else 0
-    if tensor.shape[1:] != wanted.shape[1:] or not 0 < missing < 8 or wanted.shape[0] % 8:
+def fit_rows(tensor: Tensor, expected: Tensor) -> Tensor:
+    """Pad the vocabulary to a multiple of 8, as in our model; return any other tensor unchanged."""
+    missing = expected.shape[0] - tensor.shape[0] if tensor.dim() and expected.dim() else 0
+    if tensor.shape[1:] != expected.shape[1:] or not 0 < missing < 8 or expected.shape[0] % 8:
         return tensor
     return torch.cat([tensor, tensor.new_zeros((missing, *tensor.shape[1:]))])
 
 
 def describe_misfits(
-    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+    expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> list[str]:
-    """Name what is missing, what is not ours, and what has another shape."""
+    """List missing weights, unexpected weights and weights of another shape."""
     shapes = [
-        f"{name} is {tuple(tensor.shape)}, wanted {tuple(wanted[name].shape)}"
+        f"{name} has {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
         for name, tensor in weights.items()
-        if tensor.shape != wanted[name].shape
+        if tensor.shape != expected[name].shape
     ]
-    named = [
-        ("missing", sorted(set(wanted) - set(found))),
-        ("unexpected", sorted(set(found) - set(wanted))),
+    groups = [
+        ("missing", sorted(set(expected) - set(stored))),
+        ("unexpected", sorted(set(stored) - set(expected))),
         ("of another shape", shapes),
     ]
-    return [f"{len(names)} {what}: {abridge(names)}" for what, names in named if names]
+    return [f"{len(names)} {kind}: {abridge(names)}" for kind, names in groups if names]
 
 
 def abridge(names: list[str]) -> str:
-    """Show the first few."""
-    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    """Return the first few names and the number of the others."""
+    more = f", and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more

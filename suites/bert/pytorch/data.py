@@ -1,4 +1,4 @@
-"""What BERT reads: MLPerf's HDF5 shards, the small text, or made-up sequences: all as the same batches."""
+"""BERT's data: MLPerf's HDF5 shards, the small text, or synthetic sequences, all in the same batches."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ next_sentence_labels (samples)."""
 
 
 def create_train_data(ctx: Context) -> Iterable[Batch]:
-    """Give this rank's share of an epoch."""
+    """Return this rank's share of an epoch."""
     if ctx.synthetic:
         return Synthetic(ctx)
     return TrainText(ctx) if ctx.config.train_data is None else TrainShards(ctx)
 
 
 def create_eval_data(ctx: Context) -> Iterable[Batch]:
-    """Give this rank's share of the evaluation set; made-up data have none."""
+    """Return this rank's share of the evaluation set; synthetic data have no evaluation set."""
     if ctx.synthetic:
         return []
     return EvalText(ctx) if ctx.config.eval_data is None else EvalShards(ctx)
 
 
 def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's signature
-    """Count the sequences."""
+    """Return the number of sequences."""
     return int(batch["input_ids"].shape[0])
 
 
 class Synthetic:
-    """A few full batches of random tokens over and over: real shapes, no input cost, nothing to learn."""
+    """Repeats a few full batches of random tokens: real shapes, no input cost, for throughput only."""
 
     BATCHES = 8
     STEPS_PER_EPOCH = 100_000
@@ -57,7 +57,7 @@ class Synthetic:
 
 
 def synthetic_batch(ctx: Context, rng: np.random.Generator) -> Batch:
-    """Draw one batch: every sequence is full and has all its predictions."""
+    """Return a random batch of sequences with full length and all predictions."""
     config = ctx.config
     samples, length, predictions = (
         config.train_batch_size,

@@ -1,4 +1,4 @@
-"""BERT for pretraining: the library's encoder and heads, the language-model head on masked positions only."""
+"""BERT for pretraining: the library's encoder and heads; the language-model head computes masked positions only."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ if TYPE_CHECKING:
     from flagperf_driver.pytorch import Context
 
 IGNORED = -100
-"""The label of a prediction that does not count: sequences have fewer masked tokens than places for them."""
+"""The label of a prediction that does not count; a sequence may have fewer masked tokens than predictions."""
 
 
 class Pretraining(nn.Module):
-    """BertForPreTraining, computing logits only where a token was masked: 76 of 512 positions."""
+    """BertForPreTraining that computes logits only for masked tokens: 76 of 512 positions."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.net = BertForPreTraining(config)
 
     def forward(self, batch: Batch, counting: bool = False) -> Tensor:
-        """Give the loss, or, counting, how many masked tokens are right and how many there are."""
+        """Return the loss; with ``counting`` return the numbers of correct and of all masked tokens."""
         encoded = self.net.bert(
             input_ids=batch["input_ids"],
             token_type_ids=batch["segment_ids"],
-            attention_mask=batch["input_mask"].bool()[:, None, None, :],  # four dimensions are taken as they are
+            attention_mask=batch["input_mask"].bool()[
+                :, None, None, :
+            ],  # the library uses a 4-dimensional mask unchanged
         )
         masked = gather(encoded.last_hidden_state, batch["positions"])
         logits = self.net.cls.predictions(masked).flatten(0, 1)
@@ -47,24 +49,24 @@ class Pretraining(nn.Module):
 
 
 def gather(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Pick the hidden states at the positions of each sequence."""
+    """Return the hidden states at the given positions of each sequence."""
     return hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
 
 
 def create_model(ctx: Context) -> nn.Module:
-    """Build the model, from the checkpoint where the config names one."""
+    """Build the model; load the checkpoint if the config names one."""
     model = Pretraining(architecture(ctx))
     if ctx.config.init_checkpoint and not ctx.synthetic:
         if ctx.data_dir is None:
-            raise ValueError(f"init_checkpoint = {ctx.config.init_checkpoint!r} lies in data_dir, which is not set")
+            raise ValueError(f"init_checkpoint = {ctx.config.init_checkpoint!r} needs data_dir; pass --data-dir")
         load_checkpoint(model.net, ctx.data_dir / ctx.config.init_checkpoint)
     return model
 
 
 def architecture(ctx: Context) -> BertConfig:
-    """Translate the config; the vocabulary is rounded up for the sake of the matrix units."""
+    """Return the library's config; the vocabulary is rounded up to a size that is efficient for matrix units."""
     config = ctx.config
-    wanted = BertConfig(
+    bert_config = BertConfig(
         vocab_size=(config.vocab_size + 7) // 8 * 8,
         hidden_size=config.hidden_size,
         num_hidden_layers=config.num_hidden_layers,
@@ -75,23 +77,23 @@ def architecture(ctx: Context) -> BertConfig:
         attention_probs_dropout_prob=config.attention_probs_dropout_prob,
         initializer_range=config.initializer_range,
     )
-    wanted._attn_implementation = "sdpa"
-    return wanted
+    bert_config._attn_implementation = "sdpa"
+    return bert_config
 
 
 def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG001 - a step's signature
-    """Give the loss of the masked tokens plus that of the segments' relation."""
+    """Return the loss of the masked tokens plus the loss of the next-sentence prediction."""
     loss: Tensor = model(batch)
     return loss
 
 
 def evaluate_batch(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG001 - a step's signature
-    """Give [masked tokens that are right, masked tokens]."""
+    """Return [correct masked tokens, masked tokens]."""
     sums: Tensor = model(batch, counting=True)
     return sums
 
 
 def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
-    """Give the accuracy over all masked tokens of the set, not over batches."""
+    """Return the accuracy over all masked tokens of the set."""
     correct, count = sums
     return {"mlm_accuracy": correct / count if count else float("nan")}

@@ -1,6 +1,6 @@
-"""Pretrain BERT: masked tokens and the relation of two segments."""
+"""Pretrain BERT on masked tokens and next-sentence prediction."""
 
-from flagperf_driver import driver  # noqa: F401 - first: it notes the start of the process
+from flagperf_driver import driver  # noqa: F401 - first: it records the start of the process
 
 from flagperf_driver.pytorch import Steps, main  # isort: skip
 

@@ -1,7 +1,7 @@
 """MLPerf's pretraining data: HDF5 files of fixed-length sequences, stored uncompressed.
 
-A training file is read block by block, so memory stays small. Every rank reads every file, and of it
-its own rows: the shares are disjoint and equally long, whatever the number of files and ranks.
+Training files are read block by block to save memory. Every rank reads its own rows of every file: the shares do
+not overlap and have equal lengths, for any number of files and ranks.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ PREDICTIONS = ("masked_lm_positions", "masked_lm_ids")
 KEYS = (*TOKENS, *PREDICTIONS, "next_sentence_labels")
 IGNORED = -100
 BLOCK = 4096
-"""Rows read at once and shuffled among each other; the files are written shuffled, so neighbours differ."""
+"""Number of rows that are read and shuffled together; rows are also shuffled within the files."""
 
 
 class ShardError(ValueError):
-    """A file is not laid out as this reader expects."""
+    """A file has an unexpected layout."""
 
 
 def list_shards(folder: Path) -> list[Path]:
     """List the HDF5 files."""
     files = sorted(folder.glob("*.hdf5"))
     if not files:
-        raise ShardError(f"{folder} holds no *.hdf5 files: MLPerf's BERT shards are wanted, see README.md")
+        raise ShardError(f"{folder}: no *.hdf5 files; expected MLPerf's BERT shards (README.md)")
     return files
 
 
 def check_layout(file: h5py.File, length: int, predictions: int) -> None:
-    """Refuse a file that would be misread."""
+    """Raise an error if the file has an unexpected layout."""
     missing = [key for key in KEYS if key not in file]
     if missing:
-        raise ShardError(f"{file.filename} lacks {', '.join(missing)}; it has {', '.join(sorted(file))}")
+        raise ShardError(f"{file.filename}: missing {', '.join(missing)}; found {', '.join(sorted(file))}")
     widths = {**dict.fromkeys(TOKENS, (length,)), **dict.fromkeys(PREDICTIONS, (predictions,))}
     for key in KEYS:
         shape, row = file[key].shape, widths.get(key, ())
         if h5py.check_vlen_dtype(file[key].dtype) is not None:
-            raise ShardError(f"{file.filename}: {key} is of variable length; fixed-length files are wanted")
+            raise ShardError(f"{file.filename}: {key} has variable length; expected files of fixed length")
         if shape[1:] != row:
-            raise ShardError(f"{file.filename}: {key} is {shape}, wanted rows of {row or 'one number'}")
+            raise ShardError(f"{file.filename}: {key} has shape {shape}; expected rows of {row or 'one number'}")
 
 
 def open_shard(path: Path, length: int, predictions: int) -> h5py.File:
@@ -66,23 +66,23 @@ def open_shard(path: Path, length: int, predictions: int) -> h5py.File:
 
 
 def read_rows(file: h5py.File, start: int, end: int) -> Arrays:
-    """Read rows of every key."""
+    """Read some rows of every key."""
     return {key: file[key][start:end].astype(np.int64) for key in KEYS}
 
 
 def share(count: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Give one rank's part of so many rows; the parts differ by at most one and leave nothing out."""
+    """Return one rank's range of ``count`` rows; the ranges include all rows and differ by at most one row."""
     return count * rank // world_size, count * (rank + 1) // world_size
 
 
 def equal_share(count: int, rank: int, world_size: int) -> tuple[int, int]:
-    """Give one rank's part of so many rows, all parts equally long, so that all ranks make the same steps."""
+    """Return one rank's range of ``count`` rows; all ranges have the same length, for equal numbers of steps."""
     part = count // world_size
     return rank * part, (rank + 1) * part
 
 
 def to_batch(rows: Arrays) -> dict[str, Tensor]:
-    """Turn rows into a batch. Position 0 is [CLS], which is never masked: there it means "no prediction"."""
+    """Convert rows to a batch. Position 0 means "no prediction": it is [CLS], which is never masked."""
     positions = rows["masked_lm_positions"]
     arrays = {
         "input_ids": rows["input_ids"],
@@ -96,17 +96,17 @@ def to_batch(rows: Arrays) -> dict[str, Tensor]:
 
 
 def take(rows: Arrays, which: slice | NDArray[np.int64]) -> Arrays:
-    """Take some rows of every key."""
+    """Return some rows of every key."""
     return {key: array[which] for key, array in rows.items()}
 
 
 def join(parts: Sequence[Arrays]) -> Arrays:
-    """Put rows one after the other."""
+    """Concatenate rows."""
     return {key: np.concatenate([part[key] for part in parts]) for key in KEYS}
 
 
 def shuffle_labels(rows: Arrays, rng: np.random.Generator) -> Arrays:
-    """Give the true tokens to other places: a control that must not converge."""
+    """Permute the labels, for a control training that must not converge."""
     valid = rows["masked_lm_positions"] != 0
     labels = rows["masked_lm_ids"].copy()
     labels[valid] = rng.permutation(labels[valid])
@@ -118,7 +118,7 @@ def shuffle_labels(rows: Arrays, rng: np.random.Generator) -> Arrays:
 
 
 class TrainShards:
-    """Give this rank's share of all files; seed and epoch give the order of files, of blocks and of rows."""
+    """A rank's share of all files; seed and epoch determine the order of files, blocks and rows."""
 
     def __init__(self, ctx: Context) -> None:
         assert ctx.data_dir is not None
@@ -140,7 +140,7 @@ class TrainShards:
             rest = take(rows, slice(whole, None))
 
     def blocks(self) -> Iterator[Arrays]:
-        """Read this rank's rows, file after file."""
+        """Yield blocks of this rank's rows, file by file."""
         ctx, config = self.ctx, self.ctx.config
         rng = np.random.default_rng((ctx.seed, self.epoch))  # the same on all ranks
         for index in rng.permutation(len(self.files)):
@@ -153,7 +153,7 @@ class TrainShards:
 
 
 class EvalShards:
-    """Give this rank's share of the first ``num_eval_samples`` rows, read once and kept."""
+    """A rank's share of the first ``num_eval_samples`` rows, read once and kept in memory."""
 
     def __init__(self, ctx: Context) -> None:
         assert ctx.data_dir is not None
@@ -172,7 +172,7 @@ class EvalShards:
 
 
 def read_share(files: Sequence[Path], config: SimpleNamespace, start: int, end: int) -> Arrays:
-    """Read rows start to end of the files taken as one."""
+    """Read rows start to end of the concatenated files."""
     parts, offset = [], 0
     for path in files:
         with open_shard(path, config.max_seq_length, config.max_predictions_per_seq) as file:
@@ -180,19 +180,19 @@ def read_share(files: Sequence[Path], config: SimpleNamespace, start: int, end: 
             low = max(start - offset, 0)
             parts.append(read_rows(file, low, max(low, min(end - offset, count))))
         offset += count
-    found = sum(len(part["input_ids"]) for part in parts)
-    if found < end - start:
-        raise ShardError(f"{files[0].parent} holds {offset} samples; num_eval_samples wants rows {start} to {end}")
+    count = sum(len(part["input_ids"]) for part in parts)
+    if count < end - start:
+        raise ShardError(f"{files[0].parent}: {offset} samples found; num_eval_samples needs rows {start} to {end}")
     return join(parts)
 
 
 def read_ahead(blocks: Iterator[Arrays]) -> Iterator[Arrays]:
-    """Read the next block while the last is used."""
+    """Yield blocks and read each next block in advance."""
     with ThreadPoolExecutor(1, "read-ahead") as reader:
-        coming = reader.submit(next, blocks, None)
+        pending = reader.submit(next, blocks, None)
         while True:
-            block = coming.result()
+            block = pending.result()
             if block is None:
                 return
-            coming = reader.submit(next, blocks, None)
+            pending = reader.submit(next, blocks, None)
             yield block

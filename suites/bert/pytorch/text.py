@@ -1,4 +1,4 @@
-"""The small data: real Wikipedia text by characters, masked on the fly as BERT's pretraining data are."""
+"""The small data: characters of real Wikipedia text, masked at run time like BERT's pretraining data."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ ALPHABET = string.ascii_lowercase + "., "
 VOCABULARY = FIRST + len(ALPHABET)
 FILE = Path("small") / "wikipedia-cc-by-sa-3.0.txt.xz"
 EVAL_SHARE = 0.1
-"""The last tenth of the text, split at a paragraph's end, is evaluated and never trained on."""
+"""The last tenth of the text, split at the end of a paragraph, is for evaluation only."""
 
 
 def read_text(path: Path) -> tuple[str, str]:
-    """Read the text for training and the text for evaluation."""
+    """Return the text for training and the text for evaluation."""
     text = lzma.decompress(path.read_bytes()).decode("utf-8")
-    cut = text.index("\n", int(len(text) * (1 - EVAL_SHARE))) + 1
-    return text[:cut], text[cut:]
+    end = text.index("\n", int(len(text) * (1 - EVAL_SHARE))) + 1
+    return text[:end], text[end:]
 
 
 def encode(text: str) -> Ids:
-    """Number the characters: lower case, what is not in the alphabet becomes a space, spaces in a row one."""
+    """Convert text to numbers: lower case, other characters as spaces, several spaces as one space."""
     plain = re.sub(f"[^{re.escape(ALPHABET)}]+", " ", text.lower())
     letters = re.sub(" +", " ", plain).encode("ascii")
     table = np.zeros(128, dtype=np.int64)
@@ -45,14 +45,14 @@ def encode(text: str) -> Ids:
     return numbered
 
 
-def cut_rows(characters: Ids, length: int) -> Ids:
-    """Cut the text into sequences' worth: what [CLS] and two [SEP] leave of the length."""
+def split_rows(characters: Ids, length: int) -> Ids:
+    """Split the text into rows of the sequence length minus 3, for [CLS] and two [SEP]."""
     width = length - 3
     return characters[: len(characters) // width * width].reshape(-1, width)
 
 
 def pair(first: Ids, second: Ids, follows: NDArray[np.bool_]) -> Ids:
-    """Build ``[CLS] A [SEP] B [SEP]``; B is the rest of A's row where it follows, else of another's."""
+    """Build ``[CLS] A [SEP] B [SEP]``; B is the second half of A's row if ``follows``, else of another row."""
     samples, width = first.shape
     half = width // 2
     column = np.full((samples, 1), SEP, dtype=np.int64)
@@ -61,9 +61,9 @@ def pair(first: Ids, second: Ids, follows: NDArray[np.bool_]) -> Ids:
 
 
 def mask(sequences: Ids, predictions: int, rng: np.random.Generator) -> tuple[Ids, Ids, Ids]:
-    """Choose characters to predict; 80 % become [MASK], 10 % another, 10 % stay.
+    """Choose characters to predict; 80 % become [MASK], 10 % another character, 10 % stay.
 
-    Gives the inputs, the positions and the true characters there.
+    Return the inputs, the positions and the true characters at these positions.
     """
     lot = np.where(sequences < FIRST, 2.0, rng.random(sequences.shape))
     positions = np.sort(np.argpartition(lot, predictions, axis=1)[:, :predictions], axis=1)
@@ -77,7 +77,7 @@ def mask(sequences: Ids, predictions: int, rng: np.random.Generator) -> tuple[Id
 
 
 def make_batch(first: Ids, second: Ids, predictions: int, rng: np.random.Generator) -> dict[str, Tensor]:
-    """Pair, mask and number: rows become a batch."""
+    """Make a batch of rows: pair them and mask characters."""
     follows = rng.random(len(first)) < 0.5
     inputs, positions, labels = mask(pair(first, second, follows), predictions, rng)
     segments = np.zeros_like(inputs)
@@ -88,21 +88,21 @@ def make_batch(first: Ids, second: Ids, predictions: int, rng: np.random.Generat
         "input_mask": np.ones_like(inputs),
         "positions": positions,
         "labels": labels,
-        "next_sentence_labels": (~follows).astype(np.int64),  # 0: it follows, as in BERT's data
+        "next_sentence_labels": (~follows).astype(np.int64),  # 0: B follows A, as in BERT's data
     }
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 class TrainText:
-    """Give this rank's share of the rows, in an order and with masks that follow from seed and epoch."""
+    """A rank's share of the rows; seed and epoch determine the order and the masks."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.epoch = 0
         characters = encode(read_text(ctx.suite_dir / FILE)[0])
-        if ctx.config.shuffle_labels:  # a control: the context tells nothing about a character
+        if ctx.config.shuffle_labels:  # a control: no character can be predicted from its context
             characters = np.random.default_rng(ctx.seed).permutation(characters)
-        self.rows = cut_rows(characters, ctx.config.max_seq_length)
+        self.rows = split_rows(characters, ctx.config.max_seq_length)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -121,10 +121,10 @@ class TrainText:
 
 
 class EvalText:
-    """Give this rank's share of sequences spread over the held-out text; no seed changes them."""
+    """A rank's share of sequences spread over the evaluation text, the same for all seeds."""
 
     def __init__(self, ctx: Context) -> None:
-        rows = cut_rows(encode(read_text(ctx.suite_dir / FILE)[1]), ctx.config.max_seq_length)
+        rows = split_rows(encode(read_text(ctx.suite_dir / FILE)[1]), ctx.config.max_seq_length)
         count, size = min(ctx.config.num_eval_samples, len(rows)), ctx.config.eval_batch_size
         chosen = rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
         rng = np.random.default_rng(0)

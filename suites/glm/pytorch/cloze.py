@@ -1,7 +1,8 @@
-"""Multi-token cloze: which of several answers fills the [MASK]? Each is scored on its own, the best one is chosen.
+"""Multi-token cloze questions, which ask which of several answers fills the [MASK].
 
-An example is a text with one mask and some candidates; each candidate makes one sequence. All of a data set is encoded
-once, as a few long tensors (``ClozeSet``); a batch is cut out of them without a loop over its examples.
+An example is a text with one mask and several candidates. Each candidate makes one sequence, which gets its own score;
+the candidate with the highest score is the answer. A data set is encoded once into a few long tensors (``ClozeSet``),
+and batches are extracted from them without a loop over examples.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - everybody's name for it
+import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 IGNORED = -100
@@ -20,14 +21,14 @@ Batch = dict[str, "Tensor | int"]
 
 @dataclass(frozen=True)
 class Example:
-    """One question as text. ``passage`` is cut where the whole is too long; the mask stands between the other two."""
+    """One question as text: passage, then the query with the mask between ``before`` and ``after``."""
 
     passage: str
     before: str
     after: str
     candidates: Sequence[str]
     right: frozenset[int]
-    """Which candidates are right: one when training, perhaps several when evaluating."""
+    """Indices of the right candidates: one in training, maybe several in evaluation."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class ClozeSet:
-    """Sequences in long tensors: sequence s has the text ``texts[text_start[s]:][:text_length[s]]``, and so on.
+    """Sequences in long tensors: the text of sequence s is ``texts[text_start[s]:][:text_length[s]]``, and so on.
 
-    Candidates of one example share their text. Example i has the sequences first[i] to first[i + 1].
+    Candidates of one example share their text. Example i has the sequences first[i] to first[i + 1] - 1.
     """
 
     symbols: Symbols
@@ -69,21 +70,21 @@ class ClozeSet:
 
     @property
     def candidates(self) -> Tensor:
-        """How many candidates each example has."""
+        """The number of candidates of each example."""
         return self.first.diff()
 
 
 def encode(examples: Iterable[Example], tokenizer: Tokenizer, length: int, answer_length: int) -> ClozeSet:
-    """Encode text: [CLS] passage before [MASK] after [PAD], where [PAD] also ends a text."""
+    """Encode texts as ``[CLS] passage before [MASK] after [PAD]``; shorten passages that are too long."""
     examples = list(examples)
-    made = _Builder(tokenizer.symbols, length, answer_length)
+    builder = _Builder(tokenizer.symbols, length, answer_length)
     passages, befores, afters = (
         tokenizer.encode([getattr(example, part) for example in examples]) for part in ("passage", "before", "after")
     )
     answers = iter(tokenizer.encode([text for example in examples for text in example.candidates]))
     for example, passage, before, after in zip(examples, passages, befores, afters, strict=True):
-        made.add(passage, before, after, [next(answers) for _ in example.candidates], example.right)
-    return made.finish()
+        builder.add(passage, before, after, [next(answers) for _ in example.candidates], example.right)
+    return builder.finish()
 
 
 @dataclass
@@ -101,7 +102,7 @@ class _Builder:
     ) -> None:
         ended = [[*answer[: self.answer_length - 1], self.symbols.end] for answer in answers]
         room = self.length - max(map(len, ended)) - 3
-        # The query is what is asked: it is kept, and the passage gives way to the longest answer.
+        # Keep the query and shorten the passage, so that the longest answer fits.
         after = after[: max(0, room - len(before))]
         passage = passage[: max(0, room - len(before) - len(after))]
         text = [self.symbols.cls, *passage, *before[:room], self.symbols.mask, *after, self.symbols.pad]
@@ -129,9 +130,9 @@ class _Builder:
 
 
 def collate(data: ClozeSet, chosen: Tensor, length: int, answer_length: int, group: int) -> Batch:
-    """Cut examples out, as [examples, candidates, ...]; candidates are filled up to a multiple of ``group``.
+    """Return a batch of tensors [examples, candidates, ...], with candidates padded to a multiple of ``group``.
 
-    A place that was filled up repeats the example's first candidate and is marked not ``valid``.
+    The padding repeats the example's first candidate and is False in ``valid``.
     """
     counts = data.candidates[chosen]
     width = -(-int(counts.max()) // group) * group
@@ -147,25 +148,25 @@ def _sequences(data: ClozeSet, rows: Tensor, length: int, answer_length: int) ->
     text_length = data.text_length[rows][:, None]
     answered = data.answer_length[rows][:, None].clamp(max=answer_length)
     place = torch.arange(length)
-    behind = place - text_length  # 0 at Part B's first token, the start symbol
+    behind = place - text_length  # 0 at the first token of Part B, the start symbol
     in_text, in_answer = behind < 0, (behind >= 0) & (behind < answered)
     text = data.texts[_within(data.text_start[rows][:, None] + place, data.texts)]
     written = data.answers[_within(data.answer_start[rows][:, None] + behind - 1, data.answers)]
     written = torch.where(behind == 0, data.symbols.start, written)
     tokens = torch.where(in_text, text, torch.where(in_answer, written, data.symbols.pad))
-    asked = torch.arange(answer_length)
-    wanted = data.answers[_within(data.answer_start[rows][:, None] + asked, data.answers)]
+    offset = torch.arange(answer_length)
+    target = data.answers[_within(data.answer_start[rows][:, None] + offset, data.answers)]
     return {
         "tokens": tokens.int(),
         "positions": torch.where(in_text, place, torch.where(in_answer, data.mask_at[rows][:, None], 0)).int(),
         "spans": torch.where(in_answer, behind + 1, 0).int(),
         "text_length": text_length[:, 0],
-        "targets": torch.where(asked < answered, wanted, IGNORED).long(),
+        "targets": torch.where(offset < answered, target, IGNORED).long(),
     }
 
 
 def _within(index: Tensor, values: Tensor) -> Tensor:
-    """Keep the index inside; what is read at the edges is not used."""
+    """Limit the index to the tensor; values read for limited indices are not used."""
     return index.clamp(0, len(values) - 1)
 
 
@@ -173,23 +174,23 @@ INPUTS = ("tokens", "positions", "spans", "text_length", "targets")
 
 
 def scores(model: nn.Module, batch: Batch, group: int) -> Tensor:
-    """Give each candidate's log-probability as [examples, candidates]; minus infinity where there is no candidate.
+    """Return each candidate's log-probability as [examples, candidates]; minus infinity for padding.
 
-    The model sees ``group`` candidates of each example at a time, so that its input has one shape.
+    The model gets ``group`` candidates of each example at a time, so that its inputs always have the same shape.
     """
     inputs = [batch[name].split(group, dim=1) for name in INPUTS]
-    found = [
+    groups = [
         model(*(part.flatten(0, 1) for part in parts)).view(len(parts[0]), -1).float()
         for parts in zip(*inputs, strict=True)
     ]
-    return torch.cat(found, dim=1).masked_fill(~batch["valid"], -torch.inf)
+    return torch.cat(groups, dim=1).masked_fill(~batch["valid"], -torch.inf)
 
 
 def loss(scored: Tensor, batch: Batch, generative_weight: float) -> Tensor:
-    """Cross-entropy of the right candidate among all candidates of its example.
+    """Return the cross-entropy of the right candidate among all candidates of its example.
 
-    With a weight, as much of the right answer's own cross-entropy, per token, is added: a model that was never trained
-    to fill blanks cannot learn it from comparisons alone.
+    ``generative_weight`` adds the right answer's own cross-entropy per token, with this weight: a model without
+    pretraining cannot learn to fill blanks from comparisons only.
     """
     label = batch["right"].int().argmax(dim=1)
     compared = F.cross_entropy(scored, label)
@@ -201,5 +202,5 @@ def loss(scored: Tensor, batch: Batch, generative_weight: float) -> Tensor:
 
 
 def correct(scored: Tensor, batch: Batch) -> Tensor:
-    """Whether the best candidate is one of the right ones."""
+    """Return for each example whether the candidate with the highest score is right."""
     return batch["right"].gather(1, scored.argmax(dim=1, keepdim=True))[:, 0]

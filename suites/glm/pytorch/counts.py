@@ -1,9 +1,10 @@
-"""The small data: questions in the form of ReCoRD, made from a seed.
+"""The small data: questions in the form of ReCoRD, generated from a seed.
 
-A passage tells in words how many things somebody sold and bought; the query says it again with one number masked; the
-candidates are numbers in digits, each digit a token: both numbers of the passage and a near miss of each. Whoever looks
-only at the candidates, or only finds a number that the passage names, is right in one of four or one of two; the right
-one takes reading which number is asked for, which is where in the query the mask stands, and spelling it.
+A passage says in words how many things a person sold and bought. The query repeats the sentence with one number masked.
+The candidates are numbers in digits, one token per digit: both numbers of the passage, and for each a number that
+differs in one digit. A model that looks only at the candidates is right in one of four cases; a model that only finds
+the numbers of the passage is right in one of two cases. To be always right, the model must use the position of the mask
+in the query and translate the number from words to digits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "nin
 THINGS = ["books", "houses", "dogs", "cats", "cars", "trees", "tables", "chairs"]
 PEOPLE = ["mary", "john", "sandra", "daniel", "bill", "fred", "julie", "jeff"]
 NUMBERS = tuple(10 * tens + ones for tens in range(2, 10) for ones in range(1, 10))
-"""Those of which both digits are said."""
+"""Numbers with two digits that are both spoken, such as "twenty one", but not "twelve" or "twenty"."""
 
 
 def in_words(number: int) -> str:
@@ -27,14 +28,14 @@ def in_words(number: int) -> str:
 
 
 def near_miss(number: int, draw: random.Random) -> int:
-    """Give a number that differs in one digit; neither of the two can be told from the other by itself."""
+    """Return another number of ``NUMBERS`` that differs in one digit."""
     tens, ones = divmod(number, 10)
     if draw.random() < 0.5:
         return 10 * draw.choice([other for other in range(2, 10) if other != tens]) + ones
     return 10 * tens + draw.choice([other for other in range(1, 10) if other != ones])
 
 
-def example(sold: int, bought: int, draw: random.Random, most: int) -> Example:
+def example(sold: int, bought: int, draw: random.Random, candidates: int) -> Example:
     first, second = draw.sample(THINGS, 2)
     who = draw.choice(PEOPLE)
     before, after, number = draw.choice(
@@ -44,7 +45,7 @@ def example(sold: int, bought: int, draw: random.Random, most: int) -> Example:
         ]
     )
     wrong = sorted(_candidates(sold, bought, draw) - {number})
-    numbers = draw.sample([number, *draw.sample(wrong, most - 1)], most)
+    numbers = draw.sample([number, *draw.sample(wrong, candidates - 1)], candidates)
     return Example(
         passage=f"{who} sold {in_words(sold)} {first} and bought {in_words(bought)} {second} .",
         before=before,
@@ -55,10 +56,10 @@ def example(sold: int, bought: int, draw: random.Random, most: int) -> Example:
 
 
 def _candidates(sold: int, bought: int, draw: random.Random) -> set[int]:
-    found: set[int] = set()
-    while len(found) < 4:
-        found = {sold, bought, near_miss(sold, draw), near_miss(bought, draw)}
-    return found
+    candidates: set[int] = set()
+    while len(candidates) < 4:
+        candidates = {sold, bought, near_miss(sold, draw), near_miss(bought, draw)}
+    return candidates
 
 
 Pair = frozenset[int]
@@ -66,19 +67,19 @@ ALL_PAIRS = frozenset(frozenset(pair) for pair in itertools.combinations(NUMBERS
 
 
 def pairs(count: int, seed: int) -> frozenset[Pair]:
-    """Draw some of all pairs of numbers."""
+    """Choose ``count`` of all pairs of numbers at random."""
     return frozenset(random.Random(seed).sample(sorted(ALL_PAIRS, key=sorted), count))
 
 
-def examples(count: int, seed: int, allowed: frozenset[Pair], most: int = 4) -> list[Example]:
-    """Make examples of the allowed pairs, with ``most`` candidates; two sets that share no pair share no fact."""
+def examples(count: int, seed: int, allowed: frozenset[Pair], candidates: int = 4) -> list[Example]:
+    """Make examples from the allowed pairs, with this number of candidates."""
     draw = random.Random(seed)
     drawn = [draw.sample(sorted(pair), 2) for pair in draw.choices(sorted(allowed, key=sorted), k=count)]
-    return [example(sold, bought, draw, most) for sold, bought in drawn]
+    return [example(sold, bought, draw, candidates) for sold, bought in drawn]
 
 
 class Words:
-    """A tokenizer whose vocabulary is all words that the small data can have."""
+    """A tokenizer whose vocabulary is all words of the small data."""
 
     def __init__(self) -> None:
         self.symbols = Symbols(pad=0, cls=1, mask=2, start=3, end=4)

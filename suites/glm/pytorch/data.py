@@ -1,4 +1,4 @@
-"""What GLM is trained and judged on: which data, in which shares and order, and what is counted."""
+"""GLM's data for training and evaluation, the shares of the ranks, the loss and the metric."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from flagperf_driver.pytorch import Context
 from flagperf_driver.pytorch import device as devices
 
 EVAL_SEED = 20210327
-"""The evaluation's questions are the same in every run, whatever its seed."""
+"""The seed of the evaluation's questions, the same for all runs."""
 
 
 class Order(Protocol):
-    """Which examples make the batches of this rank in an epoch."""
+    """Returns the examples of each batch of this rank in an epoch."""
 
     def __call__(self, epoch: int) -> list[Tensor]: ...
 
 
 @dataclass
 class Batches:
-    """One pass is an epoch."""
+    """A rank's batches; one pass is an epoch."""
 
     data: ClozeSet
     order: Order
@@ -58,11 +58,11 @@ def _pin(batch: Batch) -> Batch:
 
 
 def shuffled(size: int, batch: int, rank: int, world_size: int, seed: int) -> Order:
-    """All ranks draw one order and take every world_size-th batch of it; the ranks have equally many."""
+    """Return an order of training: a random order of batches, of which each rank takes every world_size-th batch."""
     if size < batch * world_size:
         raise ValueError(
-            f"{size} examples do not make one batch of {batch} for each of {world_size} ranks; "
-            "take a smaller train_batch_size"
+            f"{size} examples are too few for one batch of {batch} on each of {world_size} ranks; "
+            "reduce train_batch_size"
         )
 
     def order(epoch: int) -> list[Tensor]:
@@ -75,7 +75,7 @@ def shuffled(size: int, batch: int, rank: int, world_size: int, seed: int) -> Or
 
 
 def shared_out(candidates: Tensor, batch: int, rank: int, world_size: int) -> Order:
-    """Every example once, in one rank; those with equally many candidates together, so that little is filled up."""
+    """Return an order of evaluation: each example on one rank, sorted by number of candidates to save padding."""
     share = candidates.argsort(stable=True)[rank::world_size]
     batches = list(share.split(batch)) if len(share) else []
     return lambda epoch: batches  # noqa: ARG005 - the same in every epoch
@@ -103,29 +103,31 @@ def _read(ctx: Context, *, training: bool) -> ClozeSet:
         count, seed = (config.train_examples, ctx.seed) if training else (config.eval_examples, EVAL_SEED)
         return small(config, count, seed, training=training)
     if ctx.data_dir is None:
-        raise ValueError("GLM's reference scale needs data: --data-dir, or --synthetic to measure speed only")
+        raise ValueError("GLM's reference scale needs data; pass --data-dir, or --synthetic to measure throughput only")
     path = ctx.data_dir / (config.train_data if training else config.eval_data)
     if path.suffix in (".hdf5", ".h5"):
         return sparse.read(path, training=training)
     tokenizer = record.WordPieces(ctx.data_dir / config.vocab_file)
     if tokenizer.size > config.vocab_size:
-        raise ValueError(f"{config.vocab_file}: {tokenizer.size} tokens, but the model has {config.vocab_size}")
-    found = record.read(path, training=training, candidates=config.max_candidates, seed=ctx.seed)
-    return cloze.encode(found, tokenizer, config.max_seq_length, config.max_answer_length)
+        raise ValueError(
+            f"{config.vocab_file}: {tokenizer.size} tokens; expected at most vocab_size = {config.vocab_size}"
+        )
+    questions = record.read(path, training=training, candidates=config.max_candidates, seed=ctx.seed)
+    return cloze.encode(questions, tokenizer, config.max_seq_length, config.max_answer_length)
 
 
 def small(config: SimpleNamespace, count: int, seed: int, *, training: bool) -> ClozeSet:
-    """Encode made questions; a pair of numbers is either for training or for the evaluation."""
+    """Return generated questions; each pair of numbers is used either in training or in the evaluation."""
     held_out = counts.pairs(config.eval_pairs, EVAL_SEED)
     allowed = counts.ALL_PAIRS - held_out if training else held_out
-    found = counts.examples(count, seed, allowed, config.max_candidates if training else 4)
-    return cloze.encode(found, counts.Words(), config.max_seq_length, config.max_answer_length)
+    questions = counts.examples(count, seed, allowed, config.max_candidates if training else 4)
+    return cloze.encode(questions, counts.Words(), config.max_seq_length, config.max_answer_length)
 
 
 def with_wrong_labels(data: ClozeSet, seed: int) -> ClozeSet:
-    """Give every example the candidates and the right answer of another: nothing can be learnt from this.
+    """Give every example the candidates and the right answer of another example, for a control that must not learn.
 
-    Calling one of its own candidates right would leave something: the candidates are about the text.
+    Marking another candidate of the same example as right would not be enough: candidates relate to their text.
     """
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
     other = torch.empty_like(order)
@@ -137,7 +139,7 @@ def with_wrong_labels(data: ClozeSet, seed: int) -> ClozeSet:
 
 
 def synthetic(config: SimpleNamespace, count: int, seed: int) -> ClozeSet:
-    """Random tokens in the shapes of the real data: for speed only."""
+    """Return random tokens in the shapes of the real data, for throughput only."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(low: int, high: int, size: int) -> Tensor:
@@ -171,8 +173,8 @@ def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:
 
 
 def evaluate_batch(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:
-    found = cloze.correct(cloze.scores(model, batch, ctx.config.max_candidates), batch)
-    return torch.stack([found.sum(), torch.ones_like(found).sum()])
+    correct = cloze.correct(cloze.scores(model, batch, ctx.config.max_candidates), batch)
+    return torch.stack([correct.sum(), torch.ones_like(correct).sum()])
 
 
 def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
@@ -181,5 +183,5 @@ def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG
 
 
 def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's signature
-    """Sequences, of which every example has as many as candidates; those that only fill a batch up do not count."""
+    """Return the number of sequences, one per candidate; padding does not count."""
     return int(batch["sequences"])

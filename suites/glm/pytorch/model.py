@@ -1,8 +1,8 @@
-"""GLM: a Transformer that reads a text both ways and writes what is missing from it, left to right, after it.
+"""GLM: a Transformer that reads a text in both directions and then generates its missing part from left to right.
 
-A sequence is Part A, the text with a [MASK], then Part B, the start symbol and the answer. Every token of Part A sees
-the whole of Part A; a token of Part B sees Part A and what stands before it in Part B. Each token has two positions:
-its place in the text (in Part B: the place of the mask that is being filled) and its place in the span (0 in Part A).
+A sequence is Part A, the text with a [MASK], then Part B, the start symbol and the answer. A token of Part A attends to
+all of Part A; a token of Part B attends to Part A and to the earlier tokens of Part B. Each token has two positions:
+that in the text (in Part B: the position of the mask) and that in the span (0 in Part A).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pretrained
 import torch
-import torch.nn.functional as F  # noqa: N812 - everybody's name for it
+import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -104,9 +104,9 @@ class Transformer(nn.Module):
 
 
 def attention_mask(text_length: Tensor, length: int) -> Tensor:
-    """Whether query q may see key k, as [sequences, 1, q, k]: k is in Part A, or not after q.
+    """Return [sequences, 1, q, k], True if query q attends to key k: k is in Part A, or not after q.
 
-    The padding behind Part B sees everything before it, but nothing looks at it.
+    The padding after Part B attends to all earlier tokens, but no token attends to the padding.
     """
     place = torch.arange(length, device=text_length.device)
     in_text = place < text_length[:, None]
@@ -114,7 +114,7 @@ def attention_mask(text_length: Tensor, length: int) -> Tensor:
 
 
 class GLM(nn.Module):
-    """Scores answers: for each sequence the log-probability of its targets, given its text."""
+    """Computes for each sequence the log-probability of its targets, given its text."""
 
     def __init__(self, config: GLMConfig) -> None:
         super().__init__()
@@ -130,9 +130,9 @@ class GLM(nn.Module):
         return self.transformer(self.word_embeddings(tokens), positions, spans, mask)
 
     def forward(self, tokens: Tensor, positions: Tensor, spans: Tensor, text_length: Tensor, targets: Tensor) -> Tensor:
-        """Sum the targets' log-probabilities; a target of -100 counts nothing.
+        """Return the sum of the targets' log-probabilities; targets of -100 do not count.
 
-        The head is applied where targets stand only, that is from the first token of Part B on.
+        The head is applied to the tokens with targets only, from the first token of Part B.
         """
         hidden = self.hidden(tokens, positions, spans, text_length)
         place = text_length[:, None] + torch.arange(targets.shape[1], device=tokens.device)

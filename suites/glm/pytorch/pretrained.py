@@ -1,7 +1,7 @@
-"""Weights to start from: the published ``blocklm-large-blank/200000/mp_rank_00_model_states.pt``.
+"""Load the published initial weights, ``blocklm-large-blank/200000/mp_rank_00_model_states.pt``.
 
-That file is a dictionary whose ``module`` holds the weights under the names that our model uses as well. Its position
-tables may be shorter than ours; then the rows that it has are taken.
+The file is a dictionary whose ``module`` contains the weights, with the same names as in our model. Its position tables
+may be shorter than ours; then only their rows are loaded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 _RECONSTRUCT = np._core.multiarray._reconstruct
-HARMLESS = [
+ALLOWED_TYPES = [
     argparse.Namespace,
     set,
     np.ndarray,
@@ -24,13 +24,13 @@ HARMLESS = [
     _RECONSTRUCT,
     (_RECONSTRUCT, "numpy.core.multiarray._reconstruct"),
 ]
-"""What may stand beside the weights: the trainer's arguments, and numpy's random state, by its old name too."""
+"""Types of other values in the file: the trainer's arguments, and numpy's random state, with its old name too."""
 
 TABLES = ("transformer.position_embeddings.weight", "transformer.block_position_embeddings.weight")
 
 
-class CheckpointError(ValueError):
-    """The file cannot be used; the message lists every reason."""
+class GlmCheckpointError(ValueError):
+    """The file cannot be loaded; the message lists all problems."""
 
 
 def load(model: nn.Module, path: Path) -> None:
@@ -38,7 +38,7 @@ def load(model: nn.Module, path: Path) -> None:
     own = model.state_dict()
     problems = [*_names(own, weights), *_shapes(own, weights)]
     if problems:
-        raise CheckpointError(f"{path} does not fit the model:\n  " + "\n  ".join(problems))
+        raise GlmCheckpointError(f"{path} does not fit the model:\n  " + "\n  ".join(problems))
     with torch.no_grad():
         for name, tensor in weights.items():
             own[name][: tensor.shape[0]].copy_(tensor)
@@ -46,20 +46,20 @@ def load(model: nn.Module, path: Path) -> None:
 
 def _read(path: Path) -> Mapping[str, Tensor]:
     if not path.is_file():
-        raise CheckpointError(
-            f"{path}: no such file; init_checkpoint names it relative to the data directory, "
-            "None trains from random weights"
+        raise GlmCheckpointError(
+            f"{path}: file not found; init_checkpoint is a path relative to the data directory, "
+            "or None to start from random weights"
         )
     try:
-        # Besides tensors only these are unpickled: a checkpoint must not run code.
-        with torch.serialization.safe_globals(HARMLESS):
+        # Only tensors and these types are unpickled, because a checkpoint must not run code.
+        with torch.serialization.safe_globals(ALLOWED_TYPES):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise CheckpointError(f"{path}: torch cannot read it: {error}") from error
+        raise GlmCheckpointError(f"{path}: torch cannot read this file: {error}") from error
     weights = content.get("module") if isinstance(content, dict) else None
     if not isinstance(weights, dict):
-        found = sorted(map(str, content)) if isinstance(content, dict) else type(content).__name__
-        raise CheckpointError(f"{path}: no 'module' with the weights in it; found {found}")
+        got = sorted(map(str, content)) if isinstance(content, dict) else type(content).__name__
+        raise GlmCheckpointError(f"{path}: no 'module' with the weights; found {got}")
     return weights
 
 
@@ -70,7 +70,7 @@ def _names(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str
 
 def _shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
     return [
-        f"{name}: the file has {list(tensor.shape)}, the model {list(own[name].shape)}"
+        f"{name} has shape {list(tensor.shape)}; expected {list(own[name].shape)}"
         for name, tensor in weights.items()
         if name in own and not _fits(name, own[name], tensor)
     ]

@@ -1,4 +1,4 @@
-"""ReCoRD as SuperGLUE has it, ``train.jsonl`` and ``val.jsonl``, with the vocabulary of an uncased wordpiece model."""
+"""Read ReCoRD in SuperGLUE's format, ``train.jsonl`` and ``val.jsonl``, with an uncased wordpiece vocabulary."""
 
 from __future__ import annotations
 
@@ -11,72 +11,74 @@ from typing import Any
 from cloze import Example, Symbols
 
 PLACEHOLDER = "@placeholder"
-NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class RecordError(ValueError):
-    """A data file cannot be used."""
+    """A data file was not found or is invalid."""
 
 
 class WordPieces:
-    """The published model's tokens: the vocabulary's, and behind them the start and the end of a piece."""
+    """The published model's tokens: the vocabulary, then the start symbol and the end symbol of an answer."""
 
     def __init__(self, path: Path) -> None:
-        from tokenizers import BertWordPieceTokenizer  # the small data does without
+        from tokenizers import BertWordPieceTokenizer  # not installed for the small data
 
         if not path.is_file():
-            raise RecordError(f"{path}: no such file; vocab_file names the wordpiece vocabulary, one token a line")
+            raise RecordError(
+                f"{path}: file not found; vocab_file must name the wordpiece vocabulary, one token per line"
+            )
         vocabulary = {line.rstrip("\n"): place for place, line in enumerate(path.open(encoding="utf-8"))}
-        missing = [token for token in NEEDED if token not in vocabulary]
+        missing = [token for token in REQUIRED_TOKENS if token not in vocabulary]
         if missing:
-            raise RecordError(f"{path}: not a wordpiece vocabulary, it lacks {', '.join(missing)}")
-        pad, _, cls, _, mask = (vocabulary[token] for token in NEEDED)
+            raise RecordError(f"{path}: not a wordpiece vocabulary; missing {', '.join(missing)}")
+        pad, _, cls, _, mask = (vocabulary[token] for token in REQUIRED_TOKENS)
         self.symbols = Symbols(pad=pad, cls=cls, mask=mask, start=len(vocabulary), end=len(vocabulary) + 1)
         self.size = len(vocabulary) + 2
         self._pieces = BertWordPieceTokenizer(vocabulary, lowercase=True)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [found.ids for found in self._pieces.encode_batch(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in self._pieces.encode_batch(list(texts), add_special_tokens=False)]
 
 
 def read(path: Path, *, training: bool, candidates: int, seed: int) -> list[Example]:
-    """Read questions: for training one for each right answer, with wrong ones up to ``candidates`` in all."""
+    """Read questions; in training, one question for each right answer, with ``candidates`` candidates at most."""
     if not path.is_file():
-        raise RecordError(f"{path}: no such file")
+        raise RecordError(f"{path}: file not found")
     draw = random.Random(seed)
-    found: list[Example] = []
+    examples: list[Example] = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                found += _questions(json.loads(line), draw, candidates if training else None)
+                examples += _questions(json.loads(line), draw, candidates if training else None)
             except (KeyError, TypeError, ValueError) as error:
-                raise RecordError(f"{path}:{number}: not a line of ReCoRD: {error!r}") from error
-    if not found:
-        raise RecordError(f"{path}: holds no question")
-    return found
+                raise RecordError(f"{path}:{number}: invalid line; expected a line of ReCoRD: {error!r}") from error
+    if not examples:
+        raise RecordError(f"{path}: no questions in the file")
+    return examples
 
 
-def _questions(item: dict[str, Any], draw: random.Random, most: int | None) -> Iterator[Example]:
+def _questions(item: dict[str, Any], draw: random.Random, max_candidates: int | None) -> Iterator[Example]:
     text = item["passage"]["text"]
     entities = sorted({text[place["start"] : place["end"] + 1] for place in item["passage"]["entities"]})
     passage = text.replace("@highlight\n", "- ")
     for question in item["qas"]:
-        before, found, after = question["query"].partition(PLACEHOLDER)
-        if not found:
+        before, placeholder, after = question["query"].partition(PLACEHOLDER)
+        if not placeholder:
             raise ValueError(f"the query {question['query']!r} has no {PLACEHOLDER}")
         answers = sorted({answer["text"] for answer in question["answers"]})
-        if most is None:
+        if max_candidates is None:
             right = frozenset(place for place, entity in enumerate(entities) if entity in answers)
             yield Example(passage, before, after, entities, right)
         else:
             wrong = [entity for entity in entities if entity not in answers]
             for answer in answers:
-                yield _training_example(passage, before, after, answer, wrong, most, draw)
+                yield _training_example(passage, before, after, answer, wrong, max_candidates, draw)
 
 
 def _training_example(
-    passage: str, before: str, after: str, answer: str, wrong: list[str], most: int, draw: random.Random
+    passage: str, before: str, after: str, answer: str, wrong: list[str], max_candidates: int, draw: random.Random
 ) -> Example:
-    candidates = [answer, *draw.sample(wrong, min(len(wrong), most - 1))]
+    candidates = [answer, *draw.sample(wrong, min(len(wrong), max_candidates - 1))]
     draw.shuffle(candidates)
     return Example(passage, before, after, candidates, frozenset({candidates.index(answer)}))

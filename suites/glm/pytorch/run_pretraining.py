@@ -1,6 +1,6 @@
 """Train GLM on multi-token cloze questions."""
 
-from flagperf_driver import driver  # noqa: F401, I001 - first: it notes when the process started
+from flagperf_driver import driver  # noqa: F401, I001 - first: it records the start of the process
 from flagperf_driver.pytorch import Steps, main
 
 import data

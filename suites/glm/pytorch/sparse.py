@@ -1,16 +1,16 @@
-"""ReCoRD as the original's ``{train,eval}_sparse.hdf5`` have it: encoded already, one row for each candidate.
+"""Read ReCoRD in the original's encoded format, ``{train,eval}_sparse.hdf5``, with one row for each candidate.
 
-Each entry is a group that holds a sparse matrix in rows (``data``, ``indices``, ``indptr``, and the shape as the
-attribute ``h5sparse_shape``):
+Each entry is a group with a sparse matrix of rows (``data``, ``indices``, ``indptr``, and the shape in the attribute
+``h5sparse_shape``):
 
-    text, target, logit_mask   [sequences, length]   tokens; what follows from each; where an answer's token follows
-    position                   [2 * sequences, length]   for each sequence its places in the text, then in the span
-    mask                       as many as sequences: the length of Part A
+    text, target, logit_mask   [sequences, length]   tokens; the next token; 1 if the next token is of the answer
+    position                   [2 * sequences, length]   for each sequence the positions in the text, then in the span
+    mask                       one number per sequence: the length of Part A
     choice_start_end           [examples, 2]   the sequences of an example
-    answer_idx, answer_start_end   in the evaluation's file: the right candidates, and which of them are an example's
+    answer_idx, answer_start_end   evaluation only: the right candidates, and the range of them for each example
 
-In the training's file the first candidate is the right one. This layout was learnt from the public program that reads
-it; the files themselves were not at hand.
+In the training file the first candidate is right. This layout is taken from the public program that reads these files;
+it was not tested with the original files.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ROWS = ("text", "position", "target", "logit_mask", "mask", "choice_start_end")
 RIGHT = ("answer_idx", "answer_start_end")
 CHUNK = 8192
 SYMBOLS = Symbols(pad=0, cls=101, mask=103, start=30522, end=30523)
-"""Of the uncased vocabulary of 30,522 wordpieces, and the two symbols behind it."""
+"""Symbols of the uncased vocabulary of 30,522 wordpieces, and the two symbols after it."""
 
 
 class Rows:
-    """A sparse matrix, read whole, given out dense in pieces."""
+    """A sparse matrix in memory; ``dense`` returns some of its rows."""
 
     def __init__(self, group: Any) -> None:
         self.data, self.indices, self.indptr = (group[part][()] for part in ("data", "indices", "indptr"))
@@ -47,16 +47,16 @@ class Rows:
 
 
 def read(path: Path, *, training: bool) -> ClozeSet:
-    import h5py  # the small data does without
+    import h5py  # not installed for the small data
 
     if not path.is_file():
-        raise RecordError(f"{path}: no such file")
+        raise RecordError(f"{path}: file not found")
     with h5py.File(path, "r") as file:
-        wanted = ROWS if training else ROWS + RIGHT
-        missing = [name for name in wanted if name not in file]
+        required = ROWS if training else ROWS + RIGHT
+        missing = [name for name in required if name not in file]
         if missing:
-            raise RecordError(f"{path}: lacks {', '.join(missing)}; it has {', '.join(sorted(file))}")
-        return _cloze_set({name: Rows(file[name]) for name in wanted}, training)
+            raise RecordError(f"{path}: missing {', '.join(missing)}; found {', '.join(sorted(file))}")
+        return _cloze_set({name: Rows(file[name]) for name in required}, training)
 
 
 def _cloze_set(rows: dict[str, Rows], training: bool) -> ClozeSet:
@@ -67,9 +67,9 @@ def _cloze_set(rows: dict[str, Rows], training: bool) -> ClozeSet:
         lengths = text_length[start:stop]
         text = rows["text"].dense(start, stop)
         texts.append(text[np.arange(text.shape[1]) < lengths[:, None]].astype(np.int32))
-        asked = rows["logit_mask"].dense(start, stop) != 0
-        answers.append(rows["target"].dense(start, stop)[asked].astype(np.int32))
-        answer_length.append(asked.sum(1))
+        of_answer = rows["logit_mask"].dense(start, stop) != 0
+        answers.append(rows["target"].dense(start, stop)[of_answer].astype(np.int32))
+        answer_length.append(of_answer.sum(1))
         mask_at.append(rows["position"].dense(2 * start, 2 * stop, 2)[np.arange(stop - start), lengths])
     answer_lengths, first = np.concatenate(answer_length), _first(rows["choice_start_end"].dense())
     return ClozeSet(
@@ -89,7 +89,7 @@ def _cloze_set(rows: dict[str, Rows], training: bool) -> ClozeSet:
 def _first(choices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     first = np.append(choices[:, 0], choices[-1, 1])
     if not np.array_equal(first[1:], choices[:, 1]):
-        raise RecordError("choice_start_end: the examples' candidates do not follow each other")
+        raise RecordError("choice_start_end: the candidates of consecutive examples must be consecutive")
     return first
 
 

@@ -1,4 +1,4 @@
-"""The model: torchvision's ResNet of bottleneck blocks, at the size that the config tells."""
+"""The model: torchvision's ResNet of bottleneck blocks, with the size that the config sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def create_model(ctx: Context) -> nn.Module:
-    """Make the network, with fresh weights."""
+    """Return the network with random weights."""
     config = ctx.config
     block = type("Bottleneck", (Bottleneck,), {"expansion": config.expansion})
     return ResNet(
@@ -27,6 +27,6 @@ def create_model(ctx: Context) -> nn.Module:
 
 
 def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
-    """Decay all parameters, as the original does; the default would spare norms and biases."""
+    """Apply weight decay to all parameters, as the original does; the default excludes norms and biases."""
     groups = [{"params": list(model.parameters()), "weight_decay": ctx.config.weight_decay}]
     return optimizers.create(ctx.config, groups)

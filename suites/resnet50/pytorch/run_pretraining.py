@@ -1,6 +1,6 @@
 """Train ResNet-50 to a top-1 accuracy."""
 
-from flagperf_driver import driver  # noqa: F401, I001 - first: it notes when the process started
+from flagperf_driver import driver  # noqa: F401, I001 - first: it records the start of the process
 
 from common import classification
 from flagperf_driver.pytorch import Steps, main

@@ -5,7 +5,7 @@ The original counts micro-steps where we count optimizer steps; with its gradien
 optimizer step ``max_steps``, which a training never reaches: hence ``lr_decay_steps`` in the vendor's files.
 """
 
-# -- where things are, below data_dir
+# -- paths, relative to data_dir
 train_data = "2048_shards_uncompressed"
 eval_data = "eval_set_uncompressed"
 init_checkpoint = "model.ckpt-28252.pt"
@@ -25,11 +25,11 @@ max_seq_length = 512
 max_predictions_per_seq = 76
 num_eval_samples = 10000
 
-# -- how it is trained
+# -- training
 train_batch_size = 18
 eval_batch_size = 128
 max_steps = 1536
-max_samples = 14_000_000  # the original's max_samples_termination, over all cards
+max_samples = 14_000_000  # the original's max_samples_termination, over all devices
 optimizer = "lamb"
 learning_rate = 4e-5
 weight_decay = 0.01

@@ -1,16 +1,16 @@
-"""The same model, small, on made questions: it learns to answer them in about ten seconds on one core."""
+"""A small GLM on generated questions, which it learns to answer in about ten seconds on one core."""
 
-# -- data, made from the seed: see counts.py -------------------------------------------------------------------
+# -- data, generated from the seed by counts.py -------------------------------------------------------------------
 train_data = None
 eval_data = None
 vocab_file = None
 init_checkpoint = None
 train_examples = 12000
 eval_examples = 400
-eval_pairs = 400  # of the 2,556 pairs of numbers: only the evaluation asks about these
+eval_pairs = 400  # pairs of numbers (of 2,556) for the evaluation only
 max_seq_length = 24
 max_answer_length = 3
-max_candidates = 2  # the right one and a wrong one; evaluation has four
+max_candidates = 2  # the right candidate and a wrong candidate; evaluation has four
 samples_per_item = max_candidates
 
 # -- model ---------------------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@ train_batch_size = 64
 eval_batch_size = 100
 max_steps = 120
 seed = 42
-generative_weight = 1.0  # it starts from nothing, not from a model that fills blanks already
+generative_weight = 1.0  # the model starts from random weights, not from a pretrained model
 learning_rate = 3e-3
 weight_decay = 0.01
 beta2 = 0.98

@@ -1,4 +1,4 @@
-"""What a vendor's file and --set may override here, beside flagperf_driver/defaults.py's own list."""
+"""Keys that a vendor's file and ``--set`` may override, in addition to ``MUTABLE`` of flagperf_driver/defaults.py."""
 
 mutable_params = [
     "eval_data",

@@ -1,17 +1,17 @@
 """ResNet-50 on ImageNet, with the original's hyper-parameters; the learning rate follows epochs."""
 
 # -- data ------------------------------------------------------------------------------------------------
-dataset = "imagenet"  # imagenet (folders) or digits (with us)
+dataset = "imagenet"  # imagenet (folders) or digits (included)
 train_data = "train"
 eval_data = "val"
 image_size = 224
-resize_size = 256  # the shorter side, of which evaluation takes the middle image_size
+resize_size = 256  # the shorter side before evaluation crops the middle image_size
 num_classes = 1000
 
 # -- model -----------------------------------------------------------------------------------------------
 layers = [3, 4, 6, 3]  # bottleneck blocks of each stage
 width_per_group = 64  # channels of the first stage's 3x3 convolutions
-expansion = 4  # a block's output channels over its stage's nominal ones
+expansion = 4  # output channels of a block, relative to its stage
 
 # -- training ----------------------------------------------------------------------------------------------
 train_batch_size = 32
@@ -20,10 +20,10 @@ max_epochs = 100
 optimizer = "sgd"
 learning_rate = 0.1
 momentum = 0.9
-weight_decay = 1e-4  # of all parameters
+weight_decay = 1e-4  # applies to all parameters
 label_smoothing = 0.0
 lr_schedule = "step"
-lr_step_epochs = 30  # lr_step_steps, in epochs of the shape at hand
+lr_step_epochs = 30  # lr_step_steps in epochs; converted to steps for each shape
 lr_gamma = 0.1
 lr_warmup_epochs = 0  # lr_warmup_steps, in epochs
 
