@@ -94,7 +94,7 @@ def test_an_outcome_with_a_value_of_a_wrong_type_runs_again(
 
 @pytest.mark.parametrize("missing", ["outcome.json", "round.json", "plan.json"])
 def test_a_record_that_is_gone(finished: Path, tmp_path: Path, missing: str) -> None:
-    """Without an outcome a round that finished is measured again; without the others nothing can be said of it."""
+    """Without an outcome a round that finished is measured again; without the other files it cannot be reported."""
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     (file,) = run.glob(f"*/round2/{missing}")
@@ -201,16 +201,16 @@ def test_a_resume_after_all_of_that_is_green_with_every_round_once(toy: Toy) -> 
 
 
 @pytest.mark.slow
-def test_what_was_asked_cannot_be_guessed(toy: Toy) -> None:
+def test_damaged_options_are_refused(toy: Toy) -> None:
     toy.run("suites/alpha", "-k", "converges", "--nodes=1x1", "--set=step_s=0.001").assert_outcomes(passed=1)
-    asked = toy.runs[0] / "options.json"
-    whole = asked.read_text()
+    options = toy.runs[0] / "options.json"
+    whole = options.read_text()
     wrong = [json.dumps({**json.loads(whole), key: 5}) for key in ("case", "set", "vendor")]
     for text in ("", whole[:-10], "\0" * 50, "[]", *wrong):
-        asked.write_text(text)
+        options.write_text(text)
         result = toy.run("suites/alpha", f"--resume={toy.runs[0]}")
-        said = _assert_in_sentences(result)
-        assert result.ret == pytest.ExitCode.USAGE_ERROR, said
-        assert f"--resume={toy.runs[0]}: cannot resume: {asked}: " in said
-    asked.write_text(whole)
+        output = _assert_in_sentences(result)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR, output
+        assert f"--resume={toy.runs[0]}: cannot resume: {options}: " in output
+    options.write_text(whole)
     assert toy.run("suites/alpha", "-k", "converges", f"--resume={toy.runs[0]}").ret == 0  # the control

@@ -207,10 +207,10 @@ def test_a_host_that_answers_nonsense_before_a_round_is_left_out(
 
 
 PIECE = "piece = __import__('base64').b64decode(message['data']); "
-SAID = "line = json.dumps(message).encode() + b'\\n'"
+SEND = "line = json.dumps(message).encode() + b'\\n'"
 FAKE = (
     PIECE + "piece = {piece}; message.update(data=__import__('base64').b64encode(piece).decode(), size=len(piece),"
-    " sha256=__import__('hashlib').sha256(piece).hexdigest()); " + SAID
+    " sha256=__import__('hashlib').sha256(piece).hexdigest()); " + SEND
 )
 
 

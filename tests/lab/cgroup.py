@@ -34,7 +34,7 @@ class Cgroup:
 
     def create(self) -> None:
         for options, folder in self.folders.items():
-            if "cpuset" in options:  # takes no process before it has been told which CPUs
+            if "cpuset" in options:  # it must have CPUs before it can have processes
                 _create_cpuset(folder)
             elif options:
                 folder.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ class Disk:
         self.upper.chmod(0o755)
 
     def mkdir(self, path: str, mode: int | None = None) -> Path:
-        """A folder, with the mode that it has on the machine: the upper layer's mode is the one that counts."""
+        """Create a folder with the mode that it has on the machine, because the upper layer's mode is used."""
         here = self.upper / path.lstrip("/")
         for folder in reversed([here, *here.parents]):
             if self.upper in folder.parents and not folder.is_dir():

@@ -57,17 +57,19 @@ def gpus(cluster: ClusterToy) -> ClusterToy:
 
 
 @pytest.fixture
-def stranger(gpus: ClusterToy) -> Iterator[int]:
-    """Somebody's process, which computes on none of them yet."""
+def foreign_pid(gpus: ClusterToy) -> Iterator[int]:
+    """The pid of a foreign process on the host, which does not use a device yet."""
     from tests.lab.lab import until
 
     host = gpus.hosts[0]
     host.start(["sleep", "1000"])
 
-    def found() -> list[int]:
-        return [one.pid for one in host.processes() if one.cmdline == "sleep 1000"]  # not whoever starts it
+    def pids() -> list[int]:
+        return [
+            one.pid for one in host.processes() if one.cmdline == "sleep 1000"
+        ]  # without the process that starts it
 
-    until(lambda: bool(found()), "the stranger")
-    (pid,) = found()
+    until(lambda: bool(pids()), "the foreign process")
+    (pid,) = pids()
     yield pid
     host.run(["kill", str(pid)], check=False)

@@ -25,7 +25,7 @@ from tests.lab.disk import Disk
 from tests.lab.engine import BASE, WITH_PYTHON, Engine, container_options
 from tests.lab.needs import SYSTEM_PATH, path_of
 from tests.lab.nvml import Nvml
-from tests.lab.place import MAX_HOSTS, Place, claim, ip, start_caretaker
+from tests.lab.place import MAX_HOSTS, Place, claim, ip, start_reaper
 from tests.own_places import shared_cache
 
 REPO = Path(__file__).resolve().parents[2]
@@ -61,7 +61,7 @@ class Process(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """One that a host sees."""
+    """A mount of a host."""
 
     target: str
     kind: str
@@ -199,7 +199,7 @@ class LabHost:
         return self._power is not None and self._power.poll() is None
 
     def console(self) -> str:
-        """What its first process said."""
+        """The output of the host's first process."""
         file = self._folder / "console.log"
         return file.read_text(errors="replace") if file.exists() else ""
 
@@ -251,7 +251,7 @@ class LabHost:
         return {"PATH": f"{PYTHON.parent}:{SYSTEM_PATH}", "HOME": "/root", "LANG": "C.UTF-8", **(more or {})}
 
     def processes(self) -> list[Process]:
-        """All but the first, containers' included; a dead one that nobody collected is in brackets."""
+        """All processes except the first, including those of containers; the names of zombies are in brackets."""
         found = []
         for folder in (self.root / "proc").iterdir():
             if not folder.name.isdigit() or folder.name == "1":
@@ -284,11 +284,11 @@ class LabHost:
         ip(f"link set {self._link} {'up' if up else 'down'}")
 
     def delay(self, ms: float) -> None:
-        """Let every frame come later by that, in both directions; 0 mends it."""
+        """Delay every frame, in both directions; 0 removes the delay."""
         self._set_wire(replace(self._bad, delay_s=ms / 1e3))
 
     def loss(self, percent: float) -> None:
-        """Lose that part of the frames, in both directions; 0 mends it."""
+        """Drop this share of the frames, in both directions; 0 removes the loss."""
         self._set_wire(replace(self._bad, loss=percent / 100))
 
     def _set_wire(self, bad: Bad) -> None:
@@ -330,7 +330,7 @@ class LabHost:
     def clock(self, offset_s: float) -> None:
         """Let its wall clock be wrong by that, also for what runs: of programs started after the first such call."""
         self.wear()
-        # In place: programs have mapped the file, and one that is cut short meanwhile would end them.
+        # Written in place: programs have mapped the file, and would crash if it were truncated.
         file = os.open(self.disk.folder / "state/clock", os.O_WRONLY | os.O_CREAT)
         os.write(file, struct.pack("<q", round(offset_s * 1e9)))
         os.close(file)
@@ -374,7 +374,7 @@ class LabHost:
         """One who is not root, with the lab's key, maybe with the right to use docker."""
         self.wear()
         groups = ["-G", "docker"] if docker else []
-        # A star is no password but, unlike useradd's own sign, does not lock the account.
+        # With * no password matches, but unlike useradd's default it does not lock the account.
         self.run(["useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", *groups, name])
         self.run(["rm", "-f", f"/home/{name}/.bashrc", f"/home/{name}/.profile"])
         self.run(["install", "-d", "-o", name, "-m", "700", f"/home/{name}/.ssh"])
@@ -433,7 +433,7 @@ class Lab:
 
     def __init__(self) -> None:
         self.place, lock = claim()
-        self._caretaker = start_caretaker(self.place, lock)
+        self._reaper = start_reaper(self.place, lock)
         os.close(lock)
         self.folder = self.place.folder
         self.address = self.place.address(0)
@@ -465,9 +465,9 @@ class Lab:
         self.down()
 
     def down(self) -> None:
-        """Remove everything; the caretaker does it, as it would if this process were killed."""
-        if self._caretaker.poll() is None:
-            self._caretaker.communicate()
+        """Remove everything; the reaper does it, as it would if this process were killed."""
+        if self._reaper.poll() is None:
+            self._reaper.communicate()
         for host in self._hosts:
             host.power_off()
 

@@ -1,6 +1,6 @@
 """Where a lab stands on the machine: a number from which all of its names follow, how it is claimed and removed.
 
-Run as a program it is a lab's caretaker: it waits until its standard input ends, which is when the lab's owner is
+Run as a program it is a lab's reaper: it waits until its standard input ends, which is when the lab's owner is
 gone, however it went, and removes what the owner left.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.lab.cgroup import Cgroup, hierarchies
 
-ROOT = Path("/run/flagperf-lab")  # not under TMPDIR: labs must find each other, whoever started them
+ROOT = Path("/run/flagperf-lab")  # not under TMPDIR: labs of all users must find each other
 MAX_HOSTS = 200
 
 
@@ -67,7 +67,7 @@ class Place:
 
 
 def ip(*commands: str, force: bool = False) -> None:
-    """Run ip's commands in one call; force goes on after one that fails."""
+    """Run ip's commands in one call; with force, continue after a failed command."""
     argv = ["ip", *(["-force"] if force else []), "-batch", "-"]
     done = subprocess.run(argv, input="\n".join(commands) + "\n", text=True, capture_output=True)
     if done.returncode and not force:
@@ -86,7 +86,7 @@ def claim() -> tuple[Place, int]:
             place = Place(number)
             if place.folder.exists() or _routed(place):
                 continue
-            remove(place)  # a bridge without a folder belongs to nobody
+            remove(place)  # a bridge without a folder has no owner
             if traces(place):
                 continue  # something does not die: leave it alone
             place.disks.mkdir(parents=True, mode=0o700)
@@ -150,8 +150,8 @@ def _try_lock(file: Path) -> int | None:
     return descriptor
 
 
-def start_caretaker(place: Place, lock: int) -> subprocess.Popen[bytes]:
-    """The caretaker holds the lock as well, so that nobody removes the lab beside it."""
+def start_reaper(place: Place, lock: int) -> subprocess.Popen[bytes]:
+    """Start the reaper, which also holds the lock, so that no other process removes the lab."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.lab.place", str(place.number)],
         stdin=subprocess.PIPE,

@@ -40,11 +40,11 @@ class Going:
         return self.log.read_text(errors="replace")
 
     def wait(self, timeout_s: float = 90) -> int:
-        """Its exit code."""
+        """Return its exit code."""
         return self.process.wait(timeout_s)
 
     def wait_for(self, ready: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-        """Until it has come so far; a run that ends before is a failure with all that it said."""
+        """Wait until the condition holds; fail with the run's output if the run ends before."""
 
         def there() -> bool:
             if ready():
@@ -52,7 +52,7 @@ class Going:
             assert self.process.poll() is None, f"it ended before {what}:\n{self.text}"
             return False
 
-        until(there, f"{what}; it said:\n{self.text}", timeout_s)
+        until(there, f"{what}; output:\n{self.text}", timeout_s)
 
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -105,29 +105,29 @@ class ClusterToy:
         return self.going[-1]
 
     def run(self, *arguments: str, timeout_s: float = 90, env: dict[str, str] | None = None) -> tuple[int, str]:
-        """The exit code and what the user saw."""
+        """Return the exit code and the output."""
         going = self.start(*arguments, env=env)
         return going.wait(timeout_s), going.text
 
     def passed(self, *arguments: str) -> str:
-        """What the user saw of rounds that ended well; nothing is left."""
+        """Run rounds that must pass and leave nothing behind; return the output."""
         return self._ended(0, *arguments)
 
     def failed(self, *arguments: str) -> str:
-        """What the user saw of rounds that failed; nothing is left."""
+        """Run rounds that must fail and leave nothing behind; return the output."""
         return self._ended(1, *arguments)
 
     def refused(self, *arguments: str) -> str:
-        """What the user saw of a run that did not start."""
-        said = self._ended(int(pytest.ExitCode.USAGE_ERROR), *arguments)
+        """Run something that must be refused before any round; return the output."""
+        output = self._ended(int(pytest.ExitCode.USAGE_ERROR), *arguments)
         assert not list(self.root.glob("reports/run*/*/round*"))
-        return said
+        return output
 
-    def _ended(self, wanted: int, *arguments: str) -> str:
-        code, said = self.run("-k", "converges", *arguments)
-        assert code == wanted, said
+    def _ended(self, expected: int, *arguments: str) -> str:
+        code, output = self.run("-k", "converges", *arguments)
+        assert code == expected, output
         assert_nothing_left(self.hosts)
-        return said
+        return output
 
     def end(self) -> None:
         for going in self.going:

@@ -1,4 +1,4 @@
-"""Ranks that fail on hosts, and containers and engines that do: what a user is told, and that nothing stays."""
+"""Faults of ranks, containers and engines on hosts: the messages, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def only_container(host: LabHost) -> dict[str, str]:
     ],
 )
 def test_a_rank_that_fails_is_named_with_its_host(cluster: ClusterToy, fault: str, kind: str, sentence: str) -> None:
-    said = cluster.failed(f"--set=fault={fault}", _HANGS)
-    assert f"round 1: {sentence}" in said
+    output = cluster.failed(f"--set=fault={fault}", _HANGS)
+    assert f"round 1: {sentence}" in output
     assert sentence in in_junit(cluster)
-    told = cluster.round_json()["fault"]
-    assert (told["kind"], told["host"], told["rank"]) == (kind, "h2", 1)
+    fault_record = cluster.round_json()["fault"]
+    assert (fault_record["kind"], fault_record["host"], fault_record["rank"]) == (kind, "h2", 1)
 
 
 def test_a_loss_that_is_no_number_is_a_failure_of_a_round_that_ended_well(cluster: ClusterToy) -> None:
-    said = cluster.failed("--set=fault=nan")
-    assert "round 1: the loss was NaN at step 1" in said
+    output = cluster.failed("--set=fault=nan")
+    assert "round 1: the loss was NaN at step 1" in output
     assert "the loss was NaN" in in_junit(cluster)
     assert cluster.round_json()["state"] == "finished"
 
@@ -78,8 +78,8 @@ def test_a_rank_beyond_its_containers_memory_is_told_so(cluster: ClusterToy) -> 
     cluster.use_docker(nodes="2x1")
     shown = " ".join(cluster.lab.container_options(PYTHON))
     cluster.set(container_opt=[shown, "--memory 64m"])
-    said = cluster.failed("--set=fault=oom")
-    assert "round 1: rank 1 on h2 was killed by SIGKILL (the container's memory limit, 64 MiB)" in said
+    output = cluster.failed("--set=fault=oom")
+    assert "round 1: rank 1 on h2 was killed by SIGKILL (the container's memory limit, 64 MiB)" in output
     assert "the container's memory limit, 64 MiB" in in_junit(cluster)
 
 
@@ -92,8 +92,8 @@ def test_a_container_that_is_killed_is_named(cluster: ClusterToy) -> None:
     sentence = "the container of rank 1 on h2 was killed (exit code 137)"
     assert f"round 1: {sentence}" in going.text
     assert sentence in in_junit(cluster)
-    told = cluster.round_json()["fault"]
-    assert (told["kind"], told["host"], told["rank"]) == ("container", "h2", 1)
+    fault_record = cluster.round_json()["fault"]
+    assert (fault_record["kind"], fault_record["host"], fault_record["rank"]) == ("container", "h2", 1)
     assert_nothing_left(cluster.hosts)
 
 
@@ -123,9 +123,9 @@ def test_what_an_engine_that_stays_away_keeps_is_told_and_removed_by_the_next_ru
     assert re.search(r"h1: container \w+ stays behind until the next run here removes it: nobody listens", going.text)
     host.docker()
     assert len(host.containers()) == 1
-    code, said = cluster.run("-k", "converges")
-    assert code == 0, said
-    assert re.search(r"leftovers: a dead run left container flagperf-\S+ of /tmp/\S+; removed", said)
+    code, output = cluster.run("-k", "converges")
+    assert code == 0, output
+    assert re.search(r"leftovers: a dead run left container flagperf-\S+ of /tmp/\S+; removed", output)
     assert_nothing_left(cluster.hosts)
 
 
@@ -209,49 +209,49 @@ def dockerfile(cluster: ClusterToy, text: str) -> Path:
 def test_who_may_not_use_docker_is_told_how_to(lone: ClusterToy) -> None:
     host = lone.hosts[0]
     host.add_user("bench")
-    said = lone.refused(f"--cluster=bench@{host.address}", "--image=flagperf-lab:base")
-    assert "docker: user bench may not use /var/run/docker.sock, which is for root and the group docker" in said
-    assert "sudo usermod -aG docker bench" in said
+    output = lone.refused(f"--cluster=bench@{host.address}", "--image=flagperf-lab:base")
+    assert "docker: user bench may not use /var/run/docker.sock, which is for root and the group docker" in output
+    assert "sudo usermod -aG docker bench" in output
 
 
 def test_without_an_engine_a_host_is_refused(lone: ClusterToy) -> None:
     lone.hosts[0].kill_dockerd()
-    said = lone.refused("--image=flagperf-lab:base")
-    assert "h1: docker: nobody listens on /var/run/docker.sock: Docker is not running" in said
+    output = lone.refused("--image=flagperf-lab:base")
+    assert "h1: docker: nobody listens on /var/run/docker.sock: Docker is not running" in output
 
 
 def test_a_build_that_fails_shows_its_last_lines(lone: ClusterToy) -> None:
     file = dockerfile(lone, "FROM flagperf-lab:base\nRUN echo no compiler here; exit 3\n")
-    said = lone.failed()
-    assert "h1: the image flagperf-cpu-plain:" in said
-    assert "  no compiler here" in said
-    assert "returned a non-zero code: 3" in said
-    assert f"fix {file}" in said
-    assert "Traceback" not in said
+    output = lone.failed()
+    assert "h1: the image flagperf-cpu-plain:" in output
+    assert "  no compiler here" in output
+    assert "returned a non-zero code: 3" in output
+    assert f"fix {file}" in output
+    assert "Traceback" not in output
 
 
 def test_an_image_that_is_nowhere_is_named(lone: ClusterToy) -> None:
-    said = lone.failed("--image=127.0.0.1:9/nobody/nothing:1")
-    assert "h1: the image 127.0.0.1:9/nobody/nothing:1 was not found on the host and cannot be pulled" in said
-    assert "docker load" in said
+    output = lone.failed("--image=127.0.0.1:9/nobody/nothing:1")
+    assert "h1: the image 127.0.0.1:9/nobody/nothing:1 was not found on the host and cannot be pulled" in output
+    assert "docker load" in output
 
 
 @pytest.mark.parametrize("folder", [True, False])
 def test_a_vendor_without_a_dockerfile_is_told_before_anything_starts(lone: ClusterToy, folder: bool) -> None:
     if folder:
         dockerfile(lone, "").unlink()
-    said = lone.refused()
-    assert "no container image: vendors/cpu/images/plain/Dockerfile not found; write it, or set an image" in said
+    output = lone.refused()
+    assert "no container image: vendors/cpu/images/plain/Dockerfile not found; write it, or set an image" in output
 
 
 def test_an_option_that_docker_run_does_not_have_is_told_before_anything_starts(lone: ClusterToy) -> None:
     lone.set(container_opt=["--memroy 64m", "--cpus none", "--device /dev/x{n}"])
-    said = lone.refused("--image=any:1")
-    assert "--memroy" in said
-    assert "did you mean --memory" in said
-    assert "--cpus" in said
-    assert "expected a number of cores" in said
-    assert "unknown {n}; allowed is {device}" in said
+    output = lone.refused("--image=any:1")
+    assert "--memroy" in output
+    assert "did you mean --memory" in output
+    assert "--cpus" in output
+    assert "expected a number of cores" in output
+    assert "unknown {n}; allowed is {device}" in output
 
 
 def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> None:
@@ -259,11 +259,11 @@ def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> N
     options = ["--privileged", *lone.lab.container_options(PYTHON)]
     with (lone.root / "vendors/cpu/vendor.toml").open("a") as file:
         file.write(f"[container]\noptions = {options}\n[images]\nplain = 'flagperf-lab:python'\n")
-    code, said = lone.run("-k", "converges")
-    assert code == 0, said
+    code, output = lone.run("-k", "converges")
+    assert code == 0, output
     sentence = "container was privileged, as vendors/cpu/vendor.toml asks"
     run = lone.toy.runs[-1]
-    assert sentence in said
+    assert sentence in output
     assert sentence in (run / "report.html").read_text()
     properties = {item.get("name"): item.get("value") for item in ET.parse(run / "junit.xml").iter("property")}
     assert sentence in "".join(map(str, properties.values()))
@@ -309,11 +309,11 @@ def shown(cluster: ClusterToy) -> list[dict[str, str]]:
 
 def test_the_vendors_environment_reaches_all_ranks_whole(cluster: ClusterToy) -> None:
     environment(cluster)
-    code, said = cluster.run("-k", "converges")
-    assert code == 0, said
+    code, output = cluster.run("-k", "converges")
+    assert code == 0, output
     assert shown(cluster) == [{"TOY_ODD": ODD, "TOY_PLAIN": "plain", "TOY_EMPTY": ""}] * 2
-    told = [path for path in cluster.toy.runs[-1].rglob("*") if path.is_file() and b"second=line" in path.read_bytes()]
-    assert {path.name for path in told} == {"rank0.out.log", "rank1.out.log"}  # who showed it themselves
+    paths = [path for path in cluster.toy.runs[-1].rglob("*") if path.is_file() and b"second=line" in path.read_bytes()]
+    assert {path.name for path in paths} == {"rank0.out.log", "rank1.out.log"}  # the ranks printed it themselves
     assert_nothing_left(cluster.hosts)
 
 
@@ -328,13 +328,13 @@ def test_an_extension_is_built_once_into_the_image_and_the_environment_is_in_the
     host = lone.hosts[0]
     host.run(["docker", "import", "-", "flagperf-lab:files"], input=python_files())
     dockerfile(lone, "FROM flagperf-lab:files AS files\nFROM flagperf-lab:base\nCOPY --from=files / /\n")
-    code, said = lone.run("-k", "converges")
-    assert code == 0, said
-    assert "building flagperf-cpu-alpha-plain:" in said
+    code, output = lone.run("-k", "converges")
+    assert code == 0, output
+    assert "building flagperf-cpu-alpha-plain:" in output
     assert shown(lone) == [{"TOY_ODD": ODD, "TOY_PLAIN": "plain", "TOY_EMPTY": ""}]
     (log,) = lone.toy.runs[-1].glob("*/round1/*/rank0.out.log")
     assert "FUSED plain" in log.read_text()
-    code, said = lone.run("-k", "converges")
-    assert code == 0, said
-    assert "building" not in said
+    code, output = lone.run("-k", "converges")
+    assert code == 0, output
+    assert "building" not in output
     assert_nothing_left(lone.hosts)

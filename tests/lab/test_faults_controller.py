@@ -58,8 +58,8 @@ def test_ranks_go_on_for_the_lease_and_then_end_by_themselves(cluster: ClusterTo
     assert all(steps(host) > then for host, then in zip(cluster.hosts, before, strict=True))
     assert_nothing_runs(cluster.hosts)
     # Their logs wait for a run that goes on; it finds that the round is over, and runs it again.
-    code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01")
-    assert code == 0, said
+    code, output = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01")
+    assert code == 0, output
     assert_nothing_left(cluster.hosts)
 
 
@@ -71,9 +71,9 @@ def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy,
     going = cluster.start(*ONE, *SECONDS)
     wait_for_training(cluster, going)
     going.kill()
-    code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
-    assert code == 0, said
-    assert "alpha_plain_CPU_2_1_1 round1 still runs: resuming it" in said
+    code, output = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
+    assert code == 0, output
+    assert "alpha_plain_CPU_2_1_1 round1 still runs: resuming it" in output
     end = cluster.round_json()
     assert (end["state"], end["fault"], end["missing"]) == ("finished", None, [])
     logs = sorted(cluster.toy.runs[-1].glob("*/round1/*/rank*.out.log"))
@@ -265,8 +265,8 @@ def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: Cluster
     for going in (short, long):
         going.process.send_signal(signal.SIGCONT)
     assert short.wait(60) == 1, short.text
-    said = "the controller was lost, and its lease of 1 s is over (lease_s)"
-    assert f"round 1: h1: {said}" in short.text
+    sentence = "the controller was lost, and its lease of 1 s is over (lease_s)"
+    assert f"round 1: h1: {sentence}" in short.text
     assert long.wait(60) == 0, long.text
     (path,) = cluster.root.glob("short/run*/*/round1/round.json")
     end = json.loads(path.read_text())
@@ -283,8 +283,8 @@ def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: Cluster
 def test_two_runs_share_the_hosts_by_their_devices(cluster: ClusterToy) -> None:
     first = cluster.start(*ONE, *FOREVER, "--reports=first")
     wait_for_training(cluster, first)
-    code, said = cluster.run(*ONE, "--reports=second")
-    assert code == 0, said
+    code, output = cluster.run(*ONE, "--reports=second")
+    assert code == 0, output
     devices = []
     for name in ("first", "second"):
         (path,) = cluster.root.glob(f"{name}/run*/*/round1/plan.json")
@@ -300,9 +300,11 @@ def test_a_run_waits_for_devices_and_says_who_has_them(cluster: ClusterToy) -> N
     cluster.set(lease="host")
     first = cluster.start(*ONE, "--set=step_s=0.8")
     wait_for_training(cluster, first)
-    code, said = cluster.run(*ONE)
-    assert code == 0, said
-    assert re.search(r"alpha:plain:CPU:2:1:1 waits: h1: host is held by .*run run\d+, case alpha:plain:CPU:2:1:1", said)
+    code, output = cluster.run(*ONE)
+    assert code == 0, output
+    assert re.search(
+        r"alpha:plain:CPU:2:1:1 waits: h1: host is held by .*run run\d+, case alpha:plain:CPU:2:1:1", output
+    )
     assert first.wait() == 0
     assert_nothing_left(cluster.hosts)
 
@@ -341,8 +343,8 @@ def test_ctrl_c_with_workers(four: ClusterToy) -> None:
 
 @slow
 @pytest.mark.parametrize("restarts", [True, False])
-def test_a_killed_worker_leaves_nothing_and_is_told(four: ClusterToy, restarts: bool) -> None:
-    """The worker that takes its place goes on with its round; where there is none, its ranks are ended with the run."""
+def test_a_killed_worker_leaves_nothing_and_is_reported(four: ClusterToy, restarts: bool) -> None:
+    """A new worker continues its round; without a new worker the ranks are stopped at the end of the run."""
     going = four.start(*ONE, "-n2", "--set=step_s=0.4", *([] if restarts else ["--max-worker-restart=0"]))
     going.wait_for(lambda: all(four.trains(host) for host in four.hosts), "training on all four", 60)
     os.kill(_workers(going.process.pid)[0], signal.SIGKILL)
@@ -411,11 +413,11 @@ def test_nothing_secret_is_in_any_file_or_on_any_screen(cluster: ClusterToy) -> 
     left = [host.root / folder for host in cluster.hosts for folder in ("tmp", "var/log", "run")]
     assert _canaries(left) == set()
     # Nor in what a failure says, and in a run that goes on.
-    code, said = cluster.run(*ONE, "--set=fault=exit", env=env)
-    assert code == 1, said
+    code, output = cluster.run(*ONE, "--set=fault=exit", env=env)
+    assert code == 1, output
     assert _canaries([cluster.toy.runs[-1], cluster.going[-1].log]) <= {"canary-control"}
-    code, said = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01", env=env)
-    assert code == 0, said
+    code, output = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01", env=env)
+    assert code == 0, output
     assert _canaries([cluster.toy.runs[-1], cluster.going[-1].log]) == {"canary-control"}
 
 

@@ -1,4 +1,4 @@
-"""Hosts and devices that are not fit, taken, or littered: who is told what, and what is done instead."""
+"""Hosts and devices that are unfit, in use, or have leftovers: the messages, and the hosts used instead."""
 
 from __future__ import annotations
 
@@ -41,41 +41,43 @@ def data(cluster: ClusterToy) -> ClusterToy:
 
 
 def test_a_host_without_the_data_is_named_and_left_out(data: ClusterToy) -> None:
-    said = data.passed("--vendor=acme", "--nodes=1x1", "--no-throughput-only", "--data-dir=/toydata")
-    assert "left out: h1: data: /toydata/train.bin: 3 bytes found, 4 expected" in said
+    output = data.passed("--vendor=acme", "--nodes=1x1", "--no-throughput-only", "--data-dir=/toydata")
+    assert "left out: h1: data: /toydata/train.bin: 3 bytes found, 4 expected" in output
     assert placed(data.toy.runs[-1]) == [("h2", [0])]
 
 
 def test_with_too_few_hosts_that_have_the_data_nothing_starts(data: ClusterToy) -> None:
-    said = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/toydata")
-    assert "h1: data: /toydata/train.bin: 3 bytes found, 4 expected - put the data there, or name where" in said
-    assert "h2: data" not in said
+    output = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/toydata")
+    assert "h1: data: /toydata/train.bin: 3 bytes found, 4 expected - put the data there, or name where" in output
+    assert "h2: data" not in output
 
 
 def test_all_hosts_without_the_data_are_named_at_once(data: ClusterToy) -> None:
-    said = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/elsewhere")
-    assert "h1, h2: data: /elsewhere: there is no such data directory" in said
+    output = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/elsewhere")
+    assert "h1, h2: data: /elsewhere: there is no such data directory" in output
 
 
 # -- devices ----------------------------------------------------------------------------------------------
 
 
-def test_a_device_that_a_stranger_uses_is_left_alone(gpus: ClusterToy, stranger: int) -> None:
+def test_a_device_with_a_foreign_process_is_not_used(gpus: ClusterToy, foreign_pid: int) -> None:
     host = gpus.hosts[0]
-    host.nvml[0].processes((stranger, 700 * MIB))
-    code, said = gpus.run("-k", "converges")
-    assert code == 0, said
-    assert f"warning: h1: foreign processes: device 0 is in use by sleep (pid {stranger} of root, 700 MiB)" in said
+    host.nvml[0].processes((foreign_pid, 700 * MIB))
+    code, output = gpus.run("-k", "converges")
+    assert code == 0, output
+    assert f"warning: h1: foreign processes: device 0 is in use by sleep (pid {foreign_pid} of root, 700 MiB)" in output
     assert placed(gpus.toy.runs[-1]) == [("h1", [1, 2])]
-    assert stranger in [one.pid for one in host.processes()]
+    assert foreign_pid in [one.pid for one in host.processes()]
 
 
-def test_with_too_few_devices_left_the_stranger_is_named_and_nothing_starts(gpus: ClusterToy, stranger: int) -> None:
-    gpus.hosts[0].nvml[5].processes((stranger, 700 * MIB))
-    code, said = gpus.run("-k", "converges", "--nodes=1x8")
-    assert code == pytest.ExitCode.USAGE_ERROR, said
-    assert f"h1: foreign processes: device 5 is in use by sleep (pid {stranger} of root, 700 MiB)" in said
-    assert "wait until they end, or ask their owner" in said
+def test_with_too_few_devices_the_foreign_process_is_reported_and_nothing_starts(
+    gpus: ClusterToy, foreign_pid: int
+) -> None:
+    gpus.hosts[0].nvml[5].processes((foreign_pid, 700 * MIB))
+    code, output = gpus.run("-k", "converges", "--nodes=1x8")
+    assert code == pytest.ExitCode.USAGE_ERROR, output
+    assert f"h1: foreign processes: device 5 is in use by sleep (pid {foreign_pid} of root, 700 MiB)" in output
+    assert "wait until they end, or ask their owner" in output
 
 
 def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: ClusterToy) -> None:
@@ -85,7 +87,7 @@ def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: Clus
     nvml[2].set(ecc_uncorrected=3)
     nvml[3].set(rows_pending=1)
     nvml[4].set(clock_reasons=0x48)
-    said = gpus.passed()
+    output = gpus.passed()
     for sentence in (
         "device 0 could not remap failing memory rows",
         "device 1 cannot be read:",
@@ -93,14 +95,14 @@ def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: Clus
         "device 3 needs a reset to remap failing memory rows",
         "device 4 is throttled: ",
     ):
-        assert f"flagperf: warning: h1: health: {sentence}" in said
+        assert f"flagperf: warning: h1: health: {sentence}" in output
     assert placed(gpus.toy.runs[-1]) == [("h1", [2, 3])]
 
 
 def test_another_chip_than_was_asked_for_is_refused(gpus: ClusterToy) -> None:
     gpus.hosts[0].nvml.on(8, name="NVIDIA H200")
-    said = gpus.refused("--hw=A100")
-    assert "h1: model: devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100 - pass --hw=H200" in said
+    output = gpus.refused("--hw=A100")
+    assert "h1: model: devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100 - pass --hw=H200" in output
 
 
 def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: ClusterToy) -> None:
@@ -128,10 +130,10 @@ def test_caches_that_a_user_may_not_clear_are_a_warning_in_the_report(cluster: C
     host = cluster.hosts[0]
     host.add_user("bench")
     cluster.set(clear_caches=True)
-    said = cluster.passed(f"--cluster=bench@{host.address}", "--nodes=1x1")
-    assert "caches: clear-caches is set, but only root can clear the file caches - log in as root" in said
+    output = cluster.passed(f"--cluster=bench@{host.address}", "--nodes=1x1")
+    assert "caches: clear-caches is set, but only root can clear the file caches - log in as root" in output
     sentence = "the host's caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied"
-    assert f"round 1: {host.address}: {sentence}" in said
+    assert f"round 1: {host.address}: {sentence}" in output
     report = (cluster.toy.runs[-1] / "report.html").read_text()
     assert "caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied" in report
 
@@ -147,9 +149,9 @@ def test_what_dead_runs_left_is_removed_and_named_and_nothing_else(cluster: Clus
     host.start(["env", "FLAGPERF_LOG_DIR=/tmp/dead", "sleep", "1001"])
     host.start(["flock", "/tmp/alive/agent.lock", "env", "FLAGPERF_LOG_DIR=/tmp/alive", "sleep", "1002"])
     until(lambda: {"sleep 1001", "sleep 1002"} <= _commands(host), "what a dead run left")
-    code, said = cluster.run("-k", "converges", "--nodes=1x1")
-    assert code == 0, said
-    (line,) = [line for line in said.splitlines() if "leftovers" in line]
+    code, output = cluster.run("-k", "converges", "--nodes=1x1")
+    assert code == 0, output
+    (line,) = [line for line in output.splitlines() if "leftovers" in line]
     assert line.startswith("flagperf: warning: h1: leftovers: a dead run left ")
     for what in ("container orphan of /tmp/dead", "container forgotten of /tmp/removed", ") of /tmp/dead"):
         assert what in line
@@ -186,10 +188,10 @@ def test_two_runs_on_one_host_have_devices_of_their_own(gpus: ClusterToy) -> Non
     host = gpus.hosts[0]
     first.wait_for(lambda: bool(_ranks(host)), "the first run's ranks")
     host.nvml[0].processes((_ranks(host)[0], 700 * MIB))
-    code, said = gpus.run("-k", "converges")
-    assert code == 0, said
-    assert "waits: " not in said
-    assert "foreign processes" not in said
+    code, output = gpus.run("-k", "converges")
+    assert code == 0, output
+    assert "waits: " not in output
+    assert "foreign processes" not in output
     first.interrupt()
     assert first.wait() == pytest.ExitCode.INTERRUPTED, first.text
     assert [placed(run) for run in gpus.toy.runs] == [[("h1", [0, 1])], [("h1", [2, 3])]]

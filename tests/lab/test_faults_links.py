@@ -1,4 +1,4 @@
-"""Faults of hosts and of what leads to them: what the user is told, and that the hosts keep nothing."""
+"""Faults of hosts and their links: the messages, and that nothing is left on the hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if {impatient}:
 take = watch._take
 
 def noted(agent, message, *rest):
-    with open("told.jsonl", "a") as file:
+    with open("messages.jsonl", "a") as file:
         file.write(json.dumps([agent.name, message]) + "\\n")
     return take(agent, message, *rest)
 
@@ -94,7 +94,7 @@ def waiting(self, *what, **more):
 
 
 def prepare(cluster: ClusterToy, *, impatient: bool = True, more: str = "", hosts: int = 2) -> list[LabHost]:
-    """Hosts that were reset, a tree that notes what it is told, and a loss that is noticed soon."""
+    """Reset the hosts, record the agents' messages, and detect lost hosts quickly."""
     (cluster.root / "suites/conftest.py").write_text(CONFTEST.format(impatient=impatient, more=more))
     if hosts != len(cluster.hosts):
         cluster.hosts = cluster.lab.hosts(hosts)
@@ -110,29 +110,29 @@ def start(cluster: ClusterToy, *arguments: str, on: list[LabHost] | None = None)
     return going
 
 
-def told(cluster: ClusterToy, kind: str) -> list[tuple[str, dict[str, Any]]]:
-    """What agents have told of that kind, and which."""
-    lines = (cluster.root / "told.jsonl").read_text().splitlines()
+def messages_of(cluster: ClusterToy, kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """The agents' messages of a type, each with the agent's name."""
+    lines = (cluster.root / "messages.jsonl").read_text().splitlines()
     return [(name, message) for name, message in map(json.loads, lines) if message["type"] == kind]
 
 
 def assert_nothing_lost_or_doubled(cluster: ClusterToy) -> None:
-    """What was told of rank 0 while it ran is what its log says, each line once; the others' last words, too."""
-    first = [one for _, one in told(cluster, "perflog") if one["rank"] == 0]
+    """Rank 0's messages are the lines of its log, each once; each rank has sent FINISHED."""
+    first = [one for _, one in messages_of(cluster, "perflog") if one["rank"] == 0]
     events = [(one["event"], one["value"], one["time_ms"]) for one in first]
     (path,) = cluster.toy.runs[-1].glob("*/round1/h1_noderank0/rank0.out.log")
     records = filter(None, map(perflog.parse_line, path.read_bytes().splitlines()))
     assert events == [(one.event, dict(one.value), one.time_ms) for one in records]
     assert len(events) > 30
-    finished = [one["rank"] for _, one in told(cluster, "perflog") if one["event"] == "FINISHED"]
+    finished = [one["rank"] for _, one in messages_of(cluster, "perflog") if one["event"] == "FINISHED"]
     assert sorted(finished) == [0, 1]
 
 
-def said_once(text: str, sentence: str) -> str:
-    """The sentence that matches, of which there is one; the rest of the text is only for the message."""
-    found = set(re.findall(sentence, text))
-    assert len(found) == 1, f"{sentence!r} matches {found or 'nothing'} in:\n{text}"
-    return str(found.pop())
+def reported_once(text: str, sentence: str) -> str:
+    """Return the only match of a pattern in a text."""
+    matches = set(re.findall(sentence, text))
+    assert len(matches) == 1, f"{sentence!r} matches {matches or 'nothing'} in:\n{text}"
+    return str(matches.pop())
 
 
 def fault_of(cluster: ClusterToy) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def test_sessions_that_are_killed_are_replaced_and_nothing_is_lost(cluster: Clus
     going.wait_for(lambda: "h1 is back" in going.text and "h2 is back" in going.text, "both hosts again")
     one.kill_sshd_sessions()
     assert going.wait() == 0, going.text
-    said_once(going.text, r"h2 is lost \(h2: the connection is lost: .*\); its ranks continue for 600 s")
+    reported_once(going.text, r"h2 is lost \(h2: the connection is lost: .*\); its ranks continue for 600 s")
     assert cluster.round_json()["state"] == "finished"
     assert [line for line in cluster.round_json()["warnings"] if line == "h2 is back"] == ["h2 is back"]
     assert_nothing_lost_or_doubled(cluster)
@@ -212,7 +212,7 @@ def test_a_cut_of_twenty_seconds_is_told_and_survived(cluster: ClusterToy) -> No
     time.sleep(max(0.0, 20 - (time.monotonic() - began)))
     two.link(up=True)
     assert going.wait(60) == 0, going.text
-    said_once(going.text, "h2 is back")
+    reported_once(going.text, "h2 is back")
     assert_nothing_lost_or_doubled(cluster)
     assert_nothing_left(cluster.hosts)
 
@@ -229,8 +229,8 @@ def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, sw
     time.sleep(2.5)  # long enough for an attempt to reach it that fails
     on()
     assert going.wait() == 0, going.text
-    said_once(going.text, r"h1 is lost \(h1: the connection is lost: no answer for 1 s\)")
-    said_once(going.text, "h1 is back")
+    reported_once(going.text, r"h1 is lost \(h1: the connection is lost: no answer for 1 s\)")
+    reported_once(going.text, "h1 is back")
     assert_nothing_lost_or_doubled(cluster)
     assert_nothing_left(cluster.hosts)
 
@@ -249,7 +249,7 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     assert f"round 1: {fault['sentence']}" in going.text
     missing = cluster.round_json()["missing"]
     assert [each["host"] for each in missing] == ["h2"]
-    said_once(going.text, rf"warning: .*the logs of h2 are missing, they are there in {missing[0]['log_dir']}: .*")
+    reported_once(going.text, rf"warning: .*the logs of h2 are missing, they are there in {missing[0]['log_dir']}: .*")
     if switch == "freeze":
         two.thaw()
     if switch != "power":
@@ -278,11 +278,11 @@ def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
     two.power_off()
     two.boot()
     assert going.wait() == 1, going.text
-    said_once(
+    reported_once(
         going.text,
         r"round 1: the agent on h2 is gone: .*; after the host came back: the agent is not running: the host was",
     )
-    said_once(going.text, "the logs of h2 are gone: h2: no files in .*: the host was restarted, or .*")
+    reported_once(going.text, "the logs of h2 are gone: h2: no files in .*: the host was restarted, or .*")
     assert fault_of(cluster)["kind"] == "agent"
     assert_nothing_left(cluster.hosts)
 
@@ -305,14 +305,14 @@ def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_
     beta = cluster.round_json("beta*")
     assert beta["state"] == "finished"
     assert [host["name"] for host in beta["hosts"]] == ["h1", "h3"]
-    said_once(going.text, r"alpha_plain_CPU_2_1_1 round1: the logs of h2 are missing here: h2: .*")
+    reported_once(going.text, r"alpha_plain_CPU_2_1_1 round1: the logs of h2 are missing here: h2: .*")
     until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
     assert_nothing_left([one, three])
 
     two.link(up=True)
-    code, said = cluster.run("-k", "converges", f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01")
-    assert code == 0, said
-    said_once(said, "alpha_plain_CPU_2_1_1 failed1-round1: the logs of h2 were fetched late")
+    code, output = cluster.run("-k", "converges", f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01")
+    assert code == 0, output
+    reported_once(output, "alpha_plain_CPU_2_1_1 failed1-round1: the logs of h2 were fetched late")
     (log,) = cluster.toy.runs[-1].glob("alpha*/failed1-round1/h2_noderank1/rank1.out.log")
     assert "TRAIN_START" in log.read_text()
     assert_nothing_left(cluster.hosts)
@@ -331,8 +331,8 @@ def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(c
     until(lambda: two.answers(), "h2 behind its link")
     (cluster.root / "go").touch()
     assert going.wait() == 1, going.text
-    said_once(going.text, r"case beta:plain:CPU:2:1:1: needs 2 hosts, 1 available: h1; h2 is left out: h2: .*")
-    said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h2 were fetched late")
+    reported_once(going.text, r"case beta:plain:CPU:2:1:1: needs 2 hosts, 1 available: h1; h2 is left out: h2: .*")
+    reported_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h2 were fetched late")
     assert not cluster.round_json("alpha*")["missing"]
     assert "paramiko" not in going.text
     assert_nothing_left(cluster.hosts)
@@ -355,7 +355,7 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
     until(lambda: one.answers(), "h1 behind its link")
     (cluster.root / "go").touch()
     assert going.wait() == 1, going.text
-    said_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h1 were fetched late")
+    reported_once(going.text, "alpha_plain_CPU_2_1_1 round1: the logs of h1 were fetched late")
     beta = cluster.round_json("beta*")
     assert [host["name"] for host in beta["hosts"]] == ["h1", "h2"]
     assert (beta["fault"]["kind"], beta["fault"]["rank"]) == ("crash", 1), "the same fault was to come again"
@@ -366,14 +366,14 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
 def test_a_host_that_is_off_is_left_out(cluster: ClusterToy) -> None:
     _, two, _ = prepare(cluster, hosts=3)
     two.power_off()
-    code, said = cluster.run("-k", "converges")
-    assert code == 0, said
-    said_once(said, "flagperf: left out: h2: host: .*(No route to host|no answer within).*")
+    code, output = cluster.run("-k", "converges")
+    assert code == 0, output
+    reported_once(output, "flagperf: left out: h2: host: .*(No route to host|no answer within).*")
     assert [host["name"] for host in cluster.round_json()["hosts"]] == ["h1", "h3"]
     cluster.settings(cluster.hosts[:2], nodes="2x1", runtime="host")
-    code, said = cluster.run("-k", "converges")
-    assert code == 4, said
-    said_once(said, "h2: host: .*(No route to host|no answer within).*")
+    code, output = cluster.run("-k", "converges")
+    assert code == 4, output
+    reported_once(output, "h2: host: .*(No route to host|no answer within).*")
     assert len(cluster.toy.runs) == 1
 
 
@@ -383,9 +383,9 @@ def test_a_host_that_is_off_is_left_out(cluster: ClusterToy) -> None:
 def test_a_disk_that_is_full_at_the_start_is_named(cluster: ClusterToy) -> None:
     _, two = prepare(cluster)
     two.limit_disk("/tmp", 1 << 20)
-    code, said = cluster.run("-k", "converges")
-    assert code == 4, said
-    said_once(said, "h2: disk: 1 MiB free in /tmp - free space there, or set TMPDIR in the host's environment")
+    code, output = cluster.run("-k", "converges")
+    assert code == 4, output
+    reported_once(output, "h2: disk: 1 MiB free in /tmp - free space there, or set TMPDIR in the host's environment")
     assert_nothing_left(cluster.hosts)
 
 
@@ -394,23 +394,23 @@ def test_a_disk_that_fills_while_a_round_runs_is_named(cluster: ClusterToy) -> N
     _, two = prepare(cluster)
     two.limit_disk("/tmp", 300 << 20)
     going = start(cluster, "--set=step_s=0.4")
-    said_once(going.text, "flagperf: warning: h2: disk: 300 MiB free in /tmp")
+    reported_once(going.text, "flagperf: warning: h2: disk: 300 MiB free in /tmp")
     two.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)
     assert going.wait() == 1, going.text
-    said_once(going.text, r"round 1: .*disk.* is full")
+    reported_once(going.text, r"round 1: .*disk.* is full")
     assert fault_of(cluster)["host"] == "h2"
     assert_nothing_left(cluster.hosts)
 
 
-def test_a_clock_that_is_an_hour_off_is_told_and_taken_out_of_all_times(cluster: ClusterToy) -> None:
+def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: ClusterToy) -> None:
     one, _ = prepare(cluster, more=PROGRESS)
     one.clock(3600)
     began = time.time()
-    code, said = cluster.run("-k", "converges", "--set=step_s=0.1")
+    code, output = cluster.run("-k", "converges", "--set=step_s=0.1")
     ended = time.time()
-    assert code == 0, said
-    said_once(
-        said, "flagperf: warning: h1: clock: 1.0 h ahead of this machine's clock .* synchronize the clock with chrony"
+    assert code == 0, output
+    reported_once(
+        output, "flagperf: warning: h1: clock: 1.0 h ahead of this machine's clock .* synchronize the clock with chrony"
     )
     round_dir = cluster.toy.runs[-1] / "alpha_plain_CPU_2_1_1/round1"
     offsets = [host["clock_offset_s"] for host in json.loads((round_dir / "plan.json").read_text())["hosts"]]
@@ -452,13 +452,13 @@ def test_who_cannot_be_let_in_is_told_for_all_hosts_at_once_with_the_remedy(clus
     # The first host's key is another than it was; the second one's is not known.
     known.write_text(f"{one.address} {key_of[two]}\n")
     edit(cluster, known_hosts=str(known))
-    code, said = cluster.run("-k", "converges")
-    assert code == 4, said
-    changed = said_once(said, r"h1: host: the host key of .*")
+    code, output = cluster.run("-k", "converges")
+    assert code == 4, output
+    changed = reported_once(output, r"h1: host: the host key of .*")
     assert f"differs from the one in {known}" in changed
     assert f"ssh-keygen -R {one.address} -f {known}" in changed
     assert "only if it was, remove the old key" in changed
-    unknown = said_once(said, r"h2: host: the host key of .*")
+    unknown = reported_once(output, r"h2: host: the host key of .*")
     assert "is unknown: ed25519 SHA256:" in unknown
     command = re.search(r"add it: (ssh-keyscan .* >> \S+)", unknown)
     assert command, unknown
@@ -466,8 +466,8 @@ def test_who_cannot_be_let_in_is_told_for_all_hosts_at_once_with_the_remedy(clus
     # What it says to do is what helps.
     subprocess.run(["sh", "-c", f"ssh-keygen -R {one.address} -f {known}; {command[1]}"], check=True)
     subprocess.run(["sh", "-c", command[1].replace(two.address, one.address)], check=True)
-    code, said = cluster.run("-k", "converges")
-    assert code == 0, said
+    code, output = cluster.run("-k", "converges")
+    assert code == 0, output
     assert_nothing_left(cluster.hosts)
 
 
@@ -490,18 +490,18 @@ def test_a_login_that_does_not_work_is_named(cluster: ClusterToy, values: dict[s
     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(cluster.root / "other")]
     subprocess.run(argv, check=True)
     edit(cluster, **{name: value.format(root=cluster.root) for name, value in values.items()})
-    code, said = cluster.run("-k", "converges")
-    assert code == 4, said
-    said_once(said, sentence)
+    code, output = cluster.run("-k", "converges")
+    assert code == 4, output
+    reported_once(output, sentence)
     assert not cluster.toy.runs
     assert_nothing_left(cluster.hosts)
 
 
 def test_a_host_of_no_name_is_named(cluster: ClusterToy) -> None:
     prepare(cluster)
-    code, said = cluster.run("-k", "converges", "--cluster=h1.nowhere.invalid,h2.nowhere.invalid")
-    assert code == 4, said
-    said_once(said, "h1.nowhere.invalid: host: unknown host name h1.nowhere.invalid: .*; correct it, or use the")
+    code, output = cluster.run("-k", "converges", "--cluster=h1.nowhere.invalid,h2.nowhere.invalid")
+    assert code == 4, output
+    reported_once(output, "h1.nowhere.invalid: host: unknown host name h1.nowhere.invalid: .*; correct it, or use the")
 
 
 @pytest.mark.slow
@@ -511,15 +511,15 @@ def test_a_gateway_leads_to_all_hosts_and_is_named_where_it_does_not(cluster: Cl
     edit(cluster, gateway=f"root@{gate.address}")
     going = start(cluster, "--set=step_s=0.4")
     peers = one.run(["ss", "-tnH", "state", "established", "sport", "=", ":22"]).stdout
-    assert gate.address in peers, f"nobody came from the gateway: {peers}"
+    assert gate.address in peers, f"no connection from the gateway: {peers}"
     gate.kill_sshd_sessions()
     going.wait_for(lambda: "h1 is back" in going.text and "h2 is back" in going.text, "both hosts again")
     assert going.wait() == 0, going.text
     assert_nothing_lost_or_doubled(cluster)
     gate.stop_sshd()
-    code, said = cluster.run("-k", "converges")
-    assert code == 4, said
-    said_once(said, "host: gateway .*: .*connection refused; no sshd listens there")
+    code, output = cluster.run("-k", "converges")
+    assert code == 4, output
+    reported_once(output, "host: gateway .*: .*connection refused; no sshd listens there")
     assert_nothing_left([one, two])
 
 
@@ -532,8 +532,8 @@ def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
     for host in hosts:
         host.delay(50)
         host.loss(10)
-    code, said = cluster.run("-k", "converges", "--set=step_s=0.1")
-    assert code == 0, said
+    code, output = cluster.run("-k", "converges", "--set=step_s=0.1")
+    assert code == 0, output
     assert_nothing_lost_or_doubled(cluster)
     assert_nothing_left(cluster.hosts)
 
@@ -544,12 +544,12 @@ def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
 def test_logs_that_come_broken_are_fetched_again_and_only_this_rounds_come(cluster: ClusterToy) -> None:
     one, two = prepare(cluster, more=BROKEN)
     for host in (one, two):
-        stranger = host.root / "tmp/pytest-flagperf-0/rounds/of-another-run"
-        stranger.mkdir(parents=True)
-        (stranger / "rank0.out.log").write_text("another's")
+        other = host.root / "tmp/pytest-flagperf-0/rounds/of-another-run"
+        other.mkdir(parents=True)
+        (other / "rank0.out.log").write_text("another's")
     (cluster.root / "broken").write_text("x")
-    code, said = cluster.run("-k", "converges")
-    assert code == 0, said
+    code, output = cluster.run("-k", "converges")
+    assert code == 0, output
     assert (cluster.root / "broken").read_text() == "", "nothing came broken"
     assert not cluster.round_json()["missing"]
     folders = sorted(cluster.toy.runs[-1].glob("alpha*/round1/h*"))
@@ -567,12 +567,12 @@ def test_logs_that_come_broken_are_fetched_again_and_only_this_rounds_come(clust
 def test_logs_that_come_broken_each_time_are_not_taken(cluster: ClusterToy) -> None:
     prepare(cluster, more=BROKEN)
     (cluster.root / "broken").write_text("xxxx")
-    code, said = cluster.run("-k", "converges")
-    assert code == 1, said
-    said_once(said, "round 1: rank 1 on h2 ended without a log")
+    code, output = cluster.run("-k", "converges")
+    assert code == 1, output
+    reported_once(output, "round 1: rank 1 on h2 ended without a log")
     (why,) = (cluster.root / "first_end.txt").read_text().splitlines()
     assert re.search("the logs arrived damaged: .* bytes with a wrong checksum", why)
-    said_once(said, "alpha_plain_CPU_2_1_1 round1: the logs of h2 were fetched late")
+    reported_once(output, "alpha_plain_CPU_2_1_1 round1: the logs of h2 were fetched late")
     assert_nothing_left(cluster.hosts)
 
 
@@ -587,6 +587,6 @@ def test_a_link_that_is_lost_while_logs_come_costs_nothing(cluster: ClusterToy) 
     time.sleep(1)
     two.link(up=True)
     assert going.wait() == 0, going.text
-    said_once(going.text, "h2 is back")
+    reported_once(going.text, "h2 is back")
     assert not cluster.round_json()["missing"]
     assert_nothing_left(cluster.hosts)

@@ -41,7 +41,7 @@ def over_ssh(host: LabHost, *command: str, timeout: float = 20, user: str = "roo
     return subprocess.run(host.ssh(*command, user=user), capture_output=True, text=True, timeout=timeout)
 
 
-def said(host: LabHost, *command: str, user: str = "root") -> str:
+def output_of(host: LabHost, *command: str, user: str = "root") -> str:
     done = over_ssh(host, *command, user=user)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -49,7 +49,7 @@ def said(host: LabHost, *command: str, user: str = "root") -> str:
 
 def seconds(host: LabHost, *command: str) -> float:
     start = time.monotonic()
-    said(host, *command)
+    output_of(host, *command)
     return time.monotonic() - start
 
 
@@ -58,9 +58,9 @@ def seconds(host: LabHost, *command: str) -> float:
 
 def test_hosts_are_machines_of_their_own_on_one_network(lab: Lab) -> None:
     hosts = lab.hosts(4)
-    assert [said(one, "hostname") for one in hosts] == ["h1", "h2", "h3", "h4"]
-    assert said(hosts[0], "ssh h3 hostname") == "h3"
-    said(hosts[0], "touch /root/mine /tmp/mine /dev/shm/mine; sleep 100 >/dev/null 2>&1 &")
+    assert [output_of(one, "hostname") for one in hosts] == ["h1", "h2", "h3", "h4"]
+    assert output_of(hosts[0], "ssh h3 hostname") == "h3"
+    output_of(hosts[0], "touch /root/mine /tmp/mine /dev/shm/mine; sleep 100 >/dev/null 2>&1 &")
     assert over_ssh(hosts[1], "ls /root/mine /tmp/mine /dev/shm/mine").stdout == ""
     assert not any("sleep" in one.cmdline for one in hosts[1].processes())
     assert any("sleep 100" in one.cmdline for one in hosts[0].processes())
@@ -69,15 +69,15 @@ def test_hosts_are_machines_of_their_own_on_one_network(lab: Lab) -> None:
 
 def test_what_hosts_share(lab: Lab) -> None:
     one, two = lab.hosts(2)
-    said(one, "echo data > /shared/file")
-    assert said(two, "cat /shared/file") == "data"
+    output_of(one, "echo data > /shared/file")
+    assert output_of(two, "cat /shared/file") == "data"
     assert (lab.shared / "file").read_text() == "data\n"
 
 
 def test_a_host_has_the_harness_python_and_not_its_checkout(host: LabHost) -> None:
     python = Path(sys.base_prefix) / "bin"
-    assert said(host, "command -v python3") == str(python.resolve() / "python3")
-    assert said(host, "python3 -c 'import sys; print(sys.version)'") == sys.version
+    assert output_of(host, "command -v python3") == str(python.resolve() / "python3")
+    assert output_of(host, "python3 -c 'import sys; print(sys.version)'") == sys.version
     assert over_ssh(host, f"test -e {REPO}").returncode == 1
 
 
@@ -98,7 +98,7 @@ def test_a_wrong_host_key_is_refused(host: LabHost, tmp_path: Path) -> None:
 
 def test_another_user(host: LabHost) -> None:
     host.add_user("bench")
-    assert said(host, "id -un; python3 -c 'print(1)'; ls ~/.cache 2>/dev/null; true", user="bench") == "bench\n1"
+    assert output_of(host, "id -un; python3 -c 'print(1)'; ls ~/.cache 2>/dev/null; true", user="bench") == "bench\n1"
     assert over_ssh(host, "cat /etc/shadow", user="bench").returncode != 0
 
 
@@ -108,24 +108,24 @@ def test_another_user(host: LabHost) -> None:
 def test_power_off_and_boot_keep_the_disk(host: LabHost) -> None:
     from tests.lab.lab import until
 
-    said(host, "echo kept > /root/file; echo gone > /tmp/file")
+    output_of(host, "echo kept > /root/file; echo gone > /tmp/file")
     pids = host._cgroup.pids()
     host.power_off()
     assert not host.on
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of its processes")
     assert over_ssh(host, "-o", "ConnectTimeout=1", "true").returncode == 255
     host.boot()
-    assert said(host, "cat /root/file; ls /tmp") == "kept"
+    assert output_of(host, "cat /root/file; ls /tmp") == "kept"
 
 
 def test_a_worn_host_comes_back_as_new(lab: Lab) -> None:
     one, two = lab.hosts(2)
-    said(one, "touch /root/file")
-    said(two, "touch /root/file")
+    output_of(one, "touch /root/file")
+    output_of(two, "touch /root/file")
     one.link(False)
     assert lab.hosts(2) == [one, two]
     assert over_ssh(one, "ls /root/file").returncode == 2
-    assert said(two, "ls /root/file") == "/root/file"
+    assert output_of(two, "ls /root/file") == "/root/file"
     lab.hosts(2, fresh=True)
     assert over_ssh(two, "ls /root/file").returncode == 2
 
@@ -136,7 +136,7 @@ def test_a_cut_link(host: LabHost) -> None:
     assert subprocess.run(argv, capture_output=True).returncode == 255
     assert host.run(["hostname"]).stdout == "h1\n"
     host.link(True)
-    assert said(host, "hostname") == "h1"
+    assert output_of(host, "hostname") == "h1"
 
 
 def test_a_frozen_host_answers_nobody_until_it_thaws(host: LabHost) -> None:
@@ -161,7 +161,7 @@ def test_a_cpu_quota_makes_it_slow(host: LabHost) -> None:
     usage = host.run(["cat", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"], check=False).stdout.strip()
     assert usage in ("20000", "")
     host.cpu_quota(None)
-    assert said(host, "hostname") == "h1"
+    assert output_of(host, "hostname") == "h1"
 
 
 def test_a_full_disk(host: LabHost) -> None:
@@ -169,14 +169,14 @@ def test_a_full_disk(host: LabHost) -> None:
     done = over_ssh(host, "head -c 2000000 /dev/zero > /data/file")
     assert "No space left on device" in done.stderr
     host.limit_disk("/data", None)
-    assert said(host, "head -c 2000000 /dev/zero > /data/file") == ""
+    assert output_of(host, "head -c 2000000 /dev/zero > /data/file") == ""
 
 
 def test_delay_is_there_and_goes(host: LabHost) -> None:
     quick = seconds(host, "true")
     host.delay(40)
     assert seconds(host, "true") > quick + 0.4  # a login is more than five round trips
-    assert said(host, "head -c 3000000 /dev/zero | wc -c") == "3000000"
+    assert output_of(host, "head -c 3000000 /dev/zero | wc -c") == "3000000"
     host.delay(0)
     assert seconds(host, "true") < quick + 0.4
 
@@ -192,10 +192,10 @@ def test_loss_slows_but_does_not_change_what_arrives(host: LabHost) -> None:
 def test_a_wrong_clock(host: LabHost) -> None:
     now = "python3 -c 'import time; print(time.time())'"
     host.clock(3600)
-    assert float(said(host, now)) - time.time() == pytest.approx(3600, abs=5)
-    assert float(said(host, "date +%s")) - time.time() == pytest.approx(3600, abs=5)
+    assert float(output_of(host, now)) - time.time() == pytest.approx(3600, abs=5)
+    assert float(output_of(host, "date +%s")) - time.time() == pytest.approx(3600, abs=5)
     host.clock(-60)
-    assert float(said(host, now)) - time.time() == pytest.approx(-60, abs=5)
+    assert float(output_of(host, now)) - time.time() == pytest.approx(-60, abs=5)
 
 
 def test_sshd_and_its_sessions_end(host: LabHost) -> None:
@@ -209,11 +209,11 @@ def test_sshd_and_its_sessions_end(host: LabHost) -> None:
     assert session.wait(10) == 255
     assert any(one.cmdline == "sleep 50" for one in host.processes())  # what it ran lives on
     host.start_sshd()
-    assert said(host, "hostname") == "h1"
+    assert output_of(host, "hostname") == "h1"
 
 
 def test_a_program_that_nobody_waited_for_is_collected(host: LabHost) -> None:
-    said(host, "(sleep 0.01 &) ; sleep 0.2")
+    output_of(host, "(sleep 0.01 &) ; sleep 0.2")
     deadline = time.monotonic() + 20
     while dead := [one for one in host.processes() if one.cmdline.startswith("[")]:
         assert time.monotonic() < deadline, dead  # sshd, too, is dead for a moment before it is collected
@@ -224,29 +224,29 @@ def test_a_program_that_nobody_waited_for_is_collected(host: LabHost) -> None:
 
 
 def test_docker_runs_and_tells_of_memory_that_ran_out(engine: LabHost) -> None:
-    assert said(engine, "docker run --rm flagperf-lab:base hostname | wc -c") == "13"
+    assert output_of(engine, "docker run --rm flagperf-lab:base hostname | wc -c") == "13"
     hog = "x=x; while true; do x=$x$x; done"
     ran = f"docker run --name hog --memory=32m --memory-swap=32m flagperf-lab:base sh -c '{hog}'"
     assert over_ssh(engine, ran).returncode == 137
-    assert said(engine, "docker inspect -f {{.State.OOMKilled}} hog") == "true"
+    assert output_of(engine, "docker inspect -f {{.State.OOMKilled}} hog") == "true"
     assert [row["Names"] for row in engine.containers()] == ["hog"]
 
 
 def test_docker_takes_every_option_of_a_training(engine: LabHost) -> None:
     options = "--privileged --network=host --ipc=host --shm-size=64m --ulimit memlock=-1 --ulimit stack=67108864"
-    assert said(engine, f"docker run --rm {options} flagperf-lab:base hostname") == "h1"
+    assert output_of(engine, f"docker run --rm {options} flagperf-lab:base hostname") == "h1"
 
 
 def test_an_image_is_built_and_finds_a_python(lab: Lab, engine: LabHost) -> None:
     python = Path(sys.base_prefix).resolve() / "bin/python3"
     image = lab.image(engine, python.parent)
     options = " ".join(lab.container_options(python))
-    found = said(engine, f"docker run --rm {options} {image} python3 -c 'import sys, ssl; print(sys.prefix)'")
-    assert found == str(python.parents[1])
+    prefix = output_of(engine, f"docker run --rm {options} {image} python3 -c 'import sys, ssl; print(sys.prefix)'")
+    assert prefix == str(python.parents[1])
 
 
 def test_docker_dies_without_its_containers(engine: LabHost) -> None:
-    said(engine, "docker run --detach --stop-timeout=1 flagperf-lab:base sleep 1000")
+    output_of(engine, "docker run --detach --stop-timeout=1 flagperf-lab:base sleep 1000")
     engine.kill_dockerd()
     assert over_ssh(engine, "docker ps").returncode == 1
     assert any(one.cmdline == "sleep 1000" for one in engine.processes())
@@ -257,7 +257,7 @@ def test_docker_dies_without_its_containers(engine: LabHost) -> None:
 def test_another_user_may_use_docker(engine: LabHost) -> None:
     engine.add_user("bench", docker=True)
     engine.add_user("other")
-    assert said(engine, "docker run --rm flagperf-lab:base id -un", user="bench") == "root"
+    assert output_of(engine, "docker run --rm flagperf-lab:base id -un", user="bench") == "root"
     assert over_ssh(engine, "docker ps", user="other").returncode == 1
 
 
@@ -332,7 +332,7 @@ def test_gpus_are_what_a_driver_would_tell(host: LabHost, reader: Reader) -> Non
     assert reader.ask("n.nvmlDeviceGetHandleByIndex(8)") == "Invalid Argument"
     assert reader.ask("n.nvmlDeviceGetCudaComputeCapability(one)", "n.nvmlDeviceGetMigMode(one)") == "(8, 0) [0, 0]"
     assert reader.ask("n.nvmlDeviceGetFanSpeed(one)") == "Not Supported"
-    assert said(host, "ls /dev | grep nvidia | wc -l") == "9"
+    assert output_of(host, "ls /dev | grep nvidia | wc -l") == "9"
 
 
 def test_a_change_is_seen_live(host: LabHost, reader: Reader) -> None:
@@ -377,14 +377,14 @@ def test_a_machine_without_a_driver(host: LabHost, reader: Reader) -> None:
     assert "NVML/RM version mismatch" in over_ssh(host, "python3 /root/read.py </dev/null").stderr
     host.nvml.off()
     assert "NVML Shared Library Not Found" in over_ssh(host, "python3 /root/read.py </dev/null").stderr
-    assert said(host, "ls /dev | grep -c nvidia; true") == "0"
+    assert output_of(host, "ls /dev | grep -c nvidia; true") == "0"
 
 
 def test_gpus_are_still_there_after_a_boot(host: LabHost) -> None:
     host.nvml.on(2)
     host.power_off()
     host.boot()
-    assert said(host, "ls /dev | grep nvidia") == "nvidia0\nnvidia1\nnvidiactl"
+    assert output_of(host, "ls /dev | grep nvidia") == "nvidia0\nnvidia1\nnvidiactl"
 
 
 # Nothing stays
@@ -416,10 +416,10 @@ def test_two_labs_stand_beside_each_other_and_one_goes_alone(lab: Lab) -> None:
     with Another() as other:
         theirs = other.hosts(2)
         assert other.subnet != lab.subnet
-        assert said(theirs[0], "ssh h2 hostname") == said(mine[0], "ssh h2 hostname") == "h2"
+        assert output_of(theirs[0], "ssh h2 hostname") == output_of(mine[0], "ssh h2 hostname") == "h2"
         assert traces(other.place) != []
     assert nothing_left(other.place) == []
-    assert said(mine[1], "hostname") == "h2"
+    assert output_of(mine[1], "hostname") == "h2"
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -431,7 +431,7 @@ def test_nothing_is_left_of_a_lab_whose_owner_was_killed(lab: Lab, how: signal.S
     assert nothing_left(place) == []
 
 
-def test_the_next_lab_removes_what_a_dead_caretaker_left(lab: Lab) -> None:
+def test_the_next_lab_removes_what_a_dead_reaper_left(lab: Lab) -> None:
     from tests.lab.lab import Lab as Another
 
     process, place = owner()
@@ -447,7 +447,7 @@ def test_the_next_lab_removes_what_a_dead_caretaker_left(lab: Lab) -> None:
     assert nothing_left(place) == []
 
 
-# Where there is no lab
+# Without a lab
 
 
 def test_a_machine_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

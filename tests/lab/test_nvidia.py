@@ -1,4 +1,4 @@
-"""The vendor nvidia on a host of eight devices: its plan, its monitors, and what is said where the driver says less."""
+"""The vendor nvidia on a host with eight devices: its plan, its monitors, and drivers that report less."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def outcome_of(run: Path) -> tuple[Path, Outcome]:
 
 
 def test_the_plan_names_the_devices_their_monitor_and_what_is_wanted_of_a_host(eight: ClusterToy) -> None:
-    code, said = eight.run("--hw=A100", "--nodes=1x8", "--plan")
-    assert code == 0, said
-    lines = [line.strip() for line in said.splitlines()]
+    code, output = eight.run("--hw=A100", "--nodes=1x8", "--plan")
+    assert code == 0, output
+    lines = [line.strip() for line in output.splitlines()]
     for line in (
         "each host Python >= 3.8, 8 free devices called A100, the data",
         "monitors  the host, its devices by NVML, else by vendors/nvidia/probe.py",
@@ -52,7 +52,7 @@ def test_the_plan_names_the_devices_their_monitor_and_what_is_wanted_of_a_host(e
 
 
 def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) -> None:
-    """All of them swing, at their usual power limit; what one cannot tell is said once, a wrong counter is found."""
+    """All devices work at the default power limit; a missing reading is reported once, a wrong counter is detected."""
     host = eight.hosts[0]
     for gpu in host.nvml:
         gpu.set(power_mw=300_000 + 10_000 * gpu.index, wave_mw=60_000, wave_ms=300, clock_reasons=0x4, utilization=97)
@@ -75,10 +75,10 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     with series.open() as file:
         rows = list(csv.DictReader(file))
     lacking = {(NO_COUNTER, "energy [J]"), (NO_UTILIZATION, "utilization [%]")}
-    wanted = {(device, column) for device in range(8) for column in devices.COLUMNS}
-    assert {(int(row["device"]), column) for row in rows for column, cell in row.items() if cell} == wanted - lacking
-    told = {name: outcome.value(f"device_{name}") for name in ("power", "sm_clock", "memory_clock", "temperature")}
-    assert told == {"power": pytest.approx(335, rel=0.02), "sm_clock": 210, "memory_clock": 1593, "temperature": 31}
+    expected = {(device, column) for device in range(8) for column in devices.COLUMNS}
+    assert {(int(row["device"]), column) for row in rows for column, cell in row.items() if cell} == expected - lacking
+    figures = {name: outcome.value(f"device_{name}") for name in ("power", "sm_clock", "memory_clock", "temperature")}
+    assert figures == {"power": pytest.approx(335, rel=0.02), "sm_clock": 210, "memory_clock": 1593, "temperature": 31}
     assert (outcome.value("device_utilization"), outcome.value("device_memory_total")) == (0.97, 80 << 30)
     assert outcome.value("device_throttled") == 1.0
     assert outcome.validity_warnings == ()
@@ -108,15 +108,15 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     assert_nothing_left(eight.hosts)
 
 
-def test_without_its_library_the_vendors_tool_is_asked_and_that_is_said(gpus: ClusterToy) -> None:
+def test_without_its_library_the_vendors_tool_is_used_and_reported(gpus: ClusterToy) -> None:
     host = gpus.hosts[0]
     host.nvml.off()
-    told = (REPO / "vendors/nvidia/samples/a100_eight_busy.txt").read_text()
+    printed = (REPO / "vendors/nvidia/samples/a100_eight_busy.txt").read_text()
     tool = host.root / "usr/local/bin/nvidia-smi"
-    tool.write_text(f"#!/bin/sh\ncat <<END\n{told}END\n")
+    tool.write_text(f"#!/bin/sh\ncat <<END\n{printed}END\n")
     tool.chmod(0o755)
-    said = gpus.passed("--nodes=1x8", "--set=step_s=0.1")
-    assert "NVML Shared Library Not Found" in said
+    output = gpus.passed("--nodes=1x8", "--set=step_s=0.1")
+    assert "NVML Shared Library Not Found" in output
     run = gpus.toy.runs[-1]
     round_dir, outcome = outcome_of(run)
     sampled = monitors.read(round_dir)["h1_noderank0"]
@@ -130,6 +130,6 @@ def test_without_its_library_the_vendors_tool_is_asked_and_that_is_said(gpus: Cl
 
 def test_an_engine_that_does_not_know_the_devices_is_told_with_what_to_do(gpus: ClusterToy) -> None:
     gpus.use_docker(nodes="1x2")
-    said = gpus.failed()
-    assert "h1: the container of ranks 0 to 1 could not be started: Docker cannot give containers the devices" in said
-    assert "install the container toolkit of their vendor and restart Docker" in said
+    output = gpus.failed()
+    assert "h1: the container of ranks 0 to 1 could not be started: Docker cannot give containers the devices" in output
+    assert "install the container toolkit of their vendor and restart Docker" in output

@@ -6,8 +6,8 @@ from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
 
 
 def test_a_run_on_two_hosts_ends_well_and_leaves_nothing(cluster: ClusterToy) -> None:
-    code, said = cluster.run("-k", "converges")
-    assert code == 0, said
+    code, output = cluster.run("-k", "converges")
+    assert code == 0, output
     assert [host["name"] for host in cluster.round_json()["hosts"]] == ["h1", "h2"]
     assert_nothing_left(cluster.hosts)
 
@@ -23,6 +23,6 @@ def test_ranks_are_found_while_they_run(cluster: ClusterToy) -> None:
 
 def test_containers_on_two_hosts(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
-    code, said = cluster.run("-k", "converges")
-    assert code == 0, said
+    code, output = cluster.run("-k", "converges")
+    assert code == 0, output
     assert_nothing_left(cluster.hosts)

@@ -72,12 +72,12 @@ def assert_both_took_part(run: Path, case: str, runtime: str) -> None:
         folder = round_ / f"{host}_noderank{rank}"
         assert '"FINISHED"' in (folder / f"rank{rank}.out.log").read_text()
         assert len((folder / "host.series.csv").read_text().splitlines()) > 3
-    said = {
+    environment = {
         name.partition("environment.")[2]: value
         for name, value in properties(run / "junit.xml").items()
         if "environment." in name
     }
-    assert (said["hosts"], said["runtime"], said["world size"]) == ("h1, h2", runtime, "2")
+    assert (environment["hosts"], environment["runtime"], environment["world size"]) == ("h1, h2", runtime, "2")
     page = (run / "report.html").read_text()
     for shown in ("h1_noderank0/rank0.out.log", "h2_noderank1/rank1.out.log", "devices, hosts, ranks and logs"):
         assert shown in page

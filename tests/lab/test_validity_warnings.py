@@ -17,7 +17,7 @@ from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 pytestmark = pytest.mark.slow
 
 GIB = 1 << 30
-_SLOW = "--set=step_s=0.5"  # eight seconds to the target: longer than it takes to look for strangers twice
+_SLOW = "--set=step_s=0.5"  # eight seconds to the target: longer than two checks for foreign processes
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def sentences(outcome: Outcome) -> dict[str, list[str]]:
 
 
 def test_an_undisturbed_round_has_no_validity_warning_and_records_its_machine(gpus: ClusterToy) -> None:
-    """The control: its own ranks compute, the devices work at their usual limit, a stranger is on another device."""
+    """The control: a round's own ranks compute, and a foreign process is on another device."""
     going = begun(gpus)
     host = gpus.hosts[0]
     host.nvml[0].set(clock_reasons=0x4)
@@ -82,16 +82,16 @@ def test_an_undisturbed_round_has_no_validity_warning_and_records_its_machine(gp
     assert_nothing_left(gpus.hosts)
 
 
-def test_throttling_a_foreign_process_and_another_driver_give_warnings(gpus: ClusterToy, stranger: int) -> None:
+def test_throttling_a_foreign_process_and_another_driver_give_warnings(gpus: ClusterToy, foreign_pid: int) -> None:
     going = begun(gpus)
     host = gpus.hosts[0]
     (first, second) = _pids(host, "run_pretraining.py")
     host.nvml[1].set(clock_reasons=0x8 | 0x40)
-    host.nvml[0].processes((first, GIB), (stranger, 700 << 20))
+    host.nvml[0].processes((first, GIB), (foreign_pid, 700 << 20))
     host.nvml.driver("560.35.03")
     warnings = sentences(ended(gpus, going))
     assert warnings.keys() == {"throttled", "foreign", "changed"}
-    assert warnings["foreign"] == [f"h1: device 0 was in use by sleep of root (pid {stranger}) too"]
+    assert warnings["foreign"] == [f"h1: device 0 was in use by sleep of root (pid {foreign_pid}) too"]
     assert warnings["changed"] == ["h1: the driver went from 550.54.15 to 560.35.03"]
     (throttled,) = warnings["throttled"]
     assert throttled.startswith("h1: device 1 was slowed down in ")
@@ -122,7 +122,7 @@ def test_a_change_of_a_hosts_clock_gives_a_warning_and_no_gap(gpus: ClusterToy) 
 
 @pytest.mark.parametrize("user", ["root", "bench"])
 def test_ranks_in_a_container_are_no_strangers_and_who_is_outside_is_one(
-    gpus: ClusterToy, stranger: int, user: str
+    gpus: ClusterToy, foreign_pid: int, user: str
 ) -> None:
     """Root's ranks hide their environment from any other user, but not that they are in the round's container."""
     host = gpus.hosts[0]
@@ -134,8 +134,8 @@ def test_ranks_in_a_container_are_no_strangers_and_who_is_outside_is_one(
         settings.write_text(settings.read_text().replace('user = "root"', f'user = "{user}"'))
     going = begun(gpus)
     until(lambda: len(_pids(host, "run_pretraining.py")) == 2, "two ranks")
-    host.nvml[1].processes((_pids(host, "run_pretraining.py")[1], GIB), (stranger, GIB))
+    host.nvml[1].processes((_pids(host, "run_pretraining.py")[1], GIB), (foreign_pid, GIB))
     outcome = ended(gpus, going)
-    assert sentences(outcome) == {"foreign": [f"h1: device 1 was in use by sleep of root (pid {stranger}) too"]}
+    assert sentences(outcome) == {"foreign": [f"h1: device 1 was in use by sleep of root (pid {foreign_pid}) too"]}
     assert outcome.machine["image"] == "flagperf-lab:python"
     assert outcome.machine["image_id"].startswith("sha256:")
