@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flagperf.results import verdicts
-
 if TYPE_CHECKING:
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
@@ -24,11 +22,15 @@ class TrainingBenchmark:
     @pytest.mark.converges
     def test_converges(self, training: Outcome, judge: Judge, gates: Gates) -> None:
         """Every round reaches the suite's target."""
+        from pytest_flagperf.results import verdicts  # not loaded while tests are collected
+
         judge([*verdicts.converges(training), *gates.valid(training)])
 
     @pytest.mark.throughput
     def test_throughput(self, trainings: Sequence[Outcome], judge: Judge, gates: Gates) -> None:
         """The rounds' throughputs are there and make sense, and are as good as what was accepted."""
+        from pytest_flagperf.results import verdicts
+
         judge([*verdicts.throughput(trainings), *gates.throughput(trainings)])
 
     @pytest.mark.speedup

@@ -17,6 +17,7 @@ from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import baseline_file
 from tests.results_help import edit_json, recorded, with_metric
 
 ACCEPTED = Accepted("run20260101000000", "2026-01-01T00:00:00Z", "the new compiler")
@@ -223,7 +224,7 @@ def test_only_what_passed_to_its_end_and_is_not_bent_is_accepted(
 
 
 def test_a_baseline_reads_back_as_it_was_written_and_its_text_is_stable(tmp_path: Path) -> None:
-    path = baselines.path_of(tmp_path, "toy:pytorch:CPU:1:1:3")
+    path = tmp_path / baseline_file("toy:pytorch:CPU:1:1:3")
     assert path.name == "toy_pytorch_CPU_1_1.json"
     baseline = replace(accepted(1.0, 1.01, 0.99), machine={"driver": "550"})
     baselines.write(path, baseline)

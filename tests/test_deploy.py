@@ -189,9 +189,11 @@ def test_a_conversation_goes_on_after_the_code_was_handed_over(called: Code) -> 
 
 def test_the_cost_of_code_that_is_there_is_its_digest(called: Code, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(HOST, called)
-    assert stage(HOST, Code(called.digest, b"not asked for")) == stage(HOST, called)
-    with pytest.raises(HostError, match="zlib"):  # as it would be
-        stage(HOST, Code("0" * 32, b"asked for"))
+    present = Code(called.digest, b"not sent")
+    assert stage(HOST, present) == stage(HOST, called)
+    assert "archive" not in vars(present)  # not even compressed
+    with pytest.raises(HostError, match="ReadError"):  # the archive is sent
+        stage(HOST, Code("0" * 32, b"no archive"))
 
 
 def test_where_no_agent_is_attaching_says_what_the_last_one_left(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.running import judging
+from pytest_flagperf.running.plans import check_baseline
 from pytest_flagperf.settings import read_settings
 from tests.results_help import edit_json
 from tests.stored_runs import add_case, faster, finish, run_of
@@ -75,11 +76,11 @@ def test_a_baseline_under_another_cases_name_is_told(tmp_path: Path) -> None:
     written[0].path.rename(tmp_path / "toy_pytorch_CPU_1_2.json")
     set_options(tmp_path, baselines=str(tmp_path))
     settings = read_settings({}, tmp_path)
-    judging.check_baseline(settings, "toy:pytorch:CPU:1:1:1")
+    check_baseline(settings, "toy:pytorch:CPU:1:1:1")
     with pytest.raises(
         Problems, match=r"CPU_1_2\.json: case is 'toy:pytorch:CPU:1:1'; expected 'toy:pytorch:CPU:1:2' in a"
     ):
-        judging.check_baseline(settings, "toy:pytorch:CPU:1:2:5")
+        check_baseline(settings, "toy:pytorch:CPU:1:2:5")
 
 
 def test_of_cases_that_differ_in_their_rounds_alone_the_one_with_most_is_accepted(tmp_path: Path) -> None:

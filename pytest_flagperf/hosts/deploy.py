@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,18 @@ class Code:
     """The code that runs on hosts; equal content has an equal digest and is deployed once."""
 
     digest: str
-    archive: bytes = field(repr=False)  # compressed
+    raw: bytes = field(repr=False)  # a tar archive
+
+    @cached_property
+    def archive(self) -> bytes:
+        """The compressed archive: made for the first host that does not have the code, for none if all have it."""
+        return zlib.compress(self.raw, 6)
 
 
 def pack(trees: Mapping[str, Path]) -> Code:
     """Pack ``flagperf_driver`` and each of ``trees``, a folder or a file, under its relative name."""
     raw = _archive(dict(_files({**_library(), "flagperf_driver": Path(flagperf_driver.__file__).parent, **trees})))
-    return Code(hashlib.sha256(raw).hexdigest()[:32], zlib.compress(raw, 6))
+    return Code(hashlib.sha256(raw).hexdigest()[:32], raw)
 
 
 def stage(host: Host, code: Code) -> str:

@@ -152,7 +152,7 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
         run.plans.check(chosen)
         if not chosen or run.settings.plan or run.settings.preflight:
             return
-        lines = run.plans.prepare(chosen)
+        lines = run.prepare(chosen)
         run.directory.reserve()
         write = line_writer(config)
         for line in [*lines, *run.begin(chosen)]:

@@ -62,7 +62,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             terminal.flush()
 
     verbosity = config.get_verbosity()
-    run.rounds.watch = Live(
+    run.live = Live(
         write,
         width=reporter._tw.fullwidth if reporter is not None else 80,
         live=terminal.isatty(),

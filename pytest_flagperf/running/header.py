@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from pytest_flagperf.results.units import count
 from pytest_flagperf.selection import Absent, Selected
 from pytest_flagperf.settings import Settings
+from pytest_flagperf.stored.layout import baseline_file
 
-from . import judging
 from .directory import relative
 from .plans import runtime_of
 from .run import Run
@@ -30,7 +31,7 @@ def header(run: Run, cases: Sequence[Selected], absent: Sequence[Absent] = ()) -
         for selected in too_large
     ]
     lines += _notes(run, ready)
-    lines += judging.baselines_header(run.settings, [str(selected.case) for selected in ready])
+    lines += _baselines(Path(run.settings.baselines), [str(selected.case) for selected in ready])
     if run.settings.resume:
         lines.append(f"  continuing {relative(run.directory.path)}")
     lines += run.engine.header()
@@ -54,6 +55,13 @@ def _throughput_only(settings: Settings, ready: Sequence[Selected]) -> list[str]
         for selected in ready
         if selected.throughput_only
     ]
+
+
+def _baselines(folder: Path, cases: Sequence[str]) -> list[str]:
+    """Return the line about baselines, so that users notice a wrong folder; empty without baselines."""
+    files = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    number = sum(baseline_file(case) in files for case in cases) if files else 0
+    return [f"  baselines: {number} of {count(len(cases), 'case')}: {folder}"] if number else []
 
 
 def _notes(run: Run, ready: Sequence[Selected]) -> list[str]:

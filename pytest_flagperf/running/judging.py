@@ -11,7 +11,6 @@ from pathlib import Path
 from pytest_flagperf.case import without_repeat
 from pytest_flagperf.catalog import Vendor
 from pytest_flagperf.expected import ExpectedInFile
-from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline
@@ -20,31 +19,12 @@ from pytest_flagperf.results.units import count, quantity
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError
-
-
-def check_baseline(settings: Settings, case: str) -> None:
-    """Raise Problems before the run if the baseline of a case, or the folder of baselines, cannot be read."""
-    folder = Path(settings.baselines)
-    if folder.exists() and not folder.is_dir():
-        raise Problems([f"{settings.as_written('baselines')}: is a file; expected the folder of the baselines"])
-    if settings.given("baselines") and not settings.accept_baseline and not folder.is_dir():
-        raise Problems([f"{settings.as_written('baselines')}: folder not found; --accept-baseline creates it"])
-    try:
-        stored_baseline(folder, case)
-    except FormatError as error:
-        raise Problems(f"{line}; fix or remove it" for line in str(error).splitlines()) from error
-
-
-def baselines_header(settings: Settings, cases: Sequence[str]) -> list[str]:
-    """Return the header's line about baselines, so that users notice a wrong folder; empty without baselines."""
-    folder = Path(settings.baselines)
-    number = sum(baselines.path_of(folder, case).exists() for case in cases)
-    return [f"  baselines: {number} of {count(len(cases), 'case')}: {folder}"] if number else []
+from pytest_flagperf.stored.layout import baseline_file
 
 
 def stored_baseline(folder: Path, case: str) -> Baseline | None:
     """Return the accepted baseline of a case; None without one."""
-    path = baselines.path_of(folder, case)
+    path = folder / baseline_file(case)
     baseline = baselines.read(path) if path.exists() else None
     expected = without_repeat(case)
     if baseline is not None and baseline.case != expected:
@@ -73,7 +53,7 @@ def accept(
     accepted = Accepted(directory.name, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), note)
     written, refused = [], []
     for case in run.cases:
-        path = baselines.path_of(folder, case.case)
+        path = folder / baseline_file(case.case)
         try:
             previous, reason = stored_baseline(folder, case.case), _reason_to_refuse(case, run.cases)
         except FormatError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_flagperf.catalog import REFERENCE, Catalog
 from pytest_flagperf.config import Value
@@ -12,15 +14,16 @@ from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.preflight import Finding
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.published import Published
 from pytest_flagperf.runtime import runtimes
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.settings import Settings
+from pytest_flagperf.stored import FormatError, layout
 
-from . import judging
 from .directory import RunDirectory, relative
-from .forecast import convergence, duration, published
+
+if TYPE_CHECKING:  # the modules that read results load slowly, and a run checks its hosts before it needs them
+    from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+    from pytest_flagperf.results.published import Published
 
 
 class Plans:
@@ -71,7 +74,7 @@ class Plans:
         for selected in chosen:
             try:
                 self._check_data(selected, self.plan(selected))
-                judging.check_baseline(self._settings, str(selected.case))
+                check_baseline(self._settings, str(selected.case))
                 self._check_hosts(selected)
                 self._engine.check(self.plan(selected), selected.vendor)
             except Problems as error:
@@ -117,17 +120,40 @@ class Plans:
 
     def describe(self, selected: Selected) -> str:
         """Return the plan of a case as text."""
+        from .forecast import convergence, duration
+
         plan = self.plan(selected)
         converges = convergence(plan, self._stored_runs, self._published)
         return self._engine.describe(plan, selected.vendor, converges, duration(plan, self._stored_runs))
 
     @cached_property
     def _stored_runs(self) -> StoredRuns:
+        from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+
         return StoredRuns(self._directory.path.parent, self._directory.path.name)
 
     @cached_property
     def _published(self) -> list[Published]:
+        from .forecast import published
+
         return list(published(root / "reports" / "published" for root in self._catalog.roots))
+
+
+def check_baseline(settings: Settings, case: str) -> None:
+    """Raise Problems before the run if the baseline of a case, or the folder of baselines, cannot be read."""
+    folder = Path(settings.baselines)
+    if folder.exists() and not folder.is_dir():
+        raise Problems([f"{settings.as_written('baselines')}: is a file; expected the folder of the baselines"])
+    if settings.given("baselines") and not settings.accept_baseline and not folder.is_dir():
+        raise Problems([f"{settings.as_written('baselines')}: folder not found; --accept-baseline creates it"])
+    if not (folder / layout.baseline_file(case)).exists():
+        return
+    from .judging import stored_baseline
+
+    try:
+        stored_baseline(folder, case)
+    except FormatError as error:
+        raise Problems(f"{line}; fix or remove it" for line in str(error).splitlines()) from error
 
 
 def runtime_of(settings: Settings, selected: Selected) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf import stored
 from pytest_flagperf.problems import Problems, kind
-from pytest_flagperf.results import store
-from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, Settings, located, wrong_value
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import OPTIONS, is_repeatable
 from pytest_flagperf.stored.round import RoundDir
+
+if TYPE_CHECKING:
+    from pytest_flagperf.results.measured.outcome import Outcome
 
 # The stored cases replace the options that select them; --plan and --preflight run nothing to resume.
 _NOT_STORED = frozenset(["case", "nodes", "hw", "repeat", "reports", "resume", "plan", "preflight"])
@@ -56,6 +57,8 @@ def _read_options(file: Path) -> dict[str, Any]:
 
 def set_failed_rounds_aside(directory: Path) -> list[str]:
     """Rename the rounds that failed or whose records cannot be read, so that they run again; return a line for each."""
+    from pytest_flagperf.results import store  # loads slowly, and few runs resume one
+
     lines = []
     for round_dir in map(RoundDir, sorted(path for path in directory.glob("*/*") if is_repeatable(path.name))):
         outcome = store.read_round(round_dir.path) if round_dir.has_ended else None

@@ -12,7 +12,7 @@ from pytest_flagperf import stored
 from pytest_flagperf.catalog import Vendor
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.plan import Plan
-from pytest_flagperf.report.terminal.live import silent
+from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results import store
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
@@ -30,8 +30,8 @@ from .records import Records
 class Rounds:
     """The rounds of a run; ``watch`` shows their progress, ``measured`` are the outcomes of this process."""
 
-    def __init__(self, plans: Plans, engine: Engine, directory: RunDirectory, records: Records) -> None:
-        self.watch = silent()
+    def __init__(self, plans: Plans, engine: Engine, directory: RunDirectory, records: Records, live: Live) -> None:
+        self.watch = live
         self.measured: dict[tuple[Selected, int], Outcome] = {}
         self.not_recorded: dict[tuple[Selected, int], WriteError] = {}
         self._plans = plans

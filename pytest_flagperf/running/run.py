@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf import original, stored
 from pytest_flagperf.catalog import Catalog, scan
@@ -16,6 +18,7 @@ from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster, split_hosts
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.selection import Selected, Selection, select
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import layout, writing
@@ -24,10 +27,12 @@ from . import controller
 from .case_lookup import CaseLookup
 from .directory import RunDirectory
 from .plans import Plans
-from .records import Records
 from .resume import save_options, set_failed_rounds_aside, with_stored_options
-from .rounds import Rounds
-from .scaling import ScalingRounds
+
+if TYPE_CHECKING:
+    from .records import Records
+    from .rounds import Rounds
+    from .scaling import ScalingRounds
 
 
 class Run:
@@ -54,9 +59,8 @@ class Run:
         """The level in FlagPerf's test_conf.py: debug, info, warning or error; empty without one."""
         self.case_lookup = CaseLookup(catalog, selection)
         self.plans = Plans(settings, catalog, engine, directory, visible_devices)
-        self.records = Records(directory)
-        self.rounds = Rounds(self.plans, engine, directory, self.records)
-        self.scaling = ScalingRounds(self.plans, self.rounds, directory)
+        self.live = silent()
+        """The progress output of the rounds."""
         self.notes: list[str] = []
         self.begun: tuple[Selected, ...] = ()
         self.controller_before: controller.Figures = {}
@@ -97,6 +101,43 @@ class Run:
             log_level=_text(conf, "FLAGPERF_LOG_LEVEL"),
         )
 
+    # The modules of these parts read results and load slowly: they are imported when the first round needs them, or
+    # by ``prepare`` while the hosts answer.
+
+    @cached_property
+    def records(self) -> Records:
+        """The verdicts and results of this run."""
+        from .records import Records
+
+        return Records(self.directory)
+
+    @cached_property
+    def rounds(self) -> Rounds:
+        """The rounds of this run."""
+        from .rounds import Rounds
+
+        return Rounds(self.plans, self.engine, self.directory, self.records, self.live)
+
+    @cached_property
+    def scaling(self) -> ScalingRounds:
+        """The measured speed-ups of this run."""
+        from .scaling import ScalingRounds
+
+        return ScalingRounds(self.plans, self.rounds, self.directory)
+
+    def prepare(self, chosen: Sequence[Selected]) -> list[str]:
+        """Exclude hosts and devices that are not usable; return a line for each."""
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(self._load)
+            return self.plans.prepare(chosen)
+
+    def _load(self) -> None:
+        """Import what the rounds and their reports need."""
+        from pytest_flagperf.report.page import page  # noqa: F401
+        from pytest_flagperf.report.terminal import summary  # noqa: F401
+
+        _ = self.rounds, self.scaling
+
     def begin(self, chosen: Sequence[Selected]) -> list[str]:
         """Save the options so that --resume can continue this run, and set failed rounds of a resumed run aside."""
         self.begun = tuple(chosen)
@@ -109,7 +150,7 @@ class Run:
 
     def close(self, junit: Path | None) -> None:
         """Copy the JUnit file into the run directory; remove the directory of a run without results."""
-        if self.records.results is None:
+        if "records" not in vars(self) or self.records.results is None:
             self.directory.remove_if_unused()
             return
         own = self.directory.path / layout.JUNIT

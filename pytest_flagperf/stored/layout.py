@@ -17,6 +17,7 @@ from flagperf_driver.layout import (
     rank_log,
     task_log,
 )
+from pytest_flagperf.case import folder, without_repeat
 
 __all__ = [
     "ALL_CARDS",
@@ -41,6 +42,7 @@ __all__ = [
     "SYSTEM",
     "TABLE",
     "VERDICTS",
+    "baseline_file",
     "failed_folder",
     "host_folder",
     "host_of",
@@ -72,6 +74,12 @@ VERDICTS = "verdicts"
 """The folder with a file of verdicts for each test."""
 ONE_CARD_FIGURE = "one_card.json"
 """What the speed-up of the case is measured against."""
+
+
+def baseline_file(case: str) -> str:
+    """The name of a case's baseline in the folder of the baselines, the same for any number of rounds."""
+    return f"{folder(without_repeat(case))}.json"
+
 
 # -- of a round ----------------------------------------------------------------------------------------------
 

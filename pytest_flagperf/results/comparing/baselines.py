@@ -13,8 +13,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.case import folder as folder_of
-from pytest_flagperf.case import without_repeat
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import outcome_differences
 from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
@@ -299,11 +297,6 @@ def width(measured: noise.Noise, rounds: int) -> float:
 
 
 # -- files -----------------------------------------------------------------------------------------------------
-
-
-def path_of(folder: Path, case: str) -> Path:
-    """The file of a case's baseline, the same for any number of rounds."""
-    return folder / f"{folder_of(without_repeat(case))}.json"
 
 
 def write(path: Path, baseline: Baseline) -> None:
