@@ -238,7 +238,7 @@ def test_a_baseline_reads_back_as_it_was_written_and_its_text_is_stable(tmp_path
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"schema": 99}, "schema 99 is of a newer pytest-flagperf"),
+        ({"schema": 99}, "schema 99 was written by a newer pytest-flagperf"),
         ({"metrics": {}}, "metrics is empty"),
         ({"metrics": []}, r"metrics is \[\], expected an object"),
         ({"accepted": {"run": "r"}}, "accepted: when is missing"),

@@ -179,7 +179,7 @@ def test_the_table_names_rounds_scale_deviations_and_missing_shapes(tmp_path: Pa
     run_of(tmp_path / "run", rounds=faster(1.0, 1.2, 1.1))
     out = "\n".join(performance_tables([store.load_run(tmp_path / "run")]))
     assert "train_batch_size=32" in out
-    assert "1x1 3" in out
+    assert "3 for 1x1" in out
     assert "Not measured: 1x8, 2x8." in out
     assert "small scale" in out
 

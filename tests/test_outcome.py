@@ -93,7 +93,7 @@ def test_an_outcome_of_an_older_version_can_be_read() -> None:
 
 def test_a_newer_schema_is_refused_clearly() -> None:
     body = {**recorded("converged_1x1").to_json(), "schema": SCHEMA + 1}
-    with pytest.raises(FormatError, match=r"schema 2 is of a newer pytest-flagperf.*upgrade"):
+    with pytest.raises(FormatError, match=r"schema 2 was written by a newer pytest-flagperf.*upgrade"):
         Outcome.from_json(body)
     with pytest.raises(FormatError, match="schema is None"):
         Outcome.from_json({})

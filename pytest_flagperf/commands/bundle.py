@@ -30,7 +30,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import converges, failed, has_converged
-from pytest_flagperf.stored import FormatError, sayable
+from pytest_flagperf.stored import FormatError, to_json_types
 from pytest_flagperf.stored.round import RoundDir
 
 SHAPES = "1x1,1x8,2x8"
@@ -182,7 +182,7 @@ def _fill(
         for path in sorted(run.directory.rglob("*")):
             if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
                 _add_file(archive, top, f"{name}/{path.relative_to(run.directory).as_posix()}", path, sums)
-    summary = json.dumps(sayable(_summary(runs, required, problems)), indent=1, ensure_ascii=False) + "\n"
+    summary = json.dumps(to_json_types(_summary(runs, required, problems)), indent=1, ensure_ascii=False) + "\n"
     _add_text(archive, top, SUMMARY, summary, sums)
     for language in ("en", "zh"):
         table = "\n".join(performance_tables(runs, language)) + "\n"

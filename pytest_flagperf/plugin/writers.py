@@ -30,7 +30,7 @@ _PATH_OPTIONS = {
 def record(item: pytest.Item, report: pytest.TestReport, case: Case, verdicts: list[Verdict]) -> None:
     """Store the verdicts of a test; if that fails, the test fails and its report carries the verdicts."""
     from pytest_flagperf.results.verdicts import Verdict
-    from pytest_flagperf.stored import WriteError, sayable
+    from pytest_flagperf.stored import WriteError, to_json_types
 
     try:
         item.config.stash[RUN].records.record(case, item.name, verdicts)
@@ -39,7 +39,7 @@ def record(item: pytest.Item, report: pytest.TestReport, case: Case, verdicts: l
             report.outcome, report.longrepr = "failed", str(error)
         if all(verdict.ok for verdict in verdicts):
             verdicts.append(Verdict("record", False, "not written", "written", str(error)))
-        unrecorded = {"case": str(case), "test": item.name, "verdicts": sayable(verdicts)}
+        unrecorded = {"case": str(case), "test": item.name, "verdicts": to_json_types(verdicts)}
         setattr(report, _UNRECORDED, unrecorded)
 
 

@@ -343,7 +343,7 @@ def _over_rounds(rounds: Sequence[int], metrics: Sequence[MetricValue]) -> dict[
         "unit": record.unit,
         "direction": record.direction,
         "how": record.how,
-        **files.sayable(summary),
+        **files.to_json_types(summary),
         "outliers": [rounds[place] for place in summary.outliers],
         "few": statistics.few(summary.count),
         "rounds": list(rounds),

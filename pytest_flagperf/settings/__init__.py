@@ -1,4 +1,4 @@
-"""What a user may ask for: one table of options, and where each value came from."""
+"""The options of a run: their table, the settings file, and the source of each value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong names and values: in a settings file, on the command line and in a stored run."""
+"""Check names and values of settings: in a file, on the command line and in a stored run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[0-9.]+")
 
 
 def check_unknown(unknown: Sequence[str], arguments: Sequence[str], rootpath: Path) -> None:
-    """Raise if words that pytest does not know are former names of options, or keys of the settings file."""
+    """Raise SettingsError for unknown arguments that are keys of the settings file or former names of options."""
     names = {word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")}
     problems = [f"--{old} was renamed; use --{new}" for old, new in RENAMED.items() if old in names]
     names |= {name.removeprefix("no-") for name in names}
@@ -34,7 +34,7 @@ def check_unknown(unknown: Sequence[str], arguments: Sequence[str], rootpath: Pa
 
 
 def _as_setting(option: Option, arguments: Sequence[str]) -> str:
-    """The line of a settings file that sets what a command line asked for."""
+    """Return the line of a settings file that has the effect of the command line arguments."""
     if option.flag:
         return f"{option.name} = {'false' if f'--no-{option.name}' in arguments else 'true'}"
     values = []
@@ -50,7 +50,7 @@ def _as_setting(option: Option, arguments: Sequence[str]) -> str:
 
 
 def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[str, Any]:
-    """The table by option key; every unknown name and wrong value becomes a problem."""
+    """Return the valid values by option key; add each unknown name and invalid value to the problems."""
     options = {option.name: option for option in OPTIONS} | {option.key: option for option in OPTIONS}
     values = {}
     for name, value in table.items():
@@ -68,31 +68,31 @@ def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[s
 
 
 def wrong_value(option: Option, value: Any) -> str | None:
-    """Return what is wrong with a value of a settings file or of a stored run; None for a good one."""
+    """Return the expectation that a value of a settings file or a stored run does not meet; None for a valid value."""
     if option.flag:
-        return None if isinstance(value, bool) else "true or false is wanted"
+        return None if isinstance(value, bool) else "expected true or false"
     if option.many:
-        fine = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return None if fine else "a list of strings is wanted"
+        valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return None if valid else "expected a list of strings"
     if isinstance(option.default, (int, float)):
         kinds = (int,) if isinstance(option.default, int) else (int, float)
-        fine = isinstance(value, kinds) and not isinstance(value, bool)
-        if not fine:
-            return f"a {'whole ' if kinds == (int,) else ''}number is wanted"
+        valid = isinstance(value, kinds) and not isinstance(value, bool)
+        if not valid:
+            return f"expected a {'whole ' if kinds == (int,) else ''}number"
         return None if abs(value) <= LARGEST_INT or value != value else f"expected a number up to {LARGEST_INT}"
     if not isinstance(value, str):
-        return "a string is wanted"
+        return "expected a string"
     if option.path and not value:
-        return "a path is wanted"
+        return "expected a path"
     if option.choices and value not in option.choices:
-        return f"allowed are {', '.join(option.choices)}{near(value, option.choices)}"
+        return f"expected one of {', '.join(option.choices)}{near(value, option.choices)}"
     return None
 
 
 def check_numbers(values: Mapping[str, Any], sources: Mapping[str, str], problems: list[str]) -> None:
-    least = {"repeat": (1, "at least one round is wanted"), "sample": (0.01, "allowed are 0.01 s and more")}
-    least["lease_time"] = (0.0, "allowed are 0 s and more")
-    for key, (bound, wanted) in least.items():
-        # Not `<`: a number that is none is wrong too.
-        if not values[key] >= bound:
-            problems.append(f"{key.replace('_', '-')} = {values[key]} ({sources[key]}): {wanted}")
+    limits = {"repeat": (1, "expected at least 1"), "sample": (0.01, "expected at least 0.01 s")}
+    limits["lease_time"] = (0.0, "expected at least 0 s")
+    for key, (minimum, expected) in limits.items():
+        # Not `<`, which is false for NaN.
+        if not values[key] >= minimum:
+            problems.append(f"{key.replace('_', '-')} = {values[key]} ({sources[key]}): {expected}")

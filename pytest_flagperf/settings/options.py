@@ -1,4 +1,4 @@
-"""The options of a run: one table that is also the type of their values."""
+"""The table of all options, which is also the type of their values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DEFAULT = "default"
 QUESTIONS = {
     "converges": "each round reaches the suite's target",
     "throughput": "the throughputs are complete and plausible",
-    "speedup": "many cards are faster than one card, by at least the required efficiency",
+    "speedup": "many cards are faster than one card by at least the required efficiency",
 }
 """The markers of a benchmark's tests, each with its meaning."""
 
 
 class SettingsError(Problems):
-    """Options or a settings file that cannot be used."""
+    """Invalid options or an invalid settings file."""
 
 
 RUNS = "flagperf, what runs: vendor, chip, shapes and rounds select the cases"
@@ -37,17 +37,17 @@ WHERE = (
 GROUPS = (RUNS, MEASURED, RESULTS, WHERE)
 """The titles of the groups of ``pytest --help``."""
 SITE = "site"
-"""The group of the options that describe a site. They are keys of the settings file, and not on the command line."""
+"""The group of the options that describe a site: keys of the settings file that have no command line option."""
 
 
 @dataclass(frozen=True)
 class Option:
     """One option: ``name`` in the settings file and, unless its group is SITE, ``--name`` on the command line.
 
-    A flag also has ``--no-name``. A ``path`` is relative to where it was given: the directory of the command line, the
-    folder of the file. Of ``many`` the command line's take the place of the file's; the roots are added to the file's.
+    A flag also has ``--no-name``. A relative ``path`` starts at the working directory, or at the folder of the settings
+    file. With ``many``, values of the command line replace those of the file; only ``roots`` are added to them.
 
-    ``public`` returns what of a value may be stored and shown: of an option that does not say so, nothing.
+    ``public`` returns the part of a value that may be stored and shown; the default hides everything.
     """
 
     name: str
@@ -62,30 +62,30 @@ class Option:
     public: Callable[[str], str] = redaction.hidden
 
     def shown(self, value: object) -> str:
-        """Return what of a value may be stored and shown."""
+        """Return the part of a value that may be stored and shown."""
         if self.flag or self.path or self.choices or isinstance(self.default, (int, float)):
             return str(value)
         return self.public(str(value))
 
     def may_be_stored(self, value: object) -> bool:
-        """Whether nothing in a value is secret."""
+        """Return True if no part of a value is secret."""
         words = value if isinstance(value, (tuple, list)) else (value,)
         return all(isinstance(word, (int, float)) or self.shown(word) == str(word) for word in words)
 
     @property
     def key(self) -> str:
-        """The name Python knows it by."""
+        """The name in Python code."""
         return self.name.replace("-", "_")
 
 
 def option(group: str, help: str, metavar: str | None = None, default: Any = None, **more: Any) -> Any:  # noqa: A002
-    """A field of the settings that is an option; its name is the field's."""
+    """Define a field of the settings as an option with the field's name."""
     return field(default=default, metadata={"option": Option("", group, help, metavar, default, **more)})
 
 
 @dataclass(frozen=True)
 class ClusterTable:
-    """The table [cluster] as it stands in a file."""
+    """The table [cluster] of a settings file, not yet checked."""
 
     table: Mapping[str, Any]
     file: Path
@@ -93,60 +93,61 @@ class ClusterTable:
 
 @dataclass(frozen=True, repr=False)
 class Settings:
-    """Every option's value; ``sources`` says where each was given. Without a ``repr``: a value may be a password."""
+    """The values of all options; ``sources`` has the source of each. No ``repr``, since a value may be a password."""
 
     vendor: str = option(
-        RUNS, "maker of the accelerators: a folder of vendors/", "NAME", "cpu", public=redaction.as_given
+        RUNS, "vendor of the accelerators, a folder in vendors/", "NAME", "cpu", public=redaction.as_given
     )
-    hw: str | None = option(RUNS, "chip of that vendor (default: its first)", "CHIP", public=redaction.as_given)
+    hw: str | None = option(RUNS, "chip of the vendor (default: its first chip)", "CHIP", public=redaction.as_given)
     nodes: str | None = option(
         RUNS,
-        "shapes to run, hosts x cards each (default: what vendor.toml names)",
+        "shapes to run, hosts x cards per host (default: as in vendor.toml)",
         "NxP[,NxP...]",
         public=redaction.as_given,
     )
     repeat: int = option(RUNS, "rounds of each case", "N", 1)
     case: tuple[str, ...] = option(
         RUNS,
-        "one case in full, model:framework:hardware:nnodes:nproc:repeat; may be given again",
+        "run this case, model:framework:hardware:nnodes:nproc:repeat; may be repeated",
         "CASE[=DATA_DIR]",
         (),
         many=True,
         public=redaction.as_given,
     )
     data_dir: str | None = option(
-        MEASURED, "folder of the training data, for every case that names none itself", "DIR", path=True
+        MEASURED, "folder of the training data, for cases without an own folder", "DIR", path=True
     )
     runtime: str | None = option(
         WHERE,
-        "where the ranks' Python comes from (default: what vendor.toml names)",
+        "source of the ranks' Python (default: as in vendor.toml)",
         choices=("host", "venv", "docker"),
     )
     python: str | None = option(
         SITE, 'the interpreter of runtime "host" (default: python3 on the PATH)', "PATH", path=True
     )
-    pip_source: str | None = option(
-        SITE, "package index that environments are built from", "URL", public=redaction.address
-    )
-    launcher: str = option(SITE, "who starts the ranks of a host", default="env", choices=("env", "torchrun"))
+    pip_source: str | None = option(SITE, "package index to build environments from", "URL", public=redaction.address)
+    launcher: str = option(SITE, "program that starts the ranks of a host", default="env", choices=("env", "torchrun"))
     scale: str | None = option(
         MEASURED,
-        "the real model and data, or the small version of the same code (default: what vendor.toml names)",
+        "the full model and data, or a small version of the same code (default: as in vendor.toml)",
         choices=("reference", "small"),
     )
     synthetic: bool = option(
-        MEASURED, "real shapes from a seeded generator instead of data: throughput only", default=False, flag=True
+        MEASURED,
+        "generate data of real shapes; measures throughput only",
+        default=False,
+        flag=True,
     )
     throughput_only: bool = option(
         MEASURED,
-        "every case measures throughput alone, in bounded steps; with --no- every case trains to its target (default:"
-        " one card at the reference scale measures throughput alone)",
+        "measure only throughput, with a limited number of steps; with --no- all cases train to their targets"
+        " (default: only one card at the reference scale measures throughput only)",
         default=False,
         flag=True,
     )
     set: tuple[str, ...] = option(
         MEASURED,
-        "another value for a mutable parameter; may be given again",
+        "set a mutable parameter of the config; may be repeated",
         "KEY=VALUE",
         (),
         many=True,
@@ -154,55 +155,55 @@ class Settings:
     )
     roots: tuple[str, ...] = option(
         RUNS,
-        "another folder that holds vendors/ or suites/, beside the tree's own; may be given again",
+        "another folder with vendors/ or suites/, in addition to the tree's; may be repeated",
         "DIR",
         (),
         many=True,
         path=True,
     )
     plan: bool = option(
-        RUNS, "print what would run, where and with which values; start nothing", default=False, flag=True
+        RUNS, "print the cases, hosts and config values of the run; start nothing", default=False, flag=True
     )
     reports: str = option(RESULTS, "folder of the run directories", "DIR", "reports", path=True)
     baselines: str = option(SITE, "folder of the accepted baselines", "DIR", "reports/baselines", path=True)
     accept_baseline: bool = option(
         RESULTS,
-        "write what this run measures as the baseline of each case that passes, and fail nothing for the old one",
+        "save the measurements of each case that passes as its new baseline; do not compare with the old one",
         default=False,
         flag=True,
     )
     unlike: bool = option(
         RESULTS,
-        "compare with a baseline of another machine, driver or config all the same, and say so",
+        "also compare with a baseline of another machine, driver or config, and report the differences",
         default=False,
         flag=True,
     )
     lease: str | None = option(
         SITE,
-        "what a case takes for itself: its devices or the whole host (default: what vendor.toml names)",
+        "what a case reserves: its devices or whole hosts (default: as in vendor.toml)",
         choices=("device", "host"),
     )
     bind: str = option(
         SITE,
-        "cores that a rank may use: those near its device, or one where a card is a core (auto); all of its host's"
-        " (none)",
+        "cores of each rank: the cores near its device, or one core where a card is a core (auto); all cores of the"
+        " host (none)",
         default="auto",
         choices=("auto", "none"),
     )
-    test_conf: str | None = option(RUNS, "the original's test_conf.py, used as it is", "FILE", path=True)
+    test_conf: str | None = option(RUNS, "use this test_conf.py of FlagPerf", "FILE", path=True)
     cluster: str | None = option(
         WHERE,
-        "machines to run on, over SSH, instead of this one; how to log in stands in [cluster] of flagperf.toml",
+        "hosts to run on over SSH, instead of this machine; [cluster] of flagperf.toml sets how to log in",
         "[USER@]HOST[:PORT][,...]",
         public=redaction.hosts,
     )
-    cluster_conf: str | None = option(WHERE, "the original's cluster_conf.py, used as it is", "FILE", path=True)
+    cluster_conf: str | None = option(WHERE, "use this cluster_conf.py of FlagPerf", "FILE", path=True)
     image: str | None = option(
-        WHERE, "the container image to use, instead of building the vendor's", "IMAGE", public=redaction.image
+        WHERE, "container image to use instead of building the vendor's image", "IMAGE", public=redaction.image
     )
     container_opt: tuple[str, ...] = option(
         SITE,
-        'other options of docker run for the ranks\' containers, as in ["--memory 64g"]',
+        'more options of docker run for the ranks\' containers, as in ["--memory 64g"]',
         "OPTION",
         (),
         many=True,
@@ -210,45 +211,43 @@ class Settings:
     )
     shm_size: str | None = option(
         SITE,
-        "size of a container's /dev/shm (default: what vendor.toml names, else 32g)",
+        "size of a container's /dev/shm (default: as in vendor.toml, else 32g)",
         "SIZE",
         public=redaction.as_given,
     )
     clear_caches: bool = option(SITE, "drop the hosts' file caches before each round", default=False, flag=True)
-    sample: float = option(SITE, "seconds between two samples of the devices, down to 0.01", "SECONDS", 1.0)
+    sample: float = option(SITE, "seconds between two samples of the devices, at least 0.01", "SECONDS", 1.0)
     lease_time: float = option(
-        SITE, "seconds for which ranks on other machines go on when this one is gone", "SECONDS", 600.0
+        SITE, "seconds after which ranks on other hosts stop if this machine does not answer", "SECONDS", 600.0
     )
-    preflight: bool = option(
-        RUNS, "look at every host and say what is in the way; start nothing", default=False, flag=True
-    )
+    preflight: bool = option(RUNS, "check every host and report problems; start nothing", default=False, flag=True)
     resume: str | None = option(
         RUNS,
-        "a run directory to go on with: take up what still runs, skip what is done, run again what failed",
+        "continue this run: wait for running rounds, skip finished rounds, repeat failed rounds",
         "RUN",
         path=True,
     )
     cluster_table: ClusterTable | None = None
     expected: tuple[Expected, ...] = ()
     expected_in: str = ""
-    """The file with the tables of ``expected``."""
+    """The file that contains the tables of ``expected``."""
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def all_default(self) -> bool:
-        """Whether neither the command line nor a file set any option."""
+        """Return True if neither the command line nor a file sets any option."""
         return set(self.sources.values()) == {DEFAULT}
 
     def given(self, key: str) -> bool:
-        """Whether somebody chose this value."""
+        """Return True if the command line or a file sets this option."""
         return self.sources[key] != DEFAULT
 
     def commanded(self, key: str) -> bool:
-        """Whether it was chosen on the command line."""
+        """Return True if the command line sets this option."""
         return self.sources[key] == COMMAND_LINE
 
     def as_written(self, key: str) -> str:
-        """An option as it was written, for messages: ``--nodes=1x8``, or the file and what stands there."""
+        """Return an option as written, for messages: ``--nodes=1x8``, or the file with its key and value."""
         option, value = _BY_KEY[key], getattr(self, key)
         public = [option.shown(each) for each in (value if isinstance(value, tuple) else (value,))]
         if self.commanded(key):

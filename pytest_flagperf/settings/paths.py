@@ -1,4 +1,4 @@
-"""Paths in settings: where a relative one was given, and what is wrong with one."""
+"""Paths in settings: make them absolute, and check them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from flagperf_driver import addresses
 from ..problems import shown, unusable_path
 from .options import OPTIONS
 
-LACKS = "holds neither vendors/<vendor>/vendor.toml nor suites/<model>/<framework>/suite.toml"
+LACKS = "contains neither vendors/<vendor>/vendor.toml nor suites/<model>/<framework>/suite.toml"
 
 
 def located(path: str, folder: Path) -> str:
-    """A path that was given in a folder, as an absolute one."""
-    return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path's raises where there is no such user
+    """Return the absolute path of a path that is relative to a folder."""
+    return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown user
 
 
 def split_case(text: str) -> tuple[str, str | None]:
-    """CASE=DIR as the case and its data directory."""
+    """Split CASE=DIR into the case and its data directory."""
     case, _, folder = text.partition("=")
     return case, folder or None
 
 
 def located_in(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """What was given in a folder, with the paths in it absolute."""
+    """Return values with absolute paths; relative paths start at the folder."""
     values = dict(given)
     for option in OPTIONS:
-        # A program's bare name is looked for on the PATH.
+        # A program name without a slash is searched on the PATH.
         if option.path and option.key in given and (option.key != "python" or "/" in given[option.key]):
             value = given[option.key]
             values[option.key] = [located(each, folder) for each in value] if option.many else located(value, folder)
@@ -45,7 +45,7 @@ def _located_case(text: str, folder: Path) -> str:
 
 
 def unusable_paths(given: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield what is wrong with the paths that were given in a folder, each with its option's name."""
+    """Yield the problems of paths that are relative to a folder, each with its option's name."""
     for option in OPTIONS:
         value = given.get(option.key)
         if value is None or not (option.path or option.key == "case"):
@@ -54,42 +54,42 @@ def unusable_paths(given: Mapping[str, Any], folder: Path) -> Iterator[str]:
             path = split_case(each)[1] if option.key == "case" else each
             if path == "":
                 yield f"{option.name} is empty: expected a path"
-            elif path is not None and (wrong := unusable_path(path) or unusable_path(located(path, folder))):
-                yield f"{option.name}: {shown(addresses.redacted(path))}: {wrong}"
+            elif path is not None and (problem := unusable_path(path) or unusable_path(located(path, folder))):
+                yield f"{option.name}: {shown(addresses.redacted(path))}: {problem}"
 
 
 def roots_of(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
-    """The folders to look for suites and vendors in; every one must be there, and hold some."""
+    """Return the roots that a file lists; each must exist and contain suites or vendors."""
     if not isinstance(given, list) or not given or not all(isinstance(item, str) for item in given):
         problems.append(
-            f"{path}: roots = {addresses.redacted_text(shown(given))}: a list of folders is wanted, at least one"
+            f"{path}: roots = {addresses.redacted_text(shown(given))}: expected a list with at least one folder"
         )
         return ()
     roots = tuple(located(item, path.parent) for item in given)
     own = path.parent.resolve()
     for item, root in zip(given, roots, strict=True):
-        wrong = unusable_path(item) or unusable_path(root)
-        if wrong is None and Path(root).resolve() != own:
-            wrong = no_root(root)
-        problems += [f"{path}: roots: {addresses.redacted(root)}: {wrong}"] if wrong else []
+        problem = unusable_path(item) or unusable_path(root)
+        if problem is None and Path(root).resolve() != own:
+            problem = no_root(root)
+        problems += [f"{path}: roots: {addresses.redacted(root)}: {problem}"] if problem else []
     return () if problems else roots
 
 
 def no_root(root: str) -> str | None:
-    """What a folder lacks to be looked for suites and vendors in."""
+    """Return why a folder cannot be a root; None if it can."""
     folder = Path(root)
     try:
         if not folder.is_dir():
-            return "there is no such folder"
+            return "no such folder"
         if holds_some(folder):
             return None
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if above := next(filter(holds_some, folder.resolve().parents[:2]), None):
-        return f"it is the folder above vendors/ or suites/ that is wanted: {above}"
-    return f"it {LACKS}"
+        return f"expected the folder above vendors/ or suites/: {above}"
+    return f"this folder {LACKS}"
 
 
 def holds_some(folder: Path) -> bool:
-    """Whether there is a suite or a vendor in it."""
+    """Return True if a folder contains a suite or a vendor."""
     return any(any(folder.glob(files)) for files in ("vendors/*/vendor.toml", "suites/*/*/suite.toml"))

@@ -1,4 +1,4 @@
-"""The settings of a run: the command line over the settings file over the defaults."""
+"""Read the settings of a run: the command line, then the settings file, then the defaults."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .tree import given_options, settings_file
 
 
 def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None = None) -> Settings:
-    """The command line over the settings file over the defaults; paths come out absolute."""
+    """Return the settings with absolute paths; the command line overrides the file, the file overrides the defaults."""
     root = root.absolute()
     values: dict[str, Any] = {option.key: option.default for option in OPTIONS}
     values |= {key: located(values[key], root) for key in ("reports", "baselines")}
     sources = dict.fromkeys(values, DEFAULT)
     problems: list[str] = []
-    found = settings_file(root)
+    located_table = settings_file(root)
     roots: tuple[str, ...] = (str(root),)
     cluster_table = None
     expected: tuple[Expected, ...] = ()
-    if found is not None:
-        path, table = found
+    if located_table is not None:
+        path, table = located_table
         table = dict(table)
         if "expected" in table:
             expected = expectations.of_tables(table.pop("expected"), str(path), problems)
@@ -43,26 +43,26 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     given = given_options(command_line)
     problems += [f"--{problem}" for problem in unusable_paths(given, cwd or Path.cwd())]
     _take(values, sources, located_in(given, cwd or Path.cwd()), COMMAND_LINE)
-    # A run that goes on with another is given that one's roots, the tree among them.
+    # --resume passes the stored roots, which include the tree.
     if not problems:
-        others = (each for each in values["roots"] if Path(each) != root)
-        problems += [f"--roots={each}: {wrong}" for each in others if (wrong := no_root(each))]
+        others = (folder for folder in values["roots"] if Path(folder) != root)
+        problems += [f"--roots={folder}: {problem}" for folder in others if (problem := no_root(folder))]
     values["roots"] = dict.fromkeys((*roots, *values["roots"]))
     check_numbers(values, sources, problems)
     if values["image"] is not None and not redaction.is_image(values["image"]):
         image = shown(redaction.image(values["image"]))
-        problems.append(f"image = {image} ({sources['image']}): expected the name of an image, as docker pull takes it")
+        problems.append(f"image = {image} ({sources['image']}): expected an image name for docker pull")
     if problems:
         raise SettingsError(problems)
     for option in OPTIONS:
         if option.many:
             values[option.key] = tuple(values[option.key])
-    file = str(found[0]) if found is not None else ""
+    file = str(located_table[0]) if located_table is not None else ""
     return Settings(**values, cluster_table=cluster_table, expected=expected, expected_in=file, sources=sources)
 
 
 def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> ClusterTable | None:
-    """The table [cluster], taken out; who starts the ranks may stand in it, and is the option all the same."""
+    """Remove the table [cluster] and return it; move its key ``launcher`` to the option ``launcher``."""
     given = table.pop("cluster")
     if isinstance(given, dict):
         table |= {"launcher": given["launcher"]} if "launcher" in given else {}

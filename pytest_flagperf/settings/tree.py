@@ -1,4 +1,4 @@
-"""Where the settings of a tree stand: the tree's root, its settings file, and what is in that file."""
+"""Find a tree's root and its settings file, and read this file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .options import SettingsError
 
 
 def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:
-    """The tree that a pytest run is about, if it is about one; cheap, for every pytest run anywhere asks."""
+    """Return the tree of a pytest run, if any. This must be fast: every pytest run calls it."""
     return find_root(rootpath) or (rootpath if given_options(command_line) else None)
 
 
 def find_root(rootpath: Path) -> Path | None:
-    """The nearest folder, upwards, that holds suites, vendors or settings."""
+    """Return the nearest folder, upwards, with suites, vendors or settings."""
     return next((folder for folder in (rootpath, *rootpath.parents) if _is_root(folder)), None)
 
 
 def _is_root(folder: Path) -> bool:
-    # os.path and not Path.is_file: a folder above that may not be looked into is no error.
+    # os.path instead of Path.is_file: an unreadable parent folder is not an error.
     if os.path.isfile(folder / "flagperf.toml"):  # noqa: PTH113
         return True
     for name, files in (("suites", "suites/*/*/suite.toml"), ("vendors", "vendors/*/vendor.toml")):
@@ -38,7 +38,7 @@ def _is_root(folder: Path) -> bool:
 
 
 def _mentions_us(project: Path) -> bool:
-    """Whether a pyproject.toml is worth reading: those of other projects may be large, or broken."""
+    """Return True if a pyproject.toml may have our settings: files of other projects may be large or invalid."""
     try:
         return b"flagperf" in project.read_bytes()
     except OSError:
@@ -46,7 +46,7 @@ def _mentions_us(project: Path) -> bool:
 
 
 def settings_file(root: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The settings file of a tree and its table: flagperf.toml, else [tool.flagperf] of pyproject.toml."""
+    """Return the settings file of a tree and its table: flagperf.toml, else [tool.flagperf] of pyproject.toml."""
     own = root / "flagperf.toml"
     if own.is_file():
         return own, _load(own)
@@ -65,7 +65,7 @@ def _load(path: Path) -> dict[str, Any]:
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise SettingsError([f"{path}: not a TOML file: not UTF-8: {error}"]) from error
-    except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError of another kind
+    except (ValueError, RecursionError) as error:  # too many digits in a number raise a plain ValueError
         raise SettingsError([f"{path}: not a TOML file: {error}"]) from error
     except OSError as error:
         raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error

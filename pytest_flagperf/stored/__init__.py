@@ -1,4 +1,4 @@
-"""What a run leaves on disk: the common reader and writer of its files."""
+"""Read and write the stored files of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .files import (
     objects,
     read,
     read_printable,
-    sayable,
+    to_json_types,
     write,
     write_text,
     writing,
@@ -28,7 +28,7 @@ __all__ = [
     "objects",
     "read",
     "read_printable",
-    "sayable",
+    "to_json_types",
     "write",
     "write_text",
     "writing",

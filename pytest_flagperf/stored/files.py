@@ -1,4 +1,4 @@
-"""Files that a run leaves: written whole or not at all, and read with one kind of error."""
+"""Write files completely or not at all, and read JSON files with one type of error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CANNOT_BE_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
 class FormatError(ValueError):
-    """A stored file that this version cannot read; the text says which and why."""
+    """A stored file that this version cannot read; the text has the file and the reason."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
@@ -37,7 +37,7 @@ class WriteError(OSError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn every OSError of the body, which writes the file or folder ``path``, into a WriteError."""
+    """Convert each OSError of the block, which writes the file or folder ``path``, to a WriteError."""
     try:
         yield
     except WriteError:
@@ -53,10 +53,10 @@ def make_folder(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a text file; half a surrogate pair, which a log may hold, is written as its escape.
+    """Write a text file; a lone surrogate is written as its escape.
 
-    The content gets its name when the disk has all of it. A failed write, a killed process or a power failure leaves
-    the old file or the new one, never a part of a file.
+    The file gets its name after its content is on the disk. After a failed write, a killed process or a power failure
+    the disk has the old file or the new file, never a part of a file.
     """
     make_folder(path.parent)
     with writing(path):
@@ -77,7 +77,7 @@ def write_text(path: Path, text: str, mode: int = 0o644) -> None:
 
 def write(path: Path, value: Any) -> None:
     """Write a value as JSON."""
-    write_text(path, json.dumps(sayable(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(to_json_types(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -95,15 +95,15 @@ def read(path: Path) -> dict[str, Any]:
         raise FormatError(f"{path}: is not JSON: {error}") from error
     if too_deep:
         raise FormatError(
-            f"{path}: lists and objects are nested too deeply; at most {perflog.MAX_DEPTH} levels are read"
+            f"{path}: lists and objects are nested too deeply; expected at most {perflog.MAX_DEPTH} levels"
         )
     if not isinstance(body, dict):
-        raise FormatError(f"{path}: holds a {type(body).__name__}, wanted an object")
+        raise FormatError(f"{path}: expected a JSON object; got a {type(body).__name__}")
     return body
 
 
 def read_printable(path: Path, schema: int | None = None) -> dict[str, Any]:
-    """Return the object in a JSON file with printable texts; ``schema`` is the newest version that the caller knows."""
+    """Return the object in a JSON file with printable texts; ``schema`` is the newest supported version."""
     body: dict[str, Any] = printable_in(read(path))
     if schema is not None:
         check_schema(body, schema, str(path))
@@ -111,18 +111,18 @@ def read_printable(path: Path, schema: int | None = None) -> dict[str, Any]:
 
 
 def objects(value: object) -> list[dict[str, Any]]:
-    """Return the objects of a list that was read; none of another value."""
+    """Return the objects in a list; an empty list for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def check_schema(body: Mapping[str, Any], schema: int, where: str) -> None:
-    """Raise FormatError if the object is of a newer schema, or says none; ``schema`` is the newest that is known."""
+    """Raise FormatError if the object has no schema or a newer one; ``schema`` is the newest supported version."""
     got = body.get("schema")
     if not isinstance(got, int) or isinstance(got, bool) or got < 1:
-        raise FormatError(f"{where}: schema is {got!r}, wanted a whole number from 1 to {schema}")
+        raise FormatError(f"{where}: schema is {got!r}; expected a whole number from 1 to {schema}")
     if got > schema:
         raise FormatError(
-            f"{where}: schema {got} is of a newer pytest-flagperf; this one reads up to {schema}: upgrade it"
+            f"{where}: schema {got} was written by a newer pytest-flagperf; expected at most {schema}: upgrade"
         )
 
 
@@ -138,27 +138,27 @@ def need(body: Mapping[str, Any], kinds: Mapping[str, type | tuple[type, ...]], 
 def listed(
     body: Mapping[str, Any], key: str, kinds: Mapping[str, type | tuple[type, ...]], where: str
 ) -> list[dict[str, Any]]:
-    """Return the list of objects under a key; FormatError if one of them lacks something."""
-    found = body.get(key)
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise FormatError(f"{where}: {key} is {found!r:.40}; expected a list of objects")
-    for item in found:
+    """Return the list of objects under a key; raise FormatError if a key is missing or has another type."""
+    items = body.get(key)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise FormatError(f"{where}: {key} is {items!r:.40}; expected a list of objects")
+    for item in items:
         need(item, kinds, f"{where}: {key}")
-    return found
+    return items
 
 
-def sayable(value: Any) -> Any:
+def to_json_types(value: Any) -> Any:
     """Return the value in JSON's types; NaN and the infinities become strings, as in PerfLog."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: sayable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_json_types(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): sayable(item) for key, item in value.items()}
+        return {str(key): to_json_types(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [sayable(item) for item in value]
+        return [to_json_types(item) for item in value]
     return value
 
 
@@ -167,7 +167,7 @@ def _refuse(path: Path, error: OSError) -> NoReturn:
 
 
 def _reason(path: Path, error: OSError) -> str:
-    """Why the disk refused, with the folder where it is mounted and what a user can do."""
+    """Return the reason of a failed write, the disk's mount point and the fix."""
     disk = _mount_point(path)
     if error.errno == errno.ENOSPC:
         if _has_no_inodes(disk):
@@ -187,10 +187,10 @@ def _mount_point(path: Path) -> Path:
 
 def _has_no_inodes(disk: Path) -> bool:
     try:
-        found = os.statvfs(disk)
+        status = os.statvfs(disk)
     except OSError:
         return False
-    return found.f_files > 0 and found.f_favail == 0
+    return status.f_files > 0 and status.f_favail == 0
 
 
 def _user() -> str:
@@ -201,7 +201,7 @@ def _user() -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the disk keep a new name in a folder; some file systems do not sync folders."""
+    """Sync a folder, so that the disk keeps a new name in it; some file systems cannot sync folders."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

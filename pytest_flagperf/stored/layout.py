@@ -62,7 +62,7 @@ __all__ = [
 
 RESULTS, TABLE, PAGE, JUNIT = "results.json", "results.csv", "report.html", "junit.xml"
 REPORTS = (PAGE, JUNIT, RESULTS, TABLE)
-"""What a run leaves for its readers."""
+"""The reports of a run."""
 OPTIONS = "options.json"
 """The options of the run, for --resume."""
 LEFT_OUT = "left_out.json"
@@ -73,7 +73,7 @@ LEFT_OUT = "left_out.json"
 VERDICTS = "verdicts"
 """The folder with a file of verdicts for each test."""
 ONE_CARD_FIGURE = "one_card.json"
-"""What the speed-up of the case is measured against."""
+"""The throughput of one card, to compute the speed-up of the case."""
 
 
 def baseline_file(case: str) -> str:
@@ -101,8 +101,8 @@ def round_folder(number: int) -> str:
 
 def round_number(folder: str) -> int | None:
     """Return the number of a round by its folder's name; None for other folders, such as a failed round's."""
-    found = _ROUND.fullmatch(folder)
-    return int(found[1]) if found else None
+    match = _ROUND.fullmatch(folder)
+    return int(match[1]) if match else None
 
 
 def turn_folder(turn: int, cards: str) -> str:
@@ -111,7 +111,7 @@ def turn_folder(turn: int, cards: str) -> str:
 
 
 def is_repeatable(folder: str) -> bool:
-    """Whether a resumed run would look for a round in a folder of this name."""
+    """Return True if --resume may continue the round in a folder of this name."""
     return _REPEATABLE.fullmatch(folder) is not None
 
 

@@ -52,7 +52,7 @@ class StoredHost:
     log_dir: str = ""
     code_root: str = ""
     clock_offset_s: float = 0.0
-    """How far the clock of the host was ahead of the harness's clock."""
+    """Clock of the host minus clock of the controller."""
     python: str = ""
 
     @property
@@ -73,7 +73,7 @@ class StoredValue:
 
 @dataclass(frozen=True)
 class StoredDeviation:
-    """A key of the config that does not have the suite's own value."""
+    """A config key whose value differs from the suite's."""
 
     key: str
     value: Any = None
@@ -84,7 +84,7 @@ class StoredDeviation:
 
 @dataclass(frozen=True)
 class StoredAddition:
-    """A thing of the vendor in place of the suite's own, beside the config."""
+    """A vendor's addition beside its config, such as a step or a package."""
 
     name: str
     value: str = ""
@@ -95,7 +95,7 @@ class StoredAddition:
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """What plan.json says, with every text printable except those of the hosts, which are names and paths."""
+    """The contents of plan.json; all texts are printable, except names and paths of hosts."""
 
     case: Case
     round: int
@@ -121,11 +121,11 @@ class StoredPlan:
     reference: Mapping[str, Any] | None = None
     """The suite's reference curves."""
     token: str | None = None
-    """What the ranks' logs repeat."""
+    """The token that the ranks' logs repeat."""
     interpreter: Mapping[str, Any] = field(default_factory=dict)
     checkout: Mapping[str, Any] = field(default_factory=dict)
     monitors: Mapping[str, Any] | None = None
-    """What was to be sampled; None: nothing."""
+    """What the monitors sample; None: nothing."""
     bind: bool = True
 
     @property
@@ -133,13 +133,13 @@ class StoredPlan:
         return self.case.shape.cards
 
     def host(self, noderank: int) -> StoredHost:
-        """Return the host with this number; one without a known name where the plan does not list it."""
-        found = (host for host in self.hosts if host.noderank == noderank)
-        return next(found, StoredHost(f"host{noderank}", noderank))
+        """Return the host with this number; a host with a made-up name if the plan does not list it."""
+        matches = (host for host in self.hosts if host.noderank == noderank)
+        return next(matches, StoredHost(f"host{noderank}", noderank))
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str) -> StoredPlan:
-        """Check the whole plan once; FormatError names the key, its value and what was expected."""
+        """Check and convert a stored plan; raise FormatError with the invalid key, its value and the expected type."""
         check_schema(body, SCHEMA, where)
         need(body, _REQUIRED, where)
         shown = printable_in(body)
@@ -152,7 +152,7 @@ class StoredPlan:
             "additions": _records(StoredAddition, shown, "additions", {"name": str}, where),
         }
         plan = _made(cls, {**shown, **made})
-        typed.check(plan, where, besides=("case",))
+        typed.check(plan, where, skip=("case",))
         return plan
 
 
@@ -181,7 +181,7 @@ def _metric(body: Mapping[str, Any], where: str) -> StoredMetric:
 def _host(body: Mapping[str, Any], where: str) -> StoredHost:
     name = body["name"]
     if "/" in name or "\0" in name:
-        raise FormatError(f"{where}: a host's name is {name!r:.40}; expected a name without / and NUL")
+        raise FormatError(f"{where}: the name of a host is {name!r:.40}; expected a name without / and NUL")
     lists = {name: _tuple(body[name]) for name in ("devices", "cores") if name in body}
     return _made(StoredHost, {**body, **lists})
 
@@ -197,7 +197,7 @@ def _records(cls: type[T], body: Mapping[str, Any], key: str, kinds: Mapping[str
 
 
 def _made(cls: type[T], body: Mapping[str, Any]) -> T:
-    """Make a record of those keys that it knows; ``typed`` checks the values."""
+    """Make a record from its known keys; ``typed`` checks the values."""
     return cls(**{name: body[name] for name in cls.__dataclass_fields__ if name in body})  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""The directory of a round: the one reader and writer of its plan, its record and its outcome."""
+"""Read and write the directory of a round: its plan, its record and its outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class RoundFault:
-    """The first thing that went wrong; all later ones follow from it."""
+    """The first problem of a round, which causes all later problems."""
 
     kind: str
     host: str | None = None
@@ -28,7 +28,7 @@ class RoundFault:
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How a rank ended, as its agent saw it."""
+    """How a rank ended, as its agent reported."""
 
     rank: int
     code: int | None = None
@@ -47,7 +47,7 @@ class HostEnd:
 
 @dataclass(frozen=True)
 class MissingLogs:
-    """Logs that are still on a host, or gone."""
+    """Logs that are still on a host, or lost."""
 
     host: str
     noderank: int
@@ -58,14 +58,14 @@ class MissingLogs:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """How a round ended: what round.json says."""
+    """How a round ended: the contents of round.json."""
 
     state: str  # finished, failed or interrupted
     fault: RoundFault | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
     seconds: float | None = None
-    """From start to end, by a clock that is never set; None where another controller started the round."""
+    """Duration by the monotonic clock; None if another controller started the round."""
     hosts: tuple[HostEnd, ...] = ()
     swept: tuple[str, ...] = ()
     missing: tuple[MissingLogs, ...] = ()
@@ -104,17 +104,17 @@ class RoundDir:
 
     @property
     def label(self) -> str:
-        """The case's folder and the round's, for messages."""
+        """The folders of the case and the round, for messages."""
         return f"{self.path.parent.name} {self.path.name}"
 
     @property
     def is_planned(self) -> bool:
-        """Whether the round was begun."""
+        """Return True if the round was started."""
         return (self.path / layout.PLAN).is_file()
 
     @property
     def has_record(self) -> bool:
-        """Whether a controller wrote how the round ended, readable or not."""
+        """Return True if a controller wrote how the round ended, readable or not."""
         return (self.path / layout.RECORD).exists()
 
     @property
@@ -123,12 +123,12 @@ class RoundDir:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the round ended in some way; without these files it may still run."""
+        """Return True if the round ended; otherwise it may still run."""
         return self.has_record or self.has_outcome
 
     @property
     def owes_logs(self) -> bool:
-        """Whether a host still has logs of this round that are not here."""
+        """Return True if a host still has logs of this round that were not collected."""
         try:
             return any(not missing.gone for missing in self.read_record().missing)
         except FormatError:
@@ -138,7 +138,7 @@ class RoundDir:
         return read_plan(self.path / layout.PLAN)
 
     def read_hosts(self) -> tuple[StoredHost, ...]:
-        """Return where each host has its logs and its code; FormatError where the plan does not say."""
+        """Return the hosts with their log and code folders; raise FormatError if the plan has no such folder."""
         hosts = self.read_plan().hosts
         for host in hosts:
             places = {"log_dir": host.log_dir or None, "code_root": host.code_root or None}
@@ -157,7 +157,7 @@ class RoundDir:
         return end
 
     def write_inputs(self, plan: Mapping[str, Any], case: Mapping[str, Any]) -> None:
-        """Write what the round does before it starts; the plan comes last, since it marks the round as begun."""
+        """Write the case and the plan before the start; the plan comes last, since it marks the round as started."""
         write(self.path / layout.CASE, case)
         write(self.path / layout.PLAN, plan)
 
@@ -175,20 +175,20 @@ class RoundDir:
         self.write_record(replace(record, missing=tuple(missing), warnings=(*record.warnings, *warnings)))
 
     def move_aside(self) -> None:
-        """Make room for another try of the round; nothing of this one is lost."""
-        taken = len(list(self.path.parent.glob(layout.failed_folder("*", self.path.name))))
-        aside = self.path.with_name(layout.failed_folder(taken + 1, self.path.name))
-        with writing(aside):
-            self.path.rename(aside)
+        """Rename the folder of a failed round, so that the round can run again."""
+        number = len(list(self.path.parent.glob(layout.failed_folder("*", self.path.name))))
+        target = self.path.with_name(layout.failed_folder(number + 1, self.path.name))
+        with writing(target):
+            self.path.rename(target)
 
 
 def begun_ms(directory: RoundDir) -> int:
-    """When the plan of a round was written."""
+    """Return when the plan of a round was written, in ms."""
     return int((directory.path / layout.PLAN).stat().st_mtime * 1000)
 
 
 def has_readable_record(directory: RoundDir) -> bool:
-    """Whether a controller took the round to its end, and wrote so."""
+    """Return True if a controller stored how the round ended, in a readable file."""
     try:
         directory.read_record()
     except FormatError:
@@ -197,28 +197,28 @@ def has_readable_record(directory: RoundDir) -> bool:
 
 
 def rounds_of(case_dir: Path) -> list[RoundDir]:
-    """The rounds of a case in order, without one-card rounds and failed ones."""
+    """Return the rounds of a case in order, without one-card rounds and failed rounds."""
     numbers = ((layout.round_number(path.name), path) for path in case_dir.glob("round*"))
     return [RoundDir(path) for _, path in sorted((number, path) for number, path in numbers if number is not None)]
 
 
 def has_rounds(run_dir: Path) -> bool:
-    """Whether a folder is a run's: a round of a case was begun there."""
+    """Return True if a folder contains a started round, as the folder of a run does."""
     return any(run_dir.glob(f"*/round*/{layout.PLAN}"))
 
 
 def case_folders(run_dir: Path) -> list[Path]:
-    """The folders of a run's cases: those with a round that was begun."""
+    """Return the folders of a run's cases that have a started round."""
     return sorted({path.parent.parent for path in run_dir.glob(f"*/round*/{layout.PLAN}")})
 
 
 def planned_rounds(run_dir: Path) -> list[RoundDir]:
-    """Every round of a run that was begun, one-card rounds and failed ones too."""
+    """Return all started rounds of a run, including one-card rounds and failed rounds."""
     return [RoundDir(path.parent) for path in sorted(run_dir.glob(f"*/*/{layout.PLAN}"))]
 
 
 def _known(cls: Any, body: Mapping[str, Any]) -> dict[str, Any]:
-    return {one.name: body[one.name] for one in dataclasses.fields(cls) if one.name in body}
+    return {field.name: body[field.name] for field in dataclasses.fields(cls) if field.name in body}
 
 
 def _listed(body: Mapping[str, Any], key: str, kinds: Mapping[str, type], where: str) -> list[dict[str, Any]]:

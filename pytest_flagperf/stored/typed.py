@@ -1,4 +1,4 @@
-"""Whether what was read from a file has the types that its class declares."""
+"""Check that values read from a file have the types that their class declares."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .files import FormatError
 _SHOWN = 40
 
 
-def check(record: Any, where: str, besides: Collection[str] = ()) -> None:
-    """Raise FormatError if a field of a dataclass, or of one inside it, has a value of another type than declared.
+def check(record: Any, where: str, skip: Collection[str] = ()) -> None:
+    """Raise FormatError if a field of a dataclass, or of a nested dataclass, does not have its declared type.
 
-    Fields named in ``besides`` are not looked at.
+    Fields named in ``skip`` are not checked.
     """
     kinds = _kinds(record.__class__)
     for name, kind in kinds.items():
-        if name not in besides:
+        if name not in skip:
             for problem in _problems(getattr(record, name), kind, name):
                 raise FormatError(f"{where}: {problem}")
 
 
 def check_json(value: Any, kind: Any, where: str) -> None:
-    """Raise FormatError if a value that was read from JSON is not of an annotated type, a TypedDict for example."""
+    """Raise FormatError if a JSON value does not have an annotated type, such as a TypedDict."""
     for problem in _problems(value, kind, ""):
         raise FormatError(f"{where}: {problem}")
 
@@ -40,21 +40,21 @@ def _kinds(cls: Any) -> dict[str, Any]:
 
 
 def _problems(value: Any, kind: Any, at: str) -> Iterator[str]:
-    """One sentence for each value of a wrong type."""
+    """Yield a sentence for each value of another type."""
     origin, inside = get_origin(kind), get_args(kind)
     if kind is Any:
         return
     if origin in (Union, types.UnionType):
-        if all(any(_problems(value, each, at)) for each in inside):
+        if all(any(_problems(value, member, at)) for member in inside):
             yield _sentence(value, kind, at)
     elif is_typeddict(kind) and isinstance(value, Mapping):
         yield from (f"{at}.{name} is missing".lstrip(".") for name in kind.__required_keys__ - value.keys())
-        for name, its in get_type_hints(kind).items():
+        for name, declared in get_type_hints(kind).items():
             if name in value:
-                yield from _problems(value[name], its, f"{at}.{name}".lstrip("."))
+                yield from _problems(value[name], declared, f"{at}.{name}".lstrip("."))
     elif isinstance(kind, type) and is_dataclass(kind) and isinstance(value, kind):
-        for name, its in _kinds(type(value)).items():
-            yield from _problems(getattr(value, name), its, f"{at}.{name}")
+        for name, declared in _kinds(type(value)).items():
+            yield from _problems(getattr(value, name), declared, f"{at}.{name}")
     elif not isinstance(value, _accepted(origin or kind)) or (isinstance(value, bool) and kind is not bool):
         yield _sentence(value, kind, at)
     elif isinstance(value, int) and abs(value) > LARGEST_INT:

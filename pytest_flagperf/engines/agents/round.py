@@ -52,7 +52,7 @@ def run_round(
         write_inputs(plan, token, round_number, stored_round, agents.all, orders, interpreters, options)
         agents.start(orders)
 
-    stored_plan = StoredPlan.from_json(stored.sayable(begun), f"case {plan.case}")
+    stored_plan = StoredPlan.from_json(stored.to_json_types(begun), f"case {plan.case}")
     return _run_to_end(agents, stored_round, stored_plan, started_ms, begin, Listeners(listener, options.show), start)
 
 

@@ -355,7 +355,7 @@ def _figure_problems(where: str, item: object) -> Iterator[str]:
         ("noise", "a share of at least 0 such as 0.01, or null", lambda value: _is_share(value, 0, math.inf)),
     ):
         if name in item and not is_valid(item[name]):
-            yield f"{where}.{name} is {files.sayable(item[name])!r}, expected {expected}"
+            yield f"{where}.{name} is {files.to_json_types(item[name])!r}, expected {expected}"
 
 
 def _keys(where: str, item: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> Iterator[str]:

@@ -176,7 +176,7 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {"schema": SCHEMA}
-        body.update(files.sayable(self))
+        body.update(files.to_json_types(self))
         return body
 
     @classmethod
@@ -188,7 +188,7 @@ class Outcome:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: is not an outcome: {type(error).__name__}: {error}") from error
-        typed.check(outcome, where, besides=("steps", "evaluations"))  # these many are made of checked parts
+        typed.check(outcome, where, skip=("steps", "evaluations"))  # these many are made of checked parts
         return outcome
 
 

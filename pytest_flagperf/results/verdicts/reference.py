@@ -120,7 +120,7 @@ class Reference:
 
     def text(self) -> str:
         """The reference as JSON with one line for each list of numbers, for readable diffs."""
-        body = json.dumps(files.sayable({"schema": SCHEMA, "of": self}), indent=1, allow_nan=False)
+        body = json.dumps(files.to_json_types({"schema": SCHEMA, "of": self}), indent=1, allow_nan=False)
         return re.sub(r"\[[^][{}]+\]", lambda match: " ".join(match[0].split()), body) + "\n"
 
     @classmethod
