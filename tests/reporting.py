@@ -1,4 +1,4 @@
-"""The report of a stored run made by the command, and what that took."""
+"""Write the report of a stored run with the command, and measure its cost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ seconds = time.perf_counter() - started
 peak = int(re.search("VmHWM: *([0-9]+)", open("/proc/self/status").read().replace(chr(9), " "))[1]) / 1024
 print(json.dumps({"code": code, "seconds": seconds, "peak_mib": peak}))
 """
-# Not getrusage's ru_maxrss, which begins with what the parent had when it forked.
+# Not ru_maxrss of getrusage, which starts with the memory of the parent at the fork.
 
 
 @dataclass(frozen=True)
 class Cost:
-    """``peak_mib`` is the most memory that the process held; ``page_mib`` the page's size."""
+    """The cost of a report: the time, the peak memory of the process, and the size of the page."""
 
     seconds: float
     peak_mib: float
@@ -33,6 +33,6 @@ def report(run: Path, to: Path) -> Cost:
     command = [sys.executable, "-c", _MAIN, "report", str(run), "--to", str(to)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert not said["code"], done.stderr
-    return Cost(said["seconds"], said["peak_mib"], to.stat().st_size / 2**20)
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert not result["code"], done.stderr
+    return Cost(result["seconds"], result["peak_mib"], to.stat().st_size / 2**20)

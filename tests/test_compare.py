@@ -227,8 +227,8 @@ def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys
     assert "p_core over the runs" in page
     for told in ("842.1 images/s", "-50.0 %", "2,021 images/s", "measured on the 3 and 3 rounds alone"):
         assert told in page
-    assert set(re.findall(r"<figcaption>(Training loss|top1 against its target|Throughput, all cards)", page)) == {
-        "Training loss", "top1 against its target", "Throughput, all cards",
+    assert set(re.findall(r"<figcaption>(Training loss|top1 and its target|Throughput, all cards)", page)) == {
+        "Training loss", "top1 and its target", "Throughput, all cards",
     }  # fmt: skip
     assert "https://" not in page.split("</style>", 1)[1].split("<script>", 1)[0]
 
@@ -257,13 +257,13 @@ def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path
     for name in ("old", "new"):
         many_cases.make(tmp_path / name, 12)
     sizes = {}
-    for name, most in (("wide", compared._BYTES), ("narrow", 40_000)):
+    for name, most in (("wide", compared._CHART_BYTES), ("narrow", 40_000)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compared, "_BYTES", most)
+            patch.setattr(compared, "_CHART_BYTES", most)
             flagperf("compare", tmp_path / "old", tmp_path / "new", "--unlike", "--html", tmp_path / name)
         page = (tmp_path / name).read_text()
         sizes[name] = len(page)
-        assert ("what hosts and devices did is left out" in page) == (name == "narrow")
+        assert ("without the charts of hosts and devices" in page) == (name == "narrow")
     capsys.readouterr()
     assert sizes["wide"] < 3_000_000
     assert sizes["narrow"] < sizes["wide"] / 2

@@ -45,10 +45,10 @@ def test_they_are_stored_and_shown(tmp_path: Path) -> None:
     assert (info and info.controller, problems) == (FIGURES, [])
     text = page.body(tmp_path, tmp_path)
     assert "load 1.50 on 8 cores, 24 GiB of 32 GiB memory available before" in text
-    assert "the harness used 4.5 s of CPU time, 100 MiB" in text
+    assert "pytest-flagperf used 4.5 s of CPU time, 100 MiB" in text
 
 
 @pytest.mark.parametrize("figures", [{}, {"cores": 8}])
 def test_a_run_of_before_says_nothing_of_it(tmp_path: Path, figures: dict[str, float]) -> None:
     store.write_run(tmp_path, RunInfo(controller=figures), ())
-    assert "Run from" not in page.body(tmp_path, tmp_path)
+    assert "<dt>Controller" not in page.body(tmp_path, tmp_path)

@@ -16,7 +16,7 @@ from pathlib import Path
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.common import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
-from pytest_flagperf.report.page.compared import Page, alone
+from pytest_flagperf.report.page.compared import ComparisonPage, standalone
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
 from pytest_flagperf.results.comparing.comparable import outcome_differences
 from pytest_flagperf.results.comparing.comparison import (
@@ -91,8 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     (notes if arguments.common else regressions).extend(f"{case} is not in {new.directory}" for case in matched.lost)
     if arguments.html:
         where = dict(zip(names, (run.directory for run in runs), strict=True))
-        page = Page(where, tuple(cases), tuple(regressions), tuple(notes), arguments.threshold)
-        write_text(arguments.html, alone(page))
+        page = ComparisonPage(where, tuple(cases), tuple(regressions), tuple(notes), arguments.threshold)
+        write_text(arguments.html, standalone(page))
         notes.append(f"wrote the page {arguments.html}")
     print("\n".join(["", *(f"note: {text}" for text in notes)]))
     closing = [f"regression: {text}" for text in regressions] or [

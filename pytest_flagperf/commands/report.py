@@ -24,6 +24,6 @@ def run(arguments: argparse.Namespace) -> int:
     to: Path = arguments.to or folder / PAGE
     if to.is_dir():
         to = to / PAGE
-    write_text(to, page.alone(folder, to))
+    write_text(to, page.standalone(folder, to))
     print(to)
     return 0

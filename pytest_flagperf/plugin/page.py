@@ -80,7 +80,7 @@ def write_run_page(run: Run, config: pytest.Config) -> None:
     from pytest_flagperf.report.page import page
 
     try:
-        stored.write_text(own, page.alone(run.directory.path, own))
+        stored.write_text(own, page.standalone(run.directory.path, own))
     except stored.WriteError as error:
         run.records.write_errors.append(error)
 

@@ -142,9 +142,9 @@ def assert_reported(run: Path) -> store.StoredRun:
     store.write_run(run, store.RunInfo(), read.cases)
     json.loads((run / "results.json").read_text())
     assert list(summarize_run(read).lines(120))
-    text = page.alone(run, run / "report.html")
+    text = page.standalone(run, run / "report.html")
     # Damage is found by checks that say what is wrong; the nets below them are for what no check foresaw.
-    assert "the details cannot be shown" not in text
+    assert "cannot show the details" not in text
     sentences = [failure.sentence for case in read.cases for outcome in case.outcomes for failure in outcome.failures]
     assert not any(re.search(r"cannot be read: \S+: \w+Error: ", sentence) for sentence in sentences), sentences
     return read
@@ -316,9 +316,9 @@ def test_what_no_check_foresaw_fails_one_case(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(page, "section", section)
     states = {case.case: case.outcomes[0].state for case in store.load_run(run).cases}
     assert states == {"toy:pytorch:CPU:1:2:1": "finished", "toy:other:CPU:1:1:1": UNREADABLE}
-    text = page.alone(run, run / "report.html")
+    text = page.standalone(run, run / "report.html")
     assert "ZeroDivisionError: a bug" in text
-    assert "the details cannot be shown: PermissionError: a disk" in text
+    assert "cannot show the details: PermissionError: a disk" in text
 
 
 def test_the_control_nothing_is_damaged(tmp_path: Path) -> None:

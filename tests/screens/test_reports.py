@@ -179,7 +179,7 @@ def test_a_click_on_its_name_hides_a_line_and_shows_it_again(dozen: Shown) -> No
 def test_a_line_has_one_colour_in_all_charts_also_where_one_before_it_is_lacking(
     browser: Browser, tmp_path: Path
 ) -> None:
-    lines = [charts.Line(f"device {number}", [0, 1, 2], [number, 1, 2]) for number in range(4)]
+    lines = [charts.ChartLine(f"device {number}", [0, 1, 2], [number, 1, 2]) for number in range(4)]
     made = [charts.Chart("Some", "time", "%", (lines[0], *lines[2:])), charts.Chart("All", "time", "W", tuple(lines))]
     path = tmp_path / "page.html"
     path.write_text(f'{html.style()}<div class="flagperf">{charts.html(made)}</div>{html.script()}', encoding="utf-8")

@@ -1,1 +1,1 @@
-"""The HTML pages of a run and of a comparison."""
+"""The HTML pages of a run and of a comparison of runs."""

@@ -1,12 +1,12 @@
-"""Charts as data: pure functions from what was measured to what ``page.js`` draws.
+"""Charts as data: functions that convert measurements to the charts that ``page.js`` draws.
 
-A ``Chart`` holds lines over one axis; ``spec`` makes charts that stand together JSON-able, with shared axes said once,
-and ``html`` puts them into a page:
+A ``Chart`` has lines over one axis. ``spec`` converts a group of charts to JSON, with each shared axis once, and
+``html`` puts the group into a page:
 
-    charts.html([charts.loss(outcomes), charts.metric(outcomes)])      # None is passed over; "" when nothing is left
+    charts.html([charts.loss(outcomes), charts.metric(outcomes)])      # skips None; returns "" without charts
 
-Charts of one call share their cursor, and their zoom where their axes are of one kind. The page needs
-``style()`` and ``script()`` of ``report/html.py`` once. Bars need no script: ``bars([Bar(name, value, said), ...])``.
+The charts of a group share their cursor, and charts with the same axis their zoom. The page needs ``style()`` and
+``script()`` of ``report/html.py`` once. Bars need no script: ``bars([Bar(name, value, text), ...])``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import quantity
 
 MAX_POINTS = 300
-"""Of one line: more cannot be told apart at a chart's width, and the page stays small."""
-LINES_AT_MOST = 8
-"""Of devices, hosts and ranks: more lines than this are drawn as their lowest, middle and highest."""
-_NAME_AT_MOST = 40
+"""The maximum number of points of a line: more are not visible and make the page large."""
+MAX_LINES = 8
+"""The maximum number of lines of devices, hosts or ranks; more are drawn as their lowest, median and highest."""
+_MAX_NAME_LENGTH = 40
 _DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Line:
-    """``name`` is what the legend says; what is not a number is a gap."""
+class ChartLine:
+    """A line with its name in the legend; values that are not finite are gaps."""
 
     name: str
     x: Sequence[float]
@@ -47,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Level:
-    """A horizontal line to compare with."""
+    """A horizontal line, such as a target."""
 
     name: str
     value: float
@@ -55,7 +55,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Band:
-    """A part of the axis that is shaded, one shade a name."""
+    """A shaded part of the axis; each name has one colour."""
 
     name: str
     start: float
@@ -64,19 +64,19 @@ class Band:
 
 @dataclass(frozen=True)
 class Chart:
-    """``kind`` says what the axis counts: "count" (steps, cards, ranks) or "time" (seconds)."""
+    """A chart; ``kind`` is the unit of the axis: "count" (steps, cards, ranks) or "time" (seconds)."""
 
     title: str
     x: str
     y: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
     kind: str = "count"
     levels: tuple[Level, ...] = ()
     bands: tuple[Band, ...] = ()
     floor: float | None = None
-    """What the axis of values begins at; None: below the lowest."""
+    """The start of the value axis; None for below the lowest value."""
     dots: bool = False
-    """Whether each value is one by itself, and shown as a dot."""
+    """Whether each value is shown as a dot."""
     note: str = ""
 
     @property
@@ -88,13 +88,13 @@ class Chart:
 
 
 def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """The training loss over steps, a line a round."""
+    """Return the training loss over steps, one line for each round."""
     lines = [_line(_round(one), [(step.step, step.loss) for step in one.steps], points) for one in outcomes]
     return make_chart("Training loss", "step", "loss", lines)
 
 
 def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """The suite's metric over steps against the target, the untrained model first."""
+    """Return the metric of the suite over steps with its target; the first value is that of the untrained model."""
     if not outcomes:
         return None
     target = outcomes[0].target
@@ -102,117 +102,118 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | Non
     levels: tuple[Level, ...] = ()
     if target.value is not None and math.isfinite(target.value):
         levels = (Level(f"target {quantity(target.value, target.unit)}", target.value),)
-    made = make_chart(f"{target.name} against its target", "step", target.name, lines)
-    return made and replace(made, levels=levels, dots=True)
+    chart = make_chart(f"{target.name} and its target", "step", target.name, lines)
+    return chart and replace(chart, levels=levels, dots=True)
 
 
 def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """Samples per second over time, all cards together, a line a round."""
+    """Return the throughput of all cards over time, one line for each round."""
     if not outcomes:
         return None
     lines = [_line(_round(one), [(step.time, step.throughput) for step in one.steps], points) for one in outcomes]
-    made = make_chart("Throughput, all cards", "time since the training began", outcomes[0].rate_unit, lines)
-    return made and replace(made, kind="time", floor=0.0)
+    chart = make_chart("Throughput, all cards", "time since the start of the training", outcomes[0].rate_unit, lines)
+    return chart and replace(chart, kind="time", floor=0.0)
 
 
 def _evaluated(outcome: Outcome) -> list[tuple[float, float]]:
-    found = [outcome.untrained] if outcome.untrained else []
-    found += outcome.evaluations
-    return [(item.step, item.metrics.get(outcome.target.name, math.nan)) for item in found]
+    evaluations = [outcome.untrained] if outcome.untrained else []
+    evaluations += outcome.evaluations
+    return [(item.step, item.metrics.get(outcome.target.name, math.nan)) for item in evaluations]
 
 
 def _round(outcome: Outcome) -> str:
     return f"round {outcome.round}"
 
 
-def envelope(lines: Sequence[Line]) -> list[Line]:
-    """At the times of the line with most points, over what each line was last."""
+def envelope(lines: Sequence[ChartLine]) -> list[ChartLine]:
+    """Return the lowest, median and highest value of the lines at the times of the longest line."""
     longest = max(lines, key=lambda line: len(line.x))
     columns = [_at(line, longest.x) for line in lines]
     rows = [[value for value in row if math.isfinite(value)] or [math.nan] for row in zip(*columns, strict=True)]
     return [
-        Line(name, longest.x, [pick(row) for row in rows])
-        for name, pick in (("lowest", min), ("middle", median), ("highest", max))
+        ChartLine(name, longest.x, [pick(row) for row in rows])
+        for name, pick in (("lowest", min), ("median", median), ("highest", max))
     ]
 
 
-def _at(line: Line, wanted: Sequence[float]) -> list[float]:
-    place, found = 0, []
-    for when in wanted:
-        while place + 1 < len(line.x) and line.x[place + 1] <= when:
-            place += 1
-        found.append(line.y[place])
-    return found
+def _at(line: ChartLine, times: Sequence[float]) -> list[float]:
+    """Return the last value of the line at each time."""
+    index, values = 0, []
+    for time in times:
+        while index + 1 < len(line.x) and line.x[index + 1] <= time:
+            index += 1
+        values.append(line.y[index])
+    return values
 
 
 # -- of ranks ------------------------------------------------------------------------------------------------
 
 
-def rank_steps(words: Sequence[RankStepTimes], points: int = MAX_POINTS) -> Chart | None:
-    """How long the logged steps took, a line a rank."""
-    points = points if len(words) <= 2 else max(points // 2, 60)
+def rank_steps(ranks: Sequence[RankStepTimes], points: int = MAX_POINTS) -> Chart | None:
+    """Return the duration of the logged steps, one line for each rank."""
+    points = points if len(ranks) <= 2 else max(points // 2, 60)
     lines = [
-        _line(f"rank {each.rank}", [(step, seconds * 1e3) for step, seconds in each.step_times], points)
-        for each in words
+        _line(f"rank {rank.rank}", [(step, seconds * 1e3) for step, seconds in rank.step_times], points)
+        for rank in ranks
     ]
     lines, note = [line for line in lines if line.drawable], ""
-    if len(lines) > LINES_AT_MOST:
-        note = f"of {len(lines)} ranks: the lowest, the middle and the highest at each step"
+    if len(lines) > MAX_LINES:
+        note = f"lowest, median and highest of {len(lines)} ranks at each step"
         lines = envelope(lines)
-    made = make_chart("Step time of each rank", "step", "ms", lines)
-    return made and replace(made, note=note, floor=0.0)
+    chart = make_chart("Step time of each rank", "step", "ms", lines)
+    return chart and replace(chart, note=note, floor=0.0)
 
 
-def rank_spread(words: Sequence[RankStepTimes]) -> Chart | None:
-    """Of each rank the median of its step times and its tails; one rank has no others to differ from."""
-    if len(words) < 2:
+def rank_spread(ranks: Sequence[RankStepTimes]) -> Chart | None:
+    """Return percentiles of the step times over the ranks; None for a single rank."""
+    if len(ranks) < 2:
         return None
     names = ("p50", "p90", "p99")
     lines = [
-        Line(name, [each.rank for each in words], [each.percentiles.get(name, math.nan) * 1e3 for each in words])
+        ChartLine(name, [rank.rank for rank in ranks], [rank.percentiles.get(name, math.nan) * 1e3 for rank in ranks])
         for name in names
     ]
-    made = make_chart("Step time over the ranks", "rank", "ms", lines)
-    return made and replace(made, floor=0.0, dots=True)
+    chart = make_chart("Step time over the ranks", "rank", "ms", lines)
+    return chart and replace(chart, floor=0.0, dots=True)
 
 
 # -- of cases ------------------------------------------------------------------------------------------------
 
 
-def scaling(title: str, unit: str, found: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
-    """Throughput over cards, by what it was measured on, each with the line that perfect scaling would follow."""
+def scaling(title: str, unit: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
+    """Return the throughput over cards by name, each with a line for perfect scaling."""
     lines = []
-    for name, pairs in found.items():
+    for name, pairs in points.items():
         cards, values = zip(*sorted(pairs), strict=True)
-        lines.append(Line(name, cards, values))
+        lines.append(ChartLine(name, cards, values))
         if len(set(cards)) > 1:
             ideal = [values[0] / cards[0] * number for number in cards]
-            lines.append(Line(f"{name}, ideal", cards, ideal, dashed=True))
-    made = make_chart(title, "cards", unit, lines)
-    return made and replace(made, floor=0.0, dots=True)
+            lines.append(ChartLine(f"{name}, ideal", cards, ideal, dashed=True))
+    chart = make_chart(title, "cards", unit, lines)
+    return chart and replace(chart, floor=0.0, dots=True)
 
 
 @dataclass(frozen=True)
 class Bar:
-    """``said`` is the value as people read it; ``link`` an address inside the page."""
+    """A bar; ``text`` is the formatted value, ``link`` an anchor of the page."""
 
     name: str
     value: float
-    said: str
+    text: str
     link: str = ""
 
 
-def bars(found: Sequence[Bar]) -> str:
-    """Plain HTML, the longest bar the highest value; needs no script."""
-    highest = max((bar.value for bar in found if math.isfinite(bar.value)), default=0.0)
+def bars(bars: Sequence[Bar]) -> str:
+    """Return horizontal bars as plain HTML without a script."""
+    highest = max((bar.value for bar in bars if math.isfinite(bar.value)), default=0.0)
     rows = []
-    for bar in found:
+    for bar in bars:
         share = bar.value / highest if highest > 0 and math.isfinite(bar.value) else 0.0
         name = f'<a href="{escape(bar.link)}">{escape(bar.name)}</a>' if bar.link else escape(bar.name)
         width = f"{max(share, 0.0) * 100:.1f}%"
         rows.append(
             f'<tr><th scope="row">{name}</th><td class="bar"><span style="width:{width}"></span></td>'
-            f'<td class="number">{escape(bar.said)}</td><td class="number">{share * 100:.0f} %</td></tr>'
+            f'<td class="number">{escape(bar.text)}</td><td class="number">{share * 100:.0f} %</td></tr>'
         )
     return f'<table class="bars"><tbody>{"".join(rows)}</tbody></table>'
 
@@ -221,15 +222,15 @@ def bars(found: Sequence[Bar]) -> str:
 
 
 def html(charts: Iterable[Chart | None]) -> str:
-    """The charts with their data; each is drawn when it comes into sight."""
-    found = [chart for chart in charts if chart is not None]
-    if not found:
+    """Return the elements and data of the charts; the script draws a chart when it becomes visible."""
+    drawn = [chart for chart in charts if chart is not None]
+    if not drawn:
         return ""
-    figures = "".join(_figure(number, chart) for number, chart in enumerate(found))
-    names = dict.fromkeys(band.name for chart in found for band in chart.bands)
+    figures = "".join(_figure(number, chart) for number, chart in enumerate(drawn))
+    names = dict.fromkeys(band.name for chart in drawn for band in chart.bands)
     key = "".join(f'<span><i class="band" data-band="{escape(name)}"></i>{escape(name)}</span>' for name in names)
     key = f'<p class="bands">Phases: {key}</p>' if key else ""
-    return f'{key}<div class="charts"><script type="application/json">{dumped(spec(found))}</script>{figures}</div>'
+    return f'{key}<div class="charts"><script type="application/json">{dumped(spec(drawn))}</script>{figures}</div>'
 
 
 def _figure(number: int, chart: Chart) -> str:
@@ -242,23 +243,24 @@ def _figure(number: int, chart: Chart) -> str:
 
 
 def spec(charts: Sequence[Chart]) -> dict[str, Any]:
-    """``xs`` and ``bands``, each once; ``charts``: of each line its name, the number of its axis, and its values.
+    """Return the data of a group of charts: the axes ``xs`` and the ``bands``, each once, and the ``charts``.
 
-    A gap is null, and a line whose values are all the same is that value; one that is dashed has a 1 at its end.
+    A line is a list of its name, the number of its axis and its values, and 1 if it is dashed. A gap is null; a line
+    with a constant value has that value instead of a list.
     """
     xs: dict[tuple[float, ...], int] = {}
     bands: dict[tuple[Band, ...], int] = {}
-    made = [_chart_spec(chart, xs, bands) for chart in charts]
-    said = [[[band.name, _place(band.start), _place(band.end)] for band in each] for each in bands]
-    return {"xs": [list(x) for x in xs], "bands": said, "charts": made}
+    specs = [_chart_spec(chart, xs, bands) for chart in charts]
+    band_specs = [[[band.name, _on_axis(band.start), _on_axis(band.end)] for band in group] for group in bands]
+    return {"xs": [list(x) for x in xs], "bands": band_specs, "charts": specs}
 
 
 def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tuple[Band, ...], int]) -> dict[str, Any]:
-    made: dict[str, Any] = {"x": chart.x, "kind": chart.kind, "y": chart.y}
-    made["lines"] = [
+    spec: dict[str, Any] = {"x": chart.x, "kind": chart.kind, "y": chart.y}
+    spec["lines"] = [
         [
-            _named(line.name),
-            xs.setdefault(tuple(map(_place, line.x)), len(xs)),
+            _short_name(line.name),
+            xs.setdefault(tuple(map(_on_axis, line.x)), len(xs)),
             _values(line.y),
             *([1] if line.dashed else []),
         ]
@@ -266,23 +268,23 @@ def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tupl
         if line.drawable
     ]
     if chart.levels:
-        made["levels"] = [{"name": level.name, "value": level.value} for level in chart.levels]
+        spec["levels"] = [{"name": level.name, "value": level.value} for level in chart.levels]
     if chart.bands:
-        made["bands"] = bands.setdefault(chart.bands, len(bands))
+        spec["bands"] = bands.setdefault(chart.bands, len(bands))
     if chart.floor is not None:
-        made["floor"] = chart.floor
+        spec["floor"] = chart.floor
     if chart.dots:
-        made["dots"] = True
-    return made
+        spec["dots"] = True
+    return spec
 
 
-def _values(found: Sequence[float]) -> list[float | int | None] | float | int | None:
-    values = [rounded(value) for value in found]
-    return values[0] if len(set(values)) == 1 else values
+def _values(values: Sequence[float]) -> list[float | int | None] | float | int | None:
+    short = [rounded(value) for value in values]
+    return short[0] if len(set(short)) == 1 else short
 
 
 def rounded(value: float, digits: int = _DIGITS) -> float | int | None:
-    """With as many digits as a chart can show; None for what is no number."""
+    """Return the value with as many digits as a chart can show; None if it is not finite."""
     if not math.isfinite(value):
         return None
     short = float(f"{value:.{digits}g}")
@@ -291,31 +293,31 @@ def rounded(value: float, digits: int = _DIGITS) -> float | int | None:
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-def _place(value: float) -> float | int:
-    """A place on an axis, to a hundredth: steps are whole, samples come in tenths of seconds."""
+def _on_axis(value: float) -> float | int:
+    """Round a position on an axis to a hundredth: steps are integers, samples are tenths of seconds apart."""
     short = round(value, 2)
     return int(short) if float(short).is_integer() else short
 
 
 def dumped(value: object) -> str:
-    """JSON that may stand in a script element: nothing in it can end the element."""
+    """Return JSON for a script element, which no text in it can close."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def make_chart(title: str, x: str, y: str, lines: Iterable[Line]) -> Chart | None:
+def make_chart(title: str, x: str, y: str, lines: Iterable[ChartLine]) -> Chart | None:
     drawable = tuple(line for line in lines if line.drawable)
     return Chart(title, x, y, drawable) if drawable else None
 
 
-def _line(name: str, pairs: Sequence[tuple[float, float]], points: int) -> Line:
-    """Points evenly apart, and the last one; a place that is no number has no point."""
+def _line(name: str, pairs: Sequence[tuple[float, float]], points: int) -> ChartLine:
+    """Return a line with evenly spaced points and the last point; points without a finite position are dropped."""
     pairs = [(x, y) for x, y in pairs if math.isfinite(x)]
     stride = max(1, math.ceil(len(pairs) / points))
     kept = [*pairs[::stride], *(pairs[-1:] if (len(pairs) - 1) % stride else [])]
-    return Line(name, [x for x, _ in kept], [y for _, y in kept])
+    return ChartLine(name, [x for x, _ in kept], [y for _, y in kept])
 
 
-def _named(name: str) -> str:
+def _short_name(name: str) -> str:
     text = "".join(char if char.isprintable() else "?" for char in name)
-    return text if len(text) <= _NAME_AT_MOST else f"{text[: _NAME_AT_MOST - 1]}…"
+    return text if len(text) <= _MAX_NAME_LENGTH else f"{text[: _MAX_NAME_LENGTH - 1]}…"

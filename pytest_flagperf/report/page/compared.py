@@ -1,4 +1,4 @@
-"""The page of a comparison: what got worse, a table a case with all runs side by side, trends, and the trainings."""
+"""The HTML page of a comparison: regressions, a table of all runs for each case, trends, and the trainings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from html import escape
 from pathlib import Path
 
 from pytest_flagperf.report.page import charts, sampled_charts
-from pytest_flagperf.report.page.charts import Bar, Chart, Line
+from pytest_flagperf.report.page.charts import Bar, Chart, ChartLine
 from pytest_flagperf.report.page.html import Markup, Name, Number, document, items, state, table
-from pytest_flagperf.report.page.section import SERIES_AT_MOST
+from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.logs import monitors
@@ -21,94 +21,95 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import count, quantity, signed
 
-_RUNS_DRAWN = 8
-"""Maximum number of lines in one chart."""
-_POINTS = 200
-_BYTES = 2_000_000
-"""What the charts of a page may weigh; of many cases their lines have fewer points, and samples go first."""
-_OF_A_POINT, _FEWEST = 13, 15
-_WIDEST = 0.5
-"""A change that fills its bar; larger ones do not stick out of it."""
+_MAX_RUNS = 8
+"""The maximum number of runs in one chart."""
+_MAX_POINTS, _MIN_POINTS = 200, 15
+_CHART_BYTES = 2_000_000
+"""The maximum size of all charts; with many cases their lines have fewer points, or samples are left out."""
+_BYTES_PER_POINT = 13
+_FULL_BAR = 0.5
+"""The change that fills its bar; bars of larger changes have the same width."""
 
 
 @dataclass(frozen=True)
-class Page:
-    """The content of the page; ``where`` has the directory of each run by its name, in the order of the runs."""
+class ComparisonPage:
+    """The content of the page; ``directories`` are those of the runs by name, in the order of the runs."""
 
-    where: Mapping[str, Path]
+    directories: Mapping[str, Path]
     cases: tuple[Compared, ...]
     regressions: tuple[str, ...]
     notes: tuple[str, ...]
     threshold: float
 
 
-def alone(page: Page) -> str:
-    """A page that stands by itself."""
-    old, *_, new = page.where
+def standalone(page: ComparisonPage) -> str:
+    """Return a complete page."""
+    old, *_, new = page.directories
     parts = [_headline(page), _facts(page), _machines(page), _scaling(page), "<h2>Cases</h2>"]
     parts += [_case(page, case) for case in page.cases]
     return document(f"flagperf: {old} and {new}", f'<main class="flagperf">{"".join(parts)}</main>')
 
 
-def _headline(page: Page) -> str:
+def _headline(page: ComparisonPage) -> str:
     bad = len(page.regressions)
-    said = count(bad, "regression") if bad else "No regression"
+    title = count(bad, "regression") if bad else "No regression"
     kind = "failed" if bad else "passed"
-    told = f"{items(page.regressions, 'bad')}{items(page.notes, 'soft')}"
-    return f'<div class="headline {kind}"><p>{said}</p>{told}</div>'
+    lists = f"{items(page.regressions, 'bad')}{items(page.notes, 'soft')}"
+    return f'<div class="headline {kind}"><p>{title}</p>{lists}</div>'
 
 
-def _facts(page: Page) -> str:
-    old, *between, new = (f"{escape(name)} <small>{escape(str(path))}</small>" for name, path in page.where.items())
+def _facts(page: ComparisonPage) -> str:
+    runs = page.directories.items()
+    old, *between, new = (f"{escape(name)} <small>{escape(str(path))}</small>" for name, path in runs)
     rule = (
-        f"a change counts from {quantity(page.threshold, 'share')} on, "
-        f"and beyond what chance alone does once in {1 / noise.CHANCE:.0f} runs"
+        f"a change counts if it is at least {quantity(page.threshold, 'share')}, "
+        f"and larger than random variation reaches once in {1 / noise.CHANCE:.0f} runs"
     )
-    found = {"old": old, **({"between": "<br>".join(between)} if between else {}), "new": new, "rule": rule}
-    return f'<dl class="facts">{"".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in found.items())}</dl>'
+    facts = {"old": old, **({"between": "<br>".join(between)} if between else {}), "new": new, "rule": rule}
+    return f'<dl class="facts">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items())}</dl>'
 
 
 # -- all cases -----------------------------------------------------------------------------------------------
 
 
-def _machines(page: Page) -> str:
-    """Each case's p_core as bars, a bar a run, where the runs are of different hardware."""
-    made = [(case.row.old.case, _bars(case)) for case in page.cases if _other_hardware(case)]
-    shown = [f"<div><h3>{escape(case)}</h3>{bars}</div>" for case, bars in made if bars]
-    return f'<h2>Side by side: p_core</h2><div class="charts">{"".join(shown)}</div>' if shown else ""
+def _machines(page: ComparisonPage) -> str:
+    """Return p_core as bars for each case whose runs are of different hardware."""
+    named = [(case.row.old.case, _bars(case)) for case in page.cases if _is_across_hardware(case)]
+    shown = [f"<div><h3>{escape(case)}</h3>{bars}</div>" for case, bars in named if bars]
+    return f'<h2>Hardware comparison: p_core</h2><div class="charts">{"".join(shown)}</div>' if shown else ""
 
 
-def _other_hardware(case: Compared) -> bool:
+def _is_across_hardware(case: Compared) -> bool:
     return len({result.outcomes[0].hardware for _, result in case.row.runs}) > 1
 
 
 def _bars(case: Compared) -> str:
     return charts.bars(
         [
-            Bar(f"{name}: {one.outcomes[0].vendor} {one.outcomes[0].hardware}", value, quantity(value, _rate(one)))
-            for name, one in case.row.runs
-            if (value := one.median("p_core")) is not None
+            Bar(f"{name}: {run.outcomes[0].vendor} {run.outcomes[0].hardware}", value, quantity(value, _rate(run)))
+            for name, run in case.row.runs
+            if (value := run.median("p_core")) is not None
         ]
     )
 
 
-def _scaling(page: Page) -> str:
-    """A line a run for each model that was measured on several numbers of cards."""
-    found: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
+def _scaling(page: ComparisonPage) -> str:
+    """Return a chart with a line for each run, for each model with several numbers of cards."""
+    groups: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
     for case in page.cases:
-        one = case.row.old.outcomes[0]
+        first = case.row.old.outcomes[0]
         for name, result in case.row.runs:
             value = result.median("p_core")
             if value is not None:
-                group = found.setdefault((f"{one.model} {one.framework}: p_core", _rate(result)), {})
+                group = groups.setdefault((f"{first.model} {first.framework}: p_core", _rate(result)), {})
                 group.setdefault(name, []).append((result.outcomes[0].cards, value))
     drawn = [
         charts.scaling(title, unit, runs)
-        for (title, unit), runs in found.items()
+        for (title, unit), runs in groups.items()
         if any(len({cards for cards, _ in pairs}) > 1 for pairs in runs.values())
     ]
-    made = charts.html(drawn)
-    return f"<h2>Scaling</h2>{made}" if made else ""
+    html = charts.html(drawn)
+    return f"<h2>Scaling</h2>{html}" if html else ""
 
 
 def _rate(case: CaseResult) -> str:
@@ -118,20 +119,20 @@ def _rate(case: CaseResult) -> str:
 # -- a case --------------------------------------------------------------------------------------------------
 
 
-def _case(page: Page, case: Compared) -> str:
+def _case(page: ComparisonPage, case: Compared) -> str:
     worse = any(case.row.regressions(case.changes, page.threshold))
-    word, kind = ("worse", "failed") if worse else ("not worse", "passed")
+    label, kind = ("worse", "failed") if worse else ("not worse", "passed")
     p_core = case.change("p_core")
     share = f"<span>p_core {_change(p_core)}</span>" if p_core and p_core.judgement.change is not None else ""
     body = "".join(_body(page, case))
     return (
         f'<details class="case" data-state="{kind}"{" open" if worse or len(page.cases) <= 3 else ""}>'
-        f"<summary>{state(kind, word)}<strong>{escape(case.row.name)}</strong>{share}</summary>"
+        f"<summary>{state(kind, label)}<strong>{escape(case.row.name)}</strong>{share}</summary>"
         f"<div>{body}</div></details>"
     )
 
 
-def _body(page: Page, case: Compared) -> Iterator[str]:
+def _body(page: ComparisonPage, case: Compared) -> Iterator[str]:
     yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.unlike)
     yield items(case.row.notes, "soft")
     yield _figures(case)
@@ -142,27 +143,27 @@ def _body(page: Page, case: Compared) -> Iterator[str]:
 
 
 def _figures(case: Compared) -> str:
-    """The old and the new run first, so that the change is in sight beside many runs between."""
+    """Return the table of figures, with the old and the new run before the runs between them."""
     old, *between, new = case.row.names
     head = ("figure", old, new, "change", "", "noise", "", "better", *between)
     rows = []
     for change in case.changes:
-        then, *values, now = map(Number, change.texts)
-        rows.append((Name(change.name), then, now, *_cells(change), change.direction or "", *values))
+        before, *values, after = map(Number, change.texts)
+        rows.append((Name(change.name), before, after, *_cells(change), change.direction or "", *values))
     return table(head, rows, [change.word == noise.WORSE for change in case.changes])
 
 
 def _trend(change: Change) -> Chart | None:
-    """The median of each run over their numbers, where there are more than two."""
+    """Return a chart of the medians of all runs; None for two runs."""
     medians = [math.nan if median is None else median for median in change.medians]
-    line = Line("median of the rounds", [float(number) for number in range(1, len(medians) + 1)], medians)
+    line = ChartLine("median of the rounds", [float(number) for number in range(1, len(medians) + 1)], medians)
     if len(medians) < 3 or not line.drawable:
         return None
     return Chart(f"{change.name} over the runs", "run", change.unit, (line,), dots=True)
 
 
 def _cells(change: Change) -> tuple[str, ...]:
-    """The change as a number and as a bar over its noise, the noise, and whether the change is for the worse."""
+    """Return the change, a bar of the change over its noise, the noise, and the judgement."""
     error = change.judgement.error
     bar = _bar(change) if change.judgement.change is not None else ""
     return (
@@ -174,11 +175,11 @@ def _cells(change: Change) -> tuple[str, ...]:
 
 
 def _bar(change: Change) -> str:
-    """From the middle to the side that it changed to; the shade is what chance does."""
+    """Return a bar from the middle to the side of the change; the shade is the noise."""
     share = change.judgement.change or 0.0
     error = change.judgement.error
-    shade = min(error.limit if error else 0.0, _WIDEST) / _WIDEST * 50
-    width = min(abs(share), _WIDEST) / _WIDEST * 50
+    shade = min(error.limit if error else 0.0, _FULL_BAR) / _FULL_BAR * 50
+    width = min(abs(share), _FULL_BAR) / _FULL_BAR * 50
     kind = {noise.WORSE: "worse", noise.BETTER: "better"}.get(change.word, "")
     return (
         f'<span class="shift {kind}" aria-hidden="true">'
@@ -192,70 +193,72 @@ def _change(change: Change) -> str:
     return "" if share is None else signed(share)
 
 
-# -- how the trainings went ----------------------------------------------------------------------------------
+# -- the trainings ------------------------------------------------------------------------------------------
 
 
-def _drawn(page: Page, case: Compared) -> str:
-    """The round in the middle of each run, line beside line; of many runs the first and the last ones."""
-    named = [(name, middle) for name, one in case.row.runs if (middle := _middle(one)) is not None]
-    shown = named if len(named) <= _RUNS_DRAWN else [named[0], *named[1 - _RUNS_DRAWN :]]
-    room = _BYTES / max(len(page.cases), 1) / _OF_A_POINT / 2
-    points = max(min(int(room / 3 / max(len(shown), 1)), _POINTS), _FEWEST)
+def _drawn(page: ComparisonPage, case: Compared) -> str:
+    """Return the charts of the median round of each run; of many runs the first and the last ones."""
+    named = [(name, outcome) for name, run in case.row.runs if (outcome := _median_round(run)) is not None]
+    shown = named if len(named) <= _MAX_RUNS else [named[0], *named[1 - _MAX_RUNS :]]
+    numbers = _CHART_BYTES / max(len(page.cases), 1) / _BYTES_PER_POINT / 2
+    points = max(min(int(numbers / 3 / max(len(shown), 1)), _MAX_POINTS), _MIN_POINTS)
     curves = [
-        _beside([(name, draw([one], points)) for name, one in shown])
+        _combined([(name, draw([outcome], points)) for name, outcome in shown])
         for draw in (charts.loss, charts.metric, charts.throughput)
     ]
-    sampled = _sampled(page, shown, room)
+    sampled = _sampled(page, shown, numbers)
     if not any(curves) and not sampled:
         return ""
-    about = "of each run the round whose p_core is in the middle"
+    about = "of each run the round with the median p_core"
     if len(shown) < len(named):
         about += f"; {len(shown)} of {len(named)} runs"
     if sampled is None:
-        about += "; what hosts and devices did is left out, there are too many cases"
+        about += "; without the charts of hosts and devices, because there are too many cases"
     return f"<h3>Training <small>({about})</small></h3>{charts.html(curves)}{charts.html(sampled or ())}"
 
 
-def _middle(case: CaseResult) -> Outcome | None:
-    well = [one for one in case.outcomes if one.ok]
-    known = [one for one in well if math.isfinite(one.value("p_core") or math.nan)]
-    if not known:
-        return next(iter(well), None)
-    middle = statistics.median_low(one.value("p_core") or math.nan for one in known)
-    return next(one for one in known if one.value("p_core") == middle)
+def _median_round(case: CaseResult) -> Outcome | None:
+    finished = [outcome for outcome in case.outcomes if outcome.ok]
+    measured = [outcome for outcome in finished if math.isfinite(outcome.value("p_core") or math.nan)]
+    if not measured:
+        return next(iter(finished), None)
+    median = statistics.median_low(outcome.value("p_core") or math.nan for outcome in measured)
+    return next(outcome for outcome in measured if outcome.value("p_core") == median)
 
 
-def _sampled(page: Page, shown: Iterable[tuple[str, Outcome]], room: float) -> list[Chart | None] | None:
-    """What hosts and devices did, each title once with the lines of all runs; None where there is no room for it."""
-    found = {name: monitors.read(page.where[name] / one.directory, SERIES_AT_MOST) for name, one in shown}
-    lines = sum(_lines(samples) for samples in found.values())
-    points = min(int(room / max(lines, 1)), _POINTS)
-    if points < _FEWEST:
+def _sampled(page: ComparisonPage, shown: Iterable[tuple[str, Outcome]], numbers: float) -> list[Chart | None] | None:
+    """Return the charts of hosts and devices with the lines of all runs; None if they have too few points."""
+    monitored = {
+        name: monitors.read(page.directories[name] / outcome.directory, MAX_SERIES_BYTES) for name, outcome in shown
+    }
+    lines = sum(_number_of_lines(samples) for samples in monitored.values())
+    points = min(int(numbers / max(lines, 1)), _MAX_POINTS)
+    if points < _MIN_POINTS:
         return None
     by_title: dict[str, list[tuple[str, Chart | None]]] = {}
-    for name, samples in found.items():
+    for name, samples in monitored.items():
         for chart in filter(
             None, (*sampled_charts.devices(samples, (), points), *sampled_charts.hosts(samples, (), points))
         ):
             by_title.setdefault(chart.title, []).append((name, chart))
-    return [_beside(each) for each in by_title.values()]
+    return [_combined(named) for named in by_title.values()]
 
 
-def _lines(hosts: Mapping[str, Samples]) -> int:
-    """How many the charts of a round have at most: nine titles, of many devices or hosts a few lines each."""
+def _number_of_lines(hosts: Mapping[str, Samples]) -> int:
+    """Return the maximum number of lines in the five charts of devices and four charts of hosts."""
     devices = sum(len(samples.devices) for samples in hosts.values())
-    return 5 * min(devices, charts.LINES_AT_MOST) + 4 * min(len(hosts), charts.LINES_AT_MOST)
+    return 5 * min(devices, charts.MAX_LINES) + 4 * min(len(hosts), charts.MAX_LINES)
 
 
-def _beside(named: Sequence[tuple[str, Chart | None]]) -> Chart | None:
-    """One chart of several: each line by the run that it is of."""
-    there = [(name, chart) for name, chart in named if chart is not None]
-    if not there:
+def _combined(named: Sequence[tuple[str, Chart | None]]) -> Chart | None:
+    """Combine the charts of several runs; the name of each line has its run."""
+    drawn = [(name, chart) for name, chart in named if chart is not None]
+    if not drawn:
         return None
     lines = tuple(
         replace(line, name=name if len(chart.lines) == 1 else f"{name} {line.name}")
-        for name, chart in there
+        for name, chart in drawn
         for line in chart.lines
     )
-    notes = "; ".join(dict.fromkeys(chart.note for _, chart in there if chart.note))
-    return replace(there[0][1], lines=lines, note=notes)
+    notes = "; ".join(dict.fromkeys(chart.note for _, chart in drawn if chart.note))
+    return replace(drawn[0][1], lines=lines, note=notes)

@@ -1,6 +1,6 @@
-"""Small pieces of HTML: tables, parts that open, the style and the script of a page, and the cells of a test's row.
+"""HTML elements: tables, folded sections, the style and script of a page, and the cells of a test's row.
 
-All of it is text made from what is stored; everything that a log or a config says is escaped.
+Texts of logs and configs are escaped.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pytest_flagperf.results.units import quantity
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 
 COLUMNS = ("case", "metric", "p_core", "speedup")
-_TITLES = {"case": "Case", "metric": "MetricValue", "p_core": "p_core", "speedup": "Speed-up"}
-_NOTHING = ""
+_TITLES = {"case": "Case", "metric": "Metric", "p_core": "p_core", "speedup": "Speed-up"}
 _STYLES = ("vendored/uPlot.min.css", "page.css")
 _SCRIPTS = ("vendored/uPlot.iife.min.js", "page.js")
 
@@ -33,16 +32,16 @@ class Name(str):
 
 
 class Markup(str):
-    """A cell that is HTML already."""
+    """A cell that contains HTML."""
 
 
 def style() -> str:
-    """Once per page."""
+    """Return the style, needed once per page."""
     return f"<style>{''.join(map(_asset, _STYLES))}</style>"
 
 
 def script() -> str:
-    """Once per page, after the charts or before them."""
+    """Return the script, needed once per page, before or after the charts."""
     return "".join(f"<script>{_asset(name)}</script>" for name in _SCRIPTS)
 
 
@@ -52,7 +51,7 @@ def _asset(name: str) -> str:
 
 
 def document(title: str, body: str) -> str:
-    """A page that stands alone: opens from disk, asks nothing of a network."""
+    """Return a complete page that opens from disk without a network."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -69,7 +68,7 @@ def header_cells() -> list[str]:
 
 
 def row_cells(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict] = ()) -> list[str]:
-    """A test's main figures over its rounds, its case a link to the case's section; empty where it has no case."""
+    """Return the cells with the main figures of a test and a link to its case; empty without a case."""
     if not outcomes:
         return [f'<td class="col-{name}"></td>' for name in COLUMNS]
     p_core = summarize(outcome.value("p_core") for outcome in outcomes if outcome.ok).median
@@ -77,22 +76,22 @@ def row_cells(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict] = ()) -> 
     values = {
         "case": f'<a href="#{anchor(case)}">{escape(case)}</a>',
         "metric": escape(metric(outcomes)),
-        "p_core": _NOTHING if p_core is None else escape(quantity(p_core, outcomes[0].rate_unit)),
-        "speedup": escape(next((verdict.got for verdict in verdicts if verdict.kind is VerdictKind.SPEEDUP), _NOTHING)),
+        "p_core": "" if p_core is None else escape(quantity(p_core, outcomes[0].rate_unit)),
+        "speedup": escape(next((verdict.got for verdict in verdicts if verdict.kind is VerdictKind.SPEEDUP), "")),
     }
     return [f'<td class="col-{name}">{values[name]}</td>' for name in COLUMNS]
 
 
 def anchor(case: str) -> str:
-    """Where a case's section is in the page."""
+    """Return the id of a case's section in the page."""
     return f"case-{re.sub(r'[^A-Za-z0-9_.]+', '-', case)}"
 
 
-# -- pieces --------------------------------------------------------------------------------------------------
+# -- elements ------------------------------------------------------------------------------------------------
 
 
 def figures(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of numbers beside their names."""
+    """Return a table of numbers and their names."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     table = f'<table class="figures"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
@@ -100,7 +99,7 @@ def figures(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], marked: Sequence[bool] = ()) -> str:
-    """Scrolls in a box of its own; ``marked`` rows stand out."""
+    """Return a table in a box that scrolls; ``marked`` rows are highlighted."""
     rows = list(rows)
     numbers = [isinstance(cell, Number) for cell in rows[0]] if rows else []
     top = "".join(
@@ -124,7 +123,7 @@ def _cell(text: str) -> str:
 
 
 def folded(title: str, content: str, *, open_: bool = False) -> str:
-    """A part that opens by a click; nothing where it would be empty."""
+    """Return a section that opens on a click; an empty string without content."""
     if not content:
         return ""
     opened = " open" if open_ else ""
@@ -132,15 +131,15 @@ def folded(title: str, content: str, *, open_: bool = False) -> str:
 
 
 def items(sentences: Iterable[str], kind: str = "") -> str:
-    """A list of sentences; nothing where there are none."""
-    found = "".join(f"<li>{escape(sentence)}</li>" for sentence in dict.fromkeys(sentences))
-    return f"<ul{f' class={kind}' if kind else ''}>{found}</ul>" if found else ""
+    """Return a list of sentences without duplicates; an empty string without sentences."""
+    listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in dict.fromkeys(sentences))
+    return f"<ul{f' class={kind}' if kind else ''}>{listed}</ul>" if listed else ""
 
 
 def css_class(state: str) -> str:
     return escape(state.replace(" ", "-"))
 
 
-def state(name: str, said: str | None = None) -> str:
-    """A state as a small label, which says the word itself or another."""
-    return f'<span class="state {css_class(name)}">{escape(said or name)}</span>'
+def state(name: str, label: str | None = None) -> str:
+    """Return a state as a small label, with its own name or another text."""
+    return f'<span class="state {css_class(name)}">{escape(label or name)}</span>'

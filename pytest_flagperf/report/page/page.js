@@ -10,7 +10,7 @@
   let groups = 0;
   let printing = false;
 
-  // -- what a chart is made of ------------------------------------------------------------------------------
+  // -- the parts of a chart -------------------------------------------------------------------------------
 
   const ink = (name) => getComputedStyle(document.querySelector(".flagperf")).getPropertyValue(`--${name}`).trim();
   const colours = () => Array.from({ length: 8 }, (_, number) => ink(`line-${number}`));
@@ -36,20 +36,20 @@
     return plain(value);
   }
 
-  function ends(numbers) { // of all values, those that are numbers
+  function ends(numbers) { // the lowest and highest number
     let [low, high] = [Infinity, -Infinity];
     for (const value of numbers) if (value != null) { low = Math.min(low, value); high = Math.max(high, value); }
     return [low, high];
   }
 
-  function span(chart, charts, xs) { // charts that stand together have one axis of time, as long as the longest
+  function span(chart, charts, xs) { // charts of a group have the same time axis, as long as the longest
     const together = charts.filter((other) => other === chart || (other.kind === "time" && other.x === chart.x));
     return ends(together.flatMap((other) => [
       ...other.lines.flatMap((line) => [xs[line.x][0], xs[line.x][xs[line.x].length - 1]]),
       ...(other.bands || []).flatMap(([, start, end]) => [start, end])]));
   }
 
-  function table(chart, charts, xs) { // lines that share an axis come together, then all axes become one
+  function table(chart, charts, xs) { // join the lines of all axes to one table
     const [low, high] = span(chart, charts, xs);
     const lines = chart.lines.map((line) => [xs[line.x], line.y]);
     const whole = low === high ? [low] : [low, high];
@@ -57,7 +57,7 @@
     return uPlot.join([...lines, ...levels, [whole]]);
   }
 
-  function shades(chart) { // the bands lie under the grid
+  function shades(chart) { // draw the bands under the grid
     return (plot) => {
       const { left, top, width, height } = plot.bbox;
       const context = plot.ctx;
@@ -74,8 +74,8 @@
     };
   }
 
-  function order(chart, charts) { // what a chart lacks keeps its colour, so that a name has one colour in all of them
-    const [names, ...others] = [chart, ...charts].map((each) => each.lines.map((line) => line.name));
+  function order(chart, charts) { // a name has the same colour in all charts, also if a chart has fewer lines
+    const [names, ...others] = [chart, ...charts].map((item) => item.lines.map((line) => line.name));
     return others.filter((other) => names.every((name) => other.includes(name)))
       .reduce((most, other) => other.length > most.length ? other : most, names);
   }
@@ -86,22 +86,22 @@
     const off = hidden.get(figure) || new Set();
     const few = Math.max(...chart.lines.map((line) => line.y.length)) < 40;
     let number = 0;
-    const found = chart.lines.map((line) => {
+    const series = chart.lines.map((line) => {
       const place = names ? names.indexOf(line.name) : line.dashed ? number - 1 : number++;
       return {
         label: line.name, stroke: palette[place % palette.length], width: line.dashed ? 1 : 1.6, show: !off.has(line.name),
         dash: line.dashed ? [2, 4] : [undefined, [8, 3], [3, 3]][Math.floor(place / palette.length) % 3],
         points: { show: !line.dashed && (chart.dots || few), size: 5 },
-        value: (_, value) => said(value, chart.y),
+        value: (_, value) => withUnit(value, chart.y),
       };
     });
     for (const level of chart.levels || [])
-      found.push({ label: level.name, stroke: ink("text"), width: 1, dash: [6, 4], points: { show: false },
+      series.push({ label: level.name, stroke: ink("text"), width: 1, dash: [6, 4], points: { show: false },
         show: !off.has(level.name), value: () => "" });
-    return found;
+    return series;
   }
 
-  const said = (value, unit) => value == null ? "–" : `${plain(value)}${unit && unit.length < 14 ? ` ${unit}` : ""}`;
+  const withUnit = (value, unit) => value == null ? "–" : `${plain(value)}${unit && unit.length < 14 ? ` ${unit}` : ""}`;
 
   function bounds(chart) {
     return (_, low, high) => {
@@ -131,29 +131,29 @@
           ...(count ? { values: (_, places) => places.map(tick), incrs: whole() }
             : { values: (_, places) => places.map(time), incrs: STEPS_OF_TIME }) },
         { ...axis, gap: 3,
-          size: (_, said) => Math.max(40, 10 + 6.5 * Math.max(0, ...(said || []).map((each) => each.length))), values: (_, places) => places.map(tick) },
+          size: (_, labels) => Math.max(40, 10 + 6.5 * Math.max(0, ...(labels || []).map((label) => label.length))), values: (_, places) => places.map(tick) },
       ],
       series: [{ label: chart.x.startsWith("time") ? "time" : chart.x, value: (_, x) =>
         x == null ? "–" : count ? plain(x) : time(x) }, ...lines(chart, figure)],
       hooks: { drawClear: [shades(chart)], setSeries: [(plot, number, set) => {
-        if (set && "show" in set) hidden.set(figure, new Set(plot.series.filter((one) => !one.show).map((one) => one.label)));
+        if (set && "show" in set) hidden.set(figure, new Set(plot.series.filter((series) => !series.show).map((series) => series.label)));
       }] },
     };
   }
 
-  const whole = () => Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
+  const whole = () => Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();
 
   // -- drawing ----------------------------------------------------------------------------------------------
 
   function dataOf(group) {
     if (!data.has(group)) {
-      const found = JSON.parse(group.querySelector("script").textContent);
-      for (const chart of found.charts) {
-        chart.bands = found.bands[chart.bands] || [];
+      const parsed = JSON.parse(group.querySelector("script").textContent);
+      for (const chart of parsed.charts) {
+        chart.bands = parsed.bands[chart.bands] || [];
         chart.lines = chart.lines.map(([name, x, y, dashed]) => (
-          { name, x, y: Array.isArray(y) ? y : Array(found.xs[x].length).fill(y), dashed }));
+          { name, x, y: Array.isArray(y) ? y : Array(parsed.xs[x].length).fill(y), dashed }));
       }
-      data.set(group, { ...found, number: groups++ });
+      data.set(group, { ...parsed, number: groups++ });
     }
     return data.get(group);
   }
@@ -163,7 +163,7 @@
     const width = printing ? 330 : place.clientWidth;
     drawn.get(figure)?.destroy();
     drawn.delete(figure);
-    if (!width) return; // in a part that is closed: drawn when it opens
+    if (!width) return; // in a closed section: drawn when it opens
     const { xs, charts, number } = dataOf(figure.parentElement);
     const chart = charts[figure.dataset.chart];
     drawn.set(figure, new uPlot(options(chart, figure, number, width), table(chart, charts, xs), place));
@@ -184,7 +184,7 @@
     }
   });
 
-  // On paper everything is open, drawn, and black on white.
+  // For printing, open everything, draw all charts, and use light colours.
   let closed = [];
   addEventListener("beforeprint", () => {
     closed = [...document.querySelectorAll(".flagperf details:not([open])")];
@@ -203,14 +203,14 @@
 
   // -- links ------------------------------------------------------------------------------------------------
 
-  function open() { // what the address names, and everything around it
+  function open() { // open the element in the address and its parents
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target || !target.closest(".flagperf")) return;
     for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
     target.scrollIntoView();
   }
 
-  // In the rows of tests a click opens the row's details; on a link it is the link that is meant.
+  // A click on a row of tests opens its details; a click on a link in the row must only follow the link.
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.('a[href^="#"]');
     if (!link) return;
@@ -229,7 +229,7 @@
     const value = (row) => row.cells[head.cellIndex].dataset.value ?? row.cells[head.cellIndex].textContent;
     const order = (one, other) => {
       const [left, right] = [value(one), value(other)];
-      if (!left || !right) return left ? -1 : right ? 1 : 0; // what is not known stands last
+      if (!left || !right) return left ? -1 : right ? 1 : 0; // unknown values come last
       const sign = down ? -1 : 1;
       return sign * (isNaN(left) || isNaN(right) ? left.localeCompare(right, "en", { numeric: true }) : left - right);
     };
@@ -246,14 +246,14 @@
   }
 
   function begin() {
-    if (!document.querySelector("meta[name=viewport]")) { // without it a phone shows a desk's page, small
+    if (!document.querySelector("meta[name=viewport]")) { // without it a phone shows the page of a desktop, scaled down
       const meta = Object.assign(document.createElement("meta"),
         { name: "viewport", content: "width=device-width, initial-scale=1" });
       document.head.append(meta);
     }
     const page = document.querySelector("main.flagperf");
     const tests = document.getElementById("results-table");
-    if (page && tests) around(page, tests);
+    if (page && tests) arrange(page, tests);
     document.querySelectorAll("figure.chart").forEach((figure) => { seen.observe(figure); resized.observe(figure); });
     document.querySelectorAll(".flagperf th[data-sort] button").forEach((button) =>
       button.addEventListener("click", () => sort(button.closest("th"))));
@@ -273,8 +273,8 @@
     open();
   }
 
-  // What the page says of the run stands first; the table of tests, and what pytest says besides, follow it.
-  function around(page, tests) {
+  // Put the results of the run first, then the table of tests and the environment.
+  function arrange(page, tests) {
     const environment = document.getElementById("environment-header");
     environment.before(page);
     document.querySelector(".summary h2").textContent = "Tests";

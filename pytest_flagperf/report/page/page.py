@@ -1,7 +1,7 @@
-"""The page of a run, made from its directory alone: what came out, every case in one table, and a section a case.
+"""The HTML page of a run, made from the run directory: a headline, a table of all cases, and a section for each case.
 
-``body`` is the part that pytest-html's report is extended by; ``alone`` makes a page of it that stands by itself.
-Cases are read one after the other, and of long logs and series only parts: the memory does not grow with either.
+``body`` is the content that extends the report of pytest-html; ``standalone`` returns a complete page.
+Cases are read one after the other, and long logs and series only in part, so memory does not grow with them.
 """
 
 from __future__ import annotations
@@ -36,42 +36,42 @@ from pytest_flagperf.results.units import count, quantity
 from pytest_flagperf.stored import layout
 from pytest_flagperf.stored.round import case_folders, rounds_of
 
-BYTES = 2_500_000
-"""What the page may weigh where that is possible; of many cases the charts have fewer points."""
-_OF_A_CASE, _OF_A_ROUND, _OF_A_NUMBER = 20_000, 3_500, 6
-"""What these weigh, charts apart."""
+TARGET_BYTES = 2_500_000
+"""The target size of the page; with many cases the charts have fewer points."""
+_BYTES_PER_CASE, _BYTES_PER_ROUND, _BYTES_PER_NUMBER = 20_000, 3_500, 6
+"""Sizes without the charts."""
 _CHARTS, _CURVES = 9, 18
-"""As many numbers as fill a monitor's chart, and as lie on a line, a round has so many times."""
-_READ = 16_000_000
-"""Bytes of series that are read where there is so much, of all rounds together."""
-_SHOWN = 30
-"""So many failed cases are told at the top; the table has all."""
+"""The number of sampled charts of a round, and of lines in all its charts."""
+_MAX_READ_BYTES = 16_000_000
+"""The maximum number of bytes of series that are read for all rounds together."""
+_MAX_LISTED = 30
+"""The maximum number of cases in the headline; the table has all of them."""
 _FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
 
 
-def alone(run_dir: Path, page: Path) -> str:
-    """A page for a place on this machine, from which its links to logs are right."""
+def standalone(run_dir: Path, page: Path) -> str:
+    """Return a complete page; its links to logs are relative to ``page``."""
     return document(f"flagperf {run_dir.resolve().name}", body(run_dir, page.resolve().parent))
 
 
 def extension(run_dir: Path, page: Path) -> str:
-    """The body with its style and script, for a page that somebody else begins and ends."""
+    """Return the body with style and script, for the report of pytest-html."""
     return style() + body(run_dir, page.resolve().parent) + script()
 
 
 def body(run_dir: Path, page_dir: Path) -> str:
-    """The part between: needs the style before it and the script after it."""
+    """Return the content of the page, which needs the style before it and the script after it."""
     problems: list[str] = []
     run_dir = run_dir.resolve()
     info = store.load_info(run_dir, problems) if (run_dir / layout.RESULTS).is_file() else None
     detail = _detail(run_dir)
-    made: list[tuple[Row, str]] = []
+    sections: list[tuple[Row, str]] = []
     for case in store.each_case(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.exit_status == INTERRUPTED)
         case_dir = run_dir / case.outcomes[0].directory.parent
-        made.append((row_of(case, summary), _section(case, summary, case_dir, page_dir, detail)))
-    made.sort(key=lambda pair: pair[0].order)
-    rows = [row for row, _ in made]
+        sections.append((row_of(case, summary), _section(case, summary, case_dir, page_dir, detail)))
+    sections.sort(key=lambda pair: pair[0].order)
+    rows = [row for row, _ in sections]
     parts = [
         _headline(rows, info),
         _facts(rows, info, run_dir, page_dir),
@@ -81,37 +81,37 @@ def body(run_dir: Path, page_dir: Path) -> str:
         machines(rows),
         '<h2 id="cases">Cases <button class="plain" data-all="open">open all</button> '
         '<button class="plain" data-all="close">close all</button></h2>',
-        *(text for _, text in made),
+        *(text for _, text in sections),
     ]
     text = f'<main class="flagperf">{"".join(parts)}</main>'
-    # What a log says may be no text that can be written.
+    # Logs may contain characters that cannot be encoded.
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> str:
     try:
         return section(case, summary, case_dir, page_dir, detail)
-    except Exception as error:  # files that no check foresaw take no other case with them
-        reason = f"{case_dir}: the details cannot be shown: {type(error).__name__}: {error}"
+    except Exception as error:  # unforeseen content of files must not affect other cases
+        reason = f"{case_dir}: cannot show the details: {type(error).__name__}: {error}"
         return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'
 
 
 def _detail(run_dir: Path) -> Detail:
-    """As fine as there is room for."""
+    """Return the detail of the charts for the number of rounds."""
     folders = case_folders(run_dir)
     cases, rounds = len(folders), sum(len(rounds_of(folder)) for folder in folders)
     if not rounds:
         return Detail()
     full = Detail()
-    numbers = max(BYTES - _OF_A_CASE * cases - _OF_A_ROUND * rounds, 0) // rounds // _OF_A_NUMBER
+    numbers = max(TARGET_BYTES - _BYTES_PER_CASE * cases - _BYTES_PER_ROUND * rounds, 0) // rounds // _BYTES_PER_NUMBER
     return Detail(
         points=min(max(numbers // _CURVES, 36), full.points),
         samples=min(max(numbers // _CHARTS, 100), full.samples),
-        bytes=min(_READ // rounds, full.bytes),
+        bytes=min(_MAX_READ_BYTES // rounds, full.bytes),
     )
 
 
-# -- what one sees first -------------------------------------------------------------------------------------
+# -- the headline --------------------------------------------------------------------------------------------
 
 
 def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
@@ -119,46 +119,46 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     others = [row for row in rows if row.summary.state in (UNFINISHED, EXPECTED)]
     with_code = _with_code(rows)
     unsupported = info.unsupported if info else ()
-    told = [_reason(row) for row in (*bad[:_SHOWN], *others[:_SHOWN])]
-    more = len(bad) + len(others) - len(told)
+    lines = [_reason(row) for row in (*bad[:_MAX_LISTED], *others[:_MAX_LISTED])]
+    more = len(bad) + len(others) - len(lines)
     if more:
-        told.append(f'<li>and {count(more, "case")} more: <a href="#overview">all of them</a></li>')
-    told += [f"<li>{_link(row)}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_SHOWN]]
-    if len(with_code) > _SHOWN:
-        told.append(f"<li>and {count(len(with_code) - _SHOWN, 'more case')} with vendor code</li>")
-    told += [f"<li>not run: {escape(line)}</li>" for line in unsupported[:_SHOWN]]
+        lines.append(f'<li>and {count(more, "more case")}: <a href="#overview">see the overview</a></li>')
+    lines += [f"<li>{_link(row)}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
+    if len(with_code) > _MAX_LISTED:
+        lines.append(f"<li>and {count(len(with_code) - _MAX_LISTED, 'more case')} with vendor code</li>")
+    lines += [f"<li>not run: {escape(line)}</li>" for line in unsupported[:_MAX_LISTED]]
     kind = FAILED if bad or not rows else EXPECTED if others else PASSED
-    listed = f"<ul>{''.join(told)}</ul>" if told else ""
+    listed = f"<ul>{''.join(lines)}</ul>" if lines else ""
     return (
         f'<div class="headline {css_class(kind)}" id="summary"><p>{_counted(rows, len(unsupported))}</p>{listed}</div>'
     )
 
 
 def _with_code(rows: Sequence[Row]) -> list[Row]:
-    """The cases that passed with vendor code."""
+    """Return the cases that passed with vendor code."""
     return [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
 
 
 def _counted(rows: Sequence[Row], unsupported: int) -> str:
-    """``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
+    """Return for example ``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
     if not rows:
         return "No results"
     numbers = Counter(row.summary.state for row in rows)
-    said = [f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in STATES if numbers[name]]
-    if len(said) == 1 and numbers[PASSED]:
-        said = [f'<span class="{css_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
+    parts = [f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in STATES if numbers[name]]
+    if len(parts) == 1 and numbers[PASSED]:
+        parts = [f'<span class="{css_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
     with_code = _with_code(rows)
-    said += [f"{len(with_code)} with vendor code"] if with_code else []
-    said += [f"{unsupported} cannot run"] if unsupported else []
-    return f"{count(len(rows), 'case')}: {', '.join(said)}"
+    parts += [f"{len(with_code)} with vendor code"] if with_code else []
+    parts += [f"{unsupported} cannot run"] if unsupported else []
+    return f"{count(len(rows), 'case')}: {', '.join(parts)}"
 
 
 def _reason(row: Row) -> str:
-    """The first sentence, and how many more there are."""
-    why = row.summary.failures or row.summary.expected or (row.summary.state,)
-    more = f" <small>(and {count(len(why) - 1, 'more sentence')})</small>" if len(why) > 1 else ""
+    """Return the first reason, and how many more there are."""
+    reasons = row.summary.failures or row.summary.expected or (row.summary.state,)
+    more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
     code = f" <small>({escape(state_with_code(row.summary))})</small>" if row.summary.vendor_code else ""
-    return f"<li>{_link(row)}: {escape(why[0])}{more}{code}</li>"
+    return f"<li>{_link(row)}: {escape(reasons[0])}{more}{code}</li>"
 
 
 def _link(row: Row) -> str:
@@ -166,68 +166,68 @@ def _link(row: Row) -> str:
 
 
 def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:
+    versions = info.versions.items() if info is not None else ()
     facts = {
         "Hardware": escape("; ".join(_hardware(rows))),
-        "Compared with": escape(_compared(rows)),
-        "Began": "" if info is None or info.started_ms is None else escape(_began(info)),
+        "Baselines": escape(_baselines(rows)),
+        "Started": "" if info is None or info.started_ms is None else escape(_started(info)),
         "Command": "" if info is None else f"<code>{escape(shlex.join(info.command))}</code>" * bool(info.command),
-        "Made by": "" if info is None else escape(", ".join(f"{name} {said}" for name, said in info.versions.items())),
-        "Run from": "" if info is None else escape(_controller(info)),
+        "Versions": escape(", ".join(f"{name} {version}" for name, version in versions)),
+        "Controller": "" if info is None else escape(_controller(info)),
         "Files": ", ".join(_files(run_dir, page_dir)),
-        "To be read": escape(_warned(rows)),
+        "Warnings": escape(_warnings(rows)),
     }
-    said = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
-    return f'<dl class="facts">{said}</dl>'
+    items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
+    return f'<dl class="facts">{items}</dl>'
 
 
 def _controller(info: RunInfo) -> str:
-    """The load and memory of the machine that ran pytest, and what the harness used there."""
-    figures, words = info.controller, []
+    """Return the load and memory of the machine that ran pytest, and what pytest-flagperf used."""
+    figures, parts = info.controller, []
     if {"cores", "load_1min", "memory", "memory_available"} <= figures.keys():
         memory = f"{quantity(figures['memory_available'], 'bytes')} of {quantity(figures['memory'], 'bytes')}"
-        words.append(
-            f"load {figures['load_1min']:.2f} on {figures['cores']:.0f} cores, {memory} memory available before"
+        parts.append(
+            f"load {figures['load_1min']:.2f} on {figures['cores']:.0f} cores, {memory} memory available before the run"
         )
     if {"harness_cpu_s", "harness_memory"} <= figures.keys():
         used = f"{quantity(figures['harness_cpu_s'], 's')} of CPU time, {quantity(figures['harness_memory'], 'bytes')}"
-        words.append(f"the harness used {used}")
-    return "; ".join(words)
+        parts.append(f"pytest-flagperf used {used}")
+    return "; ".join(parts)
 
 
 def _hardware(rows: Sequence[Row]) -> Iterator[str]:
-    """Each kind once, with the shapes it was measured in."""
+    """Yield each kind of hardware with its measured shapes."""
     for machine in dict.fromkeys(row.machine for row in rows):
-        mine = [row for row in rows if row.machine == machine]
-        shapes = sorted({row.shape for row in mine}, key=lambda shape: (shape[0] * shape[1], shape))
-        devices = [name for name in dict.fromkeys(row.device for row in mine) if name]
+        same = [row for row in rows if row.machine == machine]
+        shapes = sorted({row.shape for row in same}, key=lambda shape: (shape[0] * shape[1], shape))
+        devices = [name for name in dict.fromkeys(row.device for row in same) if name]
         device = f" ({', '.join(devices)})" if devices else ""
         yield f"{machine}{device}: {', '.join(f'{nodes}x{cards}' for nodes, cards in shapes)}"
 
 
-def _compared(rows: Sequence[Row]) -> str:
-    held = [row.held for row in rows if row.held is not None]
-    if not held:
-        return "no accepted baseline: throughputs were judged by themselves"
-    bad = len(held) - sum(held)
-    how = f"{bad} worse" if bad else "none worse"
-    return f"accepted baselines ({len(held)} of {count(len(rows), 'case')}, {how})"
+def _baselines(rows: Sequence[Row]) -> str:
+    compared = [row.meets_baseline for row in rows if row.meets_baseline is not None]
+    if not compared:
+        return "no accepted baseline"
+    worse = compared.count(False)
+    return f"{len(compared)} of {count(len(rows), 'case')} compared with accepted baselines, {worse or 'none'} worse"
 
 
-def _began(info: RunInfo) -> str:
+def _started(info: RunInfo) -> str:
     assert info.started_ms is not None
-    said = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_ms / 1000))
+    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_ms / 1000))
     if info.ended_ms is None:
-        return said
-    return f"{said}, took {quantity((info.ended_ms - info.started_ms) / 1000, 's')}"
+        return text
+    return f"{text}, took {quantity((info.ended_ms - info.started_ms) / 1000, 's')}"
 
 
 def _files(run_dir: Path, page_dir: Path) -> Iterator[str]:
     base = Path(os.path.relpath(run_dir, page_dir))
-    for name, said in _FILES:
+    for name, description in _FILES:
         if (run_dir / name).is_file():
-            yield f'<a href="{escape(quote((base / name).as_posix()))}">{name}</a> ({said})'
+            yield f'<a href="{escape(quote((base / name).as_posix()))}">{name}</a> ({description})'
 
 
-def _warned(rows: Sequence[Row]) -> str:
-    found = [len(row.summary.warnings) for row in rows if row.summary.warnings]
-    return f"{count(sum(found), 'warning')} on {count(len(found), 'case')}" if found else ""
+def _warnings(rows: Sequence[Row]) -> str:
+    numbers = [len(row.summary.warnings) for row in rows if row.summary.warnings]
+    return f"{count(sum(numbers), 'warning')} in {count(len(numbers), 'case')}" if numbers else ""

@@ -1,4 +1,4 @@
-"""All cases beside each other: one table, throughput over cards, the same model on different hardware."""
+"""The overview of all cases: a table, throughput over cards, and the same model on different hardware."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pytest_flagperf.results.units import count, quantity
 
 @dataclass(frozen=True)
 class Row:
-    """What is kept of a case when its outcomes are gone."""
+    """The data of a case for the overview, without its outcomes."""
 
     summary: CaseSummary
-    held: bool | None
+    meets_baseline: bool | None
     """Whether the case is as good as its accepted baseline; None without a baseline."""
-    about: str
+    group: str
     vendor: str
     hardware: str
     device: str
@@ -46,8 +46,8 @@ class Row:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """As people count: 2 cards before 16."""
-        return self.about, self.machine, self.cards, self.shape, self.rounds, self.case
+        """The sort key: 2 cards before 16."""
+        return self.group, self.machine, self.cards, self.shape, self.rounds, self.case
 
     @property
     def machine(self) -> str:
@@ -55,61 +55,61 @@ class Row:
 
 
 def row_of(case: CaseResult, summary: CaseSummary) -> Row:
-    one = case.outcomes[0]
+    first = case.outcomes[0]
     return Row(
         summary=summary,
-        held=_held(case),
-        about=_about(one),
-        vendor=one.vendor,
-        hardware=one.hardware,
-        device=one.environment.get("device", ""),
-        shape=(one.nnodes, one.nproc),
+        meets_baseline=_meets_baseline(case),
+        group=_group(first),
+        vendor=first.vendor,
+        hardware=first.hardware,
+        device=first.environment.get("device", ""),
+        shape=(first.nnodes, first.nproc),
         rounds=len(case.outcomes),
-        unit=one.rate_unit,
+        unit=first.rate_unit,
         cells=(_state(summary), *(cell(case) for _, cell in COLUMNS)),
         p_core=case.median("p_core"),
     )
 
 
 def _state(summary: CaseSummary) -> str:
-    """The state, and below it the vendor code that it came about with."""
+    """Return the cell with the state and, below, the vendor code."""
     code = f'<span class="spread">with {escape(summary.vendor_code)}</span>' if summary.vendor_code else ""
     return f'<td data-value="{escape(summary.state)}">{state(summary.state)}{code}</td>'
 
 
-def _held(case: CaseResult) -> bool | None:
-    found = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if is_comparison(verdict)]
-    return all(verdict.ok for verdict in found) if found else None
+def _meets_baseline(case: CaseResult) -> bool | None:
+    comparisons = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if is_comparison(verdict)]
+    return all(verdict.ok for verdict in comparisons) if comparisons else None
 
 
-def _about(one: Outcome) -> str:
-    """What cases must have in common to stand beside each other."""
-    precision, data = one.environment.get("precision"), "synthetic data" if one.synthetic else ""
-    scale = f"{one.scale} scale" if one.scale else ""
-    return ", ".join(filter(None, (f"{one.model} {one.framework}", scale, precision, data)))
+def _group(outcome: Outcome) -> str:
+    """Return the properties that cases must share to be compared with each other."""
+    precision, data = outcome.environment.get("precision"), "synthetic data" if outcome.synthetic else ""
+    scale = f"{outcome.scale} scale" if outcome.scale else ""
+    return ", ".join(filter(None, (f"{outcome.model} {outcome.framework}", scale, precision, data)))
 
 
 # -- all cases in one table ----------------------------------------------------------------------------------
 
 
-def _number(said: str, value: float | None, beside: str = "") -> str:
+def _number(text: str, value: float | None, below: str = "") -> str:
     if value is None or not math.isfinite(value):
         return '<td class="number"></td>'
-    spread = f'<span class="spread">{escape(beside)}</span>' if beside else ""
-    return f'<td class="number" data-value="{value:.6g}">{escape(said)}{spread}</td>'
+    spread = f'<span class="spread">{escape(below)}</span>' if below else ""
+    return f'<td class="number" data-value="{value:.6g}">{escape(text)}{spread}</td>'
 
 
 def _median(name: str) -> Callable[[CaseResult], str]:
-    """The middle of the rounds that ended well, and how much they vary."""
+    """Return a function for a cell with the median of the finished rounds, and how much they vary."""
 
     def cell(case: CaseResult) -> str:
-        found = [outcome.metric(name) for outcome in case.outcomes if outcome.ok]
-        summary = summarize(metric.value for metric in found if metric is not None)
-        unit = next((metric.unit for metric in found if metric is not None), "")
-        beside = "" if summary.variation is None else f"± {quantity(summary.variation, 'share')}"
-        said = "" if summary.median is None else quantity(summary.median, unit)
-        # A rate's unit is long, and the same in several columns: it stands with the case.
-        return _number(said.removesuffix(f" {case.outcomes[0].rate_unit}"), summary.median, beside)
+        metrics = [metric for outcome in case.outcomes if outcome.ok and (metric := outcome.metric(name)) is not None]
+        summary = summarize(metric.value for metric in metrics)
+        unit = next((metric.unit for metric in metrics), "")
+        variation = "" if summary.variation is None else f"± {quantity(summary.variation, 'share')}"
+        text = "" if summary.median is None else quantity(summary.median, unit)
+        # The cell of the case has the unit of all throughputs.
+        return _number(text.removesuffix(f" {case.outcomes[0].rate_unit}"), summary.median, variation)
 
     return cell
 
@@ -121,8 +121,8 @@ def _case(case: CaseResult) -> str:
 
 
 def _rounds(case: CaseResult) -> str:
-    well = sum(outcome.ok for outcome in case.outcomes)
-    return f'<td class="number">{well}/{len(case.outcomes)}</td>'
+    finished = sum(outcome.ok for outcome in case.outcomes)
+    return f'<td class="number">{finished}/{len(case.outcomes)}</td>'
 
 
 def _converged(case: CaseResult) -> str:
@@ -136,8 +136,8 @@ def _metric(case: CaseResult) -> str:
 def _speedup(case: CaseResult) -> str:
     cards = case.outcomes[0].cards
     value = case.speedup
-    beside = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}"
-    return _number(case.speedup_text, value, beside)
+    efficiency = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}"
+    return _number(case.speedup_text, value, efficiency)
 
 
 COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
@@ -174,68 +174,68 @@ def overview(rows: Sequence[Row]) -> str:
     return (
         '<h2 id="overview">Overview</h2>'
         f'<div class="filter-cases"{few}>'
-        '<input type="search" placeholder="filter: words of the case" aria-label="filter cases">'
+        '<input type="search" placeholder="filter by words of the case" aria-label="filter cases">'
         f'<button data-state="" aria-pressed="true">all</button>{buttons}</div>'
         f'<div class="wide"><table id="flagperf-cases"><thead><tr>{head}</tr></thead>'
         f"<tbody>{lines}</tbody></table></div>"
-        '<p class="soft"><small>Medians over the rounds that ended well; ± is how much rounds vary (coefficient of '
-        "variation). Throughputs are of all cards together.</small></p>"
+        '<p class="soft"><small>Medians over the finished rounds; ± is the coefficient of variation. '
+        "Throughputs are the sum over all cards.</small></p>"
     )
 
 
-# -- across shapes and machines ------------------------------------------------------------------------------
+# -- several shapes and machines ------------------------------------------------------------------------------
 
 
 def scaling(rows: Sequence[Row]) -> str:
-    """A chart for each model that was measured on several numbers of cards."""
-    groups = _groups(rows, lambda row: row.about)
-    made = charts.html(_scaled(f"{about}: p_core", group) for about, group in groups)
-    told = "".join(_efficiencies(f"{about}: p_core [{group[0].unit}] (efficiency)", group) for about, group in groups)
-    return f'<h2 id="scaling">Scaling</h2>{made}{folded("As a table", told)}' if made else ""
+    """Return a chart and a table for each model that was measured with several numbers of cards."""
+    groups = _groups(rows, lambda row: row.group)
+    drawn = charts.html(_scaling_chart(f"{name}: p_core", group) for name, group in groups)
+    tables = "".join(_efficiencies(f"{name}: p_core [{group[0].unit}] (efficiency)", group) for name, group in groups)
+    return f'<h2 id="scaling">Scaling</h2>{drawn}{folded("As a table", tables)}' if drawn else ""
 
 
 def _efficiencies(title: str, rows: Sequence[Row]) -> str:
-    """The same as a table: what each number of cards does, and how much of it is lost on the way."""
+    """Return a table with the throughput and efficiency of each number of cards."""
     cards = sorted({row.cards for row in rows})
-    found = []
-    for machine, mine in _by_cards(rows):
-        if len(mine) > 1:
-            least = min(mine)
-            each = [
-                f"{quantity(mine[number])} ({quantity(mine[number] * least / mine[least] / number, 'share')})"
-                if number in mine
+    table = []
+    for machine, by_cards in _by_cards(rows):
+        if len(by_cards) > 1:
+            least = min(by_cards)
+            cells = [
+                f"{quantity(value)} ({quantity(value * least / by_cards[least] / number, 'share')})"
+                if (value := by_cards.get(number)) is not None
                 else ""
                 for number in cards
             ]
-            found.append((machine, *each))
-    if not found:
+            table.append((machine, *cells))
+    if not table:
         return ""
-    return f"<h3>{escape(title)}</h3>{figures(('', *(count(number, 'card') for number in cards)), found)}"
+    return f"<h3>{escape(title)}</h3>{figures(('', *(count(number, 'card') for number in cards)), table)}"
 
 
-def _scaled(title: str, rows: Sequence[Row]) -> charts.Chart | None:
-    several = {machine: list(mine.items()) for machine, mine in _by_cards(rows) if len(mine) > 1}
-    return charts.scaling(title, rows[0].unit, several)
+def _scaling_chart(title: str, rows: Sequence[Row]) -> charts.Chart | None:
+    points = {machine: list(by_cards.items()) for machine, by_cards in _by_cards(rows) if len(by_cards) > 1}
+    return charts.scaling(title, rows[0].unit, points)
 
 
 def _by_cards(rows: Sequence[Row]) -> Iterator[tuple[str, dict[int, float]]]:
-    """Of each machine p_core by cards; of several cases that of the fewest hosts, and then of most rounds."""
-    best_last = sorted(rows, key=lambda row: (-row.shape[0], row.rounds))
+    """Yield p_core by cards for each machine; the case with the fewest hosts, then the most rounds, counts."""
+    preferred_last = sorted(rows, key=lambda row: (-row.shape[0], row.rounds))
     for machine in dict.fromkeys(row.machine for row in rows):
-        yield machine, {row.cards: row.p_core or math.nan for row in best_last if row.machine == machine}
+        yield machine, {row.cards: row.p_core or math.nan for row in preferred_last if row.machine == machine}
 
 
 def machines(rows: Sequence[Row]) -> str:
-    """The same model, scale, precision and shape on different hardware: bars, the fastest first."""
+    """Return bars for the same model, scale, precision and shape on different hardware, the fastest first."""
     parts = []
-    for title, group in _groups(rows, lambda row: f"{row.about}, {row.shape[0]}x{row.shape[1]}"):
+    for title, group in _groups(rows, lambda row: f"{row.group}, {row.shape[0]}x{row.shape[1]}"):
         if len({row.machine for row in group}) > 1:
             fastest_first = sorted(group, key=lambda row: -(row.p_core or 0))
             bars = [_bar(row) for row in fastest_first]
             parts.append(f"<div><h3>{escape(title)}</h3>{charts.bars(bars)}</div>")
     if not parts:
         return ""
-    return f'<h2 id="machines">Hardware beside hardware: p_core</h2><div class="charts">{"".join(parts)}</div>'
+    return f'<h2 id="machines">Hardware comparison: p_core</h2><div class="charts">{"".join(parts)}</div>'
 
 
 def _bar(row: Row) -> Bar:
@@ -243,9 +243,9 @@ def _bar(row: Row) -> Bar:
 
 
 def _groups(rows: Iterable[Row], key: Callable[[Row], str]) -> Iterable[tuple[str, list[Row]]]:
-    """Of the cases that have a throughput."""
-    found: dict[str, list[Row]] = {}
+    """Group the cases that have a throughput."""
+    groups: dict[str, list[Row]] = {}
     for row in rows:
         if row.p_core is not None and math.isfinite(row.p_core):
-            found.setdefault(key(row), []).append(row)
-    return found.items()
+            groups.setdefault(key(row), []).append(row)
+    return groups.items()

@@ -1,4 +1,4 @@
-"""Charts of what was sampled on hosts and devices during a round."""
+"""Charts of the samples of hosts and devices during a round."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from pytest_flagperf.report.page.charts import LINES_AT_MOST, MAX_POINTS, Band, Chart, Line, envelope, make_chart
+from pytest_flagperf.report.page.charts import MAX_LINES, MAX_POINTS, Band, Chart, ChartLine, envelope, make_chart
 from pytest_flagperf.results.logs.samples import Samples, Series
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored.layout import host_of
 
-_HOLE = 2.5
-"""So many intervals between two samples are a gap."""
+_GAP = 2.5
+"""The number of sampling intervals between two samples from which on they are drawn with a gap."""
 _SCALES = {"1": (100.0, "%"), "B/s": (1e-6, "MB/s"), "MiB": (1 / 1024, "GiB")}
-"""Units as they are drawn: what a value is multiplied by, and the unit then."""
+"""The factor and the unit in charts, by the unit of the samples."""
 _HOST_CHARTS = {
     "Host CPU": ("cpu",),
     "Host memory": ("memory",),
@@ -35,89 +35,89 @@ _DEVICE_CHARTS = {
 def devices(
     monitored: Mapping[str, Samples], phases: Sequence[Phase] = (), points: int = MAX_POINTS
 ) -> list[Chart | None]:
-    """What the devices did, a line a device; the training's phases are bands."""
-    many = len(monitored) > 1
-    found = {
-        (f"{_short(host)} device {index}" if many else f"device {index}"): series
+    """Return the charts of devices, with one line for each device and the phases of the training as bands."""
+    several_hosts = len(monitored) > 1
+    by_device = {
+        (f"{_short(host)} device {index}" if several_hosts else f"device {index}"): series
         for host, samples in monitored.items()
         for index, series in sorted(samples.devices.items())
     }
-    return [
-        _sampled(
-            title, {who: [series[name]] for who, series in found.items() if name in series}, monitored, phases, points
-        )
-        for title, name in _DEVICE_CHARTS.items()
-    ]
+    charts = []
+    for title, name in _DEVICE_CHARTS.items():
+        chosen = {device: [series[name]] for device, series in by_device.items() if name in series}
+        charts.append(_sampled(title, chosen, monitored, phases, points))
+    return charts
 
 
 def hosts(
     monitored: Mapping[str, Samples], phases: Sequence[Phase] = (), points: int = MAX_POINTS
 ) -> list[Chart | None]:
-    """What the hosts did, a line a host."""
+    """Return the charts of hosts, with one line for each host."""
     charts = []
     for title, names in _HOST_CHARTS.items():
-        found = {
+        by_host = {
             _short(host): [samples.host[name] for name in names if name in samples.host]
             for host, samples in monitored.items()
         }
-        there = {who: series for who, series in found.items() if series}
-        charts.append(_sampled(title, there, monitored, phases, points))
+        by_host = {host: series for host, series in by_host.items() if series}
+        charts.append(_sampled(title, by_host, monitored, phases, points))
     return charts
 
 
 def _sampled(
     title: str,
-    found: Mapping[str, Sequence[Series]],
+    by_name: Mapping[str, Sequence[Series]],
     monitored: Mapping[str, Samples],
     phases: Sequence[Phase],
     points: int,
 ) -> Chart | None:
-    """Each line the sum of its series, as percent, GiB or what they are read in."""
+    """Return a chart in which each line is the sum of its series."""
     start, skimmed = _start(monitored, phases), any(samples.is_partial for samples in monitored.values())
-    unit = next((each.unit for series in found.values() for each in series), "")
+    unit = next((series.unit for group in by_name.values() for series in group), "")
     factor, shown = _SCALES.get(unit, (1.0, unit))
-    lines = [_summed(name, series, start, factor, points, skimmed) for name, series in found.items()]
+    lines = [_summed(name, series, start, factor, points, skimmed) for name, series in by_name.items()]
     note = ""
-    if len(lines) > LINES_AT_MOST:
-        note = f"of {len(lines)} lines: the lowest, the middle and the highest at each time"
+    if len(lines) > MAX_LINES:
+        note = f"lowest, median and highest of {len(lines)} lines at each time"
         lines = envelope(lines)
-    made = make_chart(title, "time since the round began", shown, lines)
+    chart = make_chart(title, "time since the start of the round", shown, lines)
     bands = tuple(Band(phase.name, phase.start - start, phase.end - start) for phase in phases)
-    return made and replace(made, kind="time", bands=bands, note=note, floor=0.0 if shown != "C" else None)
+    return chart and replace(chart, kind="time", bands=bands, note=note, floor=0.0 if shown != "C" else None)
 
 
-def _summed(name: str, series: Sequence[Series], start: float, factor: float, points: int, skimmed: bool) -> Line:
+def _summed(name: str, series: Sequence[Series], start: float, factor: float, points: int, skimmed: bool) -> ChartLine:
     first = series[0]
-    same = [one.values for one in series if len(one.times) == len(first.times)]
-    values = first.values if len(same) == 1 else [sum(each) for each in zip(*same, strict=True)]
-    times, means = _thinned(first.times, values, points, holes=not skimmed)
-    return Line(name, [when - start for when in times], [mean * factor for mean in means])
+    same_length = [other.values for other in series if len(other.times) == len(first.times)]
+    values = first.values if len(same_length) == 1 else [sum(row) for row in zip(*same_length, strict=True)]
+    times, means = _thinned(first.times, values, points, gaps=not skimmed)
+    return ChartLine(name, [time - start for time in times], [mean * factor for mean in means])
 
 
 def _thinned(
-    times: Sequence[float], values: Sequence[float], points: int, holes: bool
+    times: Sequence[float], values: Sequence[float], points: int, gaps: bool
 ) -> tuple[list[float], list[float]]:
-    """As many neighbours together as it takes, each by their mean; a hole in the sampling stays one."""
+    """Return the means of as many neighbours as needed for ``points``; a gap in the sampling stays a gap."""
     steps = [later - earlier for earlier, later in pairwise(times)]
-    hole = _HOLE * median(steps) if holes and len(steps) > 2 else math.inf
+    max_step = _GAP * median(steps) if gaps and len(steps) > 2 else math.inf
     stride = max(1, math.ceil(len(times) / points))
-    found_times: list[float] = []
-    found: list[float] = []
-    for place in range(0, len(times), stride):
-        if place and times[place] - times[place - 1] > max(hole, 0.0):
-            found_times.append((times[place] + times[place - 1]) / 2)
-            found.append(math.nan)
-        together = values[place : place + stride]
-        found_times.append(sum(times[place : place + stride]) / len(together))
-        found.append(sum(together) / len(together))
-    return found_times, found
+    mean_times: list[float] = []
+    means: list[float] = []
+    for index in range(0, len(times), stride):
+        if index and times[index] - times[index - 1] > max(max_step, 0.0):
+            mean_times.append((times[index] + times[index - 1]) / 2)
+            means.append(math.nan)
+        neighbours = values[index : index + stride]
+        mean_times.append(sum(times[index : index + stride]) / len(neighbours))
+        means.append(sum(neighbours) / len(neighbours))
+    return mean_times, means
 
 
 def _start(monitored: Mapping[str, Samples], phases: Sequence[Phase]) -> float:
-    """The first sample of all, or the first phase's begin."""
-    series = [one for samples in monitored.values() for one in samples.host.values()]
-    series += [one for samples in monitored.values() for device in samples.devices.values() for one in device.values()]
-    return min([one.times[0] for one in series] + [phase.start for phase in phases], default=0.0)
+    """Return the time of the first sample or of the first phase, whichever is earlier."""
+    groups = [samples.host for samples in monitored.values()]
+    groups += [device for samples in monitored.values() for device in samples.devices.values()]
+    times = [series.times[0] for group in groups for series in group.values()]
+    return min(times + [phase.start for phase in phases], default=0.0)
 
 
 def _short(folder: str) -> str:

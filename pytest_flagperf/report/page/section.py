@@ -1,4 +1,4 @@
-"""One case's section of the page: verdicts, figures, charts, and for each round what hosts and devices did."""
+"""The section of a case on the page: verdicts, figures, charts, and the hosts and devices of each round."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ FIRST = (
     "p_core", "p_train", "p_whole", "mfu", "e2e_time", "time_to_target", "step_time_p50", "step_time_p90",
     "step_time_p99", "peak_memory",
 )  # fmt: skip
-"""Figures that stand before the others, after the suite's own."""
-SERIES_AT_MOST = 192 * 1024
-_LEAST_OF_A_LOG = 8 * 1024
-_AT_REST = "idle"
-"""The one reason for low clocks that says nothing: they are high when there is work."""
+"""The figures after the metric of the suite; all others are folded."""
+MAX_SERIES_BYTES = 192 * 1024
+_MIN_LOG_BYTES = 8 * 1024
+_IDLE = "idle"
+"""The reason for low clocks of a device without work, which is not shown."""
 
 
 @dataclass(frozen=True)
 class Detail:
-    """How much there is room and time for."""
+    """The level of detail of the charts."""
 
     points: int = charts.MAX_POINTS
-    """Of a line."""
+    """The maximum number of points of a line."""
     samples: int = 1200
-    """Of all lines of a chart of hosts, devices or ranks."""
-    bytes: int = SERIES_AT_MOST
-    """Read of one file of samples, and of all ranks' logs of a round: of longer ones parts that show their course."""
+    """The maximum number of points of all lines in a chart of hosts, devices or ranks."""
+    bytes: int = MAX_SERIES_BYTES
+    """The bytes that are read of a file of samples, and of all rank logs of a round; of longer files, parts."""
 
     def per_line(self, lines: int) -> int:
-        return max(min(self.points, self.samples // max(min(lines, charts.LINES_AT_MOST), 1)), 24)
+        return max(min(self.points, self.samples // max(min(lines, charts.MAX_LINES), 1)), 24)
 
 
 def section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> str:
-    """Opened by a click, or by a link to its anchor."""
+    """Return the section of a case, which opens on a click or by a link to its anchor."""
     about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
     body = "".join(_body(case, summary, case_dir, page_dir, detail))
     return (
@@ -64,21 +64,21 @@ def section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Pa
 
 def _summary(case: CaseResult, summary: CaseSummary) -> str:
     p_core = case.median("p_core")
-    said = [
+    parts = [
         f"with {summary.vendor_code}" if summary.vendor_code else "",
         metric(case.outcomes),
         "" if p_core is None else f"p_core {quantity(p_core, case.outcomes[0].rate_unit)}",
         case.speedup_text and f"speed-up {case.speedup_text}",
     ]
-    figures = "".join(f"<span>{escape(each)}</span>" for each in said if each)
+    figures = "".join(f"<span>{escape(part)}</span>" for part in parts if part)
     return f"{state(summary.state)}<strong>{escape(case.case)}</strong>{figures}"
 
 
 def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
     rounds = case.outcomes
     yield _about(rounds)
-    yield from _broken(case)
-    yield _warned(summary, rounds)
+    yield from map(_failure, (failure for outcome in case.outcomes for failure in outcome.failures))
+    yield _warnings(summary, rounds)
     yield _verdicts(case)
     per_line = detail.per_line(len(rounds) * 2)
     drawn = [draw(rounds, per_line) for draw in (charts.loss, charts.metric, charts.throughput)]
@@ -87,212 +87,206 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
     for outcome in rounds:
         yield _round(case_dir / round_folder(outcome.round), outcome, page_dir, detail, only=len(rounds) == 1)
     yield _config(case_dir / round_folder(rounds[0].round))
-    yield _over_rounds("Environment", [(one.round, one.environment) for one in rounds])
-    yield _over_rounds("Machine", [(one.round, _flat(one.machine)) for one in rounds])
-    yield _over_rounds(
-        "Fingerprint: what makes figures comparable", [(one.round, _flat(one.fingerprint)) for one in rounds]
-    )
+    yield _facts("Environment", [(outcome.round, outcome.environment) for outcome in rounds])
+    yield _facts("Machine", [(outcome.round, _flat(outcome.machine)) for outcome in rounds])
+    fingerprints = [(outcome.round, _flat(outcome.fingerprint)) for outcome in rounds]
+    yield _facts("Fingerprint: settings that must be the same to compare figures", fingerprints)
 
 
 def _about(rounds: Sequence[Outcome]) -> str:
-    one = rounds[0]
+    first = rounds[0]
     notes = [
-        f"{one.vendor} {one.hardware}",
-        f"{count(one.nnodes, 'host')} x {count(one.nproc, 'card')}",
-        one.scale and f"{one.scale} scale",
-        one.environment.get("precision", ""),
-        "synthetic data" if one.synthetic else "",
-        "throughput only" if one.throughput_only else "",
-        "parity: judged by the reference's loss curve, not by the target" if one.parity_samples is not None else "",
-        f"{sum(each.ok for each in rounds)} of {count(len(rounds), 'round')} ended well",
+        f"{first.vendor} {first.hardware}",
+        f"{count(first.nnodes, 'host')} x {count(first.nproc, 'card')}",
+        first.scale and f"{first.scale} scale",
+        first.environment.get("precision", ""),
+        "synthetic data" if first.synthetic else "",
+        "throughput only" if first.throughput_only else "",
+        "parity: judged by the reference's loss curve, not by the target" if first.parity_samples is not None else "",
+        f"{sum(outcome.ok for outcome in rounds)} of {count(len(rounds), 'round')} finished",
     ]
     return f'<p class="soft">{escape(", ".join(note for note in notes if note))}</p>'
 
 
-def _broken(case: CaseResult) -> Iterator[str]:
-    """Why rounds are not whole, with the last lines of the rank that broke first."""
-    failures = [failure for outcome in case.outcomes for failure in outcome.failures]
-    for failure in failures:
-        yield _failure(failure)
-
-
 def _failure(failure: Failure) -> str:
+    """Return the failure of a round, with the last lines of the rank that failed first."""
     lines = "\n".join(failure.last_lines)
     shown = f'<pre class="tail"><code>{escape(lines)}</code></pre>' if lines else ""
     return f'<p class="bad">{escape(failure.sentence)}</p>{shown}'
 
 
-def _warned(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
-    """Validity warnings, and other facts that a reader of the figures needs."""
+def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
+    """Return the warnings of the case, and the number of skipped log lines."""
     lines = [
-        f"round {one.round}: {count(one.broken_lines, 'broken log line')} passed over"
-        for one in rounds
-        if one.broken_lines
+        f"round {outcome.round}: {count(outcome.broken_lines, 'broken log line')} skipped"
+        for outcome in rounds
+        if outcome.broken_lines
     ]
     return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*summary.warnings, *lines))
 
 
 def _verdicts(case: CaseResult) -> str:
-    """Each once, those that are not ok first: several tests judge the same round."""
-    found = dict.fromkeys(verdict for verdicts in case.verdicts.values() for verdict in verdicts)
-    if not found:
-        return '<p class="warning">nothing was judged</p>'
-    well = [verdict for verdict in found if verdict.ok]
-    rows = "".join(_bad(verdict) for verdict in found if not verdict.ok)
-    shown = f'<ul class="verdicts">{rows}</ul>' if rows else ""
-    return shown + folded(f"{count(len(well), 'verdict')} ok", _well(well))
+    """Return the failed verdicts as a list and the passed ones as a table, without duplicates."""
+    verdicts = dict.fromkeys(verdict for test in case.verdicts.values() for verdict in test)
+    if not verdicts:
+        return '<p class="warning">no verdicts</p>'
+    passed = [verdict for verdict in verdicts if verdict.ok]
+    rows = "".join(_failed_verdict(verdict) for verdict in verdicts if not verdict.ok)
+    failed = f'<ul class="verdicts">{rows}</ul>' if rows else ""
+    return failed + folded(f"{count(len(passed), 'passed verdict')}", _passed_verdicts(passed))
 
 
-def _bad(verdict: Verdict) -> str:
+def _failed_verdict(verdict: Verdict) -> str:
     kind = EXPECTED if verdict.expected_failure is not None else FAILED
-    why = f"; expected failure: {verdict.expected_failure}" if verdict.expected_failure is not None else ""
-    measured = escape(f"{verdict.name}: got {verdict.got}, expected {verdict.expected}{why}")
+    reason = f"; expected failure: {verdict.expected_failure}" if verdict.expected_failure is not None else ""
+    measured = escape(f"{verdict.name}: got {verdict.got}, expected {verdict.expected}{reason}")
     return f"<li>{state(kind)} {escape(verdict.sentence)} <small>{measured}</small></li>"
 
 
-def _well(found: Sequence[Verdict]) -> str:
-    """Those of one name and one measure in one row: rounds differ in what they got."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for verdict in found:
-        alike.setdefault((verdict.name, verdict.expected), []).append(verdict.got)
+def _passed_verdicts(verdicts: Sequence[Verdict]) -> str:
+    """Return a table with one row for the verdicts of all rounds with the same name and expected value."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for verdict in verdicts:
+        groups.setdefault((verdict.name, verdict.expected), []).append(verdict.got)
     rows = [
         (Name(name), Number(f"{len(got)} x"), ", ".join(dict.fromkeys(got)), expected)
-        for (name, expected), got in alike.items()
+        for (name, expected), got in groups.items()
     ]
-    return table(("verdict", "ok", "got", "expected"), rows) if rows else ""
+    return table(("verdict", "passed", "got", "expected"), rows) if rows else ""
 
 
 # -- figures -------------------------------------------------------------------------------------------------
 
 
 def _figures(rounds: Sequence[Outcome]) -> str:
-    """The main ones at once, the others and how all were measured by a click."""
+    """Return the main figures, and folded the other figures and the methods of measurement."""
     names = _names(rounds)
     if not names:
         return ""
     first = [name for name in names if name in (rounds[0].target.name, *FIRST)]
     rest = [name for name in names if name not in first]
-    warned = few(sum(one.ok for one in rounds)) if len(rounds) > 1 else None
-    told = f'<p class="soft">{escape(warned)}</p>' if warned else ""
-    more = f"{_compared(rest, rounds)}" if rest else ""
-    measured = table(("figures", "better", "how they were measured"), _how(names, rounds))
+    text = few(sum(outcome.ok for outcome in rounds)) if len(rounds) > 1 else None
+    note = f'<p class="soft">{escape(text)}</p>' if text else ""
+    more = _figures_table(rest, rounds) if rest else ""
+    methods = table(("figures", "better", "method"), _methods(names, rounds))
     return (
-        f"<h3>Figures</h3>{told}{_compared(first, rounds)}{folded(count(len(rest), 'more figure'), more)}"
-        f"{folded('How the figures were measured', measured)}"
+        f"<h3>Figures</h3>{note}{_figures_table(first, rounds)}{folded(count(len(rest), 'more figure'), more)}"
+        f"{folded('Methods of measurement', methods)}"
     )
 
 
 def _names(rounds: Sequence[Outcome]) -> list[str]:
-    there = dict.fromkeys(metric.name for outcome in rounds for metric in outcome.metrics)
-    first = [name for name in (rounds[0].target.name, *FIRST) if name in there]
-    return list(dict.fromkeys([*first, *there]))
+    names = dict.fromkeys(metric.name for outcome in rounds for metric in outcome.metrics)
+    first = [name for name in (rounds[0].target.name, *FIRST) if name in names]
+    return list(dict.fromkeys([*first, *names]))
 
 
-def _compared(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
-    """Over the rounds that ended well the middle and the spread; then each round's own."""
+def _figures_table(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
+    """Return a table of median, mean and variation over the finished rounds, and the value of each round."""
     if len(rounds) == 1:
         return figures(("figure", "value"), [(name, _value(rounds[0], name)) for name in names])
-    head = ("figure", "median", "mean", "95 % interval", "varies by", *(f"round {one.round}" for one in rounds))
-    return figures(head, [_over(name, rounds) for name in names])
+    head = ("figure", "median", "mean", "95 % interval", "variation", *(f"round {outcome.round}" for outcome in rounds))
+    return figures(head, [_figures_row(name, rounds) for name in names])
 
 
 def _record(name: str, rounds: Sequence[Outcome]) -> MetricValue:
-    return next(found for outcome in rounds if (found := outcome.metric(name)) is not None)
+    return next(metric for outcome in rounds if (metric := outcome.metric(name)) is not None)
 
 
-def _how(names: Sequence[str], rounds: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """Figures that were measured the same way share a row."""
-    alike: dict[tuple[str, str], list[str]] = {}
+def _methods(names: Sequence[str], rounds: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """Return a row for the figures that were measured in the same way."""
+    groups: dict[tuple[str, str], list[str]] = {}
     for name in names:
-        found = _record(name, rounds)
-        made_of = f" ({count(found.samples, 'measurement')})" if found.samples is not None else ""
-        alike.setdefault((found.direction or "", f"{found.how}{made_of}"), []).append(name)
-    return [(", ".join(mine), direction, how) for (direction, how), mine in alike.items()]
+        record = _record(name, rounds)
+        samples = f" ({count(record.samples, 'measurement')})" if record.samples is not None else ""
+        groups.setdefault((record.direction or "", f"{record.how}{samples}"), []).append(name)
+    return [(", ".join(group), direction, method) for (direction, method), group in groups.items()]
 
 
-def _over(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
-    well = [outcome for outcome in rounds if outcome.ok]
-    summary = summarize(outcome.value(name) for outcome in well)
-    apart = {well[place].round for place in summary.outliers}
-    each = (_value(outcome, name, apart=outcome.round in apart) for outcome in rounds)
+def _figures_row(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
+    finished = [outcome for outcome in rounds if outcome.ok]
+    summary = summarize(outcome.value(name) for outcome in finished)
+    outliers = {finished[index].round for index in summary.outliers}
+    values = (_value(outcome, name, outlier=outcome.round in outliers) for outcome in rounds)
     unit = _record(name, rounds).unit
-    cells = (*_middle(summary, unit), *each)
+    cells = (*_statistics(summary, unit), *values)
     if unit != rounds[0].rate_unit:
         return (name, *cells)
-    # A rate's unit is long: it is said once.
+    # The unit of a throughput is long, so only the first cell has it.
     return (f"{name} [{unit}]", *(cell.replace(f" {unit}", "") for cell in cells))
 
 
-def _middle(summary: Summary, unit: str) -> tuple[str, ...]:
+def _statistics(summary: Summary, unit: str) -> tuple[str, ...]:
     if summary.median is None:
         return "", "", "", ""
     interval = ""
     if summary.interval is not None:
         low, high = compared(*summary.interval, unit)
         interval = f"{low} to {high}"
-    varies = "" if summary.variation is None else quantity(summary.variation, "share")
-    return quantity(summary.median, unit), quantity(summary.mean, unit), interval, varies
+    variation = "" if summary.variation is None else quantity(summary.variation, "share")
+    return quantity(summary.median, unit), quantity(summary.mean, unit), interval, variation
 
 
-def _value(outcome: Outcome, name: str, *, apart: bool = False) -> str:
-    found = outcome.metric(name)
-    if found is None:
+def _value(outcome: Outcome, name: str, *, outlier: bool = False) -> str:
+    metric = outcome.metric(name)
+    if metric is None:
         return ""
-    return quantity(found.value, found.unit) + (" (outlier)" if apart else "")
+    return quantity(metric.value, metric.unit) + (" (outlier)" if outlier else "")
 
 
 # -- rounds --------------------------------------------------------------------------------------------------
 
 
 def _round(round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, *, only: bool) -> str:
-    found = monitors.read(round_dir, detail.bytes)
-    devices = sum(len(samples.devices) for samples in found.values())
-    per_device, per_host = detail.per_line(devices), detail.per_line(len(found) * 2)
+    monitored = monitors.read(round_dir, detail.bytes)
+    devices = sum(len(samples.devices) for samples in monitored.values())
+    per_device, per_host = detail.per_line(devices), detail.per_line(len(monitored) * 2)
     drawn = [
-        *sampled_charts.devices(found, outcome.phases, per_device),
-        *sampled_charts.hosts(found, outcome.phases, per_host),
+        *sampled_charts.devices(monitored, outcome.phases, per_device),
+        *sampled_charts.hosts(monitored, outcome.phases, per_host),
     ]
-    words = step_times.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _LEAST_OF_A_LOG))
+    words = step_times.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _MIN_LOG_BYTES))
     ranks = [charts.rank_steps(words, detail.per_line(len(words))), charts.rank_spread(words)]
     parts = [
-        _ended(outcome),
+        _course(outcome),
         charts.html(drawn),
         charts.html(ranks),
-        _notes(found),
+        _notes(monitored),
         _logs(outcome, round_dir, page_dir),
     ]
     return folded(f"Round {outcome.round}: devices, hosts, ranks and logs", "".join(parts), open_=only)
 
 
-def _ended(outcome: Outcome) -> str:
-    said = [
+def _course(outcome: Outcome) -> str:
+    parts = [
         f"seed {outcome.seed}",
-        "ended well" if outcome.ok else f"did not end well ({outcome.state})",
+        "finished" if outcome.ok else f"not finished ({outcome.state})",
         f"stopped by: {outcome.stop_reason}" if outcome.stop_reason else "",
     ]
     if outcome.started_ms is not None and outcome.ended_ms is not None:
-        said.append(f"took {quantity((outcome.ended_ms - outcome.started_ms) / 1000, 's')}")
-    return f'<p class="soft">{escape(", ".join(each for each in said if each))}</p>'
+        parts.append(f"took {quantity((outcome.ended_ms - outcome.started_ms) / 1000, 's')}")
+    return f'<p class="soft">{escape(", ".join(part for part in parts if part))}</p>'
 
 
-def _notes(found: Mapping[str, Samples]) -> str:
-    """What must be known of what was sampled."""
-    notes = [f"{folder}: {note}" for folder, samples in found.items() for note in samples.notes]
-    held = [line for folder, samples in found.items() for line in _held_back(folder, samples)]
-    return items([*notes, *held], "soft")
+def _notes(monitored: Mapping[str, Samples]) -> str:
+    """Return the notes of the samplers, and the devices whose clocks were throttled."""
+    notes = [f"{folder}: {note}" for folder, samples in monitored.items() for note in samples.notes]
+    throttled = [line for folder, samples in monitored.items() for line in _throttled(folder, samples)]
+    return items([*notes, *throttled], "soft")
 
 
-def _held_back(folder: str, samples: Samples) -> Iterator[str]:
-    """A line a reason; a device at rest is held back by nothing."""
-    alike: dict[str, dict[int, float]] = {}
+def _throttled(folder: str, samples: Samples) -> Iterator[str]:
+    """Yield a line for each reason of throttling, with its devices."""
+    by_reason: dict[str, dict[int, float]] = {}
     for index, reasons in sorted(samples.throttle.items()):
         for reason, share in reasons.items():
-            alike.setdefault(reason, {})[index] = share
-    for reason, shares in alike.items():
-        if reason != _AT_REST:
-            who = f"device{'s' if len(shares) > 1 else ''} {', '.join(map(str, shares))}"
-            said = " to ".join(dict.fromkeys(quantity(each(shares.values()), "share") for each in (min, max)))
-            yield f"{folder}, {who}: clocks held back by {reason} {said} of the time"
+            by_reason.setdefault(reason, {})[index] = share
+    for reason, shares in by_reason.items():
+        if reason != _IDLE:
+            devices = f"device{'s' if len(shares) > 1 else ''} {', '.join(map(str, shares))}"
+            extremes = min(shares.values()), max(shares.values())
+            times = " to ".join(dict.fromkeys(quantity(share, "share") for share in extremes))
+            yield f"{folder}, {devices}: clocks throttled by {reason} for {times} of the time"
 
 
 def _logs(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
@@ -303,11 +297,11 @@ def _logs(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
     return f"<p>Logs: {', '.join(links)}</p>"
 
 
-# -- what it ran with ----------------------------------------------------------------------------------------
+# -- configuration -------------------------------------------------------------------------------------------
 
 
 def _config(round_dir: Path) -> str:
-    """The resolved config and where each value is from; what differs from the reference is marked."""
+    """Return the resolved config with the source of each value; deviations from the reference are highlighted."""
     try:
         plan = RoundDir(round_dir).read_plan()
     except FormatError as error:
@@ -319,12 +313,12 @@ def _config(round_dir: Path) -> str:
     rows = [_setting(key, values[key], deviations.get(key)) for key in keys]
     title = f"Config: {count(len(rows), 'value')}, {count(len(deviations), 'deviation')} from the reference"
     marked = [key in deviations for key in keys]
-    return folded(title, table(("key", "value", "reference", "from", "layer"), rows, marked)) + _additions(plan)
+    return folded(title, table(("key", "value", "reference", "source", "layer"), rows, marked)) + _additions(plan)
 
 
 def _additions(plan: StoredPlan) -> str:
     """What the vendor has in place of the suite's own, beside its config."""
-    rows = [(one.name, one.value, one.reference, _place(one.file, one.line)) for one in plan.additions]
+    rows = [(item.name, item.value, item.reference, _place(item.file, item.line)) for item in plan.additions]
     title = f"Vendor additions: {len(rows)} beside the config"
     return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""
 
@@ -338,26 +332,27 @@ def _place(file: str, line: int) -> str:
     return f"{file}:{line}" if file and line else file
 
 
-def _over_rounds(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
-    """What is the same in all rounds is said once; what differs, for each."""
+def _facts(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+    """Return a table of facts; facts that differ between rounds are listed for each round."""
     names = dict.fromkeys(name for _, facts in rounds for name in facts)
     rows = []
     for name in names:
-        said = [(number, str(facts.get(name, "not said"))) for number, facts in rounds]
-        same = len({text for _, text in said}) == 1
-        rows.append((Name(name), said[0][1] if same else "; ".join(f"round {number}: {text}" for number, text in said)))
+        texts = [str(facts.get(name, "unknown")) for _, facts in rounds]
+        if len(set(texts)) > 1:
+            texts = [f"round {number}: {text}" for (number, _), text in zip(rounds, texts, strict=True)]
+        rows.append((Name(name), "; ".join(dict.fromkeys(texts))))
     return folded(title, table((), rows)) if rows else ""
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Facts within facts as one list of names and texts."""
-    found: dict[str, str] = {}
+    """Flatten nested facts to names and texts."""
+    texts: dict[str, str] = {}
     for name, value in facts.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            found.update(_flat(value, f"{key}, "))
+            texts.update(_flat(value, f"{key}, "))
         elif isinstance(value, list | tuple):
-            found[key] = ", ".join(map(str, value))
+            texts[key] = ", ".join(map(str, value))
         elif value is not None:
-            found[key] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
+            texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
