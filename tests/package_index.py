@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class PackageIndex:
-    """``folder/<index>/<package>/`` holds wheels; ``asked`` has every path that was requested."""
+    """An index with wheels in ``folder/<index>/<package>/``; ``asked`` has all requested paths."""
 
     def __init__(self, folder: Path, port: int, asked: list[str]) -> None:
         self.folder, self.asked = folder, asked
@@ -21,7 +21,7 @@ class PackageIndex:
         return f"{self._address}/{index}/"
 
     def times(self, index: str, package: str) -> int:
-        """How many times an installer looked for a package."""
+        """Return the number of requests for a package."""
         return self.asked.count(f"/{index}/{package}/")
 
 

@@ -1,4 +1,4 @@
-"""Processes of this machine, by psutil. A process that ends meanwhile, or that is another user's, is left out."""
+"""Processes of this machine, read with psutil, without ended processes and those of other users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 
 @dataclass(frozen=True)
 class Running:
-    """One process: its command line, the variables that it was started with, and where it is."""
+    """One process: its command line, its environment variables and its folder."""
 
     pid: int
     words: list[str]
@@ -24,7 +24,7 @@ class Running:
 
 
 def running() -> Iterator[Running]:
-    """Yield every process that lives; a zombie does not."""
+    """Yield all running processes, without zombies."""
     for process in psutil.process_iter():
         with suppress(psutil.Error), process.oneshot():
             if process.status() != psutil.STATUS_ZOMBIE:
@@ -32,12 +32,12 @@ def running() -> Iterator[Running]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return a process and all that descend from it."""
+    """Return a process and all its descendants."""
     with suppress(psutil.NoSuchProcess):
         return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     return [pid]
 
 
 def ancestors(pid: int) -> set[int]:
-    """Return a process and those that it descends from."""
+    """Return a process and all its ancestors."""
     return {pid, *(parent.pid for parent in psutil.Process(pid).parents())}

@@ -1,4 +1,4 @@
-"""A root file system with a Python, pip and bash, made of the one that runs the tests: no registry is asked."""
+"""A root file system with Python, pip and bash, built from the Python of the tests without a registry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "si
 
 
 def python_files() -> bytes:
-    """A tar to put over a system that has a shell; ``python3`` is on its PATH."""
+    """Return a tar file for a system that has a shell; ``python3`` is on its PATH."""
     python = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}").resolve()
     library = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
     extensions = sorted((library / "lib-dynload").glob("*.so"))

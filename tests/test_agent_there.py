@@ -1,4 +1,4 @@
-"""The agent on a host of the lab, by SSH and in Docker: what becomes of its ranks when either breaks."""
+"""An agent on a lab host, over SSH and in Docker: its ranks when the connection or the container fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PATIENCE_S = 60.0
 
 
 class Round:
-    """One agent there and all that it said."""
+    """An agent on the host, and all its messages."""
 
     def __init__(self, there: LabHost, host: SSHHost, code: Code, lease_s: float, name: str) -> None:
         self.there, self.host = there, host
@@ -133,10 +133,10 @@ def there(lab: Lab) -> LabHost:
 
 @pytest.fixture
 def host(lab: Lab, there: LabHost) -> Iterator[SSHHost]:
-    said = lab.ssh_settings([there])
-    (made,) = ssh_hosts(ClusterConfig(tuple(said.hosts), said.user, said.port, said.key, said.known_hosts))
-    yield made
-    made.close()
+    ssh = lab.ssh_settings([there])
+    (connected,) = ssh_hosts(ClusterConfig(tuple(ssh.hosts), ssh.user, ssh.port, ssh.key, ssh.known_hosts))
+    yield connected
+    connected.close()
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_a_link_that_comes_back_loses_no_line(there: LabHost, begin: Any) -> Non
     round_.wait_until_nothing_is_left(5)
 
 
-def test_a_killed_ssh_session_is_nothing_to_the_ranks(there: LabHost, begin: Any) -> None:
+def test_a_killed_ssh_session_does_not_disturb_the_ranks(there: LabHost, begin: Any) -> None:
     round_ = begin()
     round_.start("train(1, 300)")
     round_.wait_for("started")
@@ -178,14 +178,14 @@ def test_a_killed_ssh_session_is_nothing_to_the_ranks(there: LabHost, begin: Any
     round_.wait_until_nothing_is_left(5)
 
 
-def test_a_link_that_stays_cut_leaves_nothing_there_after_the_lease(there: LabHost, begin: Any) -> None:
+def test_after_a_permanent_cut_nothing_is_left_when_the_lease_ends(there: LabHost, begin: Any) -> None:
     round_ = begin(2.0)
     round_.start("subprocess.Popen(['sleep', '1000'])\n" + FOREVER)
     round_.wait_for("started")
     there.link(up=False)
     try:
         time.sleep(1)
-        assert round_.left != []  # a control: something is there to go
+        assert round_.left != []  # control: there is something to remove
         round_.wait_until_nothing_is_left(15)
         state = json.loads((there.root / round_.log_dir.lstrip("/") / "agent.json").read_text())
         assert (state["state"], state["fault"]["kind"]) == ("ended", "lost_controller")
@@ -198,7 +198,7 @@ def test_a_link_that_stays_cut_leaves_nothing_there_after_the_lease(there: LabHo
 
 @pytest.fixture
 def contained(there: LabHost, begin: Any, lab: Lab) -> Iterator[Any]:
-    """Starts a round in a container of the base image, which sees the machine's Python."""
+    """Start a round in a container of the base image, which sees the machine's Python."""
     there.docker()
 
     def start(*programs: str, options: tuple[str, ...] = (), **more: object) -> Round:
@@ -229,7 +229,7 @@ def test_a_round_in_a_container_leaves_no_container(contained: Any) -> None:
     round_.leave()
 
 
-def test_a_killed_container_is_told_as_what_it_was(there: LabHost, contained: Any) -> None:
+def test_a_killed_container_is_reported(there: LabHost, contained: Any) -> None:
     round_ = contained(FOREVER, FOREVER)
     round_.wait_for("beat")
     there.run(["docker", "kill", *round_.containers])
@@ -240,7 +240,7 @@ def test_a_killed_container_is_told_as_what_it_was(there: LabHost, contained: An
     round_.leave()
 
 
-def test_a_rank_over_its_containers_memory_limit_is_told_so(contained: Any) -> None:
+def test_a_rank_over_its_containers_memory_limit_is_reported(contained: Any) -> None:
     round_ = contained(EATING, FOREVER, options=("--memory=128m", "--memory-swap=128m"))
     fault = round_.wait_for("fault")
     round_.wait_for("over")
@@ -263,7 +263,7 @@ def test_a_killed_engine_does_not_stop_the_round_and_is_a_warning(there: LabHost
     round_.leave()
 
 
-def test_a_killed_agents_container_is_gone(there: LabHost, contained: Any) -> None:
+def test_the_container_of_a_killed_agent_is_removed(there: LabHost, contained: Any) -> None:
     round_ = contained(FOREVER)
     pid = next(m["pid"] for m in round_.messages if m["type"] == "hello")
     round_.wait_for("started")
@@ -271,7 +271,7 @@ def test_a_killed_agents_container_is_gone(there: LabHost, contained: Any) -> No
     round_.wait_until_nothing_is_left(15)
 
 
-def test_a_host_that_was_frozen_goes_on_where_it_was(there: LabHost, begin: Any) -> None:
+def test_a_frozen_host_continues_where_it_stopped(there: LabHost, begin: Any) -> None:
     round_ = begin()
     round_.start(STEPS)
     while len(round_.steps) < 50:

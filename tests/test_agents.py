@@ -1,4 +1,4 @@
-"""What a round takes from what its agents say, at the moments that are hard to meet with real ones."""
+"""Messages of agents at moments that real agents seldom produce."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 
 
-class Line:
-    """A conversation whose other end is the test."""
+class FakeChannel:
+    """A connection whose other end is the test."""
 
-    def __init__(self, *said: Message | Exception | None) -> None:
-        self.said: queue.SimpleQueue[Message | Exception | None] = queue.SimpleQueue()
+    def __init__(self, *messages: Message | Exception | None) -> None:
+        self.incoming: queue.SimpleQueue[Message | Exception | None] = queue.SimpleQueue()
         self.heard: list[Message] = []
         self.refuses: Exception | None = None
-        for each in said:
-            self.said.put(each)
+        for message in messages:
+            self.incoming.put(message)
 
     def send(self, message: Message) -> None:
         if self.refuses is not None:
@@ -36,7 +36,7 @@ class Line:
 
     def receive(self, timeout_s: float) -> Message | None:
         try:
-            word = self.said.get(timeout=timeout_s)
+            word = self.incoming.get(timeout=timeout_s)
         except queue.Empty:
             raise TimeoutError from None
         if isinstance(word, Exception):
@@ -44,24 +44,24 @@ class Line:
         return word
 
     def close(self, timeout_s: float = 5.0) -> int | None:
-        self.said.put(None)
+        self.incoming.put(None)
         return 0
 
     def complaint(self) -> str:
         return "Traceback: it broke"
 
 
-def agent_on(line: Line, tmp_path: Path) -> HostAgent:
+def agent_on(line: FakeChannel, tmp_path: Path) -> HostAgent:
     return HostAgent(LocalHost("h1"), 0, tmp_path, line, 5.0, log_dir="/there", started=True)
 
 
-def test_what_was_said_before_an_end_is_heard_whenever_one_looks(tmp_path: Path) -> None:
+def test_messages_before_the_end_are_received_after_it(tmp_path: Path) -> None:
     agents = Agents()
-    agent = agent_on(Line(), tmp_path)
+    agent = agent_on(FakeChannel(), tmp_path)
     agents.all.append(agent)
 
     class Late(queue.SimpleQueue):  # type: ignore[type-arg]
-        """All of it comes just when the queue was found to be empty."""
+        """A queue whose messages arrive just after it was empty."""
 
         def empty(self) -> bool:
             found = super().empty()
@@ -74,17 +74,17 @@ def test_what_was_said_before_an_end_is_heard_whenever_one_looks(tmp_path: Path)
     assert [message["type"] for _, message in agents.messages()] == ["fault", "over"]
 
 
-def test_the_last_words_of_an_agent_that_ended_are_heard_though_it_hears_nothing(
+def test_the_last_messages_of_an_ended_agent_are_received_although_it_cannot_be_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents_module, "_ACK_S", 0.0)
-    line = Line({"type": "beat", "seq": 1}, {"type": "fault", "seq": 2}, None)
+    line = FakeChannel({"type": "beat", "seq": 1}, {"type": "fault", "seq": 2}, None)
     line.refuses = HostError("h1: the program no longer reads its input: Broken pipe")
     agents = Agents()
     agents.join(agent_on(line, tmp_path))
-    told = [message for _, message in agents.messages()]
-    assert [message["type"] for message in told] == ["beat", "fault", "gone"]
-    assert told[-1]["why"] == "Traceback: it broke"
+    received = [message for _, message in agents.messages()]
+    assert [message["type"] for message in received] == ["beat", "fault", "gone"]
+    assert received[-1]["why"] == "Traceback: it broke"
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_the_last_words_of_an_agent_that_ended_are_heard_though_it_hears_nothing
         (lambda agents: setattr(agents.all[0], "removed", True), {"op": "leave", "remove": True}),
     ],
 )
-def test_an_agent_that_comes_back_is_told_what_it_missed(
+def test_orders_are_sent_again_to_a_reconnected_agent(
     tell: Callable[[Agents], None], missed: Message, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = Line(HostLost("cut")), Line()
+    first, second = FakeChannel(HostLost("cut")), FakeChannel()
     first.refuses = HostLost("cut")
     agents = Agents()
 
-    def attached(*_: Any) -> Line:
+    def attached(*_: Any) -> FakeChannel:
         tell(agents)
         return second
 
     monkeypatch.setattr(lost_hosts, "attached", attached)
     agents.join(agent_on(first, tmp_path))
-    second.said.put({"type": "over", "seq": 1})
+    second.incoming.put({"type": "over", "seq": 1})
     kinds = [message["type"] for _, message in agents.messages()]
     heard = list(second.heard)
     agents.dismiss()
@@ -117,7 +117,7 @@ def test_an_agent_that_comes_back_is_told_what_it_missed(
 
 
 class Away(LocalHost):
-    """A host elsewhere that cannot be reached again."""
+    """A remote host that cannot be reached again."""
 
     here = False
 
@@ -125,12 +125,12 @@ class Away(LocalHost):
         raise HostLost(f"{self.name}: no answer")
 
 
-def test_a_host_that_is_lost_while_a_case_waits_is_left_out_and_the_others_are_not(tmp_path: Path) -> None:
+def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_path: Path) -> None:
     hosts = (Away("h1"), Away("h2"))
     pool, agents = HostPool(hosts), Agents()
     words: tuple[Message | Exception, ...] = (HostLost("h1: cut"), {"type": "busy", "holders": ["host is held by eve"]})
     for host, word in zip(hosts, words, strict=True):
-        agents.join(HostAgent(host, 0, tmp_path, Line(word), 5.0, log_dir="/there", cpus=(0,)))
+        agents.join(HostAgent(host, 0, tmp_path, FakeChannel(word), 5.0, log_dir="/there", cpus=(0,)))
     request = DeviceRequest(2, 1, None, False, {}, "name", tmp_path, 5.0)
     assert _lease_all(pool, list(agents.all), request, agents) == ["h2: host is held by eve"]
     assert (pool.usable, list(pool.excluded)) == (hosts[1:], ["h1"])

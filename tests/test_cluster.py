@@ -1,4 +1,4 @@
-"""A host runs, copies and converses; a pool gives hosts out."""
+"""Hosts run programs, copy files and open connections; a pool gives hosts to cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST = LocalHost("here")
 ECHO = """
 import sys
 for line in sys.stdin:
-    print("noise that is no JSON"); sys.stdout.write(line); sys.stdout.flush()
+    print("noise, not JSON"); sys.stdout.write(line); sys.stdout.flush()
 print('{"last": "word"}')
 sys.stderr.write("a complaint")
 """
@@ -32,7 +32,7 @@ def python(text: str) -> list[str]:
     return [sys.executable, "-c", text]
 
 
-def test_run_gives_code_output_and_takes_input() -> None:
+def test_run_takes_input_and_returns_code_and_output() -> None:
     done = HOST.run(
         python("import os, sys; print(sys.stdin.read() + os.environ['X']); sys.exit(3)"),
         timeout_s=20, stdin=b"in", env={"X": "\N{GREEK SMALL LETTER ALPHA}"},
@@ -47,12 +47,12 @@ def test_run_that_takes_too_long_is_ended_and_named() -> None:
     assert time.monotonic() - started < 30
 
 
-def test_run_of_nothing_says_so() -> None:
+def test_running_a_missing_program_is_an_error_that_names_it() -> None:
     with pytest.raises(HostError, match="here: cannot start /no/such/program: No such file"):
         HOST.run(["/no/such/program"], timeout_s=1)
 
 
-def test_copies_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_copies_appear_completely_or_not_at_all(tmp_path: Path) -> None:
     source = tmp_path / "a"
     source.write_bytes(b"x" * 100_000)
     HOST.put(source, str(tmp_path / "deep" / "b"))
@@ -63,7 +63,7 @@ def test_copies_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "deep"]
 
 
-def test_a_channel_passes_objects_and_skips_what_is_none() -> None:
+def test_a_channel_passes_objects_and_skips_other_lines() -> None:
     channel = HOST.open(python(ECHO))
     channel.send({"n": 1, "text": "two\nlines"})
     assert channel.receive(20) == {"n": 1, "text": "two\nlines"}
@@ -73,7 +73,7 @@ def test_a_channel_passes_objects_and_skips_what_is_none() -> None:
     assert channel.complaint() == "a complaint"
 
 
-def test_a_channel_tells_an_end_from_a_silence() -> None:
+def test_a_channel_distinguishes_the_end_from_silence() -> None:
     channel = HOST.open(python("import time; time.sleep(0.4)"))
     with pytest.raises(TimeoutError, match="here: no message in time"):
         channel.receive(0.05)
@@ -81,7 +81,7 @@ def test_a_channel_tells_an_end_from_a_silence() -> None:
     channel.close()
 
 
-def test_a_channel_to_a_dead_program_says_so_when_spoken_to() -> None:
+def test_sending_to_an_ended_program_is_an_error() -> None:
     channel = HOST.open(python("pass"))
     assert channel.receive(20) is None
     channel._process.wait(20)
@@ -96,7 +96,7 @@ def test_closing_ends_a_program_that_does_not_end_itself() -> None:
     assert channel.close(timeout_s=0.1) == -signal.SIGKILL
 
 
-def test_closing_does_not_wait_for_a_stray_child_that_keeps_the_line_open() -> None:
+def test_closing_does_not_wait_for_a_child_that_keeps_stdout_open() -> None:
     stray = "import subprocess; subprocess.Popen(['sleep', '30'], start_new_session=True)"
     channel = HOST.open(python(stray))
     started = time.monotonic()
@@ -105,7 +105,7 @@ def test_closing_does_not_wait_for_a_stray_child_that_keeps_the_line_open() -> N
     assert time.monotonic() - started < 20
 
 
-def test_a_program_is_out_of_reach_of_the_terminals_ctrl_c() -> None:
+def test_ctrl_c_of_the_terminal_does_not_reach_programs() -> None:
     channel = HOST.open(python("import os; print('{\"session\": %d}' % os.getsid(0), flush=True); input()"))
     answer = channel.receive(20)
     assert answer is not None
@@ -124,13 +124,13 @@ def test_no_file_of_the_harness_stays_open_in_a_program(tmp_path: Path) -> None:
         assert file.fileno() not in answer["open"]
 
 
-def test_the_machine_at_hand_needs_no_tunnel_and_cannot_be_lost() -> None:
+def test_the_local_host_needs_no_tunnel_and_cannot_be_lost() -> None:
     assert HOST.here
     assert HOST.forward("/var/run/some.sock") == "/var/run/some.sock"
     HOST.reconnect()
 
 
-def test_a_step_costs_what_the_slowest_host_costs_and_every_error_is_told() -> None:
+def test_a_step_takes_as_long_as_the_slowest_host_and_every_error_is_reported() -> None:
     hosts = [LocalHost(f"h{number}") for number in range(20)]
 
     def work(host: Host) -> str:
@@ -149,7 +149,7 @@ def test_a_step_costs_what_the_slowest_host_costs_and_every_error_is_told() -> N
     assert run_on_all(hosts[:3], work) == dict(zip(hosts, ["h0", "h1", "h2"], strict=False))
 
 
-def test_an_error_of_our_own_is_no_hosts_error() -> None:
+def test_an_error_of_the_harness_is_not_reported_as_a_host_error() -> None:
     def work(host: Host) -> None:
         raise ZeroDivisionError
 
@@ -157,7 +157,7 @@ def test_an_error_of_our_own_is_no_hosts_error() -> None:
         run_on_each([LocalHost("a"), LocalHost("b")], work)
 
 
-def test_a_lost_host_is_not_taken_and_named() -> None:
+def test_an_excluded_host_is_not_taken_and_is_named() -> None:
     a, b = LocalHost("a"), LocalHost("b")
     pool = HostPool((a, b))
     pool.exclude(a, "the link is cut")
@@ -169,7 +169,7 @@ def test_a_lost_host_is_not_taken_and_named() -> None:
     assert pool.take(2) == (a, b)
 
 
-def test_a_fleet_gives_its_first_hosts_and_says_what_it_has() -> None:
+def test_a_pool_gives_its_first_hosts_and_reports_how_many_it_has() -> None:
     two = HostPool((LocalHost("a"), LocalHost("b")))
     assert [host.name for host in two.take(1)] == ["a"]
     with pytest.raises(HostError, match="needs 3 hosts, 2 available: a, b"):
@@ -197,7 +197,7 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.parametrize("name", ["bootstrap.py", "ssh_shim.py"])
-def test_what_runs_on_a_bare_host_needs_nothing_of_the_project(name: str, tmp_path: Path) -> None:
+def test_files_that_run_on_a_bare_host_do_not_import_the_project(name: str, tmp_path: Path) -> None:
     file = Path(hosts.__file__).with_name(name)
     argv = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(file)!r})"]
     subprocess.run(argv, cwd=tmp_path, check=True)

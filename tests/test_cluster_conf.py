@@ -1,4 +1,4 @@
-"""Which hosts there are: the table [cluster], the original's cluster_conf.py, --cluster."""
+"""The hosts of a run: the table [cluster], the original's cluster_conf.py, --cluster."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def problems(table: dict[str, Any], file: Path) -> list[str]:
         ("first=root@10.0.0.2", Address("first", "10.0.0.2", "root")),
     ],
 )
-def test_a_host_is_written_as_people_write_hosts(text: str, address: Address) -> None:
+def test_hosts_are_written_in_the_usual_forms(text: str, address: Address) -> None:
     assert parse_host(text) == address
 
 
 @pytest.mark.parametrize(
     "text", ["", "h3:", "h3:0", "h3:70000", "h3:x", "@h3", "-oProxyCommand=x", "a b", "h;ls", "a@b c", "=h3", "x y=h3"]
 )
-def test_what_is_no_host_is_refused(text: str) -> None:
+def test_invalid_hosts_are_refused(text: str) -> None:
     assert parse_host(text) is None
     with pytest.raises(ClusterError, match="expected host, user@host, host:port"):
         ClusterConfig(hosts=(text,)).addresses()
@@ -71,20 +71,20 @@ def test_a_whole_table_comes_with_its_paths_absolute(tmp_path: Path) -> None:
     assert conf.addresses() == (Address("h1", "h1"), Address("h2", "h2", "b", 23))
 
 
-def test_everything_that_is_wrong_with_a_table_is_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_a_table_are_reported_at_once(tmp_path: Path) -> None:
     table = {
         "hosts": ["h1", "h1", "bench@h1", "h 2"], "usr": "me", "port": 0, "key": "none", "gateway": "a b",
         "python": "python3; ls", "user": "-l x",
     }  # fmt: skip
-    told = problems(table, tmp_path / "flagperf.toml")
-    assert [problem.split(": ")[0] for problem in told] == [
+    reported = problems(table, tmp_path / "flagperf.toml")
+    assert [problem.split(": ")[0] for problem in reported] == [
         "unknown setting cluster.usr; did you mean user?; allowed are hosts, user, port, key, known_hosts, gateway, "
         "python, max_log_gib, max_log_entries",
         "cluster.port = 0", "cluster.python = 'python3; ls'", "cluster.user is a string", "cluster.key",
         "cluster.hosts", "cluster.hosts", "cluster.hosts", "cluster.gateway",
     ]  # fmt: skip
-    assert "'h1': is listed twice; host names must be unique" in told[5]
-    assert "'bench@h1': has the same name as 'h1'" in told[6]
+    assert "'h1': is listed twice; host names must be unique" in reported[5]
+    assert "'bench@h1': has the same name as 'h1'" in reported[6]
 
 
 @pytest.mark.parametrize(
@@ -111,17 +111,17 @@ def test_the_command_line_separates_hosts_by_commas() -> None:
     assert split_hosts("a, b@c:3,,d") == ("a", "b@c:3", "d")
 
 
-def test_the_originals_file_is_read_as_it_is(tmp_path: Path) -> None:
+def test_the_originals_file_is_read_unchanged(tmp_path: Path) -> None:
     file = write(tmp_path, "cluster_conf.py", ORIGINAL)
     conf = read_cluster_conf(file)
     assert (conf.hosts, conf.port, conf.source) == (("10.1.2.2", "10.1.2.3"), 2222, str(file))
-    told = [sentence.removeprefix(f"{file}:") for sentence in conf.without_effect]
-    assert [sentence.split(":")[0] for sentence in told] == ["6", "5", "7"]
-    assert told[0].startswith("6: MASTER_PORT has no effect: each round uses a free port")
-    assert told[2].endswith("did you mean MASTER_PORT?")
+    notes = [sentence.removeprefix(f"{file}:") for sentence in conf.without_effect]
+    assert [sentence.split(":")[0] for sentence in notes] == ["6", "5", "7"]
+    assert notes[0].startswith("6: MASTER_PORT has no effect: each round uses a free port")
+    assert notes[2].endswith("did you mean MASTER_PORT?")
 
 
-def test_what_is_wrong_with_the_originals_file_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_problems_of_the_originals_file_are_reported_with_its_names(tmp_path: Path) -> None:
     file = write(tmp_path, "cluster_conf.py", 'HOSTS = ["a", "a"]\nSSH_PORT = "none"\n')
     with pytest.raises(Problems) as caught:
         read_cluster_conf(file)

@@ -1,4 +1,4 @@
-"""Code is staged by content: once, whole, and nothing but what was asked for."""
+"""Code is staged by content: once, completely, and only the given folders."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def files(root: str) -> set[str]:
     return {str(path.relative_to(root)) for path in Path(root).rglob("*") if path.is_file()}
 
 
-def test_the_tree_holds_the_driver_and_what_was_asked_for_and_nothing_else(suite: Path) -> None:
+def test_the_tree_holds_only_the_driver_and_the_given_folders(suite: Path) -> None:
     root = stage(HOST, pack({"suites/m": suite}))
     assert {path.name for path in Path(root).iterdir()} == {"flagperf_driver", "suites", "lib"}
     assert {name for name in files(root) if name.startswith("lib")} == {"lib/pynvml.py"}
@@ -64,11 +64,11 @@ def test_the_tree_holds_the_driver_and_what_was_asked_for_and_nothing_else(suite
     assert not os.access(f"{root}/suites/m/pytorch/run.py", os.X_OK)
 
 
-def test_equal_content_is_staged_once_and_another_content_elsewhere(suite: Path) -> None:
+def test_equal_content_is_staged_once_and_other_content_elsewhere(suite: Path) -> None:
     first = stage(HOST, pack({"suites/m": suite}))
     mark = Path(first) / "used"
     mark.touch()
-    os.utime(suite / "tool.sh", (1, 1))  # when it was written is not what it holds
+    os.utime(suite / "tool.sh", (1, 1))  # the time of a file is not part of the content
     assert stage(HOST, pack({"suites/m": suite})) == first
     assert mark.exists()
     (suite / "tool.sh").write_text("#!/bin/sh\nexit 1\n")
@@ -78,13 +78,13 @@ def test_equal_content_is_staged_once_and_another_content_elsewhere(suite: Path)
     assert stage(HOST, pack({"suites/m": suite})) not in (first, second)
 
 
-def test_what_may_be_executed_is_part_of_the_content(suite: Path) -> None:
+def test_the_executable_bit_is_part_of_the_content(suite: Path) -> None:
     first = stage(HOST, pack({"suites/m": suite}))
     (suite / "tool.sh").chmod(0o644)
     assert stage(HOST, pack({"suites/m": suite})) != first
 
 
-def test_many_who_stage_at_once_get_one_whole_tree(suite: Path, tmp_path: Path) -> None:
+def test_many_processes_that_stage_at_once_get_one_complete_tree(suite: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         roots = set(pool.map(lambda _: stage(HOST, pack({"suites/m": suite})), range(8)))
     (root,) = roots
@@ -92,7 +92,7 @@ def test_many_who_stage_at_once_get_one_whole_tree(suite: Path, tmp_path: Path) 
     assert [path.name for path in (tmp_path / "cache" / "code").iterdir()] == [Path(root).name]
 
 
-def test_a_link_is_followed_and_a_circle_ends(suite: Path, tmp_path: Path) -> None:
+def test_links_are_followed_and_a_cycle_ends(suite: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "shared.py").touch()
@@ -111,12 +111,12 @@ def test_the_staged_driver_runs_with_nothing_else_on_the_path(suite: Path) -> No
     assert done.stdout.strip() == f"{root}/flagperf_driver/perflog.py"
 
 
-def test_a_folder_that_is_not_there_is_named() -> None:
+def test_a_missing_folder_is_named() -> None:
     with pytest.raises(HostError, match="/no/such: folder not found; the hosts need it as suites/m"):
         pack({"suites/m": Path("/no/such")})
 
 
-def test_a_host_that_cannot_says_why(suite: Path, tmp_path: Path) -> None:
+def test_a_host_that_cannot_store_the_code_reports_why(suite: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(
         HostError, match=r"here: the code by .* failed with exit code 1: .*(File exists|Not a directory)"
@@ -124,7 +124,7 @@ def test_a_host_that_cannot_says_why(suite: Path, tmp_path: Path) -> None:
         stage(HOST, pack({"suites/m": suite}))
 
 
-def test_the_sweep_ends_what_runs_for_a_log_folder_and_nothing_else(tmp_path: Path) -> None:
+def test_the_sweep_ends_only_processes_of_a_log_folder(tmp_path: Path) -> None:
     def sleeper(folder: str) -> subprocess.Popen[bytes]:
         env = {**os.environ, "FLAGPERF_LOG_DIR": str(tmp_path / folder)}
         process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], env=env,
@@ -152,13 +152,15 @@ def called(tmp_path: Path) -> Code:
     return pack({"called.py": tmp_path / "called.py"})
 
 
-def test_a_module_is_called_and_answers(called: Code) -> None:
-    told: list[Message] = []
-    for _ in range(2):  # the code is there the second time
+def test_a_called_module_answers(called: Code) -> None:
+    messages: list[Message] = []
+    for _ in range(2):  # the second time the code is deployed already
         shape: dict[str, Shape] = {"path": PATH, "argv": [TEXT]}
-        answer = call_module(HOST, called, "called", {"op": "go"}, timeout_s=20, shape=shape, on_message=told.append)
+        answer = call_module(
+            HOST, called, "called", {"op": "go"}, timeout_s=20, shape=shape, on_message=messages.append
+        )
         assert answer == {"path": stage(HOST, called), "argv": [f"{answer['path']}/called.py"]}
-    assert told == [{"type": "progress", "line": "working"}] * 2
+    assert messages == [{"type": "progress", "line": "working"}] * 2
 
 
 @pytest.mark.parametrize(
@@ -169,17 +171,17 @@ def test_a_module_is_called_and_answers(called: Code) -> None:
         ("sleep", "here: called did not answer in time"),
     ],
 )
-def test_a_call_that_fails_says_why(called: Code, op: str, says: str) -> None:
+def test_a_failed_call_reports_why(called: Code, op: str, says: str) -> None:
     with pytest.raises(HostError, match=says):
         call_module(HOST, called, "called", {"op": op}, timeout_s=1, shape={})
 
 
-def test_a_module_that_is_not_there_is_named(called: Code) -> None:
+def test_a_missing_module_is_named(called: Code) -> None:
     with pytest.raises(HostError, match="No module named nowhere"):
         call_module(HOST, called, "nowhere", {}, timeout_s=20, shape={})
 
 
-def test_a_conversation_goes_on_after_the_code_was_handed_over(called: Code) -> None:
+def test_a_connection_continues_after_the_code_was_sent(called: Code) -> None:
     channel = open_module(HOST, called, "called")
     channel.send({"op": "go"})
     assert channel.receive(20) == {"type": "progress", "line": "working"}
@@ -187,7 +189,7 @@ def test_a_conversation_goes_on_after_the_code_was_handed_over(called: Code) -> 
     assert channel.close() == 0
 
 
-def test_the_cost_of_code_that_is_there_is_its_digest(called: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_digest_of_deployed_code_is_sent(called: Code, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(HOST, called)
     present = Code(called.digest, b"not sent")
     assert stage(HOST, present) == stage(HOST, called)
@@ -196,7 +198,7 @@ def test_the_cost_of_code_that_is_there_is_its_digest(called: Code, monkeypatch:
         stage(HOST, Code("0" * 32, b"no archive"))
 
 
-def test_where_no_agent_is_attaching_says_what_the_last_one_left(tmp_path: Path) -> None:
+def test_attaching_without_an_agent_reports_the_last_agents_message(tmp_path: Path) -> None:
     (tmp_path / "agent.json").write_text('{"state": "ended", "why": "its lease was over"}\n')
     channel = attach(HOST, str(tmp_path))
     assert channel.receive(20) is None

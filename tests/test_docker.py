@@ -1,4 +1,4 @@
-"""Containers: what docker's words mean, what an image is named, and both on the engines of real hosts."""
+"""Containers: Docker's options and the names of images, also on the engines of lab hosts."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def options(*words: str) -> Options:
         ),
     ],
 )
-def test_options_mean_what_they_mean_to_docker(words: str, meaning: Mapping[str, Any]) -> None:
+def test_options_have_the_meaning_that_docker_gives_them(words: str, meaning: Mapping[str, Any]) -> None:
     assert options(*words.split()).arguments == meaning
 
 
-def test_all_that_is_wrong_with_options_is_told_at_once_with_where_it_stands() -> None:
-    with pytest.raises(OptionsError) as told:
+def test_all_problems_of_options_are_reported_at_once_with_their_source() -> None:
+    with pytest.raises(OptionsError) as caught:
         options(
             "--devise",
             "/dev/x",
@@ -87,7 +87,7 @@ def test_all_that_is_wrong_with_options_is_told_at_once_with_where_it_stands() -
             "/a",
             "--ulimit",
         )
-    assert [problem.partition(";")[0] for problem in told.value.problems] == [
+    assert [problem.partition(";")[0] for problem in caught.value.problems] == [
         "vendor.toml: options: unsupported docker option --devise",
         "vendor.toml: options: unsupported docker option --frobnicate",
         "vendor.toml: options: --shm-size much: expected a size such as 512m or 32g",
@@ -96,8 +96,8 @@ def test_all_that_is_wrong_with_options_is_told_at_once_with_where_it_stands() -
         "vendor.toml: options: --volume /a: expected SOURCE:TARGET[:ro]",
         "vendor.toml: options: --ulimit: the value is missing",
     ]
-    assert "did you mean --device or --env?" in str(told.value)
-    assert "allowed are --gpus, --device" in str(told.value)
+    assert "did you mean --device or --env?" in str(caught.value)
+    assert "allowed are --gpus, --device" in str(caught.value)
 
 
 def test_gpus_are_the_leased_ones_whatever_the_option_says() -> None:
@@ -117,12 +117,12 @@ def test_an_option_with_device_in_it_is_given_once_for_each_leased_device() -> N
     assert given["devices"] == ["/dev/acme4", "/dev/acme6", "/dev/acme_ctl"]
     assert [mount["Target"] for mount in given["mounts"]] == ["/run/a4", "/run/a6"]
     assert given["environment"] == {"ACME4": "on", "ACME6": "on"}
-    nobody = options(*words)  # as an image is looked at
-    assert (nobody.arguments, nobody.by_device) == ({"devices": ["/dev/acme_ctl"]}, True)
+    unleased = options(*words)  # as for inspecting an image
+    assert (unleased.arguments, unleased.by_device) == ({"devices": ["/dev/acme_ctl"]}, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--device=/dev/acme{devise}"], "unknown {devise}; allowed is {device}"),
         (["--device=/dev/acme{device"], "unknown {device; allowed is {device}"),
@@ -133,13 +133,13 @@ def test_an_option_with_device_in_it_is_given_once_for_each_leased_device() -> N
         (["--hostname", "h{device}"], "the same value for all devices"),
     ],
 )
-def test_what_cannot_be_filled_in_is_told_though_no_device_is_leased_yet(words: list[str], said: str) -> None:
-    with pytest.raises(OptionsError) as told:
+def test_placeholders_are_checked_before_devices_are_leased(words: list[str], message: str) -> None:
+    with pytest.raises(OptionsError) as caught:
         options(*words)
-    assert said in str(told.value)
+    assert message in str(caught.value)
 
 
-def test_only_where_others_are_out_of_sight_a_container_needs_not_be_told_which_devices_are_its_own() -> None:
+def test_a_container_that_sees_only_leased_devices_needs_no_variable() -> None:
     assert options("--gpus", "all").only_leased
     assert options("--device", "/dev/acme{device}").only_leased
     assert not options("--device", "/dev/acme0", "--device", "/dev/acme1").only_leased
@@ -147,7 +147,7 @@ def test_only_where_others_are_out_of_sight_a_container_needs_not_be_told_which_
     assert not options("--env", "ACME_{device}=1").only_leased, "a variable keeps no device out"
 
 
-def test_a_working_directory_is_left_out_with_a_word() -> None:
+def test_a_working_directory_is_ignored_with_a_note() -> None:
     assert options("-w", "/x").notes == (
         "vendor.toml: options: --workdir /x has no effect: ranks run in their log folder",
     )
@@ -165,7 +165,7 @@ def test_sharing_with_the_host_is_known() -> None:
 
 @pytest.fixture
 def vendor(tmp_path: Path) -> Path:
-    """A vendor of one framework and one tuned suite."""
+    """A vendor with one framework and one adapted suite."""
     folder = tmp_path / "vendors" / "toy"
     write(folder / "images/frame/Dockerfile", f"FROM {PYTHON}\nCOPY requirements.txt /\n")
     write(folder / "model-frame/config/config_X1x1x1.py", "")
@@ -173,7 +173,7 @@ def vendor(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wanted(vendor: Path, tmp_path: Path) -> RuntimeRequest:
+def required(vendor: Path, tmp_path: Path) -> RuntimeRequest:
     needs = write(tmp_path / "suites/model/frame/requirements.txt", "pip\n")
     image = Image(folder=vendor / "images/frame", extras=vendor / "model-frame", options_by="toy's options")
     return RuntimeRequest("frame", (needs,), image=image)
@@ -185,76 +185,76 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def with_image(wanted: RuntimeRequest, **changes: Any) -> RuntimeRequest:
-    return replace(wanted, image=replace(wanted.image or Image(), **changes))
+def with_image(required: RuntimeRequest, **changes: Any) -> RuntimeRequest:
+    return replace(required, image=replace(required.image or Image(), **changes))
 
 
-def test_an_image_is_named_by_its_content(wanted: RuntimeRequest, vendor: Path) -> None:
-    name = image_name(wanted)
+def test_an_image_is_named_by_its_content(required: RuntimeRequest, vendor: Path) -> None:
+    name = image_name(required)
     assert name.startswith("flagperf-toy-frame:")
-    assert image_name(wanted) == name
+    assert image_name(required) == name
     write(vendor / "images/frame/patch.diff", "")
-    patched = image_name(wanted)
-    write(wanted.requirements[0], "pip>1\n")
-    needing = image_name(wanted)
-    elsewhere = image_name(replace(wanted, pip_source="https://mirror.example/simple"))
+    patched = image_name(required)
+    write(required.requirements[0], "pip>1\n")
+    needing = image_name(required)
+    elsewhere = image_name(replace(required, pip_source="https://mirror.example/simple"))
     assert len({name, patched, needing, elsewhere}) == 4
 
 
-def test_names_are_such_as_docker_takes(tmp_path: Path) -> None:
+def test_image_names_are_valid_for_docker(tmp_path: Path) -> None:
     file = write(tmp_path / "vendors/Big.Co/images/PyTorch_1.13+cu/Dockerfile", "FROM x\n")
     name = image_name(RuntimeRequest("frame", image=Image(folder=file.parent)))
     assert name.startswith("flagperf-big.co-pytorch_1.13-cu:")
 
 
 @pytest.mark.parametrize("log_dir", ["/tmp/pytest-flagperf-0/rounds/x-h1", "/home/a b/runs (1)/round1/h1", "/é"])
-def test_a_container_has_a_name_that_docker_takes_whatever_the_folder(log_dir: str) -> None:
+def test_container_names_are_valid_for_docker_whatever_the_folder(log_dir: str) -> None:
     assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]+", _container_name(log_dir))
 
 
-def test_a_given_image_is_taken_by_its_name(wanted: RuntimeRequest) -> None:
-    assert image_name(with_image(wanted, image="theirs:1")) == "theirs:1"
+def test_a_given_image_is_used_by_its_name(required: RuntimeRequest) -> None:
+    assert image_name(with_image(required, image="theirs:1")) == "theirs:1"
 
 
 def test_the_requirements_of_all_suites_are_beside_the_dockerfile(
-    wanted: RuntimeRequest, vendor: Path, tmp_path: Path
+    required: RuntimeRequest, vendor: Path, tmp_path: Path
 ) -> None:
     other = write(tmp_path / "suites/other/frame/requirements.txt", "numpy==2\n")
     own = write(vendor / "model-frame/config/requirements.txt", "fused\n")
-    recipe = vendor_recipe(replace(wanted, requirements=(*wanted.requirements, other, own)))
+    recipe = vendor_recipe(replace(required, requirements=(*required.requirements, other, own)))
     assert recipe.files["requirements.txt"] == (0o644, b"numpy==2\npip\n")
 
 
-def test_a_case_that_adds_nothing_has_no_layer_of_its_own(wanted: RuntimeRequest, vendor: Path) -> None:
-    assert case_recipe(wanted, "base", "id") is None
+def test_a_case_that_adds_nothing_has_no_layer_of_its_own(required: RuntimeRequest, vendor: Path) -> None:
+    assert case_recipe(required, "base", "id") is None
     write(vendor / "model-frame/config/environment_variables.sh", "export A=1\n")
-    assert case_recipe(wanted, "base", "id") is None
+    assert case_recipe(required, "base", "id") is None
 
 
-def test_a_cases_layer_depends_on_its_files_and_on_what_it_goes_on(wanted: RuntimeRequest, vendor: Path) -> None:
+def test_a_cases_layer_depends_on_its_files_and_its_base(required: RuntimeRequest, vendor: Path) -> None:
     write(vendor / "model-frame/config/requirements.txt", "fused\n")
-    one, other = case_recipe(wanted, "base", "id"), case_recipe(wanted, "base", "id of a newer one")
+    one, other = case_recipe(required, "base", "id"), case_recipe(required, "base", "id of a newer one")
     assert one is not None
     assert other is not None
     assert one.name.startswith("flagperf-toy-model-frame:")
     assert one.name != other.name
     write(vendor / "model-frame/config/environment_variables.sh", "export A=1\n")
-    sourcing = case_recipe(wanted, "base", "id")
+    sourcing = case_recipe(required, "base", "id")
     assert sourcing is not None
     assert sourcing.name != one.name
     assert b". ./config/environment_variables.sh" in sourcing.files["Dockerfile"][1]
 
 
-def test_credentials_never_get_into_an_image(wanted: RuntimeRequest) -> None:
-    with pytest.raises(RuntimeSetupError) as told:
-        image_name(replace(wanted, pip_source="https://me:s3cret@mirror.example/simple"))
-    assert "mirror.example" in str(told.value)
-    assert "s3cret" not in str(told.value)
+def test_credentials_never_get_into_an_image(required: RuntimeRequest) -> None:
+    with pytest.raises(RuntimeSetupError) as caught:
+        image_name(replace(required, pip_source="https://me:s3cret@mirror.example/simple"))
+    assert "mirror.example" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
-def test_a_missing_dockerfile_is_named(wanted: RuntimeRequest, vendor: Path) -> None:
+def test_a_missing_dockerfile_is_named(required: RuntimeRequest, vendor: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"none/Dockerfile not found; write it, or set an image"):
-        image_name(with_image(wanted, folder=vendor / "images/none"))
+        image_name(with_image(required, folder=vendor / "images/none"))
 
 
 def test_docker_is_imported_only_when_it_is_used() -> None:
@@ -266,10 +266,10 @@ def test_docker_is_imported_only_when_it_is_used() -> None:
     assert done.stdout.split() == []
 
 
-# -- the engine that is not there -------------------------------------------------------------------------
+# -- a missing engine -------------------------------------------------------------------------------------
 
 
-def test_an_engine_that_is_not_there_is_told_from_one_that_does_not_run(tmp_path: Path) -> None:
+def test_a_missing_engine_differs_from_a_stopped_engine(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="Docker is not installed, or not started"):
         DockerEngine(str(tmp_path / "none.sock")).version()
     with silent_socket(tmp_path / "dead.sock"):
@@ -278,7 +278,7 @@ def test_an_engine_that_is_not_there_is_told_from_one_that_does_not_run(tmp_path
         DockerEngine(str(tmp_path / "dead.sock")).version()
 
 
-def test_an_engine_that_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_waiting_for_an_engine_without_an_answer_ends(tmp_path: Path) -> None:
     with silent_socket(tmp_path / "mute.sock"), pytest.raises(EngineError, match=r"did not answer within 0\.2 s"):
         DockerEngine(str(tmp_path / "mute.sock"), answer_s=0.2).version()
 
@@ -296,7 +296,7 @@ def silent_socket(path: Path) -> Any:
 
 
 class Near(LocalHost):
-    """A lab's host whose engine's socket is reached through its file system: connections are tested elsewhere."""
+    """A lab host whose engine is reached through the file system; connections have their own tests."""
 
     here = False
 
@@ -325,7 +325,7 @@ class Near(LocalHost):
 
 @pytest.fixture(scope="module")
 def near(lab: Lab) -> Near:
-    """A host with an engine and an image that has a Python."""
+    """A host with an engine and an image with Python."""
     (host,) = lab.hosts(1)
     host.docker()
     tar = write_bytes(host.root / "tmp/build/python.tar", python_files())
@@ -357,19 +357,19 @@ Start = Callable[..., str]
 
 
 @pytest.fixture
-def start(near: Near, far: DockerEngine, wanted: RuntimeRequest, cache: Path) -> Iterator[Start]:
-    """Prepare, create and start a container of that argv; its id. Removed afterwards."""
+def start(near: Near, far: DockerEngine, required: RuntimeRequest, cache: Path) -> Iterator[Start]:
+    """Prepare, create and start a container with a command; yield its id; remove it afterwards."""
     made: list[str] = []
 
     def starting(*argv: str, read_only: Sequence[str] = (), words: str = "", log_dir: str = "/tmp") -> str:
-        asked = with_image(wanted, options=tuple(words.split()))
+        asked = with_image(required, options=tuple(words.split()))
         interpreter = prepare(near, asked, quiet)
         assert interpreter.container is not None
-        told = interpreter.container.create(
+        container = interpreter.container.create(
             near, argv=argv, log_dir=log_dir, read_only=read_only, devices=[0], labels={}
         )
-        assert told["socket"] == docker_engine.SOCKET
-        made.append(told["id"])
+        assert container["socket"] == docker_engine.SOCKET
+        made.append(container["id"])
         far.start(made[-1])
         return made[-1]
 
@@ -405,7 +405,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 
 def add_csrc(vendor: Path) -> None:
-    """An extension that needs no compiler and no setuptools; that there is a setup.py is what counts."""
+    """An extension with a setup.py that needs no compiler and no setuptools."""
     write(vendor / "model-frame/csrc/setup.py", "")
     write(vendor / "model-frame/csrc/backend.py", BACKEND)
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
@@ -413,44 +413,44 @@ def add_csrc(vendor: Path) -> None:
 
 
 def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
-    near: Near, far: DockerEngine, wanted: RuntimeRequest, vendor: Path, cache: Path
+    near: Near, far: DockerEngine, required: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
     add_csrc(vendor)
-    said: list[str] = []
-    first = prepare(near, wanted, said.append)
+    messages: list[str] = []
+    first = prepare(near, required, messages.append)
     assert first.details["fused"] == "1.0"
     assert first.details["image"].startswith("flagperf-toy-model-frame:")
     assert first.details["image_id"] == (far.image(first.details["image"]) or {})["Id"]
     assert first.details["python"].startswith("3.")
-    assert any(line.startswith("building flagperf-toy-frame:") for line in said)
-    assert any("Successfully installed fused" in line for line in said)
+    assert any(line.startswith("building flagperf-toy-frame:") for line in messages)
+    assert any("Successfully installed fused" in line for line in messages)
     again: list[str] = []
-    second = prepare(near, wanted, again.append)
+    second = prepare(near, required, again.append)
     assert (second.python, second.details) == (first.python, first.details)
     assert again == []
     assert near.lab.containers() == []
 
 
-def test_of_several_who_want_an_image_one_builds_it(
-    near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path
+def test_of_several_processes_that_need_an_image_one_builds_it(
+    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
-    said: list[str] = []
+    messages: list[str] = []
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: prepare(near, wanted, said.append).details["image_id"], range(3)))
+        found = list(pool.map(lambda _: prepare(near, required, messages.append).details["image_id"], range(3)))
     assert len(set(found)) == 1
-    assert said.count("built") == 1
-    assert sum(line.startswith("another run gets") for line in said) == 2
+    assert messages.count("built") == 1
+    assert sum(line.startswith("another run is preparing") for line in messages) == 2
 
 
-def test_a_build_that_fails_tells_its_last_lines_and_what_to_do(
-    near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path
+def test_a_failed_build_reports_its_last_lines_and_a_fix(
+    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
     steps = "RUN seq 100\nRUN echo no compiler here >&2; exit 3\n"
     file = write(vendor / "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
-    with pytest.raises(RuntimeSetupError) as told:
-        prepare(near, wanted, quiet)
-    text = str(told.value)
+    with pytest.raises(RuntimeSetupError) as caught:
+        prepare(near, required, quiet)
+    text = str(caught.value)
     assert "  no compiler here" in text
     assert "returned a non-zero code: 3" in text
     assert f"fix {file}" in text
@@ -459,54 +459,58 @@ def test_a_build_that_fails_tells_its_last_lines_and_what_to_do(
 
 
 def test_a_dockerfile_that_cannot_be_read_is_a_failed_build(
-    near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path
+    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
     write(vendor / "images/frame/Dockerfile", "FORM x\n")
     with pytest.raises(RuntimeSetupError, match=r"(?s)docker build failed.*FORM"):
-        prepare(near, wanted, quiet)
+        prepare(near, required, quiet)
 
 
-def test_an_image_that_lacks_what_suites_need_is_refused(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
-    write(wanted.requirements[0], "pip\nNot_there>=1\n")
+def test_an_image_without_required_packages_is_refused(near: Near, required: RuntimeRequest, cache: Path) -> None:
+    write(required.requirements[0], "pip\nNot_there>=1\n")
     with pytest.raises(RuntimeSetupError, match=r"has no Not_there, required by frame suites"):
-        prepare(near, wanted, quiet)
+        prepare(near, required, quiet)
 
 
-def test_a_given_image_is_taken_as_it_is(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
-    said: list[str] = []
-    found = prepare(near, with_image(wanted, image=PYTHON), said.append)
+def test_a_given_image_is_used_unchanged(near: Near, required: RuntimeRequest, cache: Path) -> None:
+    messages: list[str] = []
+    found = prepare(near, with_image(required, image=PYTHON), messages.append)
     assert found.details["image"] == PYTHON
-    assert said == ["inspecting the image"]
+    assert messages == ["inspecting the image"]
 
 
-def test_a_given_image_gets_the_cases_own_layer(near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path) -> None:
+def test_a_given_image_gets_the_cases_own_layer(
+    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
+) -> None:
     add_csrc(vendor)
-    assert prepare(near, with_image(wanted, image=PYTHON), quiet).details["fused"] == "1.0"
+    assert prepare(near, with_image(required, image=PYTHON), quiet).details["fused"] == "1.0"
 
 
-def test_a_given_image_that_is_nowhere_is_named(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
+def test_a_given_image_that_does_not_exist_is_named(near: Near, required: RuntimeRequest, cache: Path) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(
         RuntimeSetupError, match=f"the image {name} was not found on the host and cannot be pulled: .*docker login"
     ):
-        prepare(near, with_image(wanted, image=name), quiet)
+        prepare(near, with_image(required, image=name), quiet)
 
 
-def test_an_image_without_python_is_told(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
+def test_an_image_without_python_is_reported(near: Near, required: RuntimeRequest, cache: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"python3 does not work in the image"):
-        prepare(near, with_image(wanted, image=BASE), quiet)
+        prepare(near, with_image(required, image=BASE), quiet)
     assert near.lab.containers() == []
 
 
-def test_what_an_entrypoint_prints_disturbs_nobody(
-    near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path
+def test_the_output_of_an_entrypoint_is_ignored(
+    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
     banner = f"FROM {PYTHON}\n" + 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'
     write(vendor / "images/frame/Dockerfile", banner)
-    assert prepare(near, wanted, quiet).details["python"].startswith("3.")
+    assert prepare(near, required, quiet).details["python"].startswith("3.")
 
 
-def test_a_container_sees_what_it_may(start: Start, far: DockerEngine, near: Near, tmp_path: Path) -> None:
+def test_a_container_sees_only_its_mounts_and_devices(
+    start: Start, far: DockerEngine, near: Near, tmp_path: Path
+) -> None:
     near.lab.run(["mkdir", "-p", "/tmp/log", "/tmp/data"])
     script = (
         "import os\n"
@@ -525,25 +529,27 @@ def test_a_container_sees_what_it_may(start: Start, far: DockerEngine, near: Nea
     assert ended(far, container).exit_code == 0, far.logs(container)
     assert far.logs(container) == "/tmp/log 1 16\nRead-only file system\n"
     assert (near.lab.root / "tmp/log/written").exists()
-    told = far.inspect(container)["HostConfig"]
-    assert [(each["PathOnHost"], each["PathInContainer"]) for each in told["Devices"]] == [("/dev/null", "/dev/mine0")]
-    assert (told["Privileged"], told["PidMode"], told["IpcMode"]) == (False, "", "private")
-    assert (told["NetworkMode"], told["LogConfig"]["Config"]["max-size"]) == ("host", "1m")
+    config = far.inspect(container)["HostConfig"]
+    assert [(each["PathOnHost"], each["PathInContainer"]) for each in config["Devices"]] == [
+        ("/dev/null", "/dev/mine0")
+    ]
+    assert (config["Privileged"], config["PidMode"], config["IpcMode"]) == (False, "", "private")
+    assert (config["NetworkMode"], config["LogConfig"]["Config"]["max-size"]) == ("host", "1m")
 
 
-def test_a_folder_that_is_not_there_is_not_made(start: Start) -> None:
+def test_a_missing_folder_is_not_created(start: Start) -> None:
     with pytest.raises(RuntimeSetupError, match=r"Docker refused: .*/nowhere"):
         start("true", read_only=["/nowhere"])
 
 
-def test_over_its_memory_limit_a_container_says_so(start: Start, far: DockerEngine) -> None:
+def test_a_container_over_its_memory_limit_is_reported(start: Start, far: DockerEngine) -> None:
     container = start("python3", "-c", "b'x' * (1 << 29)", words="--memory 64m --memory-swap 64m")
     state = ended(far, container)
     assert state.oom_killed
     assert state.sentence == "went over its memory limit (exit code 137)"
 
 
-def test_a_killed_container_says_so(start: Start, far: DockerEngine) -> None:
+def test_a_killed_container_has_its_exit_code(start: Start, far: DockerEngine) -> None:
     container = start("sleep", "60")
     assert far.state(container).pid > 0
     far.kill(container)
@@ -562,72 +568,72 @@ def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: D
         far.state(container)
 
 
-def test_a_look_that_was_killed_leaves_nothing_for_long(
+def test_containers_of_a_killed_inspection_are_removed(
     near: Near, far: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near.lab.run(["docker", "run", "--detach", f"--label={orphans.LOOK_LABEL}=1", BASE, "sleep", "60"])
-    assert orphans.remove(near.forward(docker_engine.SOCKET)) == []  # it may still be looking
+    assert orphans.remove(near.forward(docker_engine.SOCKET)) == []  # its inspection may still run
     monkeypatch.setattr(orphans, "_LOOK_S", -1.0)
-    (told,) = orphans.remove(near.forward(docker_engine.SOCKET))
-    assert told.endswith(f" of {BASE}")
+    (removed,) = orphans.remove(near.forward(docker_engine.SOCKET))
+    assert removed.endswith(f" of {BASE}")
     assert far.labelled(orphans.LOOK_LABEL) == []
 
 
-def test_privileges_are_in_the_details_with_who_asked_for_them(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
-    plain = prepare(near, wanted, quiet).details
+def test_privileges_are_in_the_details_with_their_source(near: Near, required: RuntimeRequest, cache: Path) -> None:
+    plain = prepare(near, required, quiet).details
     assert "privileged" not in plain
     assert "host_namespaces" not in plain
-    asked = with_image(wanted, options=("--privileged", "--ipc=host"))
+    asked = with_image(required, options=("--privileged", "--ipc=host"))
     assert prepare(near, asked, quiet).details["privileged"] == "toy's options"
     named = prepare(near, with_image(asked, privileged_by="vendors/toy/vendor.toml"), quiet).details
     assert named["privileged"] == "vendors/toy/vendor.toml"
     assert named["host_namespaces"] == "ipc: toy's options"
 
 
-def test_only_the_leased_devices_are_asked_for(
-    near: Near, far: DockerEngine, wanted: RuntimeRequest, cache: Path
+def test_only_the_leased_devices_are_requested(
+    near: Near, far: DockerEngine, required: RuntimeRequest, cache: Path
 ) -> None:
-    made = prepare(near, with_image(wanted, options=("--gpus", "all")), quiet).container
+    made = prepare(near, with_image(required, options=("--gpus", "all")), quiet).container
     assert made is not None
-    told = made.create(near, argv=["true"], log_dir="/tmp", read_only=[], devices=[4, 6], labels={})
+    container = made.create(near, argv=["true"], log_dir="/tmp", read_only=[], devices=[4, 6], labels={})
     try:
-        (request,) = far.inspect(told["id"])["HostConfig"]["DeviceRequests"]
+        (request,) = far.inspect(container["id"])["HostConfig"]["DeviceRequests"]
         assert (request["DeviceIDs"], request["Count"]) == (["4", "6"], 0)
-        assert told["only_leased"]
+        assert container["only_leased"]
     finally:
-        far.remove(told["id"])
+        far.remove(container["id"])
 
 
 def test_an_environment_file_is_sourced_in_the_container(
-    near: Near, wanted: RuntimeRequest, tmp_path: Path, cache: Path
+    near: Near, required: RuntimeRequest, tmp_path: Path, cache: Path
 ) -> None:
     file = write(tmp_path / "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
-    found = prepare(near, replace(wanted, environment_file=file), quiet)
+    found = prepare(near, replace(required, environment_file=file), quiet)
     assert found.env == {"FUSED": "it is\non", "SHELL_OF": "environment_variables.sh"}
     kept = list(cache.glob("images/*.json"))
     assert [each.stat().st_mode & 0o777 for each in kept] == [0o600], "it may hold keys"
-    said = replace(wanted, environment_file=file, environment=(("FUSED", "no"), ("MORE", "1")))
-    assert prepare(near, said, quiet).env == {**found.env, "MORE": "1"}
-    said = replace(said, environment_file=None)
-    assert prepare(near, said, quiet).env == {"FUSED": "no", "MORE": "1"}
+    changed = replace(required, environment_file=file, environment=(("FUSED", "no"), ("MORE", "1")))
+    assert prepare(near, changed, quiet).env == {**found.env, "MORE": "1"}
+    changed = replace(changed, environment_file=None)
+    assert prepare(near, changed, quiet).env == {"FUSED": "no", "MORE": "1"}
 
 
 class Visitor(Near):
-    """A user without the right to use the engine, seen as over a connection: its socket just cannot be reached."""
+    """A user without permission on the engine: over a connection its socket is unreachable."""
 
     def forward(self, path: str) -> str:
         raise HostError(f"{self.name}: cannot reach the socket {path}")
 
 
-def test_who_may_not_use_docker_is_told_how_they_may(near: Near, wanted: RuntimeRequest, cache: Path) -> None:
+def test_missing_permission_on_docker_is_reported_with_a_fix(near: Near, required: RuntimeRequest, cache: Path) -> None:
     near.lab.add_user("bench")
-    with pytest.raises(RuntimeSetupError) as told:
-        prepare(Visitor(near.lab, "bench"), wanted, quiet)
-    assert f"{near.name}: user bench may not use /var/run/docker.sock" in str(told.value)
-    assert "sudo usermod -aG" in str(told.value)
+    with pytest.raises(RuntimeSetupError) as caught:
+        prepare(Visitor(near.lab, "bench"), required, quiet)
+    assert f"{near.name}: user bench may not use /var/run/docker.sock" in str(caught.value)
+    assert "sudo usermod -aG" in str(caught.value)
 
 
-def test_an_engine_that_dies_is_named(near: Near, wanted: RuntimeRequest, vendor: Path, cache: Path) -> None:
+def test_an_engine_that_dies_is_named(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN echo building; sleep 60\n")
 
     def kill(line: str) -> None:
@@ -638,13 +644,13 @@ def test_an_engine_that_dies_is_named(near: Near, wanted: RuntimeRequest, vendor
         with pytest.raises(
             RuntimeSetupError, match=f"{near.name}: .*(Docker is not running|the connection to Docker was lost)"
         ):
-            prepare(near, wanted, kill)
+            prepare(near, required, kill)
     finally:
         near.lab.docker()
 
 
-def test_without_docker_here_it_is_said_what_is_missing(wanted: RuntimeRequest, tmp_path: Path, cache: Path) -> None:
+def test_a_missing_local_docker_is_reported(required: RuntimeRequest, tmp_path: Path, cache: Path) -> None:
     here = LocalHost()
     here.forward = lambda path: str(tmp_path / "none.sock")  # type: ignore[method-assign]
     with pytest.raises(RuntimeSetupError, match=r"localhost: there is no .*none\.sock: Docker is not installed"):
-        prepare(here, wanted, quiet)
+        prepare(here, required, quiet)

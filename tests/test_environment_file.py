@@ -1,4 +1,4 @@
-"""environment_variables.sh reaches the ranks, whatever its values hold."""
+"""The variables of environment_variables.sh reach the ranks unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_flagperf.runtime.environment_file import NAME, with_environment_file
 PYTHON = Interpreter("python3", {"KEPT": "as it is"})
 
 
-def test_what_the_file_sets_is_taken_whole(tmp_path: Path) -> None:
+def test_all_variables_of_the_file_are_used(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("echo noise=1\nexport ONE=1\nTWO='a b; $(c)\nd'\nKEPT=\"$KEPT, and more\"\nfalse\n")
     env = with_environment_file(LocalHost(), PYTHON, tmp_path / NAME).env
     assert env == {"ONE": "1", "TWO": "a b; $(c)\nd", "KEPT": "as it is, and more"}
@@ -25,16 +25,19 @@ def test_without_a_file_nothing_changes(tmp_path: Path) -> None:
     assert with_environment_file(LocalHost(), PYTHON, tmp_path / NAME) is PYTHON
 
 
-def test_what_the_vendor_says_is_there_when_the_file_is_sourced(tmp_path: Path) -> None:
-    said = [("HOME_OF_IT", "/opt/it"), ("KEPT", "another")]
-    assert with_environment_file(LocalHost(), PYTHON, None, said).env == {"KEPT": "another", "HOME_OF_IT": "/opt/it"}
+def test_the_vendors_variables_are_set_when_the_file_is_sourced(tmp_path: Path) -> None:
+    variables = [("HOME_OF_IT", "/opt/it"), ("KEPT", "another")]
+    assert with_environment_file(LocalHost(), PYTHON, None, variables).env == {
+        "KEPT": "another",
+        "HOME_OF_IT": "/opt/it",
+    }
     (tmp_path / NAME).write_text("export LIB=$HOME_OF_IT/lib HOME_OF_IT=/opt/other\n")
-    env = with_environment_file(LocalHost(), PYTHON, tmp_path / NAME, said).env
+    env = with_environment_file(LocalHost(), PYTHON, tmp_path / NAME, variables).env
     assert env == {"KEPT": "another", "HOME_OF_IT": "/opt/other", "LIB": "/opt/it/lib"}
     assert PYTHON.env == {"KEPT": "as it is"}
 
 
-def test_a_file_that_ends_the_shell_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+def test_a_file_that_ends_the_shell_is_an_error_with_its_last_line(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("echo no licence >&2\nexit 3\n")
     with pytest.raises(
         RuntimeSetupError, match=r"localhost: .*environment_variables\.sh cannot be sourced .*3\): no licence"
@@ -42,7 +45,7 @@ def test_a_file_that_ends_the_shell_is_an_error_with_its_last_words(tmp_path: Pa
         with_environment_file(LocalHost(), PYTHON, tmp_path / NAME)
 
 
-def test_what_bash_cannot_read_is_an_error_with_its_line_and_nothing_is_taken(tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_with_its_line_and_no_variable_is_used(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("export ONE=1\nif true; then\n")
     with pytest.raises(
         RuntimeSetupError, match=r"sourced \(exit code 2\): environment_variables\.sh: line 3: syntax error"
@@ -50,7 +53,7 @@ def test_what_bash_cannot_read_is_an_error_with_its_line_and_nothing_is_taken(tm
         with_environment_file(LocalHost(), PYTHON, tmp_path / NAME)
 
 
-def test_a_file_of_a_windows_editor_is_taken_as_it_is_meant(tmp_path: Path) -> None:
+def test_a_file_of_a_windows_editor_works(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"\xef\xbb\xbfexport ONE=1\r\n\r\nexport TWO=2\r\n")
     assert with_environment_file(LocalHost(), PYTHON, tmp_path / NAME).env == {
         "KEPT": "as it is",

@@ -1,4 +1,4 @@
-"""A connection's small decisions, without a host."""
+"""SSH connections and gateways, without a host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_flagperf.hosts import HostError, link
 from pytest_flagperf.hosts.cluster import Address, ClusterConfig
 
 
-def test_all_hosts_wait_for_one_try_at_a_gateway_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_hosts_wait_for_one_attempt_at_an_unreachable_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[float] = []
 
     def away(*_: object) -> None:
@@ -31,8 +31,8 @@ def test_all_hosts_wait_for_one_try_at_a_gateway_that_is_away(monkeypatch: pytes
         return str(refused.value)
 
     with ThreadPoolExecutor(8) as pool:
-        said = set(pool.map(enter, range(8)))
-    assert said == {"gateway port 22: no answer within 10 s"}
+        reasons = set(pool.map(enter, range(8)))
+    assert reasons == {"gateway port 22: no answer within 10 s"}
     assert len(tries) == 1
     with pytest.raises(HostError):
         gateway.enter("later")

@@ -1,4 +1,4 @@
-"""Which cores each rank is bound to, how that is known, and that it is bound to them."""
+"""The cores of each rank: their choice, their record, and the binding."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] =
     return _cores(tiny_plan(device=device), agent, RoundOptions(**options))
 
 
-def test_a_card_that_is_a_core_has_the_one_that_the_host_named_for_it() -> None:
+def test_on_cpus_a_rank_is_bound_to_its_leased_core() -> None:
     assert cores([0, 3], device="cpu", cpus=[0, 2, 4, 6, 1]) == ((0,), (6,))
     assert cores([0, 5], device="cpu", cpus=[0, 2]) == ()  # more cards than cores
 
 
-def test_other_ranks_have_the_cores_near_their_devices() -> None:
+def test_ranks_are_bound_to_the_cores_near_their_devices() -> None:
     near = {"h": NODES}
     assert cores([1, 2], near=near) == (tuple(range(4)), tuple(range(4, 8)))
     assert cores([1, 9], near=near) == (tuple(range(4)), ())
-    assert cores([1, 2], near=near, cpus=[0, 1]) == ((0, 1), ())  # of those that the agent may use
+    assert cores([1, 2], near=near, cpus=[0, 1]) == ((0, 1), ())  # only cores that the agent may use
     assert cores([1, 2], near={"another": NODES}) == cores([1, 2]) == cores([8, 9], near=near) == ()
 
 
-def test_who_wants_no_binding_has_none() -> None:
+def test_without_binding_ranks_have_no_cores() -> None:
     assert cores([0, 1], near={"h": NODES}, bind=False) == cores([0, 1], device="cpu", bind=False) == ()
 
 
@@ -73,7 +73,7 @@ def agent_on(name: str) -> Any:
 
 
 def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:
-    """The command of each process by its host, as --plan prints it."""
+    """Return the command of each process by its host, as --plan prints it."""
     commands: dict[str, list[str]] = {}
     for line in describe(plan, hosts=hosts).partition("  commands ")[2].splitlines()[1:]:
         if re.match(r" {4}\S", line):
@@ -108,14 +108,14 @@ def test_a_plan_prints_the_commands_that_a_round_keeps(tmp_path: Path, monkeypat
 
 
 def with_words(argv: Sequence[str], known: Mapping[str, str]) -> str:
-    """A command with the words that --plan has for what only hosts know."""
+    """Return a command with the placeholders of --plan for values that only hosts know."""
     command = " ".join(argv)
     for text, word in known.items():
         command = command.replace(text, word)
     return command
 
 
-def test_what_preflight_saw_is_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def place() -> AgentsEngine:
         made = AgentsEngine.__new__(AgentsEngine)
         made.__dict__.update(_pool=HostPool((LocalHost("h1"),)), _environments=SimpleNamespace(builds="run1"))
@@ -130,7 +130,7 @@ def test_what_preflight_saw_is_known_to_all_workers_of_a_run(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("bind", [True, False])
-def test_ranks_keep_to_their_cores_and_the_plan_says_which(
+def test_ranks_stay_on_their_cores_and_the_plan_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bind: bool
 ) -> None:
     monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
@@ -143,8 +143,8 @@ def test_ranks_keep_to_their_cores_and_the_plan_says_which(
     say = "print('cores', sorted(os.sched_getaffinity(0)))\n"
     end = run_tiny(tmp_path, plan, before=say, options=RoundOptions(near={"h0": {0: [core]}}, bind=bind))
     assert end.state == "finished"
-    told = json.loads((tmp_path / "round1/plan.json").read_text())["hosts"][0]["cores"]
+    bound = json.loads((tmp_path / "round1/plan.json").read_text())["hosts"][0]["cores"]
     logs = [(tmp_path / f"round1/h0_noderank0/rank{rank}.out.log").read_text() for rank in (0, 1)]
-    assert told == ([str(core), ""] if bind else ["", ""])
+    assert bound == ([str(core), ""] if bind else ["", ""])
     assert f"cores {[core] if bind else sorted(usable)}" in logs[0]
     assert f"cores {sorted(usable)}" in logs[1]

@@ -1,4 +1,4 @@
-"""Before a run: everything that is in the way, of all hosts at once, each with what to do."""
+"""Preflight: the problems of all hosts before a run, each with its remedy."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
 
 CODE = pack({})
 GIB = 1 << 30
-# The machine that tests run on may be small, and busy.
+# The machine of the tests may be small or busy.
 ROOMY = Thresholds(
     disk_warn_gib=0.01, disk_fail_gib=0.001, memory_warn_gib=0.1, memory_fail_gib=0.01, others_warn=9, stolen_warn=9
 )
-WANTS = HostRequirements(CODE, limits=ROOMY)
+REQUIREMENTS = HostRequirements(CODE, limits=ROOMY)
 
 
 class Elsewhere(LocalHost):
-    """The machine at hand as if it were another."""
+    """The local machine as a remote host."""
 
     here = False
 
@@ -83,9 +83,9 @@ def bad(findings: list[Finding]) -> set[tuple[str, str]]:
 # -- on hosts ----------------------------------------------------------------------------------------------
 
 
-def test_well_hosts_are_well_and_reach_each_other() -> None:
+def test_good_hosts_are_ok_and_reach_each_other() -> None:
     hosts = [Elsewhere("a"), Elsewhere("b"), Elsewhere("c")]
-    findings = inspect(hosts, replace(WANTS, nnodes=2))
+    findings = inspect(hosts, replace(REQUIREMENTS, nnodes=2))
     assert bad(findings) == set()
     assert [one.host for one in findings] == sorted(one.host for one in findings)
     kinds = {one.kind for one in findings if one.host == "b"}
@@ -94,13 +94,13 @@ def test_well_hosts_are_well_and_reach_each_other() -> None:
 
 
 def test_one_host_or_one_node_needs_no_network() -> None:
-    assert of(inspect([LocalHost("a"), LocalHost("b")], WANTS), "network") == []
+    assert of(inspect([LocalHost("a"), LocalHost("b")], REQUIREMENTS), "network") == []
 
 
-def test_a_host_without_a_python_is_named_and_the_others_are_looked_at_all_the_same() -> None:
+def test_a_host_without_python_is_named_and_the_others_are_checked() -> None:
     lacking = Elsewhere("lacking")
     lacking.python = "/no/such/python"
-    findings = inspect([Elsewhere("a"), lacking, Elsewhere("b")], replace(WANTS, nnodes=2))
+    findings = inspect([Elsewhere("a"), lacking, Elsewhere("b")], replace(REQUIREMENTS, nnodes=2))
     assert bad(findings) == {("lacking", "python")}
     (fault,) = [one for one in findings if one.fatal]
     assert "/no/such/python" in fault.sentence
@@ -108,72 +108,74 @@ def test_a_host_without_a_python_is_named_and_the_others_are_looked_at_all_the_s
     assert of(findings, "network") == [(OK, "reaches 1 other")] * 2
 
 
-def test_a_python_that_breaks_is_named_with_its_last_words(tmp_path: Path) -> None:
+def test_a_broken_python_is_named_with_its_last_line(tmp_path: Path) -> None:
     broken = Elsewhere("broken")
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho out of order >&2\nexit 3\n")
     script.chmod(0o755)
     broken.python = str(script)
-    (fault,) = [one for one in inspect([broken], WANTS) if one.fatal]
+    (fault,) = [one for one in inspect([broken], REQUIREMENTS) if one.fatal]
     assert "out of order" in fault.sentence
 
 
-def test_data_that_one_host_lacks_are_named_there_only(tmp_path: Path) -> None:
+def test_data_missing_on_one_host_are_reported_for_that_host_only(tmp_path: Path) -> None:
     (tmp_path / "cases").mkdir()
     (tmp_path / "cases" / "train").write_bytes(b"12345")
-    wants = replace(WANTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=5),)),))
+    wants = replace(REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=5),)),))
     assert of(inspect([LocalHost()], wants), "data") == [(OK, str(tmp_path / "cases"))]
-    wants = replace(WANTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),))
+    wants = replace(REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),))
     assert of(inspect([LocalHost()], wants), "data") == [
         (FAIL, f"{tmp_path}/cases/train: 5 bytes found, 6 expected"),
         (FAIL, f"{tmp_path}/cases/eval: there is no such file; {tmp_path}/cases holds train"),
     ]
 
 
-def test_a_clock_that_is_off_is_told_and_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert of(inspect([Elsewhere("a")], WANTS), "clock")[0][0] == OK
+def test_a_wrong_clock_is_a_warning_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of(inspect([Elsewhere("a")], REQUIREMENTS), "clock")[0][0] == OK
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - 3600.0)
-    assert of(inspect([Elsewhere("a")], WANTS), "clock")[0][1].startswith("1.0 h ahead of this machine's clock (±")
-    assert bad(inspect([Elsewhere("a")], WANTS)) == {("a", "clock")}
-    assert not any(one.fatal for one in inspect([Elsewhere("a")], WANTS))
+    assert of(inspect([Elsewhere("a")], REQUIREMENTS), "clock")[0][1].startswith(
+        "1.0 h ahead of this machine's clock (±"
+    )
+    assert bad(inspect([Elsewhere("a")], REQUIREMENTS)) == {("a", "clock")}
+    assert not any(one.fatal for one in inspect([Elsewhere("a")], REQUIREMENTS))
 
 
-def test_a_place_where_nothing_can_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    results = replace(WANTS, folder=str(tmp_path / "file" / "reports"))
+    results = replace(REQUIREMENTS, folder=str(tmp_path / "file" / "reports"))
     assert of(inspect([LocalHost()], results), "disk")[-1] == (
         FAIL,
         f"cannot write in {tmp_path}/file/reports: Not a directory",
     )
-    assert bad(inspect([Elsewhere()], results)) == set()  # results are written here only
+    assert bad(inspect([Elsewhere()], results)) == set()  # results are written only on this machine
 
 
 def engine_at(socket: Path) -> EngineRequirements:
     return EngineRequirements(str(socket), "x", image_is_ours=True)
 
 
-def test_an_engine_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
-    findings = inspect([LocalHost()], replace(WANTS, engine=engine_at(tmp_path / "none.sock")))
+def test_a_missing_engine_is_reported_with_a_fix(tmp_path: Path) -> None:
+    findings = inspect([LocalHost()], replace(REQUIREMENTS, engine=engine_at(tmp_path / "none.sock")))
     assert of(findings, "docker")[0][0] == FAIL
     assert "Docker is not installed, or not started" in of(findings, "docker")[0][1]
     assert of(findings, "image") == []
 
 
-def test_a_host_that_hangs_is_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_host_is_reported_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_check, "_ANSWER_S", 1.0)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "docker.sock"))
         silent.listen()
-        (fault,) = inspect([Elsewhere("slow")], replace(WANTS, engine=engine_at(tmp_path / "docker.sock")))
+        (fault,) = inspect([Elsewhere("slow")], replace(REQUIREMENTS, engine=engine_at(tmp_path / "docker.sock")))
     assert (fault.kind, fault.level) == ("host", FAIL)
     assert "no reply to the host check in time" in fault.sentence
 
 
-# -- who meets whom ----------------------------------------------------------------------------------------
+# -- connections between hosts ----------------------------------------------------------------------------------------
 
 
-def test_somebody_else_at_an_address_is_no_meeting() -> None:
+def test_another_program_at_an_address_is_not_a_connection() -> None:
     mine, other = preflight_facts.Meeting(), preflight_facts.Meeting()
     places = [
         {"name": "mine", "address": "127.0.0.1", "port": mine.port, "token": mine.token},
@@ -189,7 +191,7 @@ def test_somebody_else_at_an_address_is_no_meeting() -> None:
 
 
 def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:
-    """What comes of hosts that all tried all."""
+    """Return the findings of hosts that tried to connect with each other."""
     met = {
         name: {target: "late" if target in targets else None for target in failed} for name, targets in failed.items()
     }
@@ -197,7 +199,7 @@ def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:
     return [(one.host, one.level, one.sentence) for its in found.values() for one in its]
 
 
-def test_whom_most_cannot_reach_is_to_blame() -> None:
+def test_a_host_that_most_cannot_reach_gets_the_finding() -> None:
     assert meetings(h0=["h2"], h1=["h2"], h2=["h2"], h3=["h2"]) == [
         ("h2", FAIL, "h0, h1, h2 and 1 more cannot reach this host at 10.0.0.2: late"),
         ("h2", OK, "reaches 3 others"),
@@ -207,7 +209,7 @@ def test_whom_most_cannot_reach_is_to_blame() -> None:
     ]
 
 
-def test_who_cannot_reach_the_others_is_to_blame() -> None:
+def test_a_host_that_cannot_reach_the_others_gets_the_finding() -> None:
     found = meetings(h0=[], h1=[], h2=[], h3=["h0", "h1", "h2"])
     assert [entry for entry in found if entry[1] == FAIL] == [
         ("h3", FAIL, "cannot reach h0, h1, h2 (10.0.0.0: late; 10.0.0.1: late; 10.0.0.2: late)")
@@ -222,7 +224,7 @@ def test_of_many_hosts_each_tries_itself_and_some_others() -> None:
     assert [place["name"] for place in host_check._neighbours(places[1], places[:3])] == ["1", "2", "0"]
 
 
-# -- what devices are worth ----------------------------------------------------------------------------------
+# -- devices ----------------------------------------------------------------------------------
 
 FACTS: dict[str, Any] = {
     "python": "3.11.7",
@@ -251,7 +253,7 @@ def device(index: int, **changed: Any) -> dict[str, Any]:
 
 
 def silent(index: int) -> dict[str, Any]:
-    """Of which a tool tells nothing but that it is there."""
+    """Return a device of which the tool reports nothing but its index."""
     return described(index, {}, processes=[], throttle=[], error=None)
 
 
@@ -262,24 +264,24 @@ def judged(*devices: dict[str, Any], **wants: Any) -> list[Finding]:
     return list(host_findings("h1", facts, asked))
 
 
-def stranger(**changed: Any) -> dict[str, Any]:
+def foreign_process(**changed: Any) -> dict[str, Any]:
     return {"pid": 77, "name": "python", "memory": 512, "ours": False, "user": "eve", **changed}
 
 
-def test_what_is_not_there_is_given_to_nobody_though_nobody_says_how_many_a_host_has() -> None:
-    """Rounds would ask for any number up to that of the host's cores."""
+def test_missing_devices_are_not_leased_even_if_the_number_of_devices_is_unknown() -> None:
+    """Rounds could request any number up to the host's number of cores."""
     found = judged(device(0), device(2), devices_per_host=None)
     assert of(found, "devices") == [(OK, "2 Acme X9-80GB, driver 1.2")]
     assert unfit_devices(found) == {"h1": {1, *range(3, 64)}}
     assert unfit_devices(judged(device(0), device(1), device(3), devices_per_host=3)) == {"h1": {2}}
 
 
-def test_well_devices_are_counted_and_named() -> None:
+def test_good_devices_are_counted_and_named() -> None:
     assert of(judged(device(0), device(1)), "devices") == [(OK, "2 Acme X9-80GB, driver 1.2")]
     assert bad(judged(device(0), device(1))) == set()
 
 
-def test_too_few_devices_are_refused_and_fewer_than_usual_told() -> None:
+def test_too_few_devices_are_refused_and_fewer_than_expected_reported() -> None:
     assert of(judged(device(0)), "devices") == [(FAIL, "1 available, 2 needed")]
     found = judged(device(0), device(1), device(3), devices_per_host=5)
     assert of(found, "devices") == [(WARN, "found 3, expected 5 on a host with X9: devices 2, 4 are missing")]
@@ -305,7 +307,7 @@ def test_a_chips_key_is_a_word_of_its_name(name: str, fits: bool) -> None:
     assert is_named(name, "H20", ()) is fits
 
 
-def test_which_cores_are_near_which_devices_is_told_where_the_host_knows() -> None:
+def test_the_cores_near_each_device_are_reported_if_the_host_knows_them() -> None:
     near = [[0, 1], [0, 1], [2, 3], []]
     found = judged(*(device(index, near=its) for index, its in enumerate(near)))
     assert of(found, "numa") == [(OK, "devices 0-1 near cores 0-1; device 2 near cores 2-3")]
@@ -313,7 +315,7 @@ def test_which_cores_are_near_which_devices_is_told_where_the_host_knows() -> No
     assert near_devices(judged(device(0), device(1, near=[]))) == {}
 
 
-def test_a_checkup_asks_the_kernel_by_the_devices_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cores_near_a_device_are_read_from_the_kernel_by_its_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     survey = {"devices": [described(0, {"pci": "0000:65:00.0"}, processes=[]), described(1, {}, processes=[])]}
     monkeypatch.setattr(preflight_facts, "_surveyed", lambda _: survey)
     monkeypatch.setattr(topology, "near", lambda pci, usable: sorted(usable)[:1] if pci else [])
@@ -321,18 +323,20 @@ def test_a_checkup_asks_the_kernel_by_the_devices_bus(monkeypatch: pytest.Monkey
     assert near == [sorted(os.sched_getaffinity(0))[:1], []]
 
 
-def test_a_strangers_device_is_refused_only_where_it_is_needed() -> None:
-    taken = device(1, processes=[stranger()])
+def test_a_device_with_a_foreign_process_is_refused_only_if_it_is_needed() -> None:
+    taken = device(1, processes=[foreign_process()])
     (fault,) = [one for one in judged(device(0), taken) if one.level != OK]
     assert (fault.kind, fault.level, fault.devices) == ("foreign processes", FAIL, (1,))
     assert fault.sentence == "device 1 is in use by python (pid 77 of eve, 512 MiB)"
     (spare,) = [one for one in judged(device(0), taken, device(2)) if one.level != OK]
     assert spare.level == WARN
     assert unfit_devices([spare]) == {"h1": {1}}
-    assert bad(judged(device(0), device(1, processes=[stranger(ours=True)]))) == set()  # its lease is waited for
+    assert (
+        bad(judged(device(0), device(1, processes=[foreign_process(ours=True)]))) == set()
+    )  # a round waits for its lease
 
 
-def test_sick_devices_are_named() -> None:
+def test_unhealthy_devices_are_named() -> None:
     sick = [
         device(0, ecc_uncorrected=3),
         device(1, row_remap_pending=True),
@@ -361,8 +365,8 @@ def test_sick_devices_are_named() -> None:
     assert unfit_devices(judged(*sick)) == {"h1": {3, 4}}
 
 
-def test_what_is_as_it_is_built_or_cannot_be_told_is_no_finding() -> None:
-    """A limit above the usual, a bus that rests, cards without any bridge."""
+def test_normal_and_unknown_values_are_not_findings() -> None:
+    """A limit above the default, an idle bus, devices without a bridge."""
     assert bad(judged(silent(0), device(1))) == set()
     assert bad(judged(device(0, power_limit=750.0), device(1, pcie_generation=1))) == set()
     assert bad(judged(device(0, links=0, links_down=12), device(1, links=0, links_down=12))) == set()
@@ -385,15 +389,17 @@ READING = st.fixed_dictionaries({}, optional=VALUES)
 @settings(max_examples=200, deadline=None, database=None)
 @given(st.lists(READING, max_size=4))
 @pytest.mark.integration
-def test_whatever_tools_tell_is_judged_and_only_two_things_of_health_refuse_a_device(readings: list[Any]) -> None:
-    told = [described(index, reading, processes=[], throttle=[], error=None) for index, reading in enumerate(readings)]
-    findings = judged(*told, chips={"X9": (".*",)}, nproc=1)
+def test_all_reports_of_tools_are_accepted_and_only_two_health_values_refuse_a_device(readings: list[Any]) -> None:
+    readable = [
+        described(index, reading, processes=[], throttle=[], error=None) for index, reading in enumerate(readings)
+    ]
+    findings = judged(*readable, chips={"X9": (".*",)}, nproc=1)
     assert all(one.sentence for one in findings)
-    refused = [one["index"] for one in told if one["row_remap_failed"] or one["partitioned"]]
+    refused = [one["index"] for one in readable if one["row_remap_failed"] or one["partitioned"]]
     assert unfit_devices(findings).get("h1", set()) == set(refused)
 
 
-def test_a_part_of_a_device_is_not_the_chip() -> None:
+def test_a_partition_of_a_device_is_not_the_chip() -> None:
     (fault,) = [one for one in judged(device(0), device(1, partitioned=True)) if one.level != OK]
     assert (fault.level, fault.devices) == (FAIL, (1,))
     assert fault.sentence == "device 1 is partitioned (MIG) and not a whole chip"
@@ -402,7 +408,7 @@ def test_a_part_of_a_device_is_not_the_chip() -> None:
     assert spare.level == WARN
 
 
-def test_devices_that_are_asked_in_another_way_than_usual_are_told_so() -> None:
+def test_devices_that_are_read_with_the_fallback_tool_are_reported() -> None:
     survey = {"driver": "1.2", "devices": [silent(0), device(1)], "error": None, "instead": "NVML: no library"}
     found = list(
         host_findings("h1", {**FACTS, "devices": survey}, HostRequirements(CODE, nproc=2, hardware="X9", nvml=True))
@@ -424,37 +430,39 @@ def test_no_driver_is_refused() -> None:
 # -- limits ------------------------------------------------------------------------------------------------
 
 
-WANTS_LITTLE = HostRequirements(CODE, nproc=8)
+SMALL_REQUIREMENTS = HostRequirements(CODE, nproc=8)
 
 
 def limits(**facts: Any) -> dict[str, str]:
-    return {one.kind: one.level for one in host_findings("h", {**FACTS, **facts}, WANTS_LITTLE) if one.level != OK}
+    return {
+        one.kind: one.level for one in host_findings("h", {**FACTS, **facts}, SMALL_REQUIREMENTS) if one.level != OK
+    }
 
 
 @pytest.mark.parametrize(("free", "level"), [(3 * GIB, None), (GIB, WARN), (GIB // 8, FAIL)])
-def test_disk_is_warned_of_and_then_refused(free: int, level: str | None) -> None:
+def test_little_disk_space_is_a_warning_and_then_a_failure(free: int, level: str | None) -> None:
     disks = [{**FACTS["disks"][0], "free": free}]
     assert limits(disks=disks) == ({"disk": level} if level else {})
 
 
 @pytest.mark.parametrize(("free", "level"), [(9 * GIB, None), (7 * GIB, WARN), (GIB, FAIL)])
-def test_memory_counts_for_each_process(free: int, level: str | None) -> None:
+def test_memory_is_judged_for_each_process(free: int, level: str | None) -> None:
     assert limits(memory={"total": 9 * GIB, "free": free}) == ({"memory": level} if level else {})
 
 
 @pytest.mark.parametrize(("version", "fits"), [("3.7.17", False), ("3.8.0", True), ("3.14.0rc1", True)])
-def test_a_python_is_new_enough(version: str, fits: bool) -> None:
+def test_old_pythons_are_refused(version: str, fits: bool) -> None:
     assert limits(python=version) == ({} if fits else {"python": FAIL})
 
 
-def test_few_cores_no_port_and_caches_that_stay_are_told() -> None:
+def test_few_cores_no_port_and_uncleared_caches_are_reported() -> None:
     assert limits(cores=2, port=None, caches=False) == {"cores": WARN, "port": FAIL, "caches": WARN}
 
 
-def test_other_work_on_the_cores_is_warned_of_with_the_processes_and_refuses_no_host() -> None:
+def test_other_work_on_the_cores_is_a_warning_with_the_processes() -> None:
     busiest = [{"pid": 17, "name": "make", "cores": 6.0}, {"pid": 4, "name": "cc1", "cores": 0.51}]
     load = {"cores": 64, "others": 6.6, "stolen": 0.0, "load1": "7.21", "busiest": busiest}
-    (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
+    (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, SMALL_REQUIREMENTS) if one.level != OK]
     assert (found.kind, found.level) == ("load", WARN)
     assert found.sentence == (
         "other processes use 6.6 of 64 cores, load average 7.21; busiest: make (pid 17, 6.0), cc1 (pid 4, 0.5)"
@@ -462,20 +470,20 @@ def test_other_work_on_the_cores_is_warned_of_with_the_processes_and_refuses_no_
     assert limits(load={**load, "others": 6.3}) == {}
 
 
-def test_a_hypervisor_that_takes_the_cores_away_is_warned_of() -> None:
+def test_cores_taken_by_the_hypervisor_are_a_warning() -> None:
     load = {**FACTS["load"], "stolen": 0.12}
-    (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, WANTS_LITTLE) if one.level != OK]
+    (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, SMALL_REQUIREMENTS) if one.level != OK]
     assert found.sentence == "the hypervisor gives 12 % of the cores' working time to other machines"
     assert limits(load={**load, "stolen": 0.04}) == {}
 
 
-def test_a_process_that_spins_is_found_by_a_real_look_and_one_of_a_round_is_not(tmp_path: Path) -> None:
+def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path) -> None:
     with spinner({}) as other, spinner({"FLAGPERF_LOG_DIR": str(tmp_path), "RANK": "0"}) as own:
         survey = load.Survey()
         time.sleep(0.5)
         found = survey.result()
     assert found["others"] > 0.1
-    # Where the machine has more to do, others may be busier still.
+    # Other processes of this machine may be even busier.
     every = {pid for pid, _ in survey._looks._most}
     assert other.pid in every
     assert own.pid not in every
@@ -483,14 +491,14 @@ def test_a_process_that_spins_is_found_by_a_real_look_and_one_of_a_round_is_not(
 
 @contextmanager
 def spinner(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that always has something to do."""
+    """A process that uses a core all the time."""
     code = "print(flush=True)\nwhile True: pass"
     process = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, **environment}, stdout=subprocess.PIPE, start_new_session=True
     )
     try:
         assert process.stdout is not None
-        process.stdout.readline()  # it spins
+        process.stdout.readline()  # it is running
         yield process
     finally:
         process.kill()
@@ -499,7 +507,7 @@ def spinner(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
         process.stdout.close()
 
 
-# -- whose process ---------------------------------------------------------------------------------------------
+# -- the round of a process ----------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -515,7 +523,7 @@ def sleeper(log_dir: Path | None) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def test_a_process_says_which_round_it_is_of(tmp_path: Path) -> None:
+def test_a_process_is_assigned_to_its_round(tmp_path: Path) -> None:
     with sleeper(tmp_path) as ours, sleeper(None) as other:
         assert processes.log_dir_of(ours.pid) == str(tmp_path)
         assert processes.log_dir_of(other.pid) is None
@@ -523,22 +531,22 @@ def test_a_process_says_which_round_it_is_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone  # the look of a run beside it would end the process first
-def test_what_a_dead_run_left_is_ended_and_told_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.alone  # the check of another run would end the process first
+def test_only_leftovers_of_a_dead_run_are_ended_and_reported(tmp_path: Path) -> None:
     dead, alive, unknown = tmp_path / "dead", tmp_path / "alive", tmp_path / "unknown"
     for folder in (dead, alive, unknown):
         folder.mkdir()
     (dead / "agent.lock").touch()
     with (alive / "agent.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with sleeper(dead) as left, sleeper(alive) as running, sleeper(unknown) as other, sleeper(None) as stranger:
-            found = of(inspect([LocalHost("h")], WANTS), "leftovers")
+        with sleeper(dead) as left, sleeper(alive) as running, sleeper(unknown) as other, sleeper(None) as unmarked:
+            found = of(inspect([LocalHost("h")], REQUIREMENTS), "leftovers")
             assert left.wait(5) == -9
-            assert [process.poll() for process in (running, other, stranger)] == [None] * 3
+            assert [process.poll() for process in (running, other, unmarked)] == [None] * 3
     ((level, sentence),) = found
     assert level == WARN
     assert re.fullmatch(rf"a dead run left \S+ \(pid {left.pid}\) of {dead}; removed", sentence)
-    assert of(inspect([LocalHost("h")], WANTS), "leftovers") == []
+    assert of(inspect([LocalHost("h")], REQUIREMENTS), "leftovers") == []
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
@@ -552,7 +560,7 @@ def test_a_host_is_found_at_addresses_of_both_kinds() -> None:
     assert {name: why for name, why in failed.items() if "assign" not in why} == {}
 
 
-def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfetched_logs_are_removed_after_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(temporary, "SHORT", str(tmp_path))
     week_ago = time.time() - 8 * 86400
@@ -562,8 +570,8 @@ def test_logs_that_nobody_fetches_go_after_a_week(tmp_path: Path, monkeypatch: p
         (folder / "agent.lock").touch()
         for path in (folder / "agent.lock", folder):
             os.utime(path, (when, when))
-    default_folder("x").parent.with_name("tmp").joinpath("r1").mkdir(parents=True)  # of any age
-    left = default_folder("left")  # its agent left in order, and left them
+    default_folder("x").parent.with_name("tmp").joinpath("r1").mkdir(parents=True)  # its age does not matter
+    left = default_folder("left")  # its agent ended in order and left the logs
     left.mkdir()
     os.utime(left, (week_ago, week_ago))
     with (default_folder("held") / "agent.lock").open() as lock:
@@ -584,10 +592,10 @@ def test_a_leased_device_is_seen_without_touching_the_lease(tmp_path: Path) -> N
     assert not preflight_facts._is_leased(3)
 
 
-# -- telling -------------------------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------------------
 
 
-def test_a_host_is_told_in_short_where_it_is_well_and_with_a_remedy_where_not() -> None:
+def test_ok_findings_are_short_and_problems_have_a_remedy() -> None:
     findings = [
         Finding("h1", "python", OK, "3.11.7"),
         Finding("h1", "disk", OK, "100 GiB free"),
@@ -609,7 +617,7 @@ def test_a_host_is_told_in_short_where_it_is_well_and_with_a_remedy_where_not() 
     ]
 
 
-def test_what_holds_for_many_hosts_is_said_once() -> None:
+def test_a_finding_of_many_hosts_is_printed_once() -> None:
     findings = [Finding(f"h{n}", "disk", FAIL, "full", "make room") for n in range(5)]
     findings += [Finding("h9", "clock", WARN, "late"), Finding("h9", "data", FAIL, "none")]
     assert sentences(findings) == ["h0, h1, h2 and 2 more: disk: full - make room", "h9: data: none"]
@@ -621,12 +629,12 @@ def test_what_holds_for_many_hosts_is_said_once() -> None:
 
 @pytest.fixture
 def reach(lab: Lab) -> Iterator[Callable[..., tuple[SSHHost, ...]]]:
-    """Connections to hosts of the lab, as a user's settings give them."""
+    """Connections to lab hosts, as a user's settings define them."""
     made: list[SSHHost] = []
 
     def connect(hosts: Sequence[LabHost], user: str | None = None) -> tuple[SSHHost, ...]:
-        told = lab.ssh_settings(hosts)
-        conf = ClusterConfig(tuple(told.hosts), user or told.user, told.port, told.key, told.known_hosts)
+        ssh = lab.ssh_settings(hosts)
+        conf = ClusterConfig(tuple(ssh.hosts), user or ssh.user, ssh.port, ssh.key, ssh.known_hosts)
         made.extend(ssh_hosts(conf))
         return tuple(made[-len(hosts) :])
 
@@ -635,8 +643,8 @@ def reach(lab: Lab) -> Iterator[Callable[..., tuple[SSHHost, ...]]]:
         host.close()
 
 
-def test_each_hosts_own_trouble_is_found_in_one_go(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
-    from tests.lab.lab import CACHE  # the hosts' own is where this machine's is
+def test_the_problems_of_all_hosts_are_found_in_one_check(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
+    from tests.lab.lab import CACHE  # the hosts use the same folder as this machine
 
     well, late, empty, full, dark = lab.hosts(5)
     late.clock(3600)
@@ -646,7 +654,7 @@ def test_each_hosts_own_trouble_is_found_in_one_go(lab: Lab, reach: Callable[...
     full.limit_disk(str(CACHE), 1 << 20)
     dark.power_off()
     empty.wear()
-    limits = Thresholds(others_warn=9, stolen_warn=9)  # the hosts share a machine that may be busy
+    limits = Thresholds(others_warn=9, stolen_warn=9)  # the hosts share one machine, which may be busy
     wants = HostRequirements(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
     findings = inspect(reach([well, late, empty, full, dark]), wants)
     assert bad(findings) == {
@@ -654,7 +662,7 @@ def test_each_hosts_own_trouble_is_found_in_one_go(lab: Lab, reach: Callable[...
         (empty.name, "data"),
         (full.name, "disk"),
         (dark.name, "host"),
-    } | {(full.name, "host")} & bad(findings)  # where not even our code fits
+    } | {(full.name, "host")} & bad(findings)  # where even the code does not fit
     (clock,) = [one for one in findings if (one.host, one.kind) == (late.name, "clock")]
     assert (clock.level, clock.sentence[:13]) == (WARN, "it is 1.0 h a")
     (missing,) = [one for one in findings if (one.host, one.kind) == (empty.name, "data")]
@@ -662,14 +670,14 @@ def test_each_hosts_own_trouble_is_found_in_one_go(lab: Lab, reach: Callable[...
     assert {one.host for one in findings if one.fatal} == {empty.name, full.name, dark.name}
 
 
-def test_devices_are_looked_at_through_nvml(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
+def test_devices_are_read_with_nvml(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
     well, other, taken = lab.hosts(3)
     well.nvml.on()
     other.nvml.on(name="NVIDIA H200")
     taken.nvml.on()
     taken.start(["sleep", "1000"])
     pid = 0
-    while not pid:  # it is started, and becomes what it is soon
+    while not pid:  # the process needs a moment to start
         pid = next((process.pid for process in taken.processes() if process.cmdline == "sleep 1000"), 0)
     taken.nvml[3].processes((pid, 512 << 20))
     taken.nvml[5].set(rows_failed=1)
@@ -677,7 +685,7 @@ def test_devices_are_looked_at_through_nvml(lab: Lab, reach: Callable[..., tuple
     chips = {"A100": (), "H200": ()}
     wants = HostRequirements(CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY)
     findings = inspect(reach([well, other, taken]), wants)
-    found = {entry for entry in bad(findings) if entry[1] != "cores"}  # as many as the machine has
+    found = {entry for entry in bad(findings) if entry[1] != "cores"}  # the machine's number of cores is unknown
     assert found == {(other.name, "model"), (taken.name, "foreign processes"), (taken.name, "health")}
     ((_, wrong),) = of(findings, "model")
     assert wrong == "devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100"

@@ -1,4 +1,4 @@
-"""A round leaves a true record of its end, names the first fault, and leaves no process, whatever happens."""
+"""A round records how it ended, names the first fault and leaves no process, whatever happens."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
 
 
-# -- a round that goes well --------------------------------------------------------------------------------
+# -- a successful round ------------------------------------------------------------------------------------
 
 
-def test_finishes_and_says_so_in_round_json(tmp_path: Path) -> None:
+def test_a_finished_round_is_recorded_in_round_json(tmp_path: Path) -> None:
     end = run_tiny(tmp_path, tiny_plan(config=QUICK))
     assert (end.state, end.fault, end.swept) == ("finished", None, ())
     written = read(tmp_path / "round1" / "round.json")
@@ -59,7 +59,7 @@ def test_finishes_and_says_so_in_round_json(tmp_path: Path) -> None:
     assert written["seconds"] > 0
 
 
-def test_writes_what_ranks_and_reports_read_before_it_starts(tmp_path: Path) -> None:
+def test_input_files_are_written_before_the_ranks_start(tmp_path: Path) -> None:
     run_tiny(tmp_path, tiny_plan(config=QUICK))
     case, plan = read(tmp_path / "round1" / "case.json"), read(tmp_path / "round1" / "plan.json")
     assert (case["round"], case["seed"]) == (1, 42)
@@ -75,7 +75,7 @@ def test_every_round_has_its_own_seed(tmp_path: Path) -> None:
     assert read(tmp_path / "r3" / "case.json")["seed"] == 44
 
 
-def test_every_rank_repeats_what_its_round_alone_was_given(tmp_path: Path) -> None:
+def test_every_rank_repeats_the_token_of_its_round(tmp_path: Path) -> None:
     tokens = set()
     for number in (1, 2):
         directory = tmp_path / f"round{number}"
@@ -90,7 +90,7 @@ def test_every_rank_repeats_what_its_round_alone_was_given(tmp_path: Path) -> No
     assert len(tokens) == 2
 
 
-def test_tells_its_listener_step_loss_metric_and_time_left(tmp_path: Path) -> None:
+def test_the_listener_gets_step_loss_metric_and_time_left(tmp_path: Path) -> None:
     seen: list[RoundProgress] = []
     run_tiny(tmp_path, tiny_plan(config=QUICK), listener=seen.append)
     assert seen[0].phase == "starting"
@@ -156,7 +156,7 @@ def test_a_rank_that_dies_fails_the_round_at_once(
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 
-def test_the_rank_that_died_is_named_and_not_the_one_that_complained_of_it(tmp_path: Path) -> None:
+def test_the_failed_rank_is_named_and_not_the_rank_that_reports_it(tmp_path: Path) -> None:
     both = (
         "def fault(rank, step):\n"
         "    if (rank, step) == (1, 2):\n"
@@ -172,7 +172,7 @@ def test_the_rank_that_died_is_named_and_not_the_one_that_complained_of_it(tmp_p
     assert "neighbour" not in end.fault.sentence
 
 
-def test_a_rank_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
+def test_a_hanging_rank_is_detected_by_missing_progress(tmp_path: Path) -> None:
     config = {"max_steps": 100_000, "hang_timeout_s": 1.0}
     end = run_tiny(tmp_path, tiny_plan(config=config), at_step("time.sleep(600)"))
     assert end.fault is not None
@@ -203,14 +203,14 @@ def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
     assert [host.ranks[0].cause for host in end.hosts] == ["stopped", "crash"]
 
 
-def test_an_interpreter_that_is_not_there_is_a_fault_that_names_it(tmp_path: Path) -> None:
+def test_a_missing_interpreter_is_a_fault_that_names_it(tmp_path: Path) -> None:
     end = run_tiny(tmp_path, tiny_plan(nproc=1), python="/no/such/python")
     assert end.fault is not None
     assert (end.fault.kind, "/no/such/python" in end.fault.sentence) == ("start", True)
 
 
 class Elsewhere(LocalHost):
-    """The machine at hand as if it were another."""
+    """The local machine as a remote host."""
 
     here = False
 
@@ -232,7 +232,7 @@ def fault(rank, step):
     [(at_step("os.kill(os.getppid(), signal.SIGKILL)", rank=0), []), (KILL_ALL, ["sleep"])],
     ids=["agent", "agent and reaper"],
 )
-def test_the_logs_that_a_killed_agent_left_on_its_host_are_fetched(
+def test_the_logs_of_a_killed_agent_are_fetched(
     kill: str, strays: list[str], tmp_path: Path, short_tmpdir: Path
 ) -> None:
     end = run_tiny(tmp_path, tiny_plan(nproc=1), kill, hosts=[Elsewhere("h1")])
@@ -244,7 +244,7 @@ def test_the_logs_that_a_killed_agent_left_on_its_host_are_fetched(
     assert [line.split(" (")[0] for line in end.swept] == strays
 
 
-def test_an_agent_that_is_killed_takes_its_ranks_along_and_is_named(tmp_path: Path) -> None:
+def test_the_ranks_of_a_killed_agent_end_and_the_agent_is_named(tmp_path: Path) -> None:
     kill = at_step("os.kill(os.getppid(), signal.SIGKILL)")
     end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), kill)
     assert (end.state, end.fault and end.fault.kind) == ("failed", "agent")
@@ -252,7 +252,7 @@ def test_an_agent_that_is_killed_takes_its_ranks_along_and_is_named(tmp_path: Pa
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 
-def test_a_daemon_that_a_rank_leaves_is_ended(tmp_path: Path) -> None:
+def test_a_daemon_of_a_rank_is_ended(tmp_path: Path) -> None:
     daemon = at_step("subprocess.Popen(['sleep', '300'], start_new_session=True)", rank=0)
     end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 3}), daemon)
     assert end.state == "finished"
@@ -260,13 +260,13 @@ def test_a_daemon_that_a_rank_leaves_is_ended(tmp_path: Path) -> None:
 
 
 class Unreachable(LocalHost):
-    """A host that starts nothing."""
+    """A host on which no program starts."""
 
     def open(self, *args: Any, **kwargs: Any) -> Any:
         raise HostError(f"{self.name}: no route to it")
 
 
-def test_a_host_on_which_no_agent_starts_leaves_nothing_held_on_the_others(tmp_path: Path) -> None:
+def test_a_host_without_an_agent_leaves_no_device_held_on_others(tmp_path: Path) -> None:
     hosts: list[Host] = [LocalHost("h0"), Unreachable("h1")]
     plan = tiny_plan(nproc=1, nnodes=2, config={"max_steps": 100_000})
     with pytest.raises(HostError, match="h1: no route to it"):
@@ -313,10 +313,10 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     return condition()
 
 
-def test_ctrl_c_ends_the_ranks_in_order_and_passes_on(tmp_path: Path, repo: Path) -> None:
+def test_ctrl_c_ends_the_ranks_in_order_and_is_raised_again(tmp_path: Path, repo: Path) -> None:
     controller = start_controller(tmp_path, repo)
     logs = tmp_path / "round1" / "h0_noderank0"
-    assert len(processes_of(logs)) == 2  # the control: they are found while they run
+    assert len(processes_of(logs)) == 2  # control: they are found while they run
     controller.send_signal(signal.SIGINT)
     _, err = controller.communicate(timeout=20)
     assert "KeyboardInterrupt" in err
@@ -327,7 +327,7 @@ def test_ctrl_c_ends_the_ranks_in_order_and_passes_on(tmp_path: Path, repo: Path
     assert "STEP_END" in (logs / "rank0.out.log").read_text()
 
 
-def test_a_controller_that_is_killed_leaves_no_rank(tmp_path: Path, repo: Path) -> None:
+def test_a_killed_controller_leaves_no_rank(tmp_path: Path, repo: Path) -> None:
     controller = start_controller(tmp_path, repo, STUBBORN)
     logs = tmp_path / "round1" / "h0_noderank0"
     assert len(processes_of(logs)) == 2
@@ -344,13 +344,13 @@ def test_devices_stay_leased_until_the_ranks_of_a_killed_controller_are_gone(tmp
     assert any("device0 is held" in line for line in holders(directory))
     controller.kill()
     controller.communicate(timeout=10)
-    assert processes_of(logs) != []  # they ignore SIGTERM, for as long as the grace is
+    assert processes_of(logs) != []  # they ignore SIGTERM until the grace period ends
     while holders(directory):
         time.sleep(0.01)
     assert processes_of(logs) == []
 
 
-def test_a_listener_that_raises_ends_the_round_too(tmp_path: Path) -> None:
+def test_an_exception_of_a_listener_ends_the_round(tmp_path: Path) -> None:
     def broken(progress: RoundProgress) -> None:
         if progress.step:
             raise RuntimeError("no terminal")
@@ -376,7 +376,7 @@ def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
 # -- its parts ---------------------------------------------------------------------------------------------
 
 
-def test_time_left_is_that_to_the_nearest_bound() -> None:
+def test_time_left_is_the_time_to_the_nearest_bound() -> None:
     now = RoundProgress("c", 1, step=10, samples=80, elapsed_s=7.0)
     assert time_left(Bounds(max_steps=30), now, 5.0) == 10.0
     assert time_left(Bounds(max_steps=30, max_samples=120), now, 5.0) == 2.5
@@ -385,16 +385,16 @@ def test_time_left_is_that_to_the_nearest_bound() -> None:
     assert time_left(Bounds(max_steps=30), now, 0.0) is None
 
 
-def test_progress_takes_nan_for_what_it_is() -> None:
+def test_progress_keeps_nan() -> None:
     tracker = Tracker(RoundProgress("c", 1, metric_name="top1"), Bounds(), 0)
     loss = tracker.take(events.STEP_END, {"step": 1, "loss": "nan"}, 1).loss
     assert loss is not None
     assert loss != loss
     assert tracker.take(events.EVALUATE, {"top1": 0.5, "samples": 10}, 2).metric == 0.5
-    assert tracker.now.samples == 0  # those were the evaluation's
+    assert tracker.now.samples == 0  # these were samples of the evaluation
 
 
-def test_an_agent_does_not_take_its_modules_from_the_current_folder(tmp_path: Path) -> None:
+def test_an_agent_does_not_import_modules_from_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
     done = subprocess.run(
         module_argv(sys.executable, str(Path(__file__).parent.parent), MODULE),
@@ -413,7 +413,7 @@ def test_an_agent_does_not_take_its_modules_from_the_current_folder(tmp_path: Pa
     [(WELL, ""), (at_step("os._exit(7)"), "exit"), (at_step("raise OSError('no more')"), "OSError: no more")],
     ids=["well", "exit 7", "exception"],
 )
-def test_torchrun_is_as_good_a_launcher(tmp_path: Path, torch_python: str, fault: str, words: str) -> None:
+def test_torchrun_works_as_a_launcher(tmp_path: Path, torch_python: str, fault: str, words: str) -> None:
     plan = tiny_plan(launcher="torchrun", config={"max_steps": 20, "init_timeout_s": 60})
     end = run_tiny(tmp_path, plan, fault, python=torch_python)
     logs = tmp_path / "round1" / "h0_noderank0"
@@ -422,10 +422,10 @@ def test_torchrun_is_as_good_a_launcher(tmp_path: Path, torch_python: str, fault
     assert end.state == ("failed" if words else "finished")
     if end.fault:
         assert words in end.fault.sentence
-        assert end.fault.rank == (1 if "OSError" in words else 0)  # without a word it is the launcher's
+        assert end.fault.rank == (1 if "OSError" in words else 0)  # without an error of a rank, the launcher's
 
 
-def test_who_is_alone_with_its_devices_is_not_told_which_they_are() -> None:
+def test_ranks_that_see_only_their_devices_get_no_variable_of_them() -> None:
     assert [_only_leased([None]), _only_leased([{"only_leased": False}]), _only_leased([{"only_leased": True}])] == [
         False,
         False,

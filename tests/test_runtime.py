@@ -1,4 +1,4 @@
-"""The ranks' Python: built once per content, or the one at hand; and a clear word where neither can be."""
+"""The ranks' Python: built once for each content, or the host's own; and clear errors if neither works."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ HOST = LocalHost("here")
 CODE = pack({})
 
 
-def venv(there: Host, wanted: RuntimeRequest, progress: Callable[[str], None]) -> Interpreter:
-    return runtimes()["venv"].prepare(there, wanted, progress, CODE)
+def venv(there: Host, required: RuntimeRequest, progress: Callable[[str], None]) -> Interpreter:
+    return runtimes()["venv"].prepare(there, required, progress, CODE)
 
 
-def host(there: Host, wanted: RuntimeRequest, progress: Callable[[str], None]) -> Interpreter:
-    return runtimes()["host"].prepare(there, wanted, progress, CODE)
+def host(there: Host, required: RuntimeRequest, progress: Callable[[str], None]) -> Interpreter:
+    return runtimes()["host"].prepare(there, required, progress, CODE)
 
 
 def quiet(_: str) -> None:
@@ -64,8 +64,8 @@ def write_wheel(folder: Path, name: str, version: str, more: str = "") -> None:
 
 
 @pytest.fixture
-def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuntimeRequest:
-    """A framework of one small package, from a folder: nothing of the network."""
+def required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuntimeRequest:
+    """A framework of one small package from a folder, without the network."""
     write_wheel(tmp_path / "wheels", "frame", "1.0")
     write_wheel(tmp_path / "wheels", "frame", "2.0")
     monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
@@ -89,7 +89,7 @@ def ask(python: str, question: str) -> str:
     return subprocess.run([python, "-c", question], capture_output=True, text=True, check=True).stdout.strip()
 
 
-# -- which runtimes there are ------------------------------------------------------------------------------
+# -- the list of runtimes ----------------------------------------------------------------------------------
 
 
 def test_runtimes_are_the_modules_with_a_runtime() -> None:
@@ -110,89 +110,89 @@ def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: 
 # -- venv --------------------------------------------------------------------------------------------------
 
 
-def test_an_environment_is_built_once_and_shows_its_progress(wanted: RuntimeRequest, tmp_path: Path) -> None:
-    said: list[str] = []
-    first = venv(HOST, wanted, said.append)
+def test_an_environment_is_built_once_and_shows_its_progress(required: RuntimeRequest, tmp_path: Path) -> None:
+    messages: list[str] = []
+    first = venv(HOST, required, messages.append)
     assert ask(first.python, "import frame; print(frame.VERSION)") == "1.0"
     assert first.details["frame"] == "1.0"
     assert first.details["python"] == ask(first.python, "import platform; print(platform.python_version())")
-    assert said[0].startswith("building the frame environment in ")
-    assert "+ frame==1.0" in said
-    said.clear()
-    assert venv(HOST, wanted, said.append) == first
-    assert said == []
+    assert messages[0].startswith("building the frame environment in ")
+    assert "+ frame==1.0" in messages
+    messages.clear()
+    assert venv(HOST, required, messages.append) == first
+    assert messages == []
 
 
-def test_programs_of_the_environment_come_first_on_the_path(wanted: RuntimeRequest) -> None:
-    made = venv(HOST, wanted, quiet)
+def test_programs_of_the_environment_come_first_on_the_path(required: RuntimeRequest) -> None:
+    made = venv(HOST, required, quiet)
     assert made.env["PATH"].split(":")[0] == str(Path(made.python).parent)
     assert made.env["VIRTUAL_ENV"] == str(Path(made.python).parent.parent)
 
 
-def test_another_content_is_another_environment(
-    wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_other_content_is_another_environment(
+    required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pythons = {venv(HOST, wanted, quiet).python}
+    pythons = {venv(HOST, required, quiet).python}
     other = requirements(tmp_path, "two.txt", "frame==2.0")
-    pythons.add(venv(HOST, replace(wanted, requirements=(other,)), quiet).python)
+    pythons.add(venv(HOST, replace(required, requirements=(other,)), quiet).python)
     monkeypatch.setenv("UV_TORCH_BACKEND", "cpu")
-    pythons.add(venv(HOST, wanted, quiet).python)
+    pythons.add(venv(HOST, required, quiet).python)
     assert len(pythons) == 3
-    monkeypatch.setenv("UV_CONCURRENT_DOWNLOADS", "3")  # changes how, not what
+    monkeypatch.setenv("UV_CONCURRENT_DOWNLOADS", "3")  # changes the download, not the packages
     comment = requirements(tmp_path, "three.txt", "# the same", "", "frame==1.0  # again")
-    pythons.add(venv(HOST, replace(wanted, requirements=(comment,)), quiet).python)
+    pythons.add(venv(HOST, replace(required, requirements=(comment,)), quiet).python)
     assert len(pythons) == 3
 
 
-def test_of_many_at_once_one_builds_and_the_rest_wait(wanted: RuntimeRequest, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_of_many_processes_one_builds_and_the_others_wait(required: RuntimeRequest, tmp_path: Path) -> None:
+    messages: list[str] = []
     with ThreadPoolExecutor(4) as pool:
-        made = set(pool.map(lambda _: venv(HOST, wanted, said.append).python, range(4)))
+        made = set(pool.map(lambda _: venv(HOST, required, messages.append).python, range(4)))
     assert len(made) == 1
-    assert sum(line.startswith("building") for line in said) == 1
+    assert sum(line.startswith("building") for line in messages) == 1
 
 
-def test_what_cannot_be_built_is_removed_and_explained(wanted: RuntimeRequest, tmp_path: Path) -> None:
+def test_a_failed_build_is_removed_and_explained(required: RuntimeRequest, tmp_path: Path) -> None:
     missing = requirements(tmp_path, "bad.txt", "frame==3.0")
     with pytest.raises(RuntimeSetupError) as caught:
-        venv(HOST, replace(wanted, requirements=(missing,)), quiet)
+        venv(HOST, replace(required, requirements=(missing,)), quiet)
     text = str(caught.value)
     assert "uv pip failed with exit code 1" in text
-    assert "frame==3.0" in text  # uv's own words
+    assert "frame==3.0" in text  # uv's message
     log = text.split("all of them: ")[1].split(")")[0]
     assert "frame==3.0" in Path(log).read_text()
     assert environments(tmp_path) == set()
-    assert venv(HOST, wanted, quiet).details["frame"] == "1.0"  # the control
+    assert venv(HOST, required, quiet).details["frame"] == "1.0"  # control
 
 
-def test_a_half_built_environment_is_built_anew(wanted: RuntimeRequest) -> None:
-    folder = Path(venv(HOST, wanted, quiet).env["VIRTUAL_ENV"])
+def test_a_partial_environment_is_built_again(required: RuntimeRequest) -> None:
+    folder = Path(venv(HOST, required, quiet).env["VIRTUAL_ENV"])
     (folder / "complete.json").unlink()
     (folder / "rubbish").touch()
-    said: list[str] = []
-    venv(HOST, wanted, said.append)
-    assert said[0].startswith("building")
+    messages: list[str] = []
+    venv(HOST, required, messages.append)
+    assert messages[0].startswith("building")
     assert not (folder / "rubbish").exists()
 
 
-def test_a_build_that_takes_too_long_is_ended(wanted: RuntimeRequest, tmp_path: Path) -> None:
+def test_a_build_that_takes_too_long_is_ended(required: RuntimeRequest, tmp_path: Path) -> None:
     with pytest.raises(RuntimeSetupError, match="did not end in time"):
-        venv(HOST, replace(wanted, timeout_s=0.0), quiet)
+        venv(HOST, replace(required, timeout_s=0.0), quiet)
     assert environments(tmp_path) == set()
 
 
-def test_a_python_to_build_with_must_work(wanted: RuntimeRequest, tmp_path: Path) -> None:
+def test_a_python_to_build_with_must_work(required: RuntimeRequest, tmp_path: Path) -> None:
     with pytest.raises(RuntimeSetupError, match="/no/such/python: is not a Python that works"):
-        venv(HOST, replace(wanted, python="/no/such/python"), quiet)
+        venv(HOST, replace(required, python="/no/such/python"), quiet)
 
 
-def test_a_project_around_us_does_not_decide_what_is_installed(
-    wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_surrounding_project_does_not_change_the_installed_packages(
+    required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "uv.toml").write_text('[pip]\nresolution = "lowest"\n')
     monkeypatch.chdir(tmp_path)
     loose = requirements(tmp_path, "loose.txt", "frame")
-    assert venv(HOST, replace(wanted, requirements=(loose,)), quiet).details["frame"] == "2.0"
+    assert venv(HOST, replace(required, requirements=(loose,)), quiet).details["frame"] == "2.0"
 
 
 # -- requirements ------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_requirements_of_several_files_are_one_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["torch=1.0", "torch==", "torch 2.0", "torch[a==1"])
-def test_a_line_that_no_installer_reads_is_told_with_its_place(tmp_path: Path, line: str) -> None:
+def test_an_invalid_requirement_is_reported_with_file_and_line(tmp_path: Path, line: str) -> None:
     file = requirements(tmp_path, "one.txt", "\ufeffnumpy==1.0", line)
     with pytest.raises(
         RuntimeSetupError, match=re.escape(f"{file}:2: {line}: invalid requirement; expected for example torch==2.10")
@@ -219,11 +219,11 @@ def test_a_line_that_no_installer_reads_is_told_with_its_place(tmp_path: Path, l
     "line",
     ["./a-1.whl", "dist/a", "https://x.example/a.whl", "git+https://x.example/a", "-e .", "a==1 --hash=x:0"],
 )
-def test_options_and_places_are_the_installers_to_read(tmp_path: Path, line: str) -> None:
+def test_options_and_paths_are_passed_to_the_installer(tmp_path: Path, line: str) -> None:
     assert [one.text for one in union([requirements(tmp_path, "one.txt", line)])] == [line]
 
 
-def test_contradictions_are_named_with_file_and_line_all_at_once(tmp_path: Path) -> None:
+def test_all_conflicts_are_reported_with_file_and_line(tmp_path: Path) -> None:
     one = requirements(tmp_path, "one.txt", "# pins", "A_b==1.0", "x>=2", "fine==1")
     two = requirements(tmp_path, "two.txt", "a-b==2.0", "x==1.5", "fine>=0.5")
     with pytest.raises(RuntimeSetupError) as caught:
@@ -234,7 +234,7 @@ def test_contradictions_are_named_with_file_and_line_all_at_once(tmp_path: Path)
     assert "fine" not in text
 
 
-def test_pins_for_different_machines_do_not_contradict(tmp_path: Path) -> None:
+def test_pins_for_different_machines_do_not_conflict(tmp_path: Path) -> None:
     lines = ('a==1; python_version < "3.9"', 'a==2; python_version >= "3.9"', "b==1.*", "b==1.4")
     assert len(union([requirements(tmp_path, "one.txt", *lines)])) == 4
 
@@ -250,7 +250,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 # -- host --------------------------------------------------------------------------------------------------
 
 
-def test_the_python_at_hand_is_taken_if_it_has_what_is_needed(tmp_path: Path) -> None:
+def test_the_hosts_python_is_used_if_it_has_the_required_packages(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "pytest>=1", 'no-such-thing; python_version < "3"')
     found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     assert found.python == sys.executable
@@ -258,19 +258,19 @@ def test_the_python_at_hand_is_taken_if_it_has_what_is_needed(tmp_path: Path) ->
     assert dict(found.env) == {}
 
 
-def test_what_the_python_at_hand_lacks_is_named_all_of_it(tmp_path: Path) -> None:
+def test_all_packages_missing_in_the_hosts_python_are_named(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "no-such-frame==1", "pytest", "nor_this_one")
     with pytest.raises(RuntimeSetupError, match="has no no-such-frame, nor_this_one, required by frame suites"):
         host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
 
 
-def test_a_module_that_no_distribution_brought_counts_too(tmp_path: Path) -> None:
+def test_a_module_without_a_distribution_counts_as_installed(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "json")
     found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     assert found.details["json"] == "installed"
 
 
-def test_a_python_at_hand_that_does_not_work_is_named(tmp_path: Path) -> None:
+def test_a_broken_python_of_the_host_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho it is broken >&2; exit 3\n")
     broken.chmod(0o755)
@@ -285,8 +285,8 @@ MINE = "https://packages.test/simple"
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """A user's environment, without what the machine's own pip is told."""
-    return {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none"), "SSL_CERT_FILE": "/told"}
+    """A user's environment, without the pip settings of this machine."""
+    return {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none"), "SSL_CERT_FILE": "/own.pem"}
 
 
 def write_pip(home: dict[str, str], text: str, name: str = ".config/pip/pip.conf") -> None:
@@ -301,7 +301,7 @@ def test_pips_index_is_passed_on(home: dict[str, str]) -> None:
     assert index_settings({**home, "PIP_INDEX_URL": "https://other.test"}) == {"UV_DEFAULT_INDEX": "https://other.test"}
 
 
-def test_pips_certificates_are_trusted_where_no_others_are_told(home: dict[str, str], tmp_path: Path) -> None:
+def test_pips_certificates_are_trusted_if_no_others_are_set(home: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "ours.pem").touch()
     write_pip(home, f"[global]\ncert = {tmp_path / 'ours.pem'}\n")
     assert index_settings(home) == {}
@@ -312,7 +312,7 @@ def test_pips_certificates_are_trusted_where_no_others_are_told(home: dict[str, 
     assert index_settings(home) == {}
 
 
-def test_further_indexes_count_as_they_do_for_pip(home: dict[str, str]) -> None:
+def test_additional_indexes_are_used_like_in_pip(home: dict[str, str]) -> None:
     write_pip(home, "[install]\nextra-index-url =\n    https://a.test\n    https://b.test\n")
     assert index_settings(home) == {
         "UV_INDEX": "https://a.test https://b.test",
@@ -320,7 +320,7 @@ def test_further_indexes_count_as_they_do_for_pip(home: dict[str, str]) -> None:
     }
 
 
-def test_a_later_file_wins_as_it_does_for_pip(home: dict[str, str], tmp_path: Path) -> None:
+def test_a_later_file_has_priority_like_in_pip(home: dict[str, str], tmp_path: Path) -> None:
     write_pip(home, "[global]\nindex-url = https://legacy.test\n", ".pip/pip.conf")
     write_pip(home, f"[global]\nindex-url = {MINE}\n")
     assert index_settings(home)["UV_DEFAULT_INDEX"] == MINE
@@ -331,45 +331,45 @@ def test_a_later_file_wins_as_it_does_for_pip(home: dict[str, str], tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_NO_INDEX"])
-def test_uvs_own_settings_win_over_pips(home: dict[str, str], name: str) -> None:
+def test_uvs_settings_have_priority_over_pips(home: dict[str, str], name: str) -> None:
     write_pip(home, f"[global]\nindex-url = {MINE}\n")
     assert index_settings({**home, name: "1"}) == {}
 
 
-def test_uvs_own_file_wins_over_pips(home: dict[str, str]) -> None:
+def test_uvs_file_has_priority_over_pips(home: dict[str, str]) -> None:
     write_pip(home, f"[global]\nindex-url = {MINE}\n")
     write_pip(home, '[[index]]\nurl = "https://uv.test"\n', ".config/uv/uv.toml")
     assert index_settings(home) == {}
 
 
-def test_the_source_that_is_asked_for_wins_over_everything(home: dict[str, str]) -> None:
+def test_the_given_source_has_priority_over_all_settings(home: dict[str, str]) -> None:
     write_pip(home, f"[global]\nindex-url = {MINE}\n")
     asked = index_settings({**home, "UV_DEFAULT_INDEX": "https://uv.test"}, "https://asked.test")
     assert asked == {"UV_DEFAULT_INDEX": "https://asked.test"}
 
 
-def test_a_broken_pip_file_is_pips_to_complain_of(home: dict[str, str]) -> None:
-    write_pip(home, "this is no file of settings")
+def test_a_broken_pip_file_is_ignored(home: dict[str, str]) -> None:
+    write_pip(home, "not a settings file")
     assert index_settings(home) == {}
 
 
-def test_the_index_is_part_of_an_environments_content(wanted: RuntimeRequest) -> None:
+def test_the_index_is_part_of_an_environments_content(required: RuntimeRequest) -> None:
     def name(settings: dict[str, str]) -> str:
         return describe({"framework": "frame", "requirements": ["frame==1.0"], "settings": settings}).folder.name
 
     assert name(index_settings({}, MINE)) != name({})
-    assert name({"UV_HTTP_TIMEOUT": "3"}) == name({})  # changes how, not what
+    assert name({"UV_HTTP_TIMEOUT": "3"}) == name({})  # changes the download, not the packages
 
 
-# -- who builds, and with what -----------------------------------------------------------------------------------
+# -- the builder and its tools -----------------------------------------------------------------------------------
 
 
-def found(**changed: Any) -> dict[str, Any]:
+def answer(**changed: Any) -> dict[str, Any]:
     return {"machine": platform.machine(), "libc": "glibc 2.36", "uv": None, "cache": "/c", "brought": [], **changed}
 
 
 class Far(LocalHost):
-    """Another machine, as far as one can tell, which remembers what was brought."""
+    """A remote host that records the files that were copied to it."""
 
     here = False
 
@@ -380,37 +380,35 @@ class Far(LocalHost):
     def put(self, source: Path, target: str) -> None:
         self.brought.append(target)
         super().put(source, target)
-        Path(target).chmod(0o600)  # as a copy that keeps no mode
+        Path(target).chmod(0o600)  # like a copy without the file's mode
 
 
-def test_our_uv_is_brought_to_a_host_once_and_nothing_to_our_own(wanted: RuntimeRequest, tmp_path: Path) -> None:
+def test_uv_is_copied_to_another_host_once_and_not_to_this_machine(required: RuntimeRequest, tmp_path: Path) -> None:
     far = Far()
-    first = venv(far, wanted, quiet)
+    first = venv(far, required, quiet)
     (uv,) = far.brought
     assert uv.startswith(f"{tmp_path}/cache/bin/uv-")
     assert first.python.startswith(f"{tmp_path}/cache/venv/")
-    assert venv(far, wanted, quiet) == first == venv(HOST, wanted, quiet)
-    venv(far, replace(wanted, requirements=(requirements(tmp_path, "two.txt", "frame==2.0"),)), quiet)
+    assert venv(far, required, quiet) == first == venv(HOST, required, quiet)
+    venv(far, replace(required, requirements=(requirements(tmp_path, "two.txt", "frame==2.0"),)), quiet)
     assert far.brought == [uv]
 
 
 @pytest.mark.parametrize("other", [{"machine": "mips"}, {"libc": ""}])
-def test_a_host_that_cannot_run_our_uv_uses_its_own_or_says_so(other: dict[str, str]) -> None:
-    assert _uv(Far(), found(**other, uv="/opt/uv"), quiet) == "/opt/uv"
+def test_a_host_that_cannot_run_the_copied_uv_uses_its_own_or_reports_it(other: dict[str, str]) -> None:
+    assert _uv(Far(), answer(**other, uv="/opt/uv"), quiet) == "/opt/uv"
     with pytest.raises(RuntimeSetupError, match=r"far: no usable uv: .*install uv there"):
-        _uv(Far(), found(**other), quiet)
+        _uv(Far(), answer(**other), quiet)
 
 
-def test_a_python_and_the_one_it_was_made_from_find_the_same_environment(wanted: RuntimeRequest) -> None:
+def test_a_virtual_python_and_its_base_find_the_same_environment(required: RuntimeRequest) -> None:
     base = sys._base_executable  # type: ignore[attr-defined]
-    assert venv(HOST, replace(wanted, python=base), quiet) == venv(HOST, wanted, quiet)
+    assert venv(HOST, replace(required, python=base), quiet) == venv(HOST, required, quiet)
 
 
-def test_a_python_that_the_packages_are_not_made_for_is_said_with_what_to_set(
-    wanted: RuntimeRequest, tmp_path: Path
-) -> None:
+def test_an_unsupported_python_is_reported_with_the_setting_to_change(required: RuntimeRequest, tmp_path: Path) -> None:
     write_wheel(tmp_path / "wheels", "frame", "4.0", "Requires-Python: >=3.99\n")
-    new = replace(wanted, requirements=(requirements(tmp_path, "new.txt", "frame==4.0"),))
+    new = replace(required, requirements=(requirements(tmp_path, "new.txt", "frame==4.0"),))
     version = ".".join(map(str, sys.version_info[:3]))
     with pytest.raises(RuntimeSetupError, match=rf"It is built with Python {version} \(.*\): run pytest with another"):
         venv(HOST, new, quiet)
@@ -418,18 +416,20 @@ def test_a_python_that_the_packages_are_not_made_for_is_said_with_what_to_set(
         venv(Far(), new, quiet)
 
 
-def test_a_password_in_an_indexs_address_is_not_told(wanted: RuntimeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_in_an_indexs_address_is_not_shown(
+    required: RuntimeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("UV_NO_INDEX")
     monkeypatch.delenv("UV_FIND_LINKS")
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(RuntimeSetupError) as caught:
-        venv(HOST, replace(wanted, pip_source="https://me:hush@packages.test/simple"), said.append)
+        venv(HOST, replace(required, pip_source="https://me:hush@packages.test/simple"), messages.append)
     log = Path(str(caught.value).split("all of them: ")[1].split(")")[0])
-    for text in (str(caught.value), *said, log.read_text(), log.with_suffix(".txt").read_text()):
+    for text in (str(caught.value), *messages, log.read_text(), log.with_suffix(".txt").read_text()):
         assert "hush" not in text
 
 
-def test_what_nobody_waits_for_any_more_is_not_built_on(wanted: RuntimeRequest, tmp_path: Path) -> None:
+def test_a_build_stops_when_its_controller_is_gone(required: RuntimeRequest, tmp_path: Path) -> None:
     uv = tmp_path / "uv"
     uv.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     uv.chmod(0o755)
@@ -445,12 +445,12 @@ def test_what_nobody_waits_for_any_more_is_not_built_on(wanted: RuntimeRequest, 
     assert environments(tmp_path) == set()
 
 
-# -- a build that failed, and packages that are not everywhere ---------------------------------------------------
+# -- failed builds and packages of one index only ----------------------------------------------------------------
 
 
 @pytest.fixture
-def index(wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    """Two indexes: ``all`` has each frame, ``small`` has a variant of one of them."""
+def index(required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    """Two indexes: ``all`` has every version of frame, ``small`` has a variant of one version."""
     for name in ("UV_FIND_LINKS", "UV_NO_INDEX", "UV_OFFLINE"):
         monkeypatch.delenv(name)
     write_wheel(tmp_path / "index" / "all" / "frame", "frame", "1.0")
@@ -460,18 +460,18 @@ def index(wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         yield made
 
 
-def small(wanted: RuntimeRequest, address: str) -> RuntimeRequest:
-    return replace(wanted, uv_settings=(("UV_INDEX", address),))
+def small(required: RuntimeRequest, address: str) -> RuntimeRequest:
+    return replace(required, uv_settings=(("UV_INDEX", address),))
 
 
 def test_a_failed_build_is_not_repeated_in_the_same_run(
-    wanted: RuntimeRequest, index: PackageIndex, tmp_path: Path
+    required: RuntimeRequest, index: PackageIndex, tmp_path: Path
 ) -> None:
-    missing = replace(wanted, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),), run="one")
+    missing = replace(required, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),), run="one")
 
-    def failure(wanted: RuntimeRequest) -> str:
+    def failure(required: RuntimeRequest) -> str:
         with pytest.raises(BuildFailed) as caught:
-            venv(HOST, wanted, quiet)
+            venv(HOST, required, quiet)
         return str(caught.value)
 
     first = failure(missing)
@@ -482,7 +482,7 @@ def test_a_failed_build_is_not_repeated_in_the_same_run(
         assert set(pool.map(lambda _: failure(missing), range(3))) == {first}
     assert index.times("all", "frame") == asked
     assert "all of them: " in first
-    # The control: another run tries again, and succeeds once the package is there.
+    # Control: another run builds again and succeeds when the package exists.
     failure(replace(missing, run="two"))
     assert index.times("all", "frame") > asked
     write_wheel(index.folder / "all" / "frame", "frame", "3.0")
@@ -490,8 +490,8 @@ def test_a_failed_build_is_not_repeated_in_the_same_run(
     assert not list((tmp_path / "cache" / "venv").glob("*.failed"))
 
 
-def test_a_failed_build_names_the_index_the_proxy_and_the_caches(wanted: RuntimeRequest, tmp_path: Path) -> None:
-    missing = replace(wanted, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),))
+def test_a_failed_build_names_the_index_the_proxy_and_the_caches(required: RuntimeRequest, tmp_path: Path) -> None:
+    missing = replace(required, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),))
     with pytest.raises(BuildFailed) as caught:
         venv(HOST, missing, quiet)
     words = ("pip-source in flagperf.toml", "HTTPS_PROXY", "NO_PROXY", "UV_CACHE_DIR", "FLAGPERF_CACHE")
@@ -499,18 +499,18 @@ def test_a_failed_build_names_the_index_the_proxy_and_the_caches(wanted: Runtime
         assert word in str(caught.value)
 
 
-def test_the_vendors_packages_are_used_where_their_index_can_be_reached(
-    wanted: RuntimeRequest, index: PackageIndex
+def test_the_vendors_packages_are_used_if_their_index_is_reachable(
+    required: RuntimeRequest, index: PackageIndex
 ) -> None:
     lines: list[str] = []
-    assert venv(HOST, small(wanted, index.url("small")), lines.append).details["frame"] == "1.0+small"
+    assert venv(HOST, small(required, index.url("small")), lines.append).details["frame"] == "1.0+small"
     assert not any(line.startswith("warning") for line in lines)
-    assert venv(HOST, wanted, quiet).details["frame"] == "1.0"  # the control: another vendor's environment
+    assert venv(HOST, required, quiet).details["frame"] == "1.0"  # control: another vendor's environment
 
 
 @pytest.mark.parametrize("there", ["nothing listens", "another version"])
 def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
-    wanted: RuntimeRequest, index: PackageIndex, there: str
+    required: RuntimeRequest, index: PackageIndex, there: str
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -518,51 +518,51 @@ def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
     write_wheel(index.folder / "other" / "frame", "frame", "9.0")
     lines: list[str] = []
     address = nowhere if there == "nothing listens" else index.url("other")
-    made = venv(HOST, small(wanted, address), lines.append)
+    made = venv(HOST, small(required, address), lines.append)
     assert made.details["frame"] == "1.0"
     (warning,) = [line for line in lines if line.startswith("warning")]
     assert warning.startswith("warning: no packages with UV_INDEX=http://127.0.0.1:")
     assert "; building with the default packages, which may be several GB larger" in warning
 
 
-def test_an_environment_that_is_there_is_used_without_asking_for_a_smaller_one(
-    wanted: RuntimeRequest, index: PackageIndex
+def test_an_existing_environment_is_used_without_looking_for_another(
+    required: RuntimeRequest, index: PackageIndex
 ) -> None:
-    there = venv(HOST, wanted, quiet)
-    assert venv(HOST, small(wanted, index.url("small")), quiet).python == there.python
+    there = venv(HOST, required, quiet)
+    assert venv(HOST, small(required, index.url("small")), quiet).python == there.python
     assert index.times("small", "frame") == 0
 
 
-def test_an_index_that_the_user_names_wins_over_the_vendors(
-    wanted: RuntimeRequest, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+def test_an_index_of_the_user_has_priority_over_the_vendors(
+    required: RuntimeRequest, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = replace(small(wanted, index.url("small")), pip_source=index.url("all"))
+    asked = replace(small(required, index.url("small")), pip_source=index.url("all"))
     assert venv(HOST, asked, quiet).details["frame"] == "1.0"
     monkeypatch.setenv("UV_INDEX", index.url("all"))
-    assert venv(HOST, small(wanted, index.url("small")), quiet).details["frame"] == "1.0"
+    assert venv(HOST, small(required, index.url("small")), quiet).details["frame"] == "1.0"
     assert index.times("small", "frame") == 0
 
 
 def test_environments_are_built_on_hosts_of_a_cluster_at_once(
-    lab: Lab, wanted: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_FIND_LINKS", "/wheels")
     monkeypatch.delenv("FLAGPERF_CACHE")
-    told = lab.ssh_settings(lab.hosts(2))
-    hosts = ssh_hosts(ClusterConfig(tuple(told.hosts), told.user, told.port, told.key, told.known_hosts))
-    said: dict[str, list[str]] = {host.name: [] for host in hosts}
+    ssh = lab.ssh_settings(lab.hosts(2))
+    hosts = ssh_hosts(ClusterConfig(tuple(ssh.hosts), ssh.user, ssh.port, ssh.key, ssh.known_hosts))
+    messages: dict[str, list[str]] = {host.name: [] for host in hosts}
     try:
         for host in hosts:
             wheel = tmp_path / "wheels" / "frame-1.0-py3-none-any.whl"
             host.put(wheel, f"/wheels/{wheel.name}")
-        made = run_on_all(hosts, lambda host: venv(host, wanted, said[host.name].append))
+        made = run_on_all(hosts, lambda host: venv(host, required, messages[host.name].append))
         for there, python in made.items():
             done = there.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
             assert done.out == "1.0\n"
             assert python.env["PATH"].startswith(str(Path(python.python).parent))
-            assert f"copying uv to {there.name}" in said[there.name]
-            assert "+ frame==1.0" in said[there.name]
-        again = run_on_all(hosts, lambda host: venv(host, wanted, quiet))
+            assert f"copying uv to {there.name}" in messages[there.name]
+            assert "+ frame==1.0" in messages[there.name]
+        again = run_on_all(hosts, lambda host: venv(host, required, quiet))
         assert list(again.values()) == list(made.values())
     finally:
         for host in hosts:

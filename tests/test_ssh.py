@@ -1,4 +1,4 @@
-"""Hosts over SSH, on the lab's: what arrives there, what is refused, and that no loss goes unnoticed."""
+"""Hosts over SSH, in the lab: passed data, refused connections, and the detection of losses."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ BIG = 50_000_000
 
 
 def conf_of(lab: Lab, hosts: list[LabHost]) -> ClusterConfig:
-    said = lab.ssh_settings(hosts)
-    return ClusterConfig(tuple(said.hosts), said.user, said.port, said.key, said.known_hosts)
+    ssh = lab.ssh_settings(hosts)
+    return ClusterConfig(tuple(ssh.hosts), ssh.user, ssh.port, ssh.key, ssh.known_hosts)
 
 
 @pytest.fixture
@@ -72,17 +72,17 @@ def gone(there: LabHost, word: str, within_s: float = 5) -> bool:
     return not running(there, word)
 
 
-# What arrives
+# Passed data
 
 
-def test_arguments_arrive_whole_whatever_they_hold(host: SSHHost, there: LabHost) -> None:
+def test_arguments_arrive_unchanged(host: SSHHost, there: LabHost) -> None:
     done = host.run([host.python, "-c", ARGV, *AWKWARD], timeout_s=30)
     assert done.raw.split(b"\0") == [os.fsencode(word) for word in AWKWARD]
     assert (done.code, done.err) == (0, "")
     assert not (there.root / "tmp/pwned").exists()
 
 
-def test_the_environment_arrives_whole_and_is_added_to_the_hosts_own(host: SSHHost) -> None:
+def test_variables_arrive_unchanged_and_are_added_to_the_hosts_own(host: SSHHost) -> None:
     env = {f"V{number}": value for number, value in enumerate(AWKWARD)}
     done = host.run(["env", "-0"], timeout_s=30, env={**env, "HOME": "/elsewhere"})
     got = dict(entry.split(b"=", 1) for entry in done.raw.split(b"\0") if entry)
@@ -91,18 +91,18 @@ def test_the_environment_arrives_whole_and_is_added_to_the_hosts_own(host: SSHHo
     assert b"/bin" in got[b"PATH"]
 
 
-def test_input_output_errors_and_codes_come_whole(host: SSHHost) -> None:
+def test_input_output_errors_and_codes_are_passed_unchanged(host: SSHHost) -> None:
     data = random.Random(1).randbytes(300_000)
     done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 137"], timeout_s=30, stdin=data)
     assert (done.code, done.raw == data, done.err) == (137, True, "oh\n")
     assert host.run(["cat"], timeout_s=30).raw == b""
 
 
-def test_a_program_that_reads_nothing_is_no_trouble(host: SSHHost) -> None:
+def test_a_program_may_ignore_its_input(host: SSHHost) -> None:
     assert host.run(["true"], timeout_s=30, stdin=bytes(5_000_000)).code == 0
 
 
-def test_a_signal_is_told_apart_from_an_exit_code(host: SSHHost) -> None:
+def test_a_signal_differs_from_an_exit_code(host: SSHHost) -> None:
     assert host.run(["sh", "-c", "kill -9 $$"], timeout_s=30).code == -signal.SIGKILL
     assert host.run(["sh", "-c", "exit 137"], timeout_s=30).code == 137
 
@@ -113,7 +113,7 @@ def test_programs_do_not_ignore_a_closed_pipe(host: SSHHost) -> None:
 
 
 @pytest.mark.parametrize("program", ["/no/such/program", "nosuchprogram"])
-def test_a_program_that_is_not_there_is_named(host: SSHHost, program: str) -> None:
+def test_a_missing_program_is_named(host: SSHHost, program: str) -> None:
     for start in (lambda: host.run([program], timeout_s=30), lambda: host.open([program])):
         with pytest.raises(HostError, match=f"h1.*: cannot start {program}: No such file or directory"):
             start()
@@ -121,7 +121,7 @@ def test_a_program_that_is_not_there_is_named(host: SSHHost, program: str) -> No
         host.open(["/etc/passwd"])
 
 
-def test_output_costs_as_much_as_it_is_large(host: SSHHost) -> None:
+def test_the_time_for_output_is_proportional_to_its_size(host: SSHHost) -> None:
     write = f"import sys; sys.stdout.buffer.write(b'x' * {BIG}); sys.stderr.write('y' * 1_000_000)"
     started = time.monotonic()
     done = host.run([host.python, "-c", write], timeout_s=60)
@@ -147,9 +147,7 @@ def test_files_of_any_size_go_both_ways(host: SSHHost, there: LabHost, tmp_path:
     assert (tmp_path / "empty2").read_bytes() == b""
 
 
-def test_a_file_that_cannot_be_copied_leaves_nothing_and_says_why(
-    host: SSHHost, there: LabHost, tmp_path: Path
-) -> None:
+def test_a_failed_copy_leaves_nothing_and_reports_why(host: SSHHost, there: LabHost, tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"cannot read /no/such: No such file or directory"):
         host.get("/no/such", tmp_path / "target")
     with pytest.raises(HostError, match=r"cannot read .*/none: No such file or directory"):
@@ -163,7 +161,7 @@ def test_a_file_that_cannot_be_copied_leaves_nothing_and_says_why(
     assert host.run(["ls", "-A", "/small"], timeout_s=30).out == ""
 
 
-# Who is let in
+# Authentication
 
 
 def test_a_user_who_is_not_root(lab: Lab, there: LabHost) -> None:
@@ -186,12 +184,14 @@ def refused(conf: ClusterConfig) -> str:
     return str(caught.value)
 
 
-def test_an_unknown_host_is_not_talked_to_and_the_cure_is_told(lab: Lab, there: LabHost, tmp_path: Path) -> None:
+def test_an_unknown_host_is_refused_with_the_command_that_adds_its_key(
+    lab: Lab, there: LabHost, tmp_path: Path
+) -> None:
     file = tmp_path / "known"
-    said = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    message = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
     known = subprocess.run(["ssh-keygen", "-lf", lab.known_hosts], capture_output=True, text=True, check=True).stdout
-    assert f"the host key of {there.address} is unknown: ed25519 {known.split()[1]}. If it is" in said
-    cure = said.rpartition("add it: ")[2]
+    assert f"the host key of {there.address} is unknown: ed25519 {known.split()[1]}. If it is" in message
+    cure = message.rpartition("add it: ")[2]
     assert cure == f"ssh-keyscan -t ed25519 -p 22 {there.address} >> {file}"
     subprocess.run(cure, shell=True, check=True, capture_output=True)
     (host,) = ssh_hosts(replace(conf_of(lab, [there]), known_hosts=str(file)))
@@ -199,13 +199,13 @@ def test_an_unknown_host_is_not_talked_to_and_the_cure_is_told(lab: Lab, there: 
     host.close()
 
 
-def test_a_host_whose_key_changed_is_not_talked_to(lab: Lab, there: LabHost, tmp_path: Path) -> None:
+def test_a_host_with_a_changed_key_is_refused(lab: Lab, there: LabHost, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
     file = tmp_path / "known"
     file.write_text(f"{there.address} {(tmp_path / 'other.pub').read_text()}")
-    said = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
-    assert f"the host key of {there.address} differs from the one in {file}: got ed25519 SHA256:" in said
-    assert said.endswith(f"ssh-keygen -R {there.address} -f {file}")
+    message = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    assert f"the host key of {there.address} differs from the one in {file}: got ed25519 SHA256:" in message
+    assert message.endswith(f"ssh-keygen -R {there.address} -f {file}")
 
 
 def test_a_key_that_is_not_accepted_is_named(
@@ -214,9 +214,9 @@ def test_a_key_that_is_not_accepted_is_named(
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = tmp_path / "wrong"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    said = refused(replace(conf_of(lab, [there]), key=str(key)))
-    assert f"no key was accepted for the user root; tried {key} and the keys of the SSH agent" in said
-    assert said.endswith(f"ssh-copy-id -i {key} -p 22 root@{there.address}")
+    message = refused(replace(conf_of(lab, [there]), key=str(key)))
+    assert f"no key was accepted for the user root; tried {key} and the keys of the SSH agent" in message
+    assert message.endswith(f"ssh-copy-id -i {key} -p 22 root@{there.address}")
     subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", key], check=True)
     assert f"the key {key} has a passphrase; add it to the SSH agent with ssh-add" in refused(
         replace(conf_of(lab, [there]), key=str(key))
@@ -225,7 +225,9 @@ def test_a_key_that_is_not_accepted_is_named(
     assert "22: not a valid OPENSSH private key file" in refused(replace(conf_of(lab, [there]), key=str(key)))
 
 
-def test_an_agents_key_will_do(lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_of_the_ssh_agent_is_accepted(
+    lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "agent"
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
     try:
@@ -252,20 +254,20 @@ def test_the_ssh_configuration_is_followed(lab: Lab, tmp_path: Path, monkeypatch
     hosts = ssh_hosts(ClusterConfig(("near", "far")))
     assert [host.address for host in hosts] == [near.address, far.address]
     try:
-        said = run_on_all(
+        outputs = run_on_all(
             hosts, lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out.split()
         )
-        assert [words[0] for words in said.values()] == ["h1", "h2"]
-        assert said[hosts[1]][1] == near.address
+        assert [words[0] for words in outputs.values()] == ["h1", "h2"]
+        assert outputs[hosts[1]][1] == near.address
     finally:
         for host in hosts:
             host.close()
 
 
-def test_what_is_not_there_is_named_for_all_hosts_at_once(lab: Lab, there: LabHost) -> None:
-    nobody = lab.place.address(250)
+def test_unreachable_hosts_are_reported_all_at_once(lab: Lab, there: LabHost) -> None:
+    unused = lab.place.address(250)
     conf = conf_of(lab, [there])
-    pool = cluster_pool(replace(conf, hosts=(f"{there.address}:2222", "no.such.host.invalid", nobody)))
+    pool = cluster_pool(replace(conf, hosts=(f"{there.address}:2222", "no.such.host.invalid", unused)))
     started = time.monotonic()
     with pytest.raises(HostError) as caught:
         run_on_all(pool.hosts, lambda host: host.run(["true"], timeout_s=30))
@@ -274,7 +276,7 @@ def test_what_is_not_there_is_named_for_all_hosts_at_once(lab: Lab, there: LabHo
     assert len(lines) == 3
     assert f"{there.address} port 2222: connection refused; no sshd listens there" in lines[0]
     assert "unknown host name no.such.host.invalid: " in lines[1]
-    assert lines[2].startswith(f"{nobody}: {nobody} port 22: ")
+    assert lines[2].startswith(f"{unused}: {unused} port 22: ")
     pool.close()
 
 
@@ -284,10 +286,10 @@ def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
     conf = conf_of(lab, others)
     pool = cluster_pool(replace(conf, gateway=f"root@{way.address}"))
     try:
-        said = run_on_all(
+        outputs = run_on_all(
             pool.hosts, lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out
         )
-        assert [text.split()[:2] for text in said.values()] == [["h2", way.address], ["h3", way.address]]
+        assert [text.split()[:2] for text in outputs.values()] == [["h2", way.address], ["h3", way.address]]
         assert len(running(way, "sshd: root")) == 1
         others[0].link(False)
         with pytest.raises(HostLost, match="the connection is lost: no answer for 8 s"):
@@ -299,26 +301,28 @@ def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
     finally:
         pool.close()
     assert gone(way, "sshd: root")
-    said_of_closed = refused(replace(conf, hosts=(f"{others[0].address}:1",), gateway=way.address))
-    assert f"the gateway {way.address} cannot connect to it" in said_of_closed
+    message = refused(replace(conf, hosts=(f"{others[0].address}:1",), gateway=way.address))
+    assert f"the gateway {way.address} cannot connect to it" in message
 
 
 @pytest.mark.parametrize(
-    ("python", "said"),
+    ("python", "message"),
     [
         ("python9", r"python9: program not found \(.*not found.*\); Python >= 3\.8 is required"),
         ("/bin/true", r"/bin/true: it cannot be started \(no output\); Python >= 3\.8 is required"),
     ],
 )
-def test_a_host_without_python_says_what_to_set(lab: Lab, there: LabHost, python: str, said: str) -> None:
+def test_a_host_without_python_is_reported_with_the_setting_to_change(
+    lab: Lab, there: LabHost, python: str, message: str
+) -> None:
     (host,) = ssh_hosts(replace(conf_of(lab, [there]), python=python))
     for work in (lambda: host.run(["true"], timeout_s=30), lambda: host.open(["true"])):
-        with pytest.raises(HostError, match=said):
+        with pytest.raises(HostError, match=message):
             work()
     host.close()
 
 
-def test_a_login_shell_may_say_something(host: SSHHost, there: LabHost) -> None:
+def test_a_login_shell_may_print_text(host: SSHHost, there: LabHost) -> None:
     there.run(["sh", "-c", "printf 'echo Welcome; echo beware >&2\\n' > /root/.bashrc"])
     try:
         done = host.run(["echo", "hello"], timeout_s=30)
@@ -331,10 +335,10 @@ def test_a_login_shell_may_say_something(host: SSHHost, there: LabHost) -> None:
         there.run(["rm", "/root/.bashrc"])
 
 
-# Conversations
+# Channels
 
 
-def test_a_channel_passes_objects_and_skips_what_is_none(host: SSHHost) -> None:
+def test_a_channel_passes_objects_and_skips_other_lines(host: SSHHost) -> None:
     channel = host.open([host.python, "-c", ECHO + "\nprint('{\"last\": 1}'); sys.stderr.write('a complaint')"])
     for message in ({"n": 1, "text": "two\nlines"}, {"big": "x" * 3_000_000}):
         threading.Thread(target=channel.send, args=(message,)).start()
@@ -345,7 +349,7 @@ def test_a_channel_passes_objects_and_skips_what_is_none(host: SSHHost) -> None:
     assert channel.complaint() == "a complaint"
 
 
-def test_a_channels_end_is_told_from_its_loss(host: SSHHost, there: LabHost) -> None:
+def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHost) -> None:
     channel = host.open(["sh", "-c", "kill -9 $$"])
     assert channel.receive(20) is None
     assert channel.close() is None
@@ -379,7 +383,7 @@ def test_a_program_that_takes_too_long_is_ended_and_named(host: SSHHost, there: 
     assert running(there, "sleep 5555") == []
 
 
-def test_a_program_whose_controller_is_gone_is_ended(host: SSHHost, there: LabHost) -> None:
+def test_a_program_is_ended_when_its_controller_is_gone(host: SSHHost, there: LabHost) -> None:
     with ThreadPoolExecutor() as pool:
         held = pool.submit(host.run, ["sh", "-c", "sleep 6666; sleep 6666"], timeout_s=60)
         assert comes(there, "sleep 6666")
@@ -420,7 +424,7 @@ def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
 
 
 def lost_after(host: SSHHost, cut: object) -> tuple[float, str]:
-    """How long it takes until a program that says nothing is known to be out of reach, and what is said."""
+    """Return how long it takes until the loss of a silent program is detected, and the message."""
     assert callable(cut)
     channel = host.open(["sleep", "600"])
     with ThreadPoolExecutor() as pool:
@@ -440,11 +444,11 @@ def lost_after(host: SSHHost, cut: object) -> tuple[float, str]:
 
 
 @pytest.mark.slow
-def test_a_cut_link_is_noticed_and_taken_up_again(host: SSHHost, there: LabHost) -> None:
-    took, said = lost_after(host, lambda: there.link(False))
+def test_a_cut_link_is_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
+    took, message = lost_after(host, lambda: there.link(False))
     assert took < 12
-    # Which of the two comes first is the kernel's business.
-    assert said.endswith(("the connection is lost: no answer for 8 s", "the connection is lost: No route to host"))
+    # The kernel decides which of the two errors comes first.
+    assert message.endswith(("the connection is lost: no answer for 8 s", "the connection is lost: No route to host"))
     with pytest.raises(HostError, match=r"no answer within 10 s|No route to host"):
         host.reconnect()
     there.link(True)
@@ -453,10 +457,10 @@ def test_a_cut_link_is_noticed_and_taken_up_again(host: SSHHost, there: LabHost)
 
 
 @pytest.mark.slow
-def test_a_frozen_host_is_noticed_and_taken_up_again(host: SSHHost, there: LabHost) -> None:
-    took, said = lost_after(host, there.freeze)
+def test_a_frozen_host_is_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
+    took, message = lost_after(host, there.freeze)
     assert took < 12
-    assert said.endswith("the connection is lost: no answer for 8 s")
+    assert message.endswith("the connection is lost: no answer for 8 s")
     with pytest.raises(HostError, match="connected, but no reply within 10 s"):
         host.reconnect()
     there.thaw()
@@ -464,7 +468,7 @@ def test_a_frozen_host_is_noticed_and_taken_up_again(host: SSHHost, there: LabHo
     assert host.run(["true"], timeout_s=30).code == 0
 
 
-def test_a_host_without_power_is_noticed_and_taken_up_again(host: SSHHost, there: LabHost) -> None:
+def test_a_host_without_power_is_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
     took, _ = lost_after(host, there.power_off)
     assert took < 12
     there.boot()
@@ -482,7 +486,7 @@ def test_a_slow_link_is_not_lost(host: SSHHost, there: LabHost, tmp_path: Path) 
         there.delay(0)
 
 
-# A socket of there, here
+# Forwarded sockets
 
 SERVER = """
 import os, socket, sys, threading
@@ -512,7 +516,7 @@ def ask(path: str, data: bytes) -> bytes:
         return b"".join(iter(lambda: asking.recv(65536), b""))
 
 
-def test_a_socket_there_is_reached_here(host: SSHHost, there: LabHost) -> None:
+def test_a_hosts_socket_is_reachable_on_this_machine(host: SSHHost, there: LabHost) -> None:
     serve(there, "/run/test.sock")
     killed = subprocess.Popen(["true"])
     killed.wait()
@@ -524,7 +528,7 @@ def test_a_socket_there_is_reached_here(host: SSHHost, there: LabHost) -> None:
     big = random.Random(3).randbytes(1_000_000)
     with ThreadPoolExecutor(12) as pool:
         assert list(pool.map(lambda n: ask(path, big[n:]), range(12))) == [big[n:][::-1] for n in range(12)]
-    # A client that hangs up in the middle leaves nothing there.
+    # A client that disconnects early leaves nothing on the host.
     with socket.socket(socket.AF_UNIX) as asking:
         asking.connect(path)
         asking.sendall(b"x")
@@ -539,7 +543,7 @@ def test_a_socket_there_is_reached_here(host: SSHHost, there: LabHost) -> None:
     assert not Path(path).parent.exists()
 
 
-def test_a_socket_that_is_not_there_or_not_for_us_is_told_at_once(host: SSHHost, lab: Lab, there: LabHost) -> None:
+def test_a_missing_or_forbidden_socket_is_reported_at_once(host: SSHHost, lab: Lab, there: LabHost) -> None:
     with pytest.raises(HostError, match=r"cannot reach the socket /no/such\.sock: No such file or directory"):
         host.forward("/no/such.sock")
     there.add_user("bench")
