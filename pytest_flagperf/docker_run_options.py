@@ -85,13 +85,13 @@ def options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 
     A flag has the value ``true``. A word without an option is yielded as the value of an option without a name.
     """
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         if word.startswith("--"):
-            yield _long(word, left)
+            yield _long(word, remaining)
         elif word.startswith("-") and len(word) > 1:
-            yield from _cluster(word[1:], left)
+            yield from _cluster(word[1:], remaining)
         else:
             yield "", word
 
@@ -133,7 +133,7 @@ def _option_shown(name: str, value: str | None) -> str:
     return f"{name_shown(name)} {value_shown(name, value)}".rstrip()
 
 
-def _long(word: str, left: list[str]) -> tuple[str, str | None]:
+def _long(word: str, remaining: list[str]) -> tuple[str, str | None]:
     name, equals, value = word.partition("=")
     name = _ALIASES.get(name, name)
     if equals:
@@ -141,12 +141,12 @@ def _long(word: str, left: list[str]) -> tuple[str, str | None]:
     if name in _FLAGS:
         return name, "true"
     # An unknown option may or may not take a value.
-    if not left or (name not in _PUBLIC | _SECRET and left[0].startswith("-")):
+    if not remaining or (name not in _PUBLIC | _SECRET and remaining[0].startswith("-")):
         return name, None
-    return name, left.pop(0)
+    return name, remaining.pop(0)
 
 
-def _cluster(letters: str, left: list[str]) -> Iterator[tuple[str, str | None]]:
+def _cluster(letters: str, remaining: list[str]) -> Iterator[tuple[str, str | None]]:
     """Yield the short options of one word, as in ``-ite NAME=VALUE``: flags, then one option with its value."""
     while letters:
         short, letters = f"-{letters[0]}", letters[1:]
@@ -157,5 +157,5 @@ def _cluster(letters: str, left: list[str]) -> Iterator[tuple[str, str | None]]:
         if name in _FLAGS:
             yield name, "true"
             continue
-        yield name, letters or (left.pop(0) if left else None)
+        yield name, letters or (remaining.pop(0) if remaining else None)
         return

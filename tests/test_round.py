@@ -20,7 +20,7 @@ from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.lease import holders
 from pytest_flagperf.engines.agents.acquire import MODULE
 from pytest_flagperf.engines.agents.orders import _only_leased
-from pytest_flagperf.engines.agents.progress import Bounds, RoundProgress, Tracker, time_left
+from pytest_flagperf.engines.agents.progress import Bounds, TrackedProgress, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan.placement import expected_placement, rank_processes
@@ -91,7 +91,7 @@ def test_every_rank_repeats_the_token_of_its_round(tmp_path: Path) -> None:
 
 
 def test_the_listener_gets_step_loss_metric_and_time_left(tmp_path: Path) -> None:
-    seen: list[RoundProgress] = []
+    seen: list[TrackedProgress] = []
     run_tiny(tmp_path, tiny_plan(config=QUICK), listener=seen.append)
     assert seen[0].phase == "starting"
     assert [each.step for each in seen if each.event == events.STEP_END] == [1, 2]
@@ -351,7 +351,7 @@ def test_devices_stay_leased_until_the_ranks_of_a_killed_controller_are_gone(tmp
 
 
 def test_an_exception_of_a_listener_ends_the_round(tmp_path: Path) -> None:
-    def broken(progress: RoundProgress) -> None:
+    def broken(progress: TrackedProgress) -> None:
         if progress.step:
             raise RuntimeError("no terminal")
 
@@ -377,7 +377,7 @@ def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
 
 
 def test_time_left_is_the_time_to_the_nearest_bound() -> None:
-    now = RoundProgress("c", 1, step=10, samples=80, elapsed_s=7.0)
+    now = TrackedProgress("c", 1, step=10, samples=80, elapsed_s=7.0)
     assert time_left(Bounds(max_steps=30), now, 5.0) == 10.0
     assert time_left(Bounds(max_steps=30, max_samples=120), now, 5.0) == 2.5
     assert time_left(Bounds(max_steps=30, max_time_s=8.0), now, 5.0) == 1.0
@@ -386,7 +386,7 @@ def test_time_left_is_the_time_to_the_nearest_bound() -> None:
 
 
 def test_progress_keeps_nan() -> None:
-    tracker = Tracker(RoundProgress("c", 1, metric_name="top1"), Bounds(), 0)
+    tracker = Tracker(TrackedProgress("c", 1, metric_name="top1"), Bounds(), 0)
     loss = tracker.take(events.STEP_END, {"step": 1, "loss": "nan"}, 1).loss
     assert loss is not None
     assert loss != loss

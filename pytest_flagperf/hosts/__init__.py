@@ -21,8 +21,8 @@ class HostLost(HostError):
 class InvalidReply(HostError):
     """A host sent an invalid message; the error names the host, the message and the expected form."""
 
-    def __init__(self, host: str, what: str) -> None:
-        super().__init__(f"{host} sent an invalid reply: {what}")
+    def __init__(self, host: str, problem: str) -> None:
+        super().__init__(f"{host} sent an invalid reply: {problem}")
 
 
 @dataclass(frozen=True)

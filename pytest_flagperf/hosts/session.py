@@ -18,7 +18,7 @@ from .link import Link
 from .replies import COUNT, TEXT, WHOLE, Shape, check, parse_object
 
 _SHIM = Path(__file__).with_name("ssh_shim.py").read_bytes()
-_MARKER = b"\0\1flagperf\1\0"  # shim.MARK
+_MARKER = b"\0\1flagperf\1\0"  # MARKER of ssh_shim.py
 TICK_S = 0.5
 _FEED_S = 0.005  # poll interval while the host accepts no more data
 _CHUNK = 1 << 15
@@ -89,14 +89,14 @@ class Session:
         while self.listen(min(TICK_S, max(0.0, deadline - time.monotonic()))) and time.monotonic() < deadline:
             self.out.clear()
 
-    def answer(self, deadline: float, what: str) -> Message:
+    def answer(self, deadline: float, action: str) -> Message:
         """Return the shim's first reply; HostError if it reports a failure."""
         while self.first is None and self.listen(TICK_S):
             if time.monotonic() > deadline:
-                raise HostError(f"{self._name}: {what}: {self._python} did not answer in time")
+                raise HostError(f"{self._name}: {action}: {self._python} did not answer in time")
         if self.first is None:
-            self.last_reply(what)
-            raise HostError(f"{self._name}: {what}")
+            self.last_reply(action)
+            raise HostError(f"{self._name}: {action}")
         return self.first
 
     def finish(self, feed: IO[bytes], deadline: Callable[[], float]) -> bool:
@@ -138,7 +138,7 @@ class Session:
         # After the end poll() always returns at once: wait for the exit status.
         return not self.channel.status_event.wait(timeout_s)
 
-    def last_reply(self, what: str) -> Message:
+    def last_reply(self, action: str) -> Message:
         """Return the shim's last reply; HostError if the operation failed, HostLost if no reply came."""
         before, marker, after = bytes(self.err).rpartition(_MARKER)
         if marker:
@@ -148,17 +148,17 @@ class Session:
             if "old" in reply:
                 raise HostError(f"{self._name}: {self._python} is Python {reply['old']}; {_PYTHON_REQUIRED}")
             if "error" in reply:
-                raise HostError(f"{self._name}: {what}: {reply['error']}")
+                raise HostError(f"{self._name}: {action}: {reply['error']}")
             check(self._name, reply, {"code": WHOLE}, "the last reply of the session")
             return reply
         if self.channel.exit_status < 0:
             self._link.check()
-            raise HostError(f"{self._name}: {what}: killed by a signal")
+            raise HostError(f"{self._name}: {action}: killed by a signal")
         last = self.complaint().splitlines()[-1:] or ["no output"]
         if self.first is None:
             why = "program not found" if self.channel.exit_status == 127 else "it cannot be started"
             raise HostError(f"{self._name}: {self._python}: {why} ({last[0]}); {_PYTHON_REQUIRED}")
-        raise HostError(f"{self._name}: {what}: exit code {self.channel.exit_status}: {last[0]}")
+        raise HostError(f"{self._name}: {action}: exit code {self.channel.exit_status}: {last[0]}")
 
     def check(self) -> None:
         """Raise HostLost if the connection ended before the program."""

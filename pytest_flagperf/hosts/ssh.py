@@ -92,10 +92,10 @@ class SSHHost:
 
     def get(self, source: str, target: Path) -> None:
         with whole_file(target, self.name) as file:
-            what = f"cannot read {source}"
-            answer = self._copy({"op": "get", "path": source}, io.BytesIO(), what, file)
+            action = f"cannot read {source}"
+            answer = self._copy({"op": "get", "path": source}, io.BytesIO(), action, file)
             if file.tell() != answer["size"]:
-                raise HostError(f"{self.name}: {what}: received {file.tell()} of {answer['size']} bytes")
+                raise HostError(f"{self.name}: {action}: received {file.tell()} of {answer['size']} bytes")
             os.fchmod(file.fileno(), answer["mode"] & 0o777)
             file.flush()
             os.utime(file.fileno(), ns=(answer["mtime_ns"], answer["mtime_ns"]))
@@ -140,13 +140,13 @@ class SSHHost:
             session.finish(io.BytesIO(), lambda: deadline)
             session.last_reply(f"cannot end process {pid}")
 
-    def _copy(self, request: dict[str, Any], feed: IO[bytes], what: str, into: IO[bytes] | None = None) -> Message:
+    def _copy(self, request: dict[str, Any], feed: IO[bytes], action: str, into: IO[bytes] | None = None) -> Message:
         """Copy until no bytes are transferred any more; return the first reply."""
         with closing(self._session(request, time.monotonic() + _START_S)) as session:
             session.into = into
             if not session.finish(feed, lambda: session.active_at + _COPY_IDLE_S):
-                raise HostError(f"{self.name}: {what}: no data transferred for {_COPY_IDLE_S:g} s")
-            session.last_reply(what)
+                raise HostError(f"{self.name}: {action}: no data transferred for {_COPY_IDLE_S:g} s")
+            session.last_reply(action)
             return session.first or {}
 
     def _bridge(self, path: str) -> tuple[paramiko.Channel, Callable[[], None]]:

@@ -37,9 +37,9 @@ def write(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-def take(left: int) -> bytes:
+def take(remaining: int) -> bytes:
     """Read some of the remaining input; EOFError if the controller disconnects."""
-    data = stdin.read1(min(left, CHUNK))
+    data = stdin.read1(min(remaining, CHUNK))
     if not data:
         raise EOFError("the connection ended too early")
     return data
@@ -110,13 +110,13 @@ def run(request: "dict[str, Any]") -> NoReturn:
     end(code=-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
-def feed_program(child: int, feed: int, left: int) -> None:
+def feed_program(child: int, feed: int, remaining: int) -> None:
     """Send a program its input, then wait until the controller disconnects."""
     try:
         reads = True
-        while left:
-            data = take(left)
-            left -= len(data)
+        while remaining:
+            data = take(remaining)
+            remaining -= len(data)
             try:
                 write(feed, data if reads else b"")
             except OSError:
@@ -136,10 +136,10 @@ def put(request: "dict[str, Any]") -> NoReturn:
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         reply(1)
-        left = request["stdin"]
-        while left:
-            data = take(left)
-            left -= len(data)
+        remaining = request["stdin"]
+        while remaining:
+            data = take(remaining)
+            remaining -= len(data)
             write(fd, data)
         os.fchmod(fd, request["mode"])
         os.utime(fd, ns=(request["mtime_ns"], request["mtime_ns"]))
@@ -155,13 +155,13 @@ def get(request: "dict[str, Any]") -> NoReturn:
     """Send a file: first its size, then this number of bytes."""
     with open(raw(request["path"]), "rb", 0) as file:  # noqa: PTH123 - a name in bytes
         stat = os.fstat(file.fileno())
-        left = stat.st_size
-        reply(1, size=left, mode=stat.st_mode & 0o777, mtime_ns=stat.st_mtime_ns)
-        while left:
-            data = file.read(min(left, CHUNK))
+        remaining = stat.st_size
+        reply(1, size=remaining, mode=stat.st_mode & 0o777, mtime_ns=stat.st_mtime_ns)
+        while remaining:
+            data = file.read(min(remaining, CHUNK))
             if not data:
                 end(error="the file was truncated while it was read")
-            left -= len(data)
+            remaining -= len(data)
             write(1, data)
     end(code=0)
 
@@ -178,27 +178,27 @@ def bridge(request: "dict[str, Any]") -> NoReturn:
     """Pass bytes between the session and a Unix socket, each direction until its own end."""
     import socket
 
-    there = socket.socket(socket.AF_UNIX)
-    there.connect(raw(request["path"]))
+    target = socket.socket(socket.AF_UNIX)
+    target.connect(raw(request["path"]))
     reply(1)
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    poll.register(there, select.POLLIN)
+    poll.register(target, select.POLLIN)
     poll.register(1, 0)  # only to notice that the controller is gone
     while True:
         for fd, _ in poll.poll():
             if fd == 1:
                 os._exit(0)
-            data = os.read(0, CHUNK) if fd == 0 else there.recv(CHUNK)
+            data = os.read(0, CHUNK) if fd == 0 else target.recv(CHUNK)
             if fd != 0 and not data:
                 end(code=0)
             elif fd != 0:
                 write(1, data)
             elif data:
-                there.sendall(data)
+                target.sendall(data)
             else:
                 poll.unregister(0)
-                there.shutdown(socket.SHUT_WR)
+                target.shutdown(socket.SHUT_WR)
 
 
 def main() -> str:

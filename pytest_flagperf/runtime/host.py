@@ -79,7 +79,11 @@ def _names(lines: Iterable[RequirementLine], markers: Mapping[str, str] | None =
     """Return the names of the required packages; with ``markers``, of those that apply to the host."""
     parsed = [requirement for line in lines if (requirement := line.requirement)]
     environment: dict[str, Any] = {**default_environment(), **(markers or {})}
-    return [one.name for one in parsed if not (markers and one.marker and not one.marker.evaluate(environment))]
+    return [
+        requirement.name
+        for requirement in parsed
+        if not (markers and requirement.marker and not requirement.marker.evaluate(environment))
+    ]
 
 
 def _last(text: str) -> str:

@@ -101,10 +101,10 @@ def _conflicts(lines: Iterable[RequirementLine]) -> Iterator[str]:
         if requirement is not None and requirement.marker is None:
             by_name[canonicalize_name(requirement.name)].append((line, requirement))
     for name, entries in by_name.items():
-        for index, (one, first) in enumerate(entries):
+        for index, (line, first) in enumerate(entries):
             for other, second in entries[index + 1 :]:
                 if _forbids(first.specifier, second.specifier) or _forbids(second.specifier, first.specifier):
-                    yield f"  {name}:\n    {one.where}\n    {other.where}"
+                    yield f"  {name}:\n    {line.where}\n    {other.where}"
 
 
 def _forbids(specifier: SpecifierSet, pinned: SpecifierSet) -> bool:

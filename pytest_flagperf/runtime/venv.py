@@ -143,14 +143,14 @@ def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, prog
 
 def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
     """Return the path of uv on the host: a copy of this machine's uv if it runs there, else the host's own."""
-    ours: str = find_uv_bin()
+    own_uv: str = find_uv_bin()
     if host.here:
-        return ours
-    if _runs_ours(result):
-        target = f"{result['cache']}/bin/uv-{_hash(ours)}"
+        return own_uv
+    if _runs_own_uv(result):
+        target = f"{result['cache']}/bin/uv-{_hash(own_uv)}"
         if target not in result["brought"]:
             progress(f"copying uv to {host.name}")
-            host.put(Path(ours), target)
+            host.put(Path(own_uv), target)
         return target
     if result["uv"]:
         return str(result["uv"])
@@ -161,7 +161,7 @@ def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
     )
 
 
-def _runs_ours(result: dict[str, Any]) -> bool:
+def _runs_own_uv(result: dict[str, Any]) -> bool:
     return result["machine"] == platform.machine() and str(result["libc"]).startswith("glibc")
 
 

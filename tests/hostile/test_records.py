@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.engines.agents.progress import Bounds, RoundProgress, Tracker
+from pytest_flagperf.engines.agents.progress import Bounds, TrackedProgress, Tracker
 from pytest_flagperf.report.page import charts, page
 from pytest_flagperf.report.terminal.live import progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run
@@ -169,7 +169,7 @@ def test_a_round_with_such_records_is_measured_stored_and_shown(
 @FEW
 @given(st.lists(record, min_size=1, max_size=4), st.dictionaries(st.sampled_from(["max_steps", "max_time_s"]), nasty))
 def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: dict[str, Any]) -> None:
-    start = RoundProgress(case="alpha:plain:CPU:1:1:1", round=1, metric_name="accuracy", target=0.9)
+    start = TrackedProgress(case="alpha:plain:CPU:1:1:1", round=1, metric_name="accuracy", target=0.9)
     tracker = Tracker(start, Bounds.of(config), 1_700_000_000_000)
     for body in bodies:
         for one in perflog.Reader().feed(f"{log_line(body)}\n".encode()):
@@ -177,7 +177,7 @@ def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: 
 
 
 def test_live_progress_ignores_counts_that_no_training_reaches() -> None:
-    start = RoundProgress(case="alpha:plain:CPU:1:1:1", round=1)
+    start = TrackedProgress(case="alpha:plain:CPU:1:1:1", round=1)
     tracker = Tracker(start, Bounds.of({"max_steps": 100, "max_samples": HUGE}), 1_700_000_000_000)
     tracker.take(events.TRAIN_START, {}, 1_700_000_001_000)
     for count in (HUGE, -HUGE, -1, True, "7"):

@@ -150,10 +150,10 @@ def clock_offset(agent: HostAgent) -> float:
     return min(ping() for _ in range(_PINGS))[1]
 
 
-def _lease_all(pool: HostPool, asked: Sequence[HostAgent], request: DeviceRequest, agents: Agents) -> list[str]:
+def _lease_all(pool: HostPool, targets: Sequence[HostAgent], request: DeviceRequest, agents: Agents) -> list[str]:
     """Try to lease devices on all agents at once. Return the holders where the devices are busy."""
     busy: list[str] = []
-    for agent, answer in _ask_all(pool, asked, lambda agent: _ask_for_devices(agent, request), agents):
+    for agent, answer in _ask_all(pool, targets, lambda agent: _ask_for_devices(agent, request), agents):
         agent.devices = tuple(answer.get("devices", ()))
         busy += [line if agent.host.here else f"{agent.name}: {line}" for line in answer.get("holders", ())]
     return busy
@@ -170,12 +170,12 @@ def _ask_for_devices(agent: HostAgent, request: DeviceRequest) -> Message:
 
 def _ask_all(
     pool: HostPool,
-    asked: Sequence[HostAgent],
+    targets: Sequence[HostAgent],
     ask: Callable[[HostAgent], Message],
     agents: Agents,
 ) -> list[tuple[HostAgent, Message]]:
     """Return the answer of each agent; a host that was lost while the case waited is left out from now on."""
-    by_host = {agent.host: agent for agent in asked}
+    by_host = {agent.host: agent for agent in targets}
     answers = []
     for host, answer in run_on_each(by_host, lambda host: ask(by_host[host])).items():
         if isinstance(answer, (HostLost, InvalidReply)) and not host.here:

@@ -202,9 +202,9 @@ def _piece(host: Host, chunk: Message, first: Message, at: int) -> bytes:
         piece = base64.b64decode(chunk["data"], validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidReply(host.name, f"chunk.data: {error}; expected base64") from None
-    left = first["size"] - at
-    if not min(left, _LEAST) <= len(piece) <= left:
+    remaining = first["size"] - at
+    if not min(remaining, _LEAST) <= len(piece) <= remaining:
         raise InvalidReply(
-            host.name, f"chunk.data has {len(piece)} bytes; expected {min(left, _LEAST)} to {left} bytes"
+            host.name, f"chunk.data has {len(piece)} bytes; expected {min(remaining, _LEAST)} to {remaining} bytes"
         )
     return piece

@@ -162,7 +162,7 @@ class AgentsEngine:
                 self._pool.exclude(host, left_out["hosts"][host.name])
         self._unfit = {name: set(devices) for name, devices in left_out["devices"].items()}
         self._near = {
-            name: {int(device): cpus for device, cpus in its.items()} for name, its in left_out["near"].items()
+            name: {int(device): cpus for device, cpus in cores.items()} for name, cores in left_out["near"].items()
         }
         self._environments.builds = str(left_out["builds"])
 

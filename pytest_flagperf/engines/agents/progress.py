@@ -13,8 +13,8 @@ from pytest_flagperf.limits import LARGEST_COUNT
 
 
 @dataclass(frozen=True)
-class RoundProgress:
-    """The progress of a running round; None for values that are not known yet."""
+class TrackedProgress:
+    """The progress of a running round as the tracker derives it from events; None for unknown values."""
 
     case: str
     round: int
@@ -50,28 +50,28 @@ def _bound(value: object) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def time_left(bounds: Bounds, now: RoundProgress, trained_s: float) -> float | None:
+def time_left(bounds: Bounds, now: TrackedProgress, trained_s: float) -> float | None:
     """Return the seconds to the nearest bound at the mean speed so far; None without a bound or a speed."""
-    left = []
+    times = []
     if trained_s > 0:
         for bound, done in ((bounds.max_steps, now.step), (bounds.max_samples, now.samples)):
             if bound is not None and done:
-                left.append(max(0.0, (bound - done) * trained_s / done))
+                times.append(max(0.0, (bound - done) * trained_s / done))
     if bounds.max_time_s is not None:
-        left.append(max(0.0, bounds.max_time_s - now.elapsed_s))
-    return min(left, default=None)
+        times.append(max(0.0, bounds.max_time_s - now.elapsed_s))
+    return min(times, default=None)
 
 
 class Tracker:
     """Keeps the latest progress from a stream of events."""
 
-    def __init__(self, start: RoundProgress, bounds: Bounds, started_ms: int) -> None:
+    def __init__(self, start: TrackedProgress, bounds: Bounds, started_ms: int) -> None:
         self.now = start
         self._bounds = bounds
         self._started_ms = started_ms
         self._trains_since_ms: int | None = None
 
-    def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> RoundProgress:
+    def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> TrackedProgress:
         if event == events.TRAIN_START:
             self._trains_since_ms = time_ms
         now = replace(

@@ -12,9 +12,9 @@ from pytest_flagperf.stored.round import RoundFault
 
 from .agents import Agents, HostAgent
 from .orders import Show
-from .progress import Bounds, RoundProgress, Tracker
+from .progress import Bounds, TrackedProgress, Tracker
 
-Listener = Callable[[RoundProgress], None]
+Listener = Callable[[TrackedProgress], None]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Listeners:
 
 
 def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
-    start = RoundProgress(
+    start = TrackedProgress(
         case=str(plan.case),
         round=plan.round,
         metric_name=plan.metric.name,

@@ -54,7 +54,7 @@ def _counted(host: str, survey: Mapping[str, Any], cores: int, request: HostRequ
     missing = tuple(sorted(set(range(most)) - {device["index"] for device in devices}))
     if request.devices_per_host and len(devices) < request.devices_per_host:
         sentence = f"found {len(devices)}, expected {request.devices_per_host} on a host with {request.hardware}"
-        sentence += f": {_who(missing)} {_are(missing)} missing"
+        sentence += f": {_device_list(missing)} {_is_or_are(missing)} missing"
         return Finding(
             host, "devices", WARN, sentence, "check the host's kernel log: a device may have failed", missing
         )
@@ -69,7 +69,8 @@ def _places(near: Mapping[int, Sequence[int]]) -> str:
     for device, cpus in near.items():
         nodes.setdefault(as_list(cpus), []).append(device)
     return "; ".join(
-        f"device{'s' if len(its) > 1 else ''} {as_list(its)} near cores {cpus}" for cpus, its in nodes.items()
+        f"device{'s' if len(near_devices) > 1 else ''} {as_list(near_devices)} near cores {cpus}"
+        for cpus, near_devices in nodes.items()
     )
 
 
@@ -81,26 +82,31 @@ _Unfit = tuple[str, str, str, list[int]]
 def _unfitting(devices: Sequence[Mapping[str, Any]], request: HostRequirements) -> Iterator[_Unfit]:
     """Yield the devices that no rank may use, with the reason."""
     for device in devices:
-        index, who = [device["index"]], f"device {device['index']}"
+        index, name = [device["index"]], f"device {device['index']}"
         if device.get("error"):
-            yield "health", f"{who} cannot be read: {device['error']}", "reset it, or restart the host", index
+            yield "health", f"{name} cannot be read: {device['error']}", "reset it, or restart the host", index
             continue
         foreign = [process for process in device["processes"] if not process["ours"]]
         if foreign:
             names = "; ".join(map(_describe_process, foreign[:3])) + ("; ..." if len(foreign) > 3 else "")
-            yield FOREIGN, f"{who} is in use by {names}", "wait until they end, or ask their owner", index
+            yield FOREIGN, f"{name} is in use by {names}", "wait until they end, or ask their owner", index
         if device["row_remap_failed"]:
-            yield "health", f"{who} could not remap failing memory rows", "replace the device", index
+            yield "health", f"{name} could not remap failing memory rows", "replace the device", index
         if device["partitioned"]:
-            part = f"{who} is partitioned (MIG) and not a whole chip"
+            part = f"{name} is partitioned (MIG) and not a whole chip"
             yield "health", part, "disable its partitioning", index
     wrong: dict[str, list[int]] = {}
     for device in devices:
         if device["name"] and not is_named(device["name"], request.hardware, request.chips.get(request.hardware, ())):
             wrong.setdefault(device["name"], []).append(device["index"])
     for name, indexes in wrong.items():
-        are = f"{_are(indexes)} a" if len(indexes) == 1 else _are(indexes)
-        yield "model", f"{_who(indexes)} {are} {name}, not {request.hardware}", _right_name(name, request), indexes
+        are = f"{_is_or_are(indexes)} a" if len(indexes) == 1 else _is_or_are(indexes)
+        yield (
+            "model",
+            f"{_device_list(indexes)} {are} {name}, not {request.hardware}",
+            _right_name(name, request),
+            indexes,
+        )
 
 
 def _describe_process(process: Mapping[str, Any]) -> str:
@@ -109,11 +115,11 @@ def _describe_process(process: Mapping[str, Any]) -> str:
     return f"{process.get('name') or 'a process'} (pid {process['pid']}{owner}{memory})"
 
 
-def _who(indexes: Sequence[int]) -> str:
+def _device_list(indexes: Sequence[int]) -> str:
     return f"device{'s' if len(indexes) > 1 else ''} {', '.join(map(str, indexes))}"
 
 
-def _are(indexes: Sequence[int]) -> str:
+def _is_or_are(indexes: Sequence[int]) -> str:
     return "is" if len(indexes) == 1 else "are"
 
 
@@ -143,8 +149,8 @@ def _degraded(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
             by_weakness.setdefault(weakness, []).append(device["index"])
     for (beginning, end, remedy), indexes in by_weakness.items():
         single = len(indexes) == 1
-        verbs = {"are": _are(indexes), "have": "has" if single else "have", "need": "needs" if single else "need"}
-        yield beginning.format(who=_who(indexes), **verbs) + end, remedy
+        verbs = {"are": _is_or_are(indexes), "have": "has" if single else "have", "need": "needs" if single else "need"}
+        yield beginning.format(who=_device_list(indexes), **verbs) + end, remedy
 
 
 def _weaknesses(device: Mapping[str, Any], *, linked: bool) -> Iterator[tuple[str, str, str]]:

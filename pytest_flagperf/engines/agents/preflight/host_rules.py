@@ -54,8 +54,8 @@ NEWER = "Python >= 3.8 is required: install it there, or set its path with pytho
 def _clock(offset_s: float, doubt_s: float, limits: Thresholds) -> _Row:
     if abs(offset_s) <= limits.clock_s + doubt_s:
         return "clock", OK, f"{round(offset_s * 1000):+d} ms", ""
-    way = "ahead of" if offset_s > 0 else "behind"
-    sentence = f"{_duration(abs(offset_s))} {way} this machine's clock (± {doubt_s * 1000:.0f} ms)"
+    direction = "ahead of" if offset_s > 0 else "behind"
+    sentence = f"{_duration(abs(offset_s))} {direction} this machine's clock (± {doubt_s * 1000:.0f} ms)"
     return "clock", WARN, sentence, "the offset is subtracted from all times; synchronize the clock with chrony or ntp"
 
 
@@ -171,25 +171,25 @@ def network_findings(
     """
     findings: dict[str, list[Finding]] = {}
     for target, address in addresses.items():
-        tried = [name for name, its in connections.items() if target in its]
+        tried = [name for name, results in connections.items() if target in results]
         missing = [name for name in tried if connections[name][target]]
         if missing and 2 * len(missing) >= len(tried):
             whys = ", ".join(sorted({str(connections[name][target]) for name in missing}))
             sentence = f"{some(missing)} cannot reach this host at {address}: {whys}"
             findings[target] = [Finding(target, "network", FAIL, sentence, _OPEN)]
     blamed = set(findings)
-    for name, its in connections.items():
-        if finding := _reach(name, {target: why for target, why in its.items() if target not in blamed}, addresses):
+    for name, results in connections.items():
+        if finding := _reach(name, {target: why for target, why in results.items() if target not in blamed}, addresses):
             findings.setdefault(name, []).append(finding)
     return findings
 
 
-def _reach(name: str, its: Mapping[str, str | None], addresses: Mapping[str, str]) -> Finding | None:
-    missing = {target: why for target, why in its.items() if why}
+def _reach(name: str, results: Mapping[str, str | None], addresses: Mapping[str, str]) -> Finding | None:
+    missing = {target: why for target, why in results.items() if why}
     if missing:
         texts = "; ".join(f"{addresses[target]}: {why}" for target, why in list(missing.items())[:3])
         return Finding(name, "network", FAIL, f"cannot reach {some(list(missing))} ({texts})", _OPEN)
-    others = len(set(its) - {name})
+    others = len(set(results) - {name})
     return Finding(name, "network", OK, f"reaches {others} other" + "s" * (others > 1)) if others else None
 
 

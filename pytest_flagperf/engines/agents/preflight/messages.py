@@ -42,7 +42,7 @@ def lines(findings: Sequence[Finding], width: int = 100) -> list[str]:
     by_host: dict[str, list[Finding]] = {}
     for finding in findings:
         by_host.setdefault(finding.host, []).append(finding)
-    shown = [line for host, its in by_host.items() for line in _block(host, its, width)]
+    shown = [line for host, its_findings in by_host.items() for line in _block(host, its_findings, width)]
     return [*shown, *_summary(by_host, width)]
 
 
@@ -69,9 +69,11 @@ def _wrapped(start: str, text: str, width: int) -> list[str]:
 
 
 def _summary(by_host: Mapping[str, Sequence[Finding]], width: int) -> list[str]:
-    unfit = [host for host, its in by_host.items() if any(finding.fatal for finding in its)]
+    unfit = [host for host, its_findings in by_host.items() if any(finding.fatal for finding in its_findings)]
     warned = [
-        host for host, its in by_host.items() if host not in unfit and any(finding.level == WARN for finding in its)
+        host
+        for host, its_findings in by_host.items()
+        if host not in unfit and any(finding.level == WARN for finding in its_findings)
     ]
     count = f"{len(by_host)} host" + ("s" if len(by_host) != 1 else "")
     parts = [f"{len(by_host) - len(unfit) - len(warned)} ok"]
