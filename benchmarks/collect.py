@@ -12,6 +12,9 @@ SIZES = (10, 25, 50, 100)
 """Suites, each with 100 cases."""
 PAIRS = 3
 
+OUTPUTS = {"without the header": ["-qq"], "with the header": ["-o", "verbosity_test_cases=-2"]}
+"""Options that print a number of items for each file: those items themselves would cost more than to collect them."""
+
 SUITE = """
 sample_unit = "samples"
 [metric]
@@ -76,47 +79,48 @@ def plain_tree(root: Path, files: int) -> None:
         (root / "suites" / f"test_plain{number:03}.py").write_text(PLAIN)
 
 
-def collect(root: Path, *options: str) -> tuple[Took, int]:
+def collect(root: Path, output: str, *options: str) -> tuple[Took, int]:
     """One ``pytest --collect-only``, and the number of items."""
-    took = timed([*PYTEST, "suites", "--collect-only", "-qq", *options], root)
+    took = timed([*PYTEST, "suites", "--collect-only", *OUTPUTS[output], *options], root)
     return took, sum(int(line.rsplit(":", 1)[1]) for line in took.stdout.splitlines() if ".py: " in line)
 
 
-def ours(suites: int, scale: str) -> tuple[Took, int]:
+def ours(suites: int, scale: str, output: str) -> tuple[Took, int]:
     """Collect a new tree of so many suites."""
     with tempfile.TemporaryDirectory() as folder:
         tree(Path(folder), suites, scale)
-        return collect(Path(folder), "--vendor=acme", "--nodes=" + ",".join(SHAPES))
+        return collect(Path(folder), output, "--vendor=acme", "--nodes=" + ",".join(SHAPES))
 
 
-def plain(files: int) -> tuple[Took, int]:
+def plain(files: int, output: str) -> tuple[Took, int]:
     """Collect a new tree of plain tests, without our plugin."""
     with tempfile.TemporaryDirectory() as folder:
         plain_tree(Path(folder), files)
-        return collect(Path(folder), "-p", "no:flagperf")
+        return collect(Path(folder), output, "-p", "no:flagperf")
 
 
 def measure() -> Section:
     """Measure both scales at four sizes, and the largest beside plain pytest, by turns."""
     rows = []
     for suites in SIZES:
-        took = {scale: ours(suites, scale) for scale in ("small", "reference")}
+        took = {scale: ours(suites, scale, "with the header") for scale in ("small", "reference")}
         seconds = [f"{took[scale][0].wall_s:.2f} s" for scale in took]
         rows.append((f"{suites * len(SHAPES):,}", f"{took['small'][1]:,}", *seconds))
-    goal, both = beside_plain(SIZES[-1], PAIRS)
+    compared = [beside_plain(SIZES[-1], PAIRS, output) for output in OUTPUTS]
+    times = [row for _, both in compared for row in both]
     return Section(
         [
             table(("cases", "items", "small scale", "reference scale, one config file each"), rows),
-            table((f"{SIZES[-1] * 299:,} items", f"CPU time, median of {PAIRS}"), both),
+            table((f"{SIZES[-1] * 299:,} items", f"CPU time, median of {PAIRS}"), times),
         ],
-        [goal],
+        [goal for goal, _ in compared],
     )
 
 
-def beside_plain(suites: int, pairs: int) -> tuple[Goal, list[tuple[str, str]]]:
+def beside_plain(suites: int, pairs: int, output: str) -> tuple[Goal, list[tuple[str, str]]]:
     """The CPU time of collecting, times that of plain pytest for as many tests: the median of pairs by turns."""
-    took = [(ours(suites, "small")[0].cpu_s, plain(suites)[0].cpu_s) for _ in range(pairs)]
+    took = [(ours(suites, "small", output)[0].cpu_s, plain(suites, output)[0].cpu_s) for _ in range(pairs)]
     mine, theirs = (statistics.median(column) for column in zip(*took, strict=True))
     ratio = statistics.median(ours_s / plain_s for ours_s, plain_s in took)
-    goal = Goal("CPU time, times that of plain pytest", 1.5, ratio, noise=0.1)
-    return goal, [("pytest-flagperf", f"{mine:.2f} s"), ("plain pytest", f"{theirs:.2f} s")]
+    goal = Goal(f"CPU time {output}, times that of plain pytest", 1.5, ratio, noise=0.1)
+    return goal, [(f"pytest-flagperf, {output}", f"{mine:.2f} s"), (f"plain pytest, {output}", f"{theirs:.2f} s")]

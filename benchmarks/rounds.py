@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,6 +118,8 @@ def bench() -> Iterator[Bench]:
     """A bench with all hosts, and an engine on each."""
     with tempfile.TemporaryDirectory() as root, Lab() as lab:
         os.environ["FLAGPERF_LEASES"] = f"{root}/leases"
+        # The ranks' python3. A version manager's is a script, which starts 40 processes to find an interpreter.
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         yield Bench(Path(root), lab)
 
 

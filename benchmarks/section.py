@@ -82,8 +82,10 @@ class Took:
 
 def timed(command: Sequence[str], folder: Path = REPO, environment: Mapping[str, str] | None = None) -> Took:
     """Run a command that has to succeed; its CPU time includes the processes that it started and waited for."""
+    environment = dict(environment or os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a checkout keeps bytecode, as an installed package does
     before, began = _children_s(), time.perf_counter()
-    done = subprocess.run(command, cwd=folder, env=environment or os.environ, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     wall_s = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")

@@ -70,15 +70,16 @@ def test_collecting_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_collecting_many_cases_costs_little_more_than_plain_pytest() -> None:
-    goal, _ = collect.beside_plain(100, 3)
+@pytest.mark.parametrize("output", collect.OUTPUTS)
+def test_collecting_many_cases_costs_little_more_than_plain_pytest(output: str) -> None:
+    goal, _ = collect.beside_plain(100, 3, output)
     assert not goal.missed, goal.row
 
 
 @pytest.mark.slow
 def test_a_collection_that_costs_too_much_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "TEST", f"sum(range({10**8}))\n{collect.TEST}")
-    goal, _ = collect.beside_plain(1, 1)
+    goal, _ = collect.beside_plain(1, 1, "with the header")
     assert goal.missed
 
 
