@@ -54,8 +54,8 @@ def test_a_round_with_its_own_logs_has_no_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        (again(events.FINISHED), "FINISHED is in it 2 times, expected once"),
-        (again(events.TRAIN_START), "TRAIN_START is in it 2 times, expected once"),
+        (again(events.FINISHED), "FINISHED occurs 2 times, expected once"),
+        (again(events.TRAIN_START), "TRAIN_START occurs 2 times, expected once"),
         (
             lambda found: [*found, (9.0, events.STEP_BEGIN, {"step": 1})],
             "STEP_BEGIN comes after FINISHED, expected nothing after it",
@@ -72,7 +72,7 @@ def test_a_round_with_its_own_logs_has_no_failure(tmp_path: Path) -> None:
     ids=["finished twice", "started twice", "after the end", "seed", "round", "case", "token", "no token"],
 )
 def test_a_log_that_is_not_the_rounds_alone_fails_it(tmp_path: Path, edit: Edit, why: str) -> None:
-    sentence = f"round 1: rank 1 on localhost: its log is not this round's alone: {why}"
+    sentence = f"round 1: rank 1 on localhost: its log does not match this round: {why}"
     assert failures(write(second_rank(edit), tmp_path / "round1")) == [sentence]
 
 
@@ -93,7 +93,7 @@ def test_the_log_of_another_run_fails_the_round(tmp_path: Path) -> None:
     assert all("INIT_END repeats token 'beef'" in sentence for sentence in failures(mine))
     for path in mine.glob("*/rank*.out.log"):
         path.write_text(path.read_text().replace("beef", "0f1e"))
-    assert [sentence.partition("alone: ")[2] for sentence in failures(mine)] == [
+    assert [sentence.partition("match this round: ")[2] for sentence in failures(mine)] == [
         "INIT_START was written 1 d 0 h before its start (round.json), expected within the round"
     ] * 2
 
@@ -105,7 +105,7 @@ def test_a_records_time_may_be_off_by_what_offsets_are(tmp_path: Path, late_s: f
     end = json.loads((round_dir / "round.json").read_text())
     end["ended_ms"] = START_MS + round(1000 * (GOOD.seconds - late_s))
     (round_dir / "round.json").write_text(json.dumps(end))
-    said = [sentence.partition("alone: ")[2] for sentence in failures(round_dir)]
+    said = [sentence.partition("match this round: ")[2] for sentence in failures(round_dir)]
     assert said == (
         [] if late_s < 2 else ["TRAIN_END was written 3.9 s after its end (round.json), expected within the round"] * 2
     )
@@ -118,7 +118,7 @@ def test_what_no_agent_saw_was_not_written_while_the_round_ran(tmp_path: Path) -
     del body["ranks"]["1"][events.TRAIN_END]
     path.write_text(json.dumps(body))
     (sentence,) = failures(round_dir)
-    assert sentence.endswith("the host's agent saw no TRAIN_END in it while the round ran (milestones.json)")
+    assert sentence.endswith("the host's agent did not see TRAIN_END during the round (milestones.json)")
     path.unlink()
     assert len(failures(round_dir)) == 2
 

@@ -112,7 +112,7 @@ def test_times_without_samples_are_gaps_once_for_all_devices(tmp_path: Path) -> 
     device_rows(folder(tmp_path), *((when + 0.01, device, 100, "", "") for when in times for device in range(3)))
     found = read(tmp_path)
     assert [(gap.start - START, round(gap.seconds, 1)) for gap in found.gaps] == [(3, 5.0), (10, 3.0)]
-    assert "2 gaps of 8.0 s in all between the samples" in found.notes
+    assert "2 gaps between the samples, 8.0 s in total" in found.notes
 
 
 def test_what_the_sampler_said_is_told(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ class Seen:
 
 
 def on_a_terminal(toy: Toy, *arguments: str, **environ: str) -> Seen:
-    """StoredRun pytest as a user at a terminal does, on GitHub too."""
+    """Run pytest as a user at a terminal does, on GitHub too."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 300, 0, 0))
     summary = toy.root / "summary.md"

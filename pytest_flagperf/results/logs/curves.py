@@ -1,4 +1,4 @@
-"""Curves over samples: brought to the same places, and how far one lies from others."""
+"""Curves over samples: interpolation at common points, and the distance between curves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from itertools import pairwise
 from pytest_flagperf.results.logs.ranklog import Target
 
 Points = Sequence[tuple[float, float]]
-"""Samples and value, in order; a value that is no number is left out by ``finite``."""
+"""Samples and value, in order; ``finite`` removes NaN and infinite values."""
 
 
 @dataclass(frozen=True)
 class CurveDistance:
-    """Both are shares: ``deviation`` says how far above on the whole, ``area`` how much lies between, either way."""
+    """The distance of two curves as shares: ``deviation`` is signed, ``area`` is the area between them."""
 
     deviation: float
     area: float
@@ -27,7 +27,7 @@ def finite(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def crossing(points: Points, target: Target) -> float | None:
-    """After how many samples the target was reached: on the line to the first point there from the one before it."""
+    """The samples at which the target was reached, interpolated between the first point there and the one before."""
     if points and target.reached_by(points[0][1]):
         return points[0][0]
     for (start, before), (end, value) in pairwise(points):
@@ -37,7 +37,7 @@ def crossing(points: Points, target: Target) -> float | None:
 
 
 def at(points: Points, samples: float) -> float | None:
-    """The value there, on the line between the points beside it; None outside of them."""
+    """The interpolated value at this number of samples; None outside of the points."""
     for (start, before), (end, after) in pairwise(points):
         if start <= samples <= end:
             return before + (after - before) * (samples - start) / (end - start) if end > start else after
@@ -45,8 +45,8 @@ def at(points: Points, samples: float) -> float | None:
 
 
 def means(points: Points, ends: Sequence[float]) -> list[float]:
-    """The mean from each end to the next, the first from 0: a point's value holds since the point before it."""
-    found = []
+    """The mean value between each two ends, the first from 0; a point's value holds since the point before."""
+    values = []
     for start, end in pairwise([0.0, *ends]):
         parts = [
             (min(last, end) - max(first, start), value)
@@ -54,23 +54,23 @@ def means(points: Points, ends: Sequence[float]) -> list[float]:
             if min(last, end) > max(first, start)
         ]
         covered = sum(width for width, _ in parts)
-        found.append(sum(width * value for width, value in parts) / covered if covered else math.nan)
-    return found
+        values.append(sum(width * value for width, value in parts) / covered if covered else math.nan)
+    return values
 
 
 def thinned(places: Sequence[float], most: int) -> list[float]:
-    """So many of them at most, evenly apart, the last one always."""
+    """At most ``most`` of the places, evenly apart and with the last one."""
     if len(places) <= most:
         return list(places)
     return [places[math.ceil((number + 1) * len(places) / most) - 1] for number in range(most)]
 
 
 def distance(values: Sequence[float], middle: Sequence[float], ends: Sequence[float]) -> CurveDistance:
-    """How far ``values`` lie from ``middle``; each counts by the samples that it is the mean of."""
+    """The distance of ``values`` from ``middle``; each value counts by the samples that it covers."""
     widths = [end - start for start, end in pairwise([0.0, *ends])]
-    whole = sum(width * abs(each) for width, each in zip(widths, middle, strict=True))
-    parts = [width * (value - each) for width, value, each in zip(widths, values, middle, strict=True)]
-    return CurveDistance(sum(parts) / whole, sum(map(abs, parts)) / whole)
+    total = sum(width * abs(mean) for width, mean in zip(widths, middle, strict=True))
+    parts = [width * (value - mean) for width, value, mean in zip(widths, values, middle, strict=True)]
+    return CurveDistance(sum(parts) / total, sum(map(abs, parts)) / total)
 
 
 def middle(rounds: Sequence[Sequence[float]]) -> list[float]:
@@ -78,6 +78,6 @@ def middle(rounds: Sequence[Sequence[float]]) -> list[float]:
 
 
 def distances_among(rounds: Sequence[Sequence[float]], ends: Sequence[float]) -> list[CurveDistance]:
-    """How far each lies from all the others together: what rounds of one kind differ by."""
+    """The distance of each round from the mean of all others."""
     others = [middle([*rounds[:number], *rounds[number + 1 :]]) for number in range(len(rounds))]
     return [distance(one, rest, ends) for one, rest in zip(rounds, others, strict=True)]

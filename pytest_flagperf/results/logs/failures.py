@@ -1,4 +1,4 @@
-"""Why a round is not whole: one sentence for each break, the first cause first."""
+"""The failures of a round, one sentence each, with the first cause first."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.round import RoundFault, RoundRecord
 
-_SAID_AT_MOST = 300
+_MAX_TEXT = 300
 
 
 @dataclass(frozen=True)
 class Failure:
-    """``kind``: crash, killed, hang, timeout, init_timeout, unfinished, no_log, interrupted, no_end, ... ."""
+    """A failure; ``kind``: crash, killed, hang, timeout, init_timeout, unfinished, no_log, interrupted, no_end, ..."""
 
     kind: str
     host: str | None
@@ -29,7 +29,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class RankLocation:
-    """A rank that the plan wants, and where."""
+    """A planned rank and its host."""
 
     rank: int
     host: str
@@ -45,13 +45,13 @@ class RankLocation:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a rank ended, as its agent saw it."""
+    """How a rank ended, as recorded by its agent."""
 
     code: int | None = None
     signal: str | None = None
     cause: str | None = None
     shared: bool = False
-    """A launcher's, that stands for all its ranks."""
+    """Whether it is the exit of a launcher, which counts for all its ranks."""
 
     def __str__(self) -> str:
         if self.signal:
@@ -67,32 +67,33 @@ def find(
     logs: Mapping[int, RankLog],
     unreadable_end: str | None = None,
 ) -> tuple[Failure, ...]:
-    """Every break of round ``number``; ranks that another one's fault ended are not listed.
+    """Return the failures of round ``number``, without ranks that were stopped because of another rank's failure.
 
     ``end`` is None if there is no round.json, or if it cannot be read for the reason ``unreadable_end``.
     """
-    found: list[Failure] = []
+    failures: list[Failure] = []
     if unreadable_end is not None:
-        found.append(Failure("unreadable", None, None, f"round {number}: its end cannot be read: {unreadable_end}"))
+        sentence = f"round {number}: round.json cannot be read: {unreadable_end}"
+        failures.append(Failure("unreadable", None, None, sentence))
     fault = end.fault if end else None
-    if fault is not None and not _seen_in_the_log(fault, exits, logs):
-        found.append(_from_fault(number, fault, places, logs))
-    found.extend(_of_round(number, end) if unreadable_end is None else ())
-    still_there = _still_there(end)
+    if fault is not None and not _is_missing_finished(fault, exits, logs):
+        failures.append(_from_fault(number, fault, places, logs))
+    failures.extend(_of_round(number, end) if unreadable_end is None else ())
+    log_places = _logs_on_hosts(end)
     for place in places:
         exit_ = exits[place.rank]
-        told = found and (found[0].rank == place.rank or exit_.cause == "stopped")
-        if told or (found and exit_.shared and not logs[place.rank].failed):
+        is_known = failures and (failures[0].rank == place.rank or exit_.cause == "stopped")
+        if is_known or (failures and exit_.shared and not logs[place.rank].failed):
             continue
-        found.extend(_of_rank(number, place, exit_, logs[place.rank], still_there.get(place.noderank)))
-    if not found and end is not None and end.state != "finished":
-        sentence = f"round {number}: its state is {end.state!r}, wanted 'finished'"
-        found.append(Failure("failed", None, None, sentence))
-    return tuple(found)
+        failures.extend(_of_rank(number, place, exit_, logs[place.rank], log_places.get(place.noderank)))
+    if not failures and end is not None and end.state != "finished":
+        sentence = f"round {number}: its state is {end.state!r}, expected 'finished'"
+        failures.append(Failure("failed", None, None, sentence))
+    return tuple(failures)
 
 
-def _seen_in_the_log(fault: RoundFault, exits: Mapping[int, Exit], logs: Mapping[int, RankLog]) -> bool:
-    """A missing FINISHED is found here too, and told with the exit code and the last line."""
+def _is_missing_finished(fault: RoundFault, exits: Mapping[int, Exit], logs: Mapping[int, RankLog]) -> bool:
+    """Return True if the fault is a missing FINISHED, which is reported from the log with the exit code."""
     rank = fault.rank
     if fault.kind != "unfinished" or rank is None or rank not in logs:
         return False
@@ -106,11 +107,11 @@ def _from_fault(number: int, fault: RoundFault, places: Sequence[RankLocation], 
     lines = fault.last_lines
     if not lines and place is not None:
         lines = logs[place.rank].tail()
-    sentence = _one_line(fault.sentence or fault.kind or "it failed, nobody said why")
+    sentence = _one_line(fault.sentence or fault.kind or "failed for an unknown reason")
     sentence = _with_host(sentence, rank, host)
     failed = logs[place.rank].failed if place else None
     if failed and str(failed.get("type")) not in sentence:
-        sentence = f"{sentence}; it said: {_said(failed)}"
+        sentence = f"{sentence}; its error: {_error(failed)}"
     return Failure(fault.kind or "unknown", host, rank, _with_round(sentence, number), lines)
 
 
@@ -125,8 +126,8 @@ def _with_round(sentence: str, number: int) -> str:
     return sentence if re.match(rf"round {number}\b", sentence) else f"round {number}: {sentence}"
 
 
-def _still_there(end: RoundRecord | None) -> dict[int, str]:
-    """By noderank, where logs are that were not fetched: ``on h1 in /tmp/...``."""
+def _logs_on_hosts(end: RoundRecord | None) -> dict[int, str]:
+    """The places of logs that were not fetched, by noderank: ``on h1 in /tmp/...``."""
     return {
         missing.noderank: f"on {missing.host} in {missing.log_dir}"
         for missing in (end.missing if end else ())
@@ -134,51 +135,50 @@ def _still_there(end: RoundRecord | None) -> dict[int, str]:
     }
 
 
-def _of_rank(number: int, place: RankLocation, end: Exit, log: RankLog, still_there: str | None) -> Iterator[Failure]:
-    """At most one failure: the most telling."""
-    kind, what = _break(end, log, still_there)
+def _of_rank(number: int, place: RankLocation, end: Exit, log: RankLog, log_place: str | None) -> Iterator[Failure]:
+    """Yield at most one failure of the rank."""
+    kind, text = _kind_and_text(end, log, log_place)
     if kind:
-        yield Failure(kind, place.host, place.rank, f"round {number}: {place} {what}", log.tail())
+        yield Failure(kind, place.host, place.rank, f"round {number}: {place} {text}", log.tail())
 
 
-def _break(end: Exit, log: RankLog, still_there: str | None) -> tuple[str, str]:
-    last_line = f"its log is still {still_there}" if still_there and not log.present else _last_line(log)
+def _kind_and_text(end: Exit, log: RankLog, log_place: str | None) -> tuple[str, str]:
+    last_line = f"its log is still {log_place}" if log_place and not log.present else _last_line(log)
     if end.signal:
         return "killed", f"was killed by {end.signal}; {last_line}"
     if log.failed:
-        return "crash", f"failed with {_said(log.failed)} ({end})"
+        return "crash", f"failed with {_error(log.failed)} ({end})"
     if end.code is None:
-        return "no_exit", f"has no exit code on record; {last_line}"
+        return "no_exit", f"has no recorded exit code; {last_line}"
     if end.code != 0:
         return "crash", f"ended with {end}; {last_line}"
     if not log.present:
-        return "no_log", f"ended without a log ({end}); {last_line if still_there else log.path.name + ' is missing'}"
+        return "no_log", f"ended without a log ({end}); {last_line if log_place else log.path.name + ' is missing'}"
     if log.finished is None:
         return "unfinished", f"ended without FINISHED ({end}); {last_line}"
     if end.cause:
-        return end.cause, f"was ended by the harness ({end.cause}); {last_line}"
+        return end.cause, f"was stopped by the harness ({end.cause}); {last_line}"
     return "", ""
 
 
 def _of_round(number: int, end: RoundRecord | None) -> Iterator[Failure]:
     if end is None:
-        yield Failure("no_end", None, None, f"round {number}: was not ended in order: it left no round.json")
+        yield Failure("no_end", None, None, f"round {number}: did not end properly: no round.json")
     elif end.state == "interrupted":
         yield Failure("interrupted", None, None, f"round {number}: was interrupted")
 
 
-def _said(failed: Mapping[str, Any]) -> str:
+def _error(failed: Mapping[str, Any]) -> str:
     return _short(f"{failed.get('type') or 'an error'}: {failed.get('error') or failed.get('text') or 'no text'}")
 
 
 def _last_line(log: RankLog) -> str:
-    """The last line a person wrote; where there are only records, the last of them in words."""
+    """Describe the end of the log: its last line, or its last event if that line is a record."""
     lines = log.tail()
     if not lines:
         return "its log is empty" if log.present else "it left no log"
-    spoken = [line for line in lines if perflog.MARK not in line]
-    if spoken and spoken[-1] == lines[-1]:
-        return f"its last line: {_short(spoken[-1])}"
+    if perflog.MARK not in lines[-1]:
+        return f"its last line: {_short(lines[-1])}"
     record = perflog.parse_line(lines[-1].encode())
     if record is None:
         return f"its last line: {_short(lines[-1])}"
@@ -187,10 +187,10 @@ def _last_line(log: RankLog) -> str:
 
 
 def _one_line(text: str) -> str:
-    """An exception's text may have several lines, and a line of its own would read like one of ours."""
+    """Join the lines of a text, such as an exception's, so that none of them looks like a message of its own."""
     return " ".join(text.split())
 
 
 def _short(text: str) -> str:
     text = _one_line(text)
-    return text if len(text) <= _SAID_AT_MOST else text[: _SAID_AT_MOST - 1] + "…"
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

@@ -1,4 +1,4 @@
-"""Whether a rank's log belongs to its round and to no other: what it repeats, when it was written, where it ends."""
+"""Check that a rank's log belongs to its round alone: its token and seed, its times, its first and last records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG = "log"
 """The kind of these failures."""
 _ONCE = (events.INIT_END, events.TRAIN_START, events.TRAIN_END, events.FINISHED)
 OUTSIDE_S, DRIFT = 2.0, 2e-4
-"""So far may a record's time lie outside its round: offsets are measured once, and quartz drifts."""
+"""Allowed seconds of a record outside its round, and drift per second: offsets are measured once, and clocks drift."""
 
 
 def find(
@@ -27,23 +27,23 @@ def find(
     milestone_times: Mapping[int, MilestoneTimes],
     clock_set_s: Mapping[int, float],
 ) -> Iterator[Failure]:
-    """At most one failure of each rank: the first thing that shows it."""
+    """Yield at most one failure for each rank, with the first reason."""
     for place in places:
         log = logs[place.rank]
         ahead_s = plan.host(place.noderank).clock_offset_s
-        why = (
+        reason = (
             _repeated(plan, log)
             or _written_once(log, place)
             or _outside(end, log, ahead_s, clock_set_s.get(place.rank, 0.0))
             or _not_seen_by_agent(plan, log, milestone_times.get(place.rank))
         )
-        if why:
-            sentence = f"round {plan.round}: {place}: its log is not this round's alone: {why}"
+        if reason:
+            sentence = f"round {plan.round}: {place}: its log does not match this round: {reason}"
             yield Failure(LOG, place.host, place.rank, sentence)
 
 
 def _repeated(plan: StoredPlan, log: RankLog) -> str | None:
-    """Rounds of before had no token, and repeated nothing."""
+    """Compare the case, round, seed and token in INIT_END with the plan; older rounds have no token."""
     if plan.token is None:
         return None
     planned = {"case": str(plan.case), "round": plan.round, "seed": plan.seed, "token": plan.token}
@@ -57,9 +57,9 @@ def _repeated(plan: StoredPlan, log: RankLog) -> str | None:
 
 
 def _written_once(log: RankLog, place: RankLocation) -> str | None:
-    often = next((event for event in _ONCE if log.counts.get(event, 0) > 1), None)
-    if often is not None:
-        return f"{often} is in it {log.counts[often]} times, expected once"
+    repeated = next((event for event in _ONCE if log.counts.get(event, 0) > 1), None)
+    if repeated is not None:
+        return f"{repeated} occurs {log.counts[repeated]} times, expected once"
     if log.after_finished not in (None, events.FAILED):
         return f"{log.after_finished} comes after {events.FINISHED}, expected nothing after it"
     if log.other_rank is not None:
@@ -68,7 +68,7 @@ def _written_once(log: RankLog, place: RankLocation) -> str | None:
 
 
 def _outside(end: RoundRecord | None, log: RankLog, ahead_s: float, clock_set_s: float) -> str | None:
-    """By the records' times, and those of round.json."""
+    """Compare the times of the records with the start and end of the round."""
     if end is None or end.started_ms is None or end.ended_ms is None:
         return None
     begin, over = end.started_ms / 1000, end.ended_ms / 1000
@@ -90,4 +90,4 @@ def _not_seen_by_agent(plan: StoredPlan, log: RankLog, times: MilestoneTimes | N
     if plan.token is None or log.finished is None:
         return None
     missing = next((event for event in log.counts if times is None or event not in times.milestones), None)
-    return None if missing is None else f"the host's agent saw no {missing} in it while the round ran (milestones.json)"
+    return None if missing is None else f"the host's agent did not see {missing} during the round (milestones.json)"

@@ -1,4 +1,4 @@
-"""What the steps and evaluations of a rank's log add up to: every line counts, also those that the curves leave out."""
+"""Sums over all steps and evaluations of a rank's log, including those that are not in the curves."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from flagperf_driver.perflog import number
 
 @dataclass
 class LogTotals:
-    """Seconds, steps and samples since TRAIN_START. A window is what lies between two STEP_END records."""
+    """Seconds, steps and samples since TRAIN_START; a window is the time between two STEP_END records."""
 
     windows: int = 0
     windows_s: float = 0.0
     waited_s: float = 0.0
     measured_s: float = 0.0
-    """Of the windows that lie wholly after the warm-up."""
+    """Seconds of the windows that lie wholly after the warm-up."""
     straddling_s: float = 0.0
-    """Of the window in which the warm-up ends."""
+    """Seconds of the window in which the warm-up ends."""
     measured_wait_s: float = 0.0
-    """Waiting for input in both."""
+    """Seconds of waiting for input in both."""
     rated_samples: float = 0.0
-    """What the logged throughputs make of the windows' seconds."""
+    """The samples by the logged throughputs and the windows' seconds."""
     step: int = 0
     samples: int = 0
     evaluations: int = 0
     evaluated_s: float = 0.0
     longest_evaluation_s: float = 0.0
     evaluated_between_s: float = 0.0
-    """From the record before each evaluation to the evaluation's."""
+    """Seconds from the record before each evaluation to the evaluation's record."""
     _before: int = 0
     _last_ms: int | None = None
 
     def begin(self, step: int) -> None:
-        """The training begins with this step: after a checkpoint it is not the first one."""
+        """Set the first step of this training; after a checkpoint it is not step 1."""
         if not self.windows:
             self._before = self.step = step - 1
 
     def at(self, time_ms: int) -> None:
-        """A record was written then."""
+        """Set the time of the last record."""
         self._last_ms = time_ms
 
     def end_step(self, value: Mapping[str, Any], warmup: int) -> None:
@@ -73,5 +73,5 @@ class LogTotals:
 
 
 def _finite(value: object) -> float:
-    got = number(value)
-    return got if math.isfinite(got) else 0.0
+    finite = number(value)
+    return finite if math.isfinite(finite) else 0.0

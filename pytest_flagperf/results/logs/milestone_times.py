@@ -1,4 +1,4 @@
-"""When the agents saw the ranks' milestones, from the file that each left: other clocks than the ranks' own."""
+"""The times at which the agents saw the ranks' milestones, by the agents' clocks: from milestones.json."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from pytest_flagperf.stored.layout import MILESTONE_TIMES
 
 @dataclass(frozen=True)
 class MilestoneTimes:
-    """One rank's milestones as its agent saw them: each lies between two moments."""
+    """The milestones of one rank as its agent saw them, each between two moments."""
 
     started: Moment
-    """Just before the process was started."""
+    """The moment before the process was started."""
     milestones: Mapping[str, tuple[Moment, Moment]]
 
     def seconds(self, begin: str | None, end: str) -> tuple[float, float] | None:
-        """How long it was from one milestone to another at least and at most; None is the process's start."""
+        """The least and the most seconds between two milestones; ``begin`` is None for the start of the process."""
         first = (self.started, self.started) if begin is None else self.milestones.get(begin)
         last = self.milestones.get(end)
         return None if first is None or last is None else (last[0].s - first[1].s, last[1].s - first[0].s)
 
     @property
     def clock_set_s(self) -> float:
-        """By how much the host's clock was set meanwhile, at most."""
+        """The most seconds by which the host's clock was set meanwhile."""
         offsets = [moment.ms / 1000 - moment.s for moment in self._moments()]
         return max(offsets) - min(offsets)
 
     def _moments(self) -> Iterator[Moment]:
         yield self.started
-        for both in self.milestones.values():
-            yield from both
+        for moments in self.milestones.values():
+            yield from moments
 
 
 def read(folder: Path) -> dict[int, MilestoneTimes]:
-    """By rank; nothing where the host's agent left no such file, as those of before did."""
+    """Return the milestone times by rank; empty if the host's agent left no valid file."""
     try:
         body = files.read_printable(folder / MILESTONE_TIMES)
     except files.FormatError:
         return {}
     ranks = body.get("ranks")
-    found = {rank: _milestone_times(its) for rank, its in ranks.items()} if isinstance(ranks, dict) else {}
-    return {int(rank): its for rank, its in found.items() if its is not None and rank.isdecimal()}
+    times = {rank: _milestone_times(body) for rank, body in ranks.items()} if isinstance(ranks, dict) else {}
+    return {int(rank): found for rank, found in times.items() if found is not None and rank.isdecimal()}
 
 
 def _milestone_times(body: Any) -> MilestoneTimes | None:
@@ -56,9 +56,9 @@ def _milestone_times(body: Any) -> MilestoneTimes | None:
         return None
     milestones = {}
     for event in MILESTONES:
-        both = body.get(event)
-        if isinstance(both, dict):
-            after, by = _moment(both.get("after")), _moment(both.get("by"))
+        moments = body.get(event)
+        if isinstance(moments, dict):
+            after, by = _moment(moments.get("after")), _moment(moments.get("by"))
             if after is not None and by is not None:
                 milestones[event] = (after, by)
     return MilestoneTimes(started, milestones)

@@ -1,7 +1,7 @@
-"""What was sampled on the hosts and their devices while a round ran, from the files of its directory.
+"""Read the samples of hosts and devices from the files of a round's directory.
 
-Times are seconds since the epoch by the clock of the machine that the harness ran on: a host's measured offset is
-taken off.
+Times are seconds since the epoch by the clock of the machine that runs pytest: the measured offset of a host is
+subtracted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .series_files import read_series
 
 
 class DeviceReport(TypedDict, total=False):
-    """What is read of a device in monitors.json."""
+    """The fields of a device in monitors.json."""
 
     index: int
     name: str | None
@@ -46,7 +46,7 @@ class DeviceReport(TypedDict, total=False):
 
 
 class Report(TypedDict, total=False):
-    """What is read of monitors.json; the lists of events and errors are looked through entry by entry."""
+    """The checked fields of monitors.json; events and errors are checked entry by entry."""
 
     host: dict[str, str] | None
     devices: list[DeviceReport] | None
@@ -56,7 +56,7 @@ class Report(TypedDict, total=False):
 
 
 def warnings(round_dir: Path) -> list[str]:
-    """What happened to hosts and devices while they were sampled, except validity warnings; reads no samples."""
+    """The events on hosts and devices that are no validity warnings; reads no samples."""
     return [
         f"{host_of(folder.name)}: {event.sentence}"
         for folder in _folders(round_dir)
@@ -66,12 +66,12 @@ def warnings(round_dir: Path) -> list[str]:
 
 
 def dropped(samples: Mapping[str, Samples]) -> list[str]:
-    """Sentences on the readings that no host and no device can have."""
-    return [text for folder, found in samples.items() for text in ranges.sentences(host_of(folder), found.dropped)]
+    """Sentences on the readings outside their possible range."""
+    return [text for folder, own in samples.items() for text in ranges.sentences(host_of(folder), own.dropped)]
 
 
 def reports(round_dir: Path) -> dict[str, Mapping[str, Any]]:
-    """By host folder, what its sampler said of itself, the host and the devices."""
+    """The sampler's report (monitors.json) by host folder."""
     return {folder.name: _report(folder) for folder in _folders(round_dir)}
 
 
@@ -80,7 +80,7 @@ def _folders(round_dir: Path) -> list[Path]:
 
 
 def read(round_dir: Path, at_most: float = inf) -> dict[str, Samples]:
-    """By host folder; of a series of more than ``at_most`` bytes parts that show its course."""
+    """Return the samples by host folder; only parts of a series of more than ``at_most`` bytes."""
     offsets = _offsets(round_dir)
     return {
         folder.name: _host(folder, offsets.get(noderank_of(folder.name), 0.0), at_most)
@@ -89,7 +89,7 @@ def read(round_dir: Path, at_most: float = inf) -> dict[str, Samples]:
 
 
 def _offsets(round_dir: Path) -> dict[int, float]:
-    """By node rank: how far the host's clock was ahead of ours."""
+    """The clock offset of each host from this machine, by node rank."""
     try:
         return {host.noderank: host.clock_offset_s for host in RoundDir(round_dir).read_plan().hosts}
     except FormatError:
@@ -99,13 +99,13 @@ def _offsets(round_dir: Path) -> dict[int, float]:
 def _host(folder: Path, offset: float, at_most: float) -> Samples:
     report = _report(folder)
     paths = folder / HOST_SERIES, folder / DEVICE_SERIES
-    sieve, limits = DropCounter(), _power_limits(report)
-    host, devices, load = (read_series(path, offset, at_most, sieve, limits) for path in (*paths, folder / LOAD_SERIES))
+    drops, limits = DropCounter(), _power_limits(report)
+    host, devices, load = (read_series(path, offset, at_most, drops, limits) for path in (*paths, folder / LOAD_SERIES))
     is_partial = any(path.is_file() and path.stat().st_size > at_most for path in paths)
     return Samples(
         host=host[None].series() if None in host else {},
-        devices={index: found.series() for index, found in devices.items() if index is not None},
-        held={index: found.reasons() for index, found in devices.items() if index is not None},
+        devices={index: table.series() for index, table in devices.items() if index is not None},
+        held={index: table.reasons() for index, table in devices.items() if index is not None},
         gaps=()
         if is_partial
         else tuple(find_gaps((device, table.times) for device, table in [*host.items(), *devices.items()])),
@@ -114,43 +114,43 @@ def _host(folder: Path, offset: float, at_most: float) -> Samples:
         errors=tuple(_errors(report)),
         load=load[None].series() if None in load else {},
         means={str(name): str(means) for name, means in _dict(report, "means").items()},
-        dropped=sieve.dropped(),
+        dropped=drops.dropped(),
         is_partial=is_partial,
     )
 
 
-# -- the sampler's own word ----------------------------------------------------------------------------------
+# -- the sampler's report ------------------------------------------------------------------------------------
 
 
 def _report(folder: Path) -> Mapping[str, Any]:
-    """What is in monitors.json; where it cannot be read, that alone is missing."""
+    """Read monitors.json; an unreadable file is a report of that error."""
     path = folder / MONITORS
     try:
-        found = files.read_printable(path) if path.exists() else {}
-        typed.check_json(found, Report, str(path))
+        report = files.read_printable(path) if path.exists() else {}
+        typed.check_json(report, Report, str(path))
     except FormatError as error:
         return {"missing": [str(error)]}
-    return found
+    return report
 
 
 def _list(report: Mapping[str, Any], name: str) -> list[Any]:
-    found = report.get(name)
-    return found if isinstance(found, list) else []
+    value = report.get(name)
+    return value if isinstance(value, list) else []
 
 
 def _dict(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = report.get(name)
-    return found if isinstance(found, dict) else {}
+    value = report.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _power_limits(report: Mapping[str, Any]) -> dict[int, float]:
-    """By device, the most that its board allows, in W."""
-    found: dict[int, float] = {}
+    """The largest power limit of each device, in W."""
+    by_device: dict[int, float] = {}
     for facts in _list(report, "devices"):
         if isinstance(facts, dict) and isinstance(facts.get("index"), int):
             limits = [number(facts.get(name)) for name in ("power_limit", "usual_power_limit")]
-            found[facts["index"]] = max((limit for limit in limits if isfinite(limit)), default=0.0)
-    return found
+            by_device[facts["index"]] = max((limit for limit in limits if isfinite(limit)), default=0.0)
+    return by_device
 
 
 def _events(report: Mapping[str, Any], offset: float) -> Iterator[Event]:

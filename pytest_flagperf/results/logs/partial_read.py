@@ -1,4 +1,4 @@
-"""Reading some of a long file: enough to see its course, in a time that does not grow with it."""
+"""Read parts of a long file, in a time that does not depend on its length."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _BLOCK = 2048
 
 
 def read_lines(path: Path, at_most: float = math.inf) -> Iterator[bytes]:
-    """Whole lines, with their ends: all of a file of that many bytes, of a longer one blocks evenly apart.
+    """Yield whole lines with their ends: all of a file of at most ``at_most`` bytes, else those of blocks evenly apart.
 
-    The first and the last block are the file's own; a line that is longer than a block is passed over.
+    The first and the last block are those of the file; lines longer than a block are skipped.
     """
     with path.open("rb") as source:
         size = source.seek(0, 2)
@@ -24,6 +24,6 @@ def read_lines(path: Path, at_most: float = math.inf) -> Iterator[bytes]:
         for number in range(blocks):
             start = (size - _BLOCK) * number // (blocks - 1)
             source.seek(start)
-            found = source.read(_BLOCK).splitlines(keepends=True)
-            # The ends of a block lie somewhere in a line.
-            yield from found[1 if start else 0 : None if number == blocks - 1 else -1]
+            lines = source.read(_BLOCK).splitlines(keepends=True)
+            # The first and the last line of a block may be truncated.
+            yield from lines[1 if start else 0 : None if number == blocks - 1 else -1]

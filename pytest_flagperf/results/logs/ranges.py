@@ -55,9 +55,9 @@ HOST = {
     "power": Range(0, 200_000, "W"),
     "energy": Range(0, 1e12, "J"),
 }
-"""By column of host.series.csv; ``cpu`` and ``memory`` are shares of the host."""
+"""The ranges by column of host.series.csv; ``cpu`` and ``memory`` are shares of the host."""
 LOAD = dict.fromkeys(("waited", "others", "stolen"), Range(0, math.inf, "s"))
-"""By column of load.series.csv."""
+"""The ranges by column of load.series.csv."""
 DEVICE = {
     "temperature": Range(-50, 150, "C"),
     "power": Range(0, 10_000, "W"),
@@ -68,13 +68,13 @@ DEVICE = {
     "memory_clock": Range(0, 50_000, "MHz"),
     "energy": Range(0, 1e12, "J"),
 }
-"""By column of devices.series.csv."""
+"""The ranges by column of devices.series.csv."""
 ANY_NUMBER = Range(-1e300, 1e300)
-"""Of a column that this version does not know."""
+"""The range of an unknown column."""
 
 
 def of_device(power_limit: float | None) -> Mapping[str, Range]:
-    """The ranges of one device, whose board limits its power to so many watts where that is known."""
+    """The ranges of one device; the power range depends on the board's power limit (W), if known."""
     if power_limit is None or not power_limit > 0:
         return DEVICE
     power = DEVICE["power"]
@@ -96,33 +96,33 @@ class DroppedReadings:
 
 
 class DropCounter:
-    """Counts the readings of a host that are outside their ranges."""
+    """Count the readings of a host that are outside their ranges."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int | None, str], DroppedReadings] = {}
+        self._dropped: dict[tuple[int | None, str], DroppedReadings] = {}
 
     def drop(self, device: int | None, name: str, value: float, allowed: Range) -> None:
-        before = self._found.get((device, name), DroppedReadings(device, name, 0, value, allowed))
-        self._found[device, name] = DroppedReadings(device, name, before.times + 1, before.first, before.allowed)
+        before = self._dropped.get((device, name), DroppedReadings(device, name, 0, value, allowed))
+        self._dropped[device, name] = DroppedReadings(device, name, before.times + 1, before.first, before.allowed)
 
     def dropped(self) -> tuple[DroppedReadings, ...]:
-        return tuple(self._found.values())
+        return tuple(self._dropped.values())
 
 
 def sentences(host: str, dropped: Iterable[DroppedReadings]) -> Iterator[str]:
     """A sentence for each quantity of a host, with all its devices."""
     of_quantity: dict[tuple[str, bool], list[DroppedReadings]] = {}
-    for each in dropped:
-        of_quantity.setdefault((each.name, each.device is None), []).append(each)
-    for (name, of_host), found in of_quantity.items():
-        first, devices = found[0], ", ".join(str(each.device) for each in found)
-        source = host if of_host else f"{host}: device{'s' if len(found) > 1 else ''} {devices}"
-        times = count(sum(each.times for each in found), "reading")
+    for readings in dropped:
+        of_quantity.setdefault((readings.name, readings.device is None), []).append(readings)
+    for (name, of_host), group in of_quantity.items():
+        first, devices = group[0], ", ".join(str(readings.device) for readings in group)
+        source = host if of_host else f"{host}: device{'s' if len(group) > 1 else ''} {devices}"
+        times = count(sum(readings.times for readings in group), "reading")
         got = f"the first {first.allowed.text(first.first)}, expected {first.allowed}"
         yield f"{source}: dropped {times} of {name} outside the possible range: {got}"
 
 
-# -- what ranks log ------------------------------------------------------------------------------------------
+# -- logged figures ------------------------------------------------------------------------------------------
 
 NOT_NEGATIVE = Range(0, math.inf)
 _NUMBERS = frozenset([int, float])
@@ -153,7 +153,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
         "peak_memory_bytes": _BYTES_HELD,
     },
 }
-"""By record and field; the ranges of loss and metric are the suite's. Other verdicts judge missing values and NaN."""
+"""The ranges by record and field; the suite sets those of loss and metric. Other verdicts judge missing values."""
 
 
 @dataclass(frozen=True)
@@ -176,10 +176,10 @@ class Impossible:
 
 
 class RangeChecker:
-    """The ranges of one suite's records, and which records of one rank were outside them."""
+    """Check one rank's records against the ranges, and count the figures that are outside."""
 
     def __init__(self, rank: int, metric: StoredMetric | None = None) -> None:
-        """``metric`` is the plan's: its name, and ``range`` and ``loss_range`` where the suite declares them."""
+        """``metric`` is from the plan; the suite may declare its ``range`` and ``loss_range``."""
         name = metric.name if metric else ""
         of_metric, of_loss = (_pair(metric.range), _pair(metric.loss_range)) if metric else (None, None)
         loss = of_loss or NOT_NEGATIVE
@@ -193,19 +193,19 @@ class RangeChecker:
         }
         self._rank = rank
         self._fields = {
-            event: [(name, each.low, each.high, each) for name, each in {**known, **own[event]}.items()]
+            event: [(name, allowed.low, allowed.high, allowed) for name, allowed in {**known, **own[event]}.items()]
             for event, known in LOGGED.items()
         }
-        self._found: dict[tuple[str, str], Impossible] = {}
+        self._impossible: dict[tuple[str, str], Impossible] = {}
 
     def check(self, event: str, value: Mapping[str, Any]) -> None:
-        """Note each figure of a record that is outside its range."""
+        """Record each figure that is outside its range."""
         if event == events.FINISHED:
             value = _flat(value)
         for name, low, high, allowed in self._fields.get(event, ()):
             got = value.get(name)
             if got is None or (type(got) in _NUMBERS and low <= got <= high):
-                continue  # nearly always; a long log has millions of records
+                continue  # the usual case first: a long log has millions of records
             got = number(got)
             if math.isfinite(got) and got not in allowed:
                 self._note(event, name, got, allowed, value.get("step"))
@@ -214,21 +214,21 @@ class RangeChecker:
         at = number(step)
         known = int(at) if 0 <= at <= LARGEST_COUNT else None
         first = Impossible(self._rank, event, name, 0, value, known, allowed)
-        before = self._found.get((event, name), first)
-        self._found[event, name] = replace(before, times=before.times + 1)
+        before = self._impossible.get((event, name), first)
+        self._impossible[event, name] = replace(before, times=before.times + 1)
 
     def impossible(self) -> tuple[Impossible, ...]:
-        return tuple(self._found.values())
+        return tuple(self._impossible.values())
 
 
 def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
-    """With the members of each table as TABLE.MEMBER."""
+    """Add the members of each table as TABLE.MEMBER."""
     tables = [(name, table) for name, table in value.items() if isinstance(table, dict)]
-    return {**value, **{f"{name}.{member}": each for name, table in tables for member, each in table.items()}}
+    return {**value, **{f"{name}.{member}": item for name, table in tables for member, item in table.items()}}
 
 
 def _pair(bounds: Sequence[float] | None) -> Range | None:
-    """A range of a plan; None where the suite declares none."""
+    """Convert a range of the plan; None if the suite declares none."""
     if bounds is None or len(bounds) != 2:
         return None
     low, high = bounds
@@ -237,5 +237,5 @@ def _pair(bounds: Sequence[float] | None) -> Range | None:
 
 def impossible_from_json(body: Mapping[str, Any]) -> Impossible:
     allowed = body["allowed"]
-    made = Range(number(allowed["low"]), number(allowed["high"]), str(allowed["unit"]))
-    return Impossible(**{**body, "first": number(body["first"]), "allowed": made})
+    range_ = Range(number(allowed["low"]), number(allowed["high"]), str(allowed["unit"]))
+    return Impossible(**{**body, "first": number(body["first"]), "allowed": range_})

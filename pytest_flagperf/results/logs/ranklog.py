@@ -1,4 +1,4 @@
-"""What one rank's log says, read once from start to end in memory that does not grow with the log."""
+"""Read one rank's log once from start to end, in memory that does not grow with the log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Evaluation:
 class Curve(Generic[T]):
     """At most ``CURVE_POINTS`` of any number of points, evenly apart, and the last one.
 
-    A point is given by what makes it: of a long log most are never made.
+    A point is passed as a function, because most points of a long log are never created.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Curve(Generic[T]):
         self._kept.append(point)
         self._last = None
         if len(self._kept) == CURVE_POINTS:
-            # Every other point goes, this one too: it is the last one until the next.
+            # Remove every other point, also this one; it stays the last point until the next one comes.
             self._last = lambda: point
             self._kept = self._kept[::2]
             self._stride *= 2
@@ -85,7 +85,7 @@ class Curve(Generic[T]):
 
 @dataclass
 class RankLog:
-    """``present`` is False where the rank left no log at all."""
+    """The contents of one rank's log; ``present`` is False if the rank left no log."""
 
     rank: int
     path: Path
@@ -93,20 +93,20 @@ class RankLog:
     init_end: Mapping[str, Any] = field(default_factory=dict)
     finished: Mapping[str, Any] | None = None
     counts: dict[str, int] = field(default_factory=dict)
-    """How often each milestone of the rank is in it; a rank writes each once."""
+    """The number of records of each milestone; a rank writes each once."""
     given: list[Mapping[str, Any]] = field(default_factory=list)
-    """What each INIT_END repeats of what the harness gave the rank."""
+    """The values that each INIT_END repeats from the rank's parameters."""
     after_finished: str | None = None
     """The first event after FINISHED."""
     other_rank: int | None = None
-    """Of the first record that another rank wrote."""
+    """The rank of the first record that another rank wrote."""
     totals: LogTotals = field(default_factory=LogTotals)
     milestones_ms: dict[str, int] = field(default_factory=dict)
     failed: Mapping[str, Any] | None = None
     init_start_ms: int | None = None
     train_start_ms: int | None = None
     warm_ms: float | None = None
-    """When the last step of the warm-up ended; from the steps logged around it."""
+    """The end of the warm-up's last step, estimated from the logged steps."""
     train_end_ms: int | None = None
     last_ms: int | None = None
     steps: tuple[Step, ...] = ()
@@ -122,12 +122,12 @@ class RankLog:
     first_bad_loss: float | None = None
     bad_metrics: int = 0
     impossible: tuple[Impossible, ...] = ()
-    """The figures that no training can have."""
+    """The figures outside their possible range."""
     broken_lines: int = 0
     other_lines: int = 0
     bytes: int = 0
     names: Translator = field(default_factory=lambda: Translator(Names()))
-    """What the log's names say: whether it is a log of the original, and which figures have two values."""
+    """The names in the log: whether it is a log of the original, and which figures have two values."""
 
     def tail(self) -> tuple[str, ...]:
         return tail(self.path)
@@ -135,7 +135,7 @@ class RankLog:
 
 @dataclass(frozen=True)
 class Target:
-    """What the plan's suite wants: never taken from a log."""
+    """The target of the plan's suite; never taken from a log."""
 
     name: str
     direction: str
@@ -167,33 +167,33 @@ def read_rank(
     metric: StoredMetric | None = None,
     sample_unit: str = "",
 ) -> RankLog:
-    """The rank's log, of so many steps of warm-up, in our names; a missing file is a log without lines.
+    """Read the rank's log and translate the original's names; a missing file is a log without lines.
 
-    ``metric`` is the plan's, with the ranges that the suite declares and the original's name.
+    ``metric`` is from the plan, with the ranges that the suite declares and the original's name.
     """
     names = Translator(Names(target.name, metric.original_name if metric else "", sample_unit))
     log = RankLog(rank, path, names=names)
     skipped = perflog.SkippedCounts()
-    limits = RangeChecker(rank, metric)
+    ranges = RangeChecker(rank, metric)
     reader = _Reader(log, target, warmup)
     try:
         with path.open("rb") as stream:
             for record in perflog.read_records(stream, skipped, loads=orjson.loads):
                 value = names.translate(record.event, record.value)
-                limits.check(record.event, value)
+                ranges.check(record.event, value)
                 reader.take(record if value is record.value else record._replace(value=value))
             log.bytes = stream.tell()
     except OSError:
         log.present = False
     log.broken_lines, log.other_lines = skipped.broken, skipped.other
     log.steps, log.evaluations = reader.steps.points(), reader.evaluations.points()
-    log.impossible = limits.impossible()
+    log.impossible = ranges.impossible()
     log.logged_steps, log.num_evaluations = reader.steps.seen, reader.evaluations.seen
     return log
 
 
 class _Reader:
-    """Takes a log's records one after the other."""
+    """Add a log's records to a RankLog one by one."""
 
     def __init__(self, log: RankLog, target: Target, warmup: int) -> None:
         self.log, self.target, self._warmup = log, target, warmup
@@ -224,7 +224,7 @@ class _Reader:
         elif record.event == events.EVALUATE:
             self._evaluation(record)
         elif record.event == events.INIT_EVALUATION:
-            # LogTotals before or after TRAIN_START, it is where the training's time begins.
+            # The training's time begins here, whether it is logged before or after TRAIN_START.
             log.untrained = replace(self._evaluated(record), time=0.0)
         elif record.event == events.INIT_END:
             log.init_end = record.value
@@ -250,16 +250,16 @@ class _Reader:
         if self.log.warm_ms is None:
             self._warm(record)
         self.log.totals.end_step(value, self._warmup)
-        self.steps.add(partial(self._made, record, loss))
+        self.steps.add(partial(self._make_step, record, loss))
 
     def _warm(self, record: perflog.Record) -> None:
-        """Steps are logged now and then: the warm-up's end lies as many mean steps before this one's as it is past."""
+        """Estimate the end of the warm-up: not every step is logged, so go back from this one by mean steps."""
         past = whole(record.value.get("step")) - (self._first_step or 1) + 1 - self._warmup
         if past >= 0:
             seconds = number(record.value.get("step_time"))
             self.log.warm_ms = record.time_ms - (past * seconds * 1000 if math.isfinite(seconds) else 0)
 
-    def _made(self, record: perflog.Record, loss: float) -> Step:
+    def _make_step(self, record: perflog.Record, loss: float) -> Step:
         value = record.value
         return Step(
             step=whole(value.get("step")),
@@ -280,12 +280,12 @@ class _Reader:
         log, target = self.log, self.target
         evaluation = self._evaluated(record)
         log.totals.evaluate(record.value, record.time_ms)
-        got = evaluation.metrics.get(target.name, math.nan)
-        if not math.isfinite(got):
+        value = evaluation.metrics.get(target.name, math.nan)
+        if not math.isfinite(value):
             log.bad_metrics += 1
-        if target.better(got, log.best):
-            log.best = got
-        if log.reached is None and target.reached_by(got):
+        if target.better(value, log.best):
+            log.best = value
+        if log.reached is None and target.reached_by(value):
             log.reached = evaluation
         log.last_evaluation = evaluation
         self.evaluations.add(lambda: evaluation)
@@ -306,7 +306,7 @@ class _Reader:
 
 
 def tail(path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
-    """The file's last lines that are not empty; of a huge line its end."""
+    """The file's last lines that are not empty; only the end of a very long line."""
     try:
         with path.open("rb") as stream:
             stream.seek(0, 2)
@@ -315,12 +315,12 @@ def tail(path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
             text = stream.read(_TAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         return ()
-    found = [line.rstrip() for line in text.splitlines() if line.strip()]
-    # The window's first line may have lost its head.
-    return tuple(found[1:][-lines:] if start and len(found) > 1 else found[-lines:])
+    kept = [line.rstrip() for line in text.splitlines() if line.strip()]
+    # The first line may be truncated.
+    return tuple(kept[1:][-lines:] if start and len(kept) > 1 else kept[-lines:])
 
 
 def whole(value: object) -> int:
-    """Return a count from a log; 0 for other values, and for counts that no column of a table can hold."""
-    got = number(value)
-    return int(got) if abs(got) <= LARGEST_COUNT else 0
+    """Return a count from a log; 0 for other values, and for counts above LARGEST_COUNT."""
+    count = number(value)
+    return int(count) if abs(count) <= LARGEST_COUNT else 0

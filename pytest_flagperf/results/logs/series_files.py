@@ -1,4 +1,4 @@
-"""Read the tables of samples that a host wrote: a row for each time and device."""
+"""Read the sample files of a host: a row for each time and device."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .ranges import DropCounter, Range
 from .samples import Reasons, Series
 
 _COLUMN = re.compile(r"(\w+)(?: \[(.*)\])?$")
-_CUT = "#"
-"""The last sign of a line that a full disk cut short."""
+_TRUNCATED = "#"
+"""The last character of a line that was truncated because the disk was full."""
 
 
 class SampleTable:
-    """The rows of one device, or of the host."""
+    """The rows of one device or of the host."""
 
     def __init__(
         self,
         columns: Sequence[tuple[str, str]],
         device: int | None,
         allowed: Mapping[str, Range],
-        sieve: DropCounter,
+        dropped: DropCounter,
     ) -> None:
         self.times = array("d")
-        self._device, self._sieve = device, sieve
+        self._device, self._dropped = device, dropped
         first = 1 if device is None else 2
         self._reasons: dict[str, int] = {}
         self._held_times, self._held_codes = array("d"), array("H")
@@ -42,7 +42,7 @@ class SampleTable:
         self._throttle = next((place for place, name, *_ in self._columns if name == "throttle"), None)
 
     def add(self, when: float, cells: Sequence[str]) -> None:
-        """Raises ValueError where a cell is no number."""
+        """Add a row; raise ValueError if a cell is not a number."""
         self.times.append(when)
         for place, name, _, times, values, allowed in self._numbers:
             if not cells[place]:
@@ -52,7 +52,7 @@ class SampleTable:
                 values.append(value)
                 times.append(when)
             else:
-                self._sieve.drop(self._device, name, value, allowed)
+                self._dropped.drop(self._device, name, value, allowed)
         if self._throttle is not None and cells[self._throttle]:
             self._hold(when, cells[self._throttle])
 
@@ -61,58 +61,57 @@ class SampleTable:
         self._held_codes.append(self._reasons.setdefault(reasons, len(self._reasons)))
 
     def series(self) -> dict[str, Series]:
-        found = {name: Series(name, unit, times, values) for _, name, unit, times, values, _ in self._columns if values}
-        return found if self._device is None else _within_total(found, self._device, self._sieve)
+        columns = [column for column in self._columns if column[4]]
+        series = {name: Series(name, unit, times, values) for _, name, unit, times, values, _ in columns}
+        return series if self._device is None else _within_total(series, self._device, self._dropped)
 
     def reasons(self) -> Reasons:
         return Reasons(self._held_times, self._held_codes, tuple(map(printable, self._reasons)))
 
 
 def read_series(
-    path: Path, offset: float, at_most: float, sieve: DropCounter, power_limits: Mapping[int, float]
+    path: Path, offset: float, at_most: float, dropped: DropCounter, power_limits: Mapping[int, float]
 ) -> dict[int | None, SampleTable]:
-    """By device, None for the host itself; a row cut short by a kill or a full disk is passed over."""
-    found: dict[int | None, SampleTable] = {}
+    """Return a table for each device (None: the host); truncated rows are skipped."""
+    tables: dict[int | None, SampleTable] = {}
     if not path.is_file():
-        return found
+        return tables
     source = (line.decode("utf-8", "replace") for line in partial_read.read_lines(path, at_most))
     columns = [_column(printable(text)) for text in next(source, "").rstrip("\n").split(",")]
     of_devices = columns[1:2] == [("device", "")]
     for line in source:
         cells = line[:-1].split(",")
-        if len(cells) != len(columns) or line[-1] != "\n" or line[-2:-1] == _CUT:
+        if len(cells) != len(columns) or line[-1] != "\n" or line[-2:-1] == _TRUNCATED:
             continue
         try:
             when, device = float(cells[0]) - offset, int(cells[1]) if of_devices else None
             if not isfinite(when):
                 continue
-            if device not in found:
+            if device not in tables:
                 allowed = (
                     {**ranges.HOST, **ranges.LOAD} if device is None else ranges.of_device(power_limits.get(device))
                 )
-                found[device] = SampleTable(columns, device, allowed, sieve)
-            found[device].add(when, cells)
+                tables[device] = SampleTable(columns, device, allowed, dropped)
+            tables[device].add(when, cells)
         except ValueError:
             continue
-    return found
+    return tables
 
 
-def _within_total(found: dict[str, Series], device: int, sieve: DropCounter) -> dict[str, Series]:
-    """Without the readings of more memory in use than the device has."""
-    used, total = found.get("memory_used"), found.get("memory_total")
+def _within_total(by_name: dict[str, Series], device: int, dropped: DropCounter) -> dict[str, Series]:
+    """Drop readings of more used memory than the device has."""
+    used, total = by_name.get("memory_used"), by_name.get("memory_total")
     if used is None or total is None or used.highest <= total.highest:
-        return found
+        return by_name
     allowed = Range(0, total.highest, used.unit)
     for value in used.values:
         if value not in allowed:
-            sieve.drop(device, used.name, value, allowed)
+            dropped.drop(device, used.name, value, allowed)
     kept = [(when, value) for when, value in zip(used.times, used.values, strict=True) if value in allowed]
+    if not kept:
+        return {name: series for name, series in by_name.items() if name != used.name}
     times, values = array("d", [when for when, _ in kept]), array("d", [value for _, value in kept])
-    return {**found, used.name: Series(used.name, used.unit, times, values)} if kept else _without(found, used.name)
-
-
-def _without(found: Mapping[str, Series], name: str) -> dict[str, Series]:
-    return {other: series for other, series in found.items() if other != name}
+    return {**by_name, used.name: Series(used.name, used.unit, times, values)}
 
 
 def _column(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""How long each rank's steps took, by its own log; of a long log as much as shows its course."""
+"""The step times of each rank from its log; of a long log only parts are read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pytest_flagperf.results.logs import partial_read
 from pytest_flagperf.results.measured.outcome import Outcome
 
 AT_MOST = 64 * 1024
-"""Bytes of one log."""
+"""Maximum number of bytes read of one log."""
 _PERCENTILES = ("p50", "p90", "p99")
 
 
 @dataclass(frozen=True)
 class RankStepTimes:
-    """``step_times``: step and seconds, in order; ``percentiles``: over all measured steps, as the rank said."""
+    """``step_times``: step and seconds, in order; ``percentiles``: over all measured steps, from FINISHED."""
 
     rank: int
     step_times: tuple[tuple[int, float], ...]
@@ -29,9 +29,9 @@ class RankStepTimes:
 
 
 def read(round_dir: Path, outcome: Outcome, at_most: int = AT_MOST) -> list[RankStepTimes]:
-    """Of every rank that left a log which can be read."""
-    found = [_of_log(round_dir / log, at_most) for log in outcome.logs if (round_dir / log).is_file()]
-    return sorted((words for words in found if words is not None), key=lambda words: words.rank)
+    """The step times of every rank whose log has records, in the order of ranks."""
+    ranks = [_of_log(round_dir / log, at_most) for log in outcome.logs if (round_dir / log).is_file()]
+    return sorted((times for times in ranks if times is not None), key=lambda times: times.rank)
 
 
 def _of_log(path: Path, at_most: int) -> RankStepTimes | None:
@@ -45,6 +45,6 @@ def _of_log(path: Path, at_most: int) -> RankStepTimes | None:
             if math.isfinite(step) and math.isfinite(seconds):
                 steps.append((int(step), seconds))
         elif record.event == events.FINISHED:
-            told = record.value.get("step_time")
-            percentiles = {name: number(told.get(name)) for name in _PERCENTILES} if isinstance(told, dict) else {}
+            times = record.value.get("step_time")
+            percentiles = {name: number(times.get(name)) for name in _PERCENTILES} if isinstance(times, dict) else {}
     return None if rank is None else RankStepTimes(rank, tuple(steps), percentiles)
