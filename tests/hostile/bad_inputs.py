@@ -1,4 +1,4 @@
-"""A generator of bad inputs for everything that a user or a file can say; each number makes the same input again."""
+"""A generator of bad inputs for all options, files and commands; the same number makes the same input again."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pytest_flagperf.settings import COMMAND_LINE_OPTIONS
 from tests import trees
 from tests.stored_runs import add_case, finish
 
-from .asking import CASE, FILES, ask, make_tree
+from .small_tree import CASE, FILES, make_tree, start_run
 
 LONGEST_S = 60
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 CANARY = "hostile-canary"
-"""A file that only a shell would make: each command that is tried makes it."""
+"""A file that only a shell would create: each command in the inputs creates it."""
 
 
 def words(canary: Path) -> list[str]:
@@ -66,14 +66,14 @@ class Inputs:
         self._words = words(canary)
 
     def word(self) -> str:
-        """A hostile word, or two of them, or one within a good one."""
+        """Return a hostile word, two of them, or one within a good word."""
         one, other = self.random.choice(self._words), self.random.choice(self._words)
         return self.random.choice(
             [one, one, one, one + other, f"a{one}b", f"{CASE}{one}", f"{one}={other}", f"{one},h1"]
         )
 
     def changed(self, text: str) -> str:
-        """A good text with a fault or some more."""
+        """Return a good text with one or more faults."""
         for _ in range(self.random.choice([1, 1, 2, 3])):
             text = self.random.choice([self._cut, self._inserted, self._dropped, self._line, self._value])(text)
         return text
@@ -108,7 +108,7 @@ class Inputs:
         return "\n".join(lines) + "\n"
 
     def _value(self, text: str) -> str:
-        """Another value after one of the equals signs."""
+        """Replace the value after one of the equals signs."""
         lines = text.splitlines() or [""]
         number = self.random.randrange(len(lines))
         name, equals, _ = lines[number].partition("=")
@@ -117,7 +117,7 @@ class Inputs:
         return "\n".join(lines) + "\n"
 
     def changed_json(self, document: object) -> object:
-        """A document with another value somewhere, or without one of its keys."""
+        """Return the document with one value changed, or without one key."""
         document = copy.deepcopy(document)
         place: Any = document
         while True:
@@ -138,7 +138,7 @@ class Inputs:
 
 
 Surface = Callable[[Inputs, Path], str]
-"""Makes an input in a folder and gives it to the code; returns the input in words. What it raises is a finding."""
+"""Make an input in a folder and pass it to the code; return a description of it. Any exception is a finding."""
 SURFACES: dict[str, Surface] = {}
 
 
@@ -147,11 +147,11 @@ def surface(made: Surface) -> Surface:
     return made
 
 
-# -- the command line and in the settings -----------------------------------------------------------
+# -- the command line and the settings ---------------------------------------------------------------
 
 
 def _asked(folder: Path, options: Mapping[str, Any], described: str = "") -> str:
-    ask(folder, options, begin=True)
+    start_run(folder, options, begin=True)
     return described or repr(options)[:400]
 
 
@@ -216,7 +216,7 @@ def resumed(inputs: Inputs, folder: Path) -> str:
 
 def _file(inputs: Inputs, folder: Path, name: str, options: Mapping[str, Any] | None = None, text: str = "") -> str:
     described = inputs.written(folder / name, text or FILES[name])
-    ask(folder, options or {})
+    start_run(folder, options or {})
     return f"{name}: {described}"
 
 
@@ -452,7 +452,7 @@ class HangError(Exception):
 
 @dataclass
 class Watch:
-    """Sees every program that is started while an input is tried."""
+    """Records every program that is started while an input is tried."""
 
     shells: list[str] | None = None
 
@@ -493,7 +493,7 @@ def _in_time() -> Iterator[None]:
 
 
 def finding(name: str, number: int, scratch: Path) -> str | None:
-    """Try one input; what is wrong with how it was taken, or None."""
+    """Try one input; return the problem, or None."""
     watch_for_shells()
     assert _WATCH.shells is not None
     _WATCH.shells.clear()

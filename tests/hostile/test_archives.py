@@ -1,4 +1,4 @@
-"""Archives of logs from a host that is broken or hostile: nothing is written outside the folder, and all ends."""
+"""Log archives from a broken or hostile host: no file is written outside the folder, and unpacking ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMITS = LogLimits(16 * MIB, 200)
 
 
 class Hostile:
-    """An archive in the making; the entries that ``add`` cannot make are raw blocks."""
+    """A builder of archives; the entries that ``add`` cannot make are raw blocks."""
 
     def __init__(self, outside: Path) -> None:
         self.outside = outside
@@ -277,12 +277,12 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(outside: Path) -> Path:
-    """Where the logs of the host go."""
+    """The folder for the host's logs."""
     return outside.parent / "h1_noderank0"
 
 
 def assert_harmless(folder: Path, outside: Path) -> None:
-    """Nothing was written elsewhere, no other file leads there, and nothing else was left."""
+    """Assert that no file was written elsewhere, that no link leads there, and that no other file is left."""
     assert (outside / "precious").read_text() == PRECIOUS
     assert (outside / "precious").stat().st_nlink == 1
     assert [path.name for path in outside.iterdir()] == ["precious"]
@@ -300,7 +300,7 @@ def made_by(make: Make, outside: Path) -> bytes:
 
 
 @pytest.mark.parametrize("name", UNPACKED)
-def test_what_could_do_harm_is_left_out_and_named(name: str, folder: Path, outside: Path) -> None:
+def test_harmful_entries_are_left_out_and_reported(name: str, folder: Path, outside: Path) -> None:
     make, files, reasons = UNPACKED[name]
     left_out = unpack(io.BytesIO(made_by(make, outside)), folder, LIMITS)
     assert_harmless(folder, outside)
@@ -310,7 +310,7 @@ def test_what_could_do_harm_is_left_out_and_named(name: str, folder: Path, outsi
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_damaged_or_too_much_leaves_nothing(name: str, folder: Path, outside: Path) -> None:
+def test_a_damaged_or_too_large_archive_leaves_nothing(name: str, folder: Path, outside: Path) -> None:
     make, error, sentence = REFUSED[name]
     packed = made_by(make, outside)
     tracemalloc.start()
@@ -325,7 +325,7 @@ def test_what_is_damaged_or_too_much_leaves_nothing(name: str, folder: Path, out
 
 
 @pytest.mark.parametrize("keep", [0, 1, 5, 10, 40, 0.5, 0.9])
-def test_an_archive_that_is_cut_anywhere_leaves_nothing(keep: float, folder: Path, outside: Path) -> None:
+def test_a_truncated_archive_leaves_nothing(keep: float, folder: Path, outside: Path) -> None:
     packed = made_by(lambda it: it.add("log", content=os.urandom(100_000)), outside)
     cut = packed[: int(keep * len(packed)) if isinstance(keep, float) else keep]
     with pytest.raises(Damaged, match="the logs cannot be unpacked"):
@@ -347,7 +347,7 @@ def test_any_changed_byte_is_harmless(folder: Path, outside: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o4777, 0o2777, 0o1777, 0o000, 0o666])
-def test_modes_are_ours(mode: int, folder: Path, outside: Path) -> None:
+def test_modes_are_not_those_of_the_archive(mode: int, folder: Path, outside: Path) -> None:
     def make(it: Hostile) -> None:
         it.add("deep", tarfile.DIRTYPE, mode=mode)
         it.add("deep/log", mode=mode, uid=12345)
@@ -377,7 +377,7 @@ def test_a_second_fetch_takes_the_place_of_the_first_and_follows_no_link(folder:
 
 @pytest.mark.skipif(hasattr(os.path, "ALLOW_MISSING"), reason="this Python's tarfile is not open to CVE-2025-4517")
 def test_the_chain_of_links_leads_out_of_the_folder_by_tarfile(folder: Path, outside: Path) -> None:
-    """The control: what is harmless above is not so by itself."""
+    """The control: without the checks the archives above do harm."""
     folder.mkdir()
     with tarfile.open(fileobj=io.BytesIO(made_by(chain_longer_than_path_max, outside))) as tar:
         tar.extractall(folder, filter="data")

@@ -1,4 +1,4 @@
-"""Bad inputs for all that a user or a file can say: no traceback, no hang, no shell.
+"""Bad inputs for all options, files and commands: no traceback, no hang, no shell.
 
 ``--hostile-inputs=10000`` tries that many; without it a sample is tried.
 """
@@ -98,7 +98,7 @@ def test_every_kind_of_finding_is_reported(
     ],
     ids=lambda arguments: arguments[0][:30],
 )
-def test_a_bad_option_ends_with_a_sentence_and_exit_code_4(toy: Toy, arguments: list[str]) -> None:
+def test_a_bad_option_is_reported_with_exit_code_4(toy: Toy, arguments: list[str]) -> None:
     result = toy.run("suites", "--plan", *arguments)
     output = result.stdout.str() + result.stderr.str()
     if arguments[0].startswith(("--reports", "--image")):
@@ -122,7 +122,7 @@ def test_a_bad_option_ends_with_a_sentence_and_exit_code_4(toy: Toy, arguments: 
         'container-opt = ["`touch hostile-canary`"]\nruntime = "docker"\nimage = "i"',
     ],
 )
-def test_a_bad_settings_file_ends_with_a_sentence_and_exit_code_4(toy: Toy, text: str) -> None:
+def test_a_bad_settings_file_is_reported_with_exit_code_4(toy: Toy, text: str) -> None:
     (toy.root / "flagperf.toml").write_text(text)
     result = toy.run("suites", "--plan")
     output = result.stdout.str() + result.stderr.str()

@@ -75,7 +75,7 @@ def test_a_file_that_ends_its_process_is_named(tmp_path: Path, text: str, expect
     assert expected in refused(tmp_path, text)
 
 
-def test_what_a_file_starts_ends_with_it(tmp_path: Path) -> None:
+def test_processes_of_a_config_file_end_with_it(tmp_path: Path) -> None:
     mark = f"{tmp_path.name}-started"
     sleeps = f"[sys.executable, '-c', 'import time; time.sleep(600)', {mark!r}]"
     text = f"import subprocess, sys\nsubprocess.Popen({sleeps})\na = 1\n"
@@ -88,7 +88,7 @@ def test_what_a_file_starts_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_end_does_not_hold_its_folder_up(tmp_path: Path) -> None:
-    """What the file's process prints, and where, changes nothing of the reply."""
+    """The output of the file's process does not change the reply."""
     (tmp_path / "a.py").write_text(
         "import sys\nprint('x' * 1000)\nsys.stderr.write('y')\nsys.stdout.close()\na = int('1')\n"
     )
@@ -115,8 +115,8 @@ SHIPPED = sorted(
 )
 
 
-def test_all_files_that_ship_are_read_without_being_run() -> None:
-    """Many cases are planned at once: a process for each file would take minutes."""
+def test_all_config_files_of_this_repository_are_read_without_running_them() -> None:
+    """Many cases are planned at once; a process for each file would take minutes."""
     assert len(SHIPPED) > 50
     assert [file for file in SHIPPED if read(file, parse(file)) is None] == []
 

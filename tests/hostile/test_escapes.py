@@ -45,7 +45,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[K|\r(?=collect)|\r\n")
 
 
 def hidden(text: str) -> list[str]:
-    """Every character that a reader does not see as itself, found by its Unicode category; joiners are in emoji."""
+    """Return every character that is not visible as itself, by its Unicode category; joiners are part of emoji."""
     return [
         char
         for char in text
@@ -73,7 +73,7 @@ def escaping(toy: Toy) -> Toy:
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of a run: its terminal, and the text of its other places by name."""
+    """The output of a run: the terminal's text, and the text of each report by name."""
 
     terminal: str
     places: dict[str, str]
@@ -81,7 +81,7 @@ class Seen:
 
 
 def on_a_terminal(toy: Toy, *arguments: str, **environ: str) -> Seen:
-    """Run pytest as a user at a terminal does, on GitHub too."""
+    """Run pytest as a user does, at a terminal and on GitHub."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 300, 0, 0))
     summary = toy.root / "summary.md"
@@ -119,7 +119,7 @@ CASE = ("suites", "-k", "alpha and 1:1:1 and converges", "-v", "-s")
 
 
 @pytest.mark.slow
-def test_what_a_rank_raises_and_prints_controls_no_terminal_and_no_report(escaping: Toy) -> None:
+def test_output_of_a_rank_cannot_control_terminal_or_reports(escaping: Toy) -> None:
     seen = on_a_terminal(escaping, *CASE, "--set=fault=escapes")
     text = OURS.sub("\n", seen.terminal)
     assert hidden(text) == []
@@ -143,9 +143,7 @@ def test_what_a_rank_raises_and_prints_controls_no_terminal_and_no_report(escapi
 
 
 @pytest.mark.slow
-def test_a_round_that_passes_shows_what_its_host_is_called_and_no_more(
-    escaping: Toy, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_passed_round_shows_only_the_name_of_its_device(escaping: Toy, capfd: pytest.CaptureFixture[str]) -> None:
     seen = on_a_terminal(escaping, *CASE)
     assert "flagperf: 1 of 1 case passed" in seen.terminal
     assert hidden(OURS.sub("\n", seen.terminal)) == []
@@ -169,7 +167,7 @@ def test_a_round_that_passes_shows_what_its_host_is_called_and_no_more(
 
 @pytest.mark.slow
 def test_without_the_escaping_all_of_it_arrives(escaping: Toy) -> None:
-    """The control: that nothing hidden was seen above is this function's doing."""
+    """The control: without the escaping, the reports above have hidden characters."""
     (escaping.root / "conftest.py").write_text(
         "import re\nfrom pytest_flagperf import printable\n"
         "printable._HIDDEN = printable._COMMAND = re.compile('(?!)')\n"
@@ -187,7 +185,7 @@ def test_without_the_escaping_all_of_it_arrives(escaping: Toy) -> None:
 @pytest.mark.parametrize(
     "text", [ORDINARY, "a\tb\nc", "::1 port 22: refused", "# 1, ## 2, C#[3]", "50 %", "\xa0\u3000"]
 )
-def test_ordinary_text_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_not_changed(text: str) -> None:
     assert printable(text) == text
 
 
@@ -224,7 +222,7 @@ def test_no_text_is_a_command_of_a_ci_service(text: str, shown: str) -> None:
 
 
 def test_the_text_of_an_error_is_printable() -> None:
-    """Docker, builders of environments and hosts are quoted in them."""
+    """Errors quote Docker, builders of environments and hosts."""
     problems = Problems([f"h1: docker build failed:\n{HOSTILE}"])
     assert hidden(str(problems)) == hidden("".join(problems.problems)) == []
     assert str(problems).startswith("h1: docker build failed:\n\\x1b]0;owned")

@@ -1,4 +1,4 @@
-"""A disk of reports that is full, without inodes or read-only: what a run says and does, and what is readable."""
+"""A full or read-only disk of the reports, or one without inodes: the messages, and the files that stay readable."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_cases_run_again_when_there_is_room_again(toy: Toy, mount: Mount, kind: 
 
 
 @pytest.mark.slow
-def test_parallel_workers_fail_in_sentences_too(toy: Toy, mount: Mount) -> None:
+def test_parallel_workers_report_a_full_disk(toy: Toy, mount: Mount) -> None:
     disk = mount(toy.root / "reports", SIZES["space"])
     for suite in ("alpha", "beta"):  # both, in a step: what one removes at its end is room for the other's record
         fills(toy, "space", IN_A_STEP, suite)
@@ -187,7 +187,7 @@ def test_a_disk_that_is_full_before_the_first_case(toy: Toy, mount: Mount) -> No
 
 
 @pytest.mark.slow
-def test_a_report_elsewhere_that_cannot_be_written_takes_no_other_with_it(toy: Toy, mount: Mount) -> None:
+def test_an_unwritable_report_elsewhere_does_not_prevent_the_others(toy: Toy, mount: Mount) -> None:
     disk = mount(toy.root / "full", "size=64m,nr_inodes=1")
     result = toy.run("suites/alpha", *ONE, f"--junit-xml={disk}/own.xml")
     text = assert_in_sentences(result)
@@ -199,7 +199,7 @@ def test_a_report_elsewhere_that_cannot_be_written_takes_no_other_with_it(toy: T
 
 
 @pytest.mark.slow
-def test_with_room_the_same_run_is_green(toy: Toy, mount: Mount) -> None:
+def test_with_free_space_the_same_run_passes(toy: Toy, mount: Mount) -> None:
     mount(toy.root / "reports", "size=258m")
     result = toy.run("suites", *ONE)
     result.assert_outcomes(passed=2)
@@ -210,7 +210,7 @@ def test_with_room_the_same_run_is_green(toy: Toy, mount: Mount) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_sentence_names_file_disk_and_reason(tmp_path: Path, mount: Mount, kind: str) -> None:
+def test_the_message_has_file_disk_and_reason(tmp_path: Path, mount: Mount, kind: str) -> None:
     disk = mount(tmp_path / "disk", {"space": "size=64k", "inodes": "size=1m,nr_inodes=2"}[kind])
     path = disk / "results.json"
     if kind == "inodes":
@@ -229,7 +229,7 @@ def test_a_disk_that_is_read_only_is_named(tmp_path: Path, mount: Mount) -> None
 
 
 def test_a_quota_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No disk with quotas can be made everywhere."""
+    """The error is simulated: not every machine supports quotas."""
 
     def exceeded(_: int) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
@@ -261,7 +261,7 @@ def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypa
     assert done == ["file", "rename", "folder"]
 
 
-def test_folders_that_cannot_be_synced_are_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_synced_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync = os.fsync
 
     def refused(handle: int) -> None:

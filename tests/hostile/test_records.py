@@ -1,4 +1,4 @@
-"""Records that no sane rank writes, and stored files that somebody damaged: one case fails, everything else goes on."""
+"""Impossible records of ranks and damaged stored files: one case fails, all others are reported."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_integer_beyond_all_floats_is_infinite(digits: int, sign: int) -> Non
 @pytest.mark.slow
 @FEW
 @given(record)
-def test_what_a_reader_gives_has_the_types_that_it_promises(body: dict[str, Any]) -> None:
+def test_records_that_are_read_have_the_declared_types(body: dict[str, Any]) -> None:
     log = f"{log_line(body)}\n[PerfLog] {json.dumps(_good())}\n".encode()
     for loads in (None, orjson.loads):
         records = list(perflog.read_records(io.BytesIO(log), loads=loads))
@@ -109,7 +109,7 @@ def test_what_a_reader_gives_has_the_types_that_it_promises(body: dict[str, Any]
 
 @pytest.mark.parametrize("text", LINES, ids=[f"{number}-{text[:60]}" for number, text in enumerate(LINES)])
 @pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
-def test_a_line_that_is_no_record_costs_no_other(text: str, loads: perflog.Loads | None) -> None:
+def test_an_invalid_line_does_not_affect_other_records(text: str, loads: perflog.Loads | None) -> None:
     skipped = perflog.SkippedCounts()
     log = f"{text}\n{log_line(_good())}\n".encode()
     records = list(perflog.read_records(io.BytesIO(log), skipped, loads=loads))
@@ -134,7 +134,7 @@ def recorded_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_reported(run: Path) -> store.StoredRun:
-    """Everything that is made of a run is made."""
+    """Load a run and write all its reports."""
     read = store.load_run(run)
     for case in read.cases:
         for outcome in case.outcomes:
@@ -216,7 +216,7 @@ def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def _damage(path: Path, chance: random.Random) -> None:
-    """One value of a JSON file becomes another, or is gone."""
+    """Change or remove one value of a JSON file."""
     body = json.loads(path.read_text())
     *parents, last = chance.choice(list(_places(body)))
     around = body
@@ -298,7 +298,7 @@ def test_a_case_whose_record_cannot_be_read_has_failed_and_the_others_stand(
     assert "1 of 2 cases passed, 1 failed" in shown
 
 
-def test_what_no_check_foresaw_fails_one_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_fails_one_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run_of_two(tmp_path)
     load, shown = store.load_outcome, vars(page)["section"]
 

@@ -1,4 +1,4 @@
-"""Broken and hostile replies: a sentence with the host, what came and what was expected, and the run goes on.
+"""Broken and hostile replies: a message with the host, the value received and the value expected; the run continues.
 
 On these hosts a real agent runs behind a program that changes some of its words.
 """
@@ -51,7 +51,7 @@ sys.exit(child.wait())
 
 
 class Elsewhere(LocalHost):
-    """The machine at hand as if it were another."""
+    """The local machine, treated as another host."""
 
     here = False
 
@@ -63,7 +63,7 @@ def _own_folders(tmp_path: Path, short_tmpdir: Path, monkeypatch: pytest.MonkeyP
 
 
 def broken_host(tmp_path: Path, kind: str, change: str) -> Elsewhere:
-    """A host whose words of one type are changed by Python text: ``line`` is what it sends for ``message``."""
+    """Return a host that changes its messages of one type with Python code: ``line`` is sent for ``message``."""
     rule, script = tmp_path / "rule.json", tmp_path / "python"
     rule.write_text(json.dumps([kind, change]))
     script.write_text(BETWEEN.format(python=sys.executable, rule=str(rule)))
@@ -128,18 +128,18 @@ BROKEN = {
 }
 
 
-def said_by(host: LocalHost, line: bytes, tmp_path: Path) -> Channel:
-    """A conversation with a program that says this line."""
+def channel_to(host: LocalHost, line: bytes, tmp_path: Path) -> Channel:
+    """Return a conversation with a program that sends this line."""
     (tmp_path / "line").write_bytes(line)
     return Checked(host.name, host.open(["cat", str(tmp_path / "line")]))
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_word_is_told_with_what_was_expected(name: str, tmp_path: Path) -> None:
+def test_an_invalid_message_is_reported_with_the_expected_value(name: str, tmp_path: Path) -> None:
     kind, change, sentence = BROKEN[name]
     words: dict[str, Any] = {"json": json, "message": dict(SAMPLES[kind]), "line": json.dumps(SAMPLES[kind]).encode()}
     exec(change, words)
-    channel = said_by(LocalHost("h2"), words["line"], tmp_path)
+    channel = channel_to(LocalHost("h2"), words["line"], tmp_path)
     with pytest.raises(InvalidReply) as invalid:
         channel.receive(30)
     channel.close(0.0)
@@ -149,8 +149,8 @@ def test_a_broken_word_is_told_with_what_was_expected(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_whole_word_passes(kind: str, tmp_path: Path) -> None:
-    channel = said_by(LocalHost("h2"), json.dumps(SAMPLES[kind]).encode() + b"\n", tmp_path)
+def test_a_valid_message_passes(kind: str, tmp_path: Path) -> None:
+    channel = channel_to(LocalHost("h2"), json.dumps(SAMPLES[kind]).encode() + b"\n", tmp_path)
     assert channel.receive(30) == SAMPLES[kind]
     channel.close(0.0)
 
@@ -163,7 +163,7 @@ UNASKED = (
 
 
 @pytest.mark.parametrize("broken", [BROKEN["no key"], BROKEN["cut"], BROKEN["long line"], UNASKED])
-def test_a_broken_word_in_a_round_fails_it_with_the_hosts_name(
+def test_an_invalid_message_fails_the_round_with_the_hosts_name(
     broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path
 ) -> None:
     kind, change, sentence = broken
@@ -178,7 +178,7 @@ def test_a_broken_word_in_a_round_fails_it_with_the_hosts_name(
 
 
 def test_the_round_after_a_broken_one_runs(tmp_path: Path) -> None:
-    """The control, too: with no word changed all is well on the same hosts."""
+    """Also the control: without a changed message the same hosts pass."""
     host = broken_host(tmp_path, "over", without("type"))
     assert run_with(tmp_path, host).state == "failed"
     (tmp_path / "rule.json").write_text(json.dumps(["nothing", ""]))
@@ -198,7 +198,7 @@ def test_the_round_after_a_broken_one_runs(tmp_path: Path) -> None:
         ("ready", replaced(path=None), "ready.path is null; expected an absolute path"),
     ],
 )
-def test_a_host_that_answers_nonsense_before_a_round_is_left_out(
+def test_a_host_with_an_invalid_reply_before_a_round_is_left_out(
     kind: str, change: str, sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(HostError, match="needs 2 hosts, 1 available: h1; h2 is left out: h2 sent") as no:
@@ -224,7 +224,7 @@ FAKE = (
         (FAKE.format(piece="piece[:len(piece) // 2]"), "the logs cannot be unpacked: "),
     ],
 )
-def test_logs_that_come_broken_stay_where_they_are(change: str, sentence: str, tmp_path: Path) -> None:
+def test_damaged_logs_stay_on_the_host(change: str, sentence: str, tmp_path: Path) -> None:
     end = run_with(tmp_path, broken_host(tmp_path, "chunk", change))
     assert end.state == "finished"
     (missing,) = end.missing
@@ -341,7 +341,7 @@ def replies(draw: st.DrawFn) -> Mapping[str, Any]:
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(replies())
-def test_any_reply_is_valid_or_told_in_a_sentence(reply: Mapping[str, Any]) -> None:
+def test_any_reply_is_valid_or_reported(reply: Mapping[str, Any]) -> None:
     with suppress(InvalidReply):
         check_reply("h2", reply)
         return

@@ -19,7 +19,7 @@ from pytest_flagperf.settings import OPTIONS, read_settings
 from tests.plugin.conftest import Toy, toy
 from tests.trees import set_options
 
-from .asking import CASE, VENDOR_TOML, ask, files_with, make_tree
+from .small_tree import CASE, VENDOR_TOML, files_with, make_tree, start_run
 
 __all__ = ["toy"]
 
@@ -163,9 +163,9 @@ HARMLESS: Mapping[str, Any] = {
 }
 
 
-def asked_of(root: Path, options: Mapping[str, Any]) -> str:
+def output_with(root: Path, options: Mapping[str, Any]) -> str:
     """Return what a run prints with each runtime, and check that its files hold nothing secret."""
-    output = [ask(root, {"runtime": runtime, **options}, begin=True) for runtime in ("docker", "host")]
+    output = [start_run(root, {"runtime": runtime, **options}, begin=True) for runtime in ("docker", "host")]
     assert files_with(root / "reports", CANARY) == []
     return "\n".join(output)
 
@@ -177,7 +177,7 @@ def asked_of(root: Path, options: Mapping[str, Any]) -> str:
 def test_a_container_option_keeps_the_names_of_its_variables_alone(tmp_path: Path, text: str) -> None:
     root = make_tree(tmp_path)
     set_options(root, container_opt=[text, "--memory 64g"])
-    assert CANARY not in asked_of(root, {})
+    assert CANARY not in output_with(root, {})
     settings = read_settings({}, root)
     assert text in settings.container_opt
     assert CANARY not in settings.as_written("container_opt") + repr(settings)
@@ -187,7 +187,7 @@ def test_a_container_option_keeps_the_names_of_its_variables_alone(tmp_path: Pat
 def test_an_address_is_kept_without_user_password_and_query(tmp_path: Path, text: str) -> None:
     root = make_tree(tmp_path)
     set_options(root, pip_source=text)
-    assert CANARY not in asked_of(root, {})
+    assert CANARY not in output_with(root, {})
     assert read_settings({}, root).pip_source == text
     assert CANARY not in addresses.redacted(text)
     assert any(CANARY in secret for secret in addresses.secrets_in(text)) or "://" not in text
@@ -195,7 +195,7 @@ def test_an_address_is_kept_without_user_password_and_query(tmp_path: Path, text
 
 @pytest.mark.parametrize("text", HOSTS)
 def test_a_password_among_hosts_is_refused_without_being_shown(tmp_path: Path, text: str) -> None:
-    output = asked_of(make_tree(tmp_path), {"cluster": text})
+    output = output_with(make_tree(tmp_path), {"cluster": text})
     assert CANARY not in output
     assert "--cluster=" in output
     assert "passwords are not allowed" in output
@@ -203,14 +203,14 @@ def test_a_password_among_hosts_is_refused_without_being_shown(tmp_path: Path, t
 
 @pytest.mark.parametrize("options", OTHERS, ids=str)
 def test_other_options_are_refused_or_stored_without_what_is_secret(tmp_path: Path, options: Mapping[str, Any]) -> None:
-    assert CANARY not in asked_of(make_tree(tmp_path), options)
+    assert CANARY not in output_with(make_tree(tmp_path), options)
 
 
 @pytest.mark.parametrize("text", SETTINGS_FILES)
 def test_a_settings_file_is_refused_without_its_secrets(tmp_path: Path, text: str) -> None:
     root = make_tree(tmp_path)
     (root / "flagperf.toml").write_text(text)
-    assert CANARY not in asked_of(root, {})
+    assert CANARY not in output_with(root, {})
 
 
 @pytest.mark.parametrize(("name", "text"), FILES)
@@ -218,8 +218,10 @@ def test_files_of_the_tree_are_read_without_showing_their_secrets(tmp_path: Path
     root = make_tree(tmp_path)
     (root / name).write_text(text)
     options = {name.removesuffix(".py"): str(root / name)} if name.endswith("_conf.py") else {}
-    assert CANARY not in asked_of(root, options)
-    assert CANARY not in asked_of(root, {**options, "scale": "reference", "throughput_only": True, "synthetic": True})
+    assert CANARY not in output_with(root, options)
+    assert CANARY not in output_with(
+        root, {**options, "scale": "reference", "throughput_only": True, "synthetic": True}
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def test_a_password_in_an_index_is_in_no_line_of_the_builder(tmp_path: Path) -> 
 # -- the control: what is known to be harmless is kept ------------------------------------------------------------
 
 
-def test_every_option_that_may_be_secret_says_what_of_it_is_public() -> None:
+def test_every_option_that_may_have_secrets_declares_its_public_part() -> None:
     kept = {option.key for option in OPTIONS if option.may_be_stored("https://u:p@h")}
     assert kept - {option.key for option in OPTIONS if option.path or option.choices or option.flag} == {
         "vendor", "hw", "nodes", "repeat", "case", "shm_size", "sample", "lease_time",
@@ -266,24 +268,24 @@ def test_every_option_that_may_be_secret_says_what_of_it_is_public() -> None:
 
 def test_harmless_values_are_stored_as_they_were_given(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
-    assert "docker runtime" in ask(root, {**HARMLESS, "runtime": "docker"}, begin=True)
+    assert "docker runtime" in start_run(root, {**HARMLESS, "runtime": "docker"}, begin=True)
     stored = next(root.glob("reports/*/options.json"))
     asked = json.loads(stored.read_text())
     assert {key: asked[key] for key in HARMLESS} == HARMLESS
-    assert "continuing" in ask(root, {"resume": str(stored.parent)})
+    assert "continuing" in start_run(root, {"resume": str(stored.parent)})
 
 
 def test_the_settings_of_the_site_are_read_from_their_file_again(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     set_options(root, container_opt=[f"-e TOK={CANARY}"], lease_time=2, vendor="cpu")
-    ask(root, {}, begin=True)
+    start_run(root, {}, begin=True)
     stored = next(root.glob("reports/*/options.json"))
     assert json.loads(stored.read_text()).keys() == {"vendor", "case"}
     set_options(root, lease_time=3)
     stored.write_text(json.dumps({**json.loads(stored.read_text()), "lease_time": 4}))
     settings = read_settings(with_stored_options({"resume": str(stored.parent)}, root), root)
     assert (settings.lease_time, settings.sources["lease_time"]) == (3, str(root / "flagperf.toml"))
-    assert "continuing" in ask(root, {"resume": str(stored.parent)})
+    assert "continuing" in start_run(root, {"resume": str(stored.parent)})
 
 
 def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:
@@ -299,7 +301,7 @@ def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:
     assert without_secrets(words) == words
 
 
-def test_what_an_installer_needs_of_an_address_is_kept() -> None:
+def test_an_installer_gets_the_whole_address() -> None:
     for address in ("https://h:8080/simple/", "file:///x/y", "git+https://h/x#egg=pkg", "https://h/p.whl#sha256=0a"):
         assert addresses.redacted(address) == address
         assert addresses.secrets_in(address) == set()
@@ -316,7 +318,7 @@ def test_objects_that_hold_secrets_do_not_print_them() -> None:
 
 
 @pytest.mark.slow
-def test_a_real_run_with_every_spelling_leaves_none_and_goes_on(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_run_with_every_kind_of_secret_stores_none(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JENKINS_URL", "https://ci.example")
     monkeypatch.setenv("GIT_URL", f"https://u:{CANARY}@git.example/x")
     monkeypatch.setenv("FLAGPERF_TOKEN", CANARY)
@@ -354,7 +356,7 @@ def test_a_real_run_with_every_spelling_leaves_none_and_goes_on(toy: Toy, monkey
         (SETTINGS_FILES[0], []),
     ],
 )
-def test_a_real_run_that_is_refused_shows_none(toy: Toy, settings: str, arguments: list[str]) -> None:
+def test_a_refused_run_shows_no_secret(toy: Toy, settings: str, arguments: list[str]) -> None:
     (toy.root / "flagperf.toml").write_text(settings)
     result = toy.run("suites/alpha", "-l", "--full-trace", *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -1,4 +1,4 @@
-"""A small tree, and what a user sees who asks for a run in it: the header and the plans, or the problems."""
+"""A small tree, and the output of a run in it before the first case: the header and the plans, or the problems."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FILES = {
 
 
 def make_tree(root: Path) -> Path:
-    """One suite and one vendor."""
+    """Write one suite and one vendor."""
     for name, text in FILES.items():
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -62,8 +62,8 @@ def make_tree(root: Path) -> Path:
     return root
 
 
-def ask(root: Path, options: Mapping[str, Any], *, begin: bool = False) -> str:
-    """Return what is printed of a run before its first case starts; with ``begin`` the run's directory is made too."""
+def start_run(root: Path, options: Mapping[str, Any], *, begin: bool = False) -> str:
+    """Return a run's output before its first case starts; with ``begin`` also create the run's directory."""
     try:
         run = Run.open(root, root, options, None)
         if run is None:
@@ -85,9 +85,9 @@ def ask(root: Path, options: Mapping[str, Any], *, begin: bool = False) -> str:
 
 def files_with(folder: Path, word: str) -> list[str]:
     """Return the files below a folder that hold a word."""
-    found = []
+    paths = []
     for place, _, names in os.walk(folder):
         for name in names:
             if word.encode() in (Path(place) / name).read_bytes():
-                found.append(os.path.relpath(Path(place) / name, folder))
-    return sorted(found)
+                paths.append(os.path.relpath(Path(place) / name, folder))
+    return sorted(paths)

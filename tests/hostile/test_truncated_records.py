@@ -1,4 +1,4 @@
-"""Stored records that are empty, cut, damaged or of wrong types: a resume runs those rounds again, and only those."""
+"""Stored records that are empty, truncated, damaged or have wrong types: a resume repeats those rounds only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOST = {"name": "localhost", "noderank": 0, "log_dir": "/x", "code_root": "/x", 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of three rounds that are done."""
+    """A run with three finished rounds."""
     run = tmp_path_factory.mktemp("finished") / "run1"
     case_dir = add_case(run, "converged_1x1", faster(1.0, 1.1, 1.2))
     for path in case_dir.glob("round*/plan.json"):
@@ -63,7 +63,7 @@ def _set_aside(run: Path) -> str | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_round_whose_record_is_cut_anywhere_runs_again(finished: Path, tmp_path: Path, name: str) -> None:
+def test_a_round_with_a_truncated_record_runs_again(finished: Path, tmp_path: Path, name: str) -> None:
     (file,) = finished.glob(f"*/round2/{name}")
     whole = file.read_bytes()
     for length in {0, 1, 2, *range(0, len(whole), max(1, len(whole) // 60)), len(whole) - 3}:
@@ -93,7 +93,7 @@ def test_an_outcome_with_a_value_of_a_wrong_type_runs_again(
 
 
 @pytest.mark.parametrize("missing", ["outcome.json", "round.json", "plan.json"])
-def test_a_record_that_is_gone(finished: Path, tmp_path: Path, missing: str) -> None:
+def test_a_missing_record(finished: Path, tmp_path: Path, missing: str) -> None:
     """Without an outcome a round that finished is measured again; without the other files it cannot be reported."""
     run = tmp_path / "run"
     shutil.copytree(finished, run)
@@ -170,7 +170,7 @@ def _assert_in_sentences(result: pytest.RunResult) -> str:
 
 
 @pytest.mark.slow
-def test_a_resume_after_all_of_that_is_green_with_every_round_once(toy: Toy) -> None:
+def test_a_resume_with_damaged_records_passes_with_every_round_once(toy: Toy) -> None:
     arguments = ("suites/alpha", "-k", "converges", "--nodes=1x1", f"--repeat={len(DAMAGE)}", "--set=step_s=0.001")
     toy.run(*arguments).assert_outcomes(passed=len(DAMAGE))
     (run,) = toy.runs
