@@ -53,14 +53,14 @@ def refusal(root: Path, config: str = "", adapter: str = "") -> str:
         (
             "the data",
             "train_data = 'tiny'",
-            "train_data = 'tiny': the data and the weights to begin with are the suite's",
+            "train_data = 'tiny': expected the suite's 'train'",
         ),
         (
             "the checkpoint",
             "init_checkpoint = 'x'",
-            "init_checkpoint = 'x': the data and the weights to begin with are",
+            "init_checkpoint = 'x': expected the suite's",
         ),
-        ("the target", "target_top1 = 0.5", "target_top1 = 0.5: the quality target is the suite's, 0.75 at scale"),
+        ("the target", "target_top1 = 0.5", "target_top1 = 0.5: expected the suite's target 0.75 at scale"),
     ],
 )
 def test_none_of_the_five_is_a_configs_to_set(tmp_path: Path, what: str, config: str, sentence: str) -> None:
@@ -74,7 +74,7 @@ def test_data_and_checkpoint_are_no_vendors_though_whoever_runs_a_case_may_set_t
     with pytest.raises(Problems) as caught:
         make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True)
     (problem,) = caught.value.problems
-    assert "init_checkpoint = 'x.pt': the data and the weights to begin with are the suite's, None; no " in problem
+    assert "init_checkpoint = 'x.pt': expected the suite's None; a vendor's config " in problem
     write(tmp_path, f"{OWN}/config/config_X9x1x8.py", "")
     told = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True, settings=["init_checkpoint=x.pt"])
     assert told.config["init_checkpoint"] == "x.pt"

@@ -60,13 +60,13 @@ def test_the_folders_of_the_vendors_that_have_the_case_are_listed(root: Path, ca
 
 
 @pytest.mark.parametrize("name", ["README.md", "config/_small.py", "reference/small.json", "small/text.txt"])
-def test_what_no_vendors_figures_depend_on_affects_nothing(root: Path, capsys: Capture, name: str) -> None:
+def test_files_that_no_vendors_results_depend_on_affect_nothing(root: Path, capsys: Capture, name: str) -> None:
     write(root, f"suites/toy/pytorch/{name}", "# changed\n")
     change(root, "vendors/acme/toy-pytorch/config/config_X9x1x8.py")
     assert printed(capsys) == ["no standard case changed since HEAD"]
 
 
-def test_a_branch_is_compared_with_where_it_began(root: Path, capsys: Capture) -> None:
+def test_a_branch_is_compared_with_the_commit_where_it_began(root: Path, capsys: Capture) -> None:
     """Commits of others to main since then are not its change."""
     git(root, "switch", "-qc", "mine")
     change(root, "suites/toy/pytorch/suite.toml")
@@ -80,7 +80,7 @@ def test_a_branch_is_compared_with_where_it_began(root: Path, capsys: Capture) -
     assert "other" not in "".join(lines)
 
 
-def test_what_suites_share_concerns_all_of_them(root: Path, capsys: Capture) -> None:
+def test_shared_files_affect_all_suites(root: Path, capsys: Capture) -> None:
     change(root, "suites/common/images.py")
     assert sorted(line for line in printed(capsys) if line.startswith("  ")) == [
         "  affects vendors/acme/toy-pytorch",

@@ -18,13 +18,13 @@ VALID = [
 
 
 @pytest.mark.parametrize("text", VALID)
-def test_a_case_reads_back_from_its_own_string(text: str) -> None:
+def test_a_case_is_parsed_from_its_own_string(text: str) -> None:
     case = Case.parse(text)
     assert str(case) == text
     assert Case.parse(str(case)) == case
 
 
-def test_any_valid_case_reads_back() -> None:
+def test_any_valid_case_is_parsed_from_its_own_string() -> None:
     draw = random.Random(1)
     letters = "abzAZ019._+-"
     for _ in range(500):
@@ -60,7 +60,7 @@ def test_a_name_cannot_leave_its_folder(field: int, name: str) -> None:
         Case.parse(":".join(terms))
 
 
-def test_all_problems_of_a_case_are_told_at_once() -> None:
+def test_all_problems_of_a_case_are_reported_at_once() -> None:
     with pytest.raises(CaseError) as caught:
         Case.parse("a b:pytorch_:A100:0:x:-1")
     assert len(caught.value.problems) == 5
@@ -74,7 +74,7 @@ def test_missing_and_surplus_fields_are_named() -> None:
         Case.parse("a:b:c:1:1:1:2:x")
 
 
-def test_a_case_that_is_made_otherwise_is_held_to_the_same_rules() -> None:
+def test_a_case_made_without_parsing_follows_the_same_rules() -> None:
     assert str(Case("a", "b", "c", 1, 2)) == "a:b:c:1:2:1"
     with pytest.raises(CaseError, match="nproc is '0'"):
         Case("a", "b", "c", 1, 0)
@@ -87,12 +87,12 @@ def test_shapes_are_read_alone_and_in_lists() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2", "x8", "2x", "0x8", "2X8", "2x8x1", "02x8", "2 x 8"])
-def test_what_is_no_shape_is_refused(text: str) -> None:
+def test_an_invalid_shape_is_refused(text: str) -> None:
     with pytest.raises(CaseError, match="expected NxP"):
         Shape.parse(text)
 
 
-def test_all_bad_shapes_of_a_list_are_told_at_once() -> None:
+def test_all_invalid_shapes_of_a_list_are_reported_at_once() -> None:
     with pytest.raises(CaseError) as caught:
         Shape.parse_list("1x1,bad,,0x1")
     assert len(caught.value.problems) == 3

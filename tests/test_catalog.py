@@ -18,7 +18,7 @@ def gap(catalog: Catalog, hardware: str = "X9", shape: str = "1x8", scale: str =
     return catalog.unsupported(suite, vendor, hardware, Shape.parse(shape), scale)
 
 
-# -- what is there ----------------------------------------------------------------------------------------
+# -- suites and vendors ----------------------------------------------------------------------------------
 
 
 def test_folders_with_their_toml_are_suites_and_vendors(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_folders_with_their_toml_are_suites_and_vendors(tmp_path: Path) -> None:
     assert list(catalog.vendors) == ["acme"]
 
 
-def test_a_suite_says_what_its_toml_says(tmp_path: Path) -> None:
+def test_a_suite_has_the_values_of_its_toml(tmp_path: Path) -> None:
     suite = tree(tmp_path).suite("toy", "pytorch_1.13")
     assert (suite.metric.name, suite.metric.direction, suite.sample_unit) == ("top1", "higher", "images")
     assert suite.scales["reference"].target == 0.75
@@ -37,7 +37,7 @@ def test_a_suite_says_what_its_toml_says(tmp_path: Path) -> None:
     assert (suite.scales["small"].flops_per_sample, suite.scales["small"].data) == (None, ())
 
 
-def test_a_vendor_says_what_its_toml_says(tmp_path: Path) -> None:
+def test_a_vendor_has_the_values_of_its_toml(tmp_path: Path) -> None:
     vendor = tree(tmp_path).vendor("acme")
     assert (vendor.title, vendor.hardware, vendor.runtime, vendor.scale) == (
         "Acme",
@@ -69,7 +69,7 @@ def test_the_same_suite_in_two_roots_is_refused(tmp_path: Path) -> None:
     assert Catalog.scan([tmp_path / "one", tmp_path / "one"]).suites
 
 
-def test_a_root_may_bring_its_own_suites_configs_for_another_roots_vendor(tmp_path: Path) -> None:
+def test_a_root_may_contain_configs_of_its_suites_for_a_vendor_of_another_root(tmp_path: Path) -> None:
     write_vendor(tmp_path / "theirs")
     write_suite(tmp_path / "mine")
     config = write_config(tmp_path / "mine")
@@ -80,7 +80,7 @@ def test_a_root_may_bring_its_own_suites_configs_for_another_roots_vendor(tmp_pa
 # -- configs ----------------------------------------------------------------------------------------------
 
 
-def test_a_chips_name_may_hold_an_x_and_digits(tmp_path: Path) -> None:
+def test_a_chips_name_may_contain_an_x_and_digits(tmp_path: Path) -> None:
     write_config(tmp_path, name="config_A1x2x1x8.py")
     write_config(tmp_path, name="config_common.py")
     write_config(tmp_path, name="config_X9x2x8py")
@@ -89,7 +89,7 @@ def test_a_chips_name_may_hold_an_x_and_digits(tmp_path: Path) -> None:
     assert set(configs) == {("A1x2", Shape(1, 8)), ("X9", Shape(1, 8))}
 
 
-def test_a_case_with_a_config_is_found_and_a_small_one_needs_none(tmp_path: Path) -> None:
+def test_a_case_needs_a_config_at_the_reference_scale_only(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     found = catalog.find(Case.parse("toy:pytorch_2.0:X9:1:8:3"), "acme", "reference")
     assert found == tmp_path / "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
@@ -98,7 +98,7 @@ def test_a_case_with_a_config_is_found_and_a_small_one_needs_none(tmp_path: Path
         catalog.find(Case.parse("toy:pytorch:X9:4:2:1"), "acme", "reference")
 
 
-def test_what_is_missing_is_told_with_what_exists(tmp_path: Path) -> None:
+def test_a_missing_name_is_reported_with_the_available_names(tmp_path: Path) -> None:
     write_config(tmp_path, name="config_X9x2x8.py")
     catalog = tree(tmp_path)
     assert gap(catalog) is None
@@ -114,24 +114,24 @@ def test_what_is_missing_is_told_with_what_exists(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_whose_name_is_nearly_right_is_pointed_out(tmp_path: Path) -> None:
+def test_a_folder_with_a_similar_name_is_suggested(tmp_path: Path) -> None:
     write_suite(tmp_path)
     write_vendor(tmp_path)
     write_config(tmp_path, folder="Toy-pytorch")
-    said = gap(Catalog.scan([tmp_path]))
-    assert said == "acme has no config for toy:pytorch (expected config_X9x1x8.py); did you mean Toy-pytorch?"
+    message = gap(Catalog.scan([tmp_path]))
+    assert message == "acme has no config for toy:pytorch (expected config_X9x1x8.py); did you mean Toy-pytorch?"
 
 
-def test_another_suites_folder_is_not_taken_for_a_slip(tmp_path: Path) -> None:
+def test_the_folder_of_another_suite_is_not_suggested(tmp_path: Path) -> None:
     write_suite(tmp_path)
     write_suite(tmp_path, model="toys")
     write_vendor(tmp_path)
     write_config(tmp_path, folder="toys-pytorch")
-    said = gap(Catalog.scan([tmp_path]))
-    assert said == "acme has no config for toy:pytorch (expected config_X9x1x8.py); --scale=small needs no config"
+    message = gap(Catalog.scan([tmp_path]))
+    assert message == "acme has no config for toy:pytorch (expected config_X9x1x8.py); --scale=small needs no config"
 
 
-def test_a_vendors_folder_without_a_vendor_toml_is_not_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_vendors_folder_without_a_vendor_toml_is_named(tmp_path: Path) -> None:
     write_vendor(tmp_path)
     (tmp_path / "vendors" / "acmee").mkdir()
     with pytest.raises(CatalogError, match=r"^vendor 'acmee': no vendor.toml in .*/vendors/acmee$"):
@@ -139,14 +139,14 @@ def test_a_vendors_folder_without_a_vendor_toml_is_not_said_to_be_missing(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["Acme", "ac-me", "ac:me", "ac me", "1acme"])
-def test_a_vendors_folder_has_a_name_that_can_be_imported(tmp_path: Path, name: str) -> None:
+def test_a_vendors_folder_must_have_a_valid_name(tmp_path: Path, name: str) -> None:
     write_vendor(tmp_path, name)
     with pytest.raises(CatalogError, match=f"invalid folder name '{name}'; expected lowercase letters, digits and _"):
         _ = Catalog.scan([tmp_path]).vendor(name).chips
 
 
 @pytest.mark.parametrize(
-    ("case", "vendor", "said"),
+    ("case", "vendor", "message"),
     [
         ("tyo:pytorch:X9:1:8:1", "acme", "did you mean toy"),
         ("toy:pytoch:X9:1:8:1", "acme", "model 'toy' has no framework 'pytoch'; did you mean pytorch"),
@@ -154,12 +154,12 @@ def test_a_vendors_folder_has_a_name_that_can_be_imported(tmp_path: Path, name: 
         ("zzzzz:pytorch:X9:1:8:1", "acme", r"\(choose from toy\)"),
     ],
 )
-def test_unknown_names_are_told_with_near_ones(tmp_path: Path, case: str, vendor: str, said: str) -> None:
-    with pytest.raises(CatalogError, match=said):
+def test_unknown_names_are_reported_with_similar_names(tmp_path: Path, case: str, vendor: str, message: str) -> None:
+    with pytest.raises(CatalogError, match=message):
         tree(tmp_path).find(Case.parse(case), vendor, "reference")
 
 
-# -- broken files ------------------------------------------------------------------------------------------
+# -- invalid files -----------------------------------------------------------------------------------------
 
 
 def problems_of_suite(root: Path, toml: str) -> list[str]:
@@ -169,11 +169,11 @@ def problems_of_suite(root: Path, toml: str) -> list[str]:
     return [problem.removeprefix(f"{root.resolve()}/suites/toy/pytorch/") for problem in caught.value.problems]
 
 
-def test_toml_that_is_none_names_file_and_line(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_file_and_line(tmp_path: Path) -> None:
     assert problems_of_suite(tmp_path, 'sample_unit = "x"\nmetric = = 3\n')[0].startswith("suite.toml:2: ")
 
 
-def test_all_that_is_wrong_in_a_suites_file_is_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_a_suite_toml_are_reported_at_once(tmp_path: Path) -> None:
     toml = SUITE_TOML.replace("unit = ", "unti = ").replace("target = 0.75", 'target = "high"')
     toml = toml.replace("files = 3", "files = 3.5").replace("sample_unti", "sample_unit")
     assert set(problems_of_suite(tmp_path, toml)) == {
@@ -185,18 +185,18 @@ def test_all_that_is_wrong_in_a_suites_file_is_told_at_once(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (('direction = "higher"', 'direction = "up"'), "metric.direction is 'up'; allowed: higher, lower"),
         (('kind = "folder"', 'kind = "foldr"'), "'foldr'; allowed: file, folder; did you mean folder"),
     ],
 )
-def test_a_choice_is_held_to_what_is_allowed(tmp_path: Path, change: tuple[str, str], said: str) -> None:
-    assert said in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
+def test_an_invalid_choice_is_reported(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    assert message in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("range = [0, 1]\n", ""), "suite.toml:2: metric.range is missing"),
         (("[0, 1]", "[1, 0]"), "suite.toml:6: metric.range is [1.0, 0.0]; expected the lowest and the highest"),
@@ -206,12 +206,12 @@ def test_a_choice_is_held_to_what_is_allowed(tmp_path: Path, change: tuple[str, 
         (("[0, 1]", "[0, 0.8]"), "suite.toml:15: scales.small.target is 0.9; expected 0 to 0.8, the metric's range"),
     ],
 )
-def test_a_metric_has_a_range_that_holds_its_targets(tmp_path: Path, change: tuple[str, str], said: str) -> None:
-    assert said in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
+def test_the_range_of_a_metric_must_contain_its_targets(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    assert message in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (('"1x8"]', '"8"]'), "shapes: shape '8': expected NxP"),
         (('backend = "acl"\n', ""), "backend is missing"),
@@ -220,16 +220,16 @@ def test_a_metric_has_a_range_that_holds_its_targets(tmp_path: Path, change: tup
         (("min_efficiency = 0.7", "min_efficiency = true"), "min_efficiency: expected a number; got True"),
     ],
 )
-def test_a_vendors_broken_file_says_what_is_wrong(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+def test_an_invalid_vendor_toml_is_reported(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     write_vendor(tmp_path, toml=VENDOR_TOML.replace(*change))
     vendor = Catalog.scan([tmp_path]).vendor("acme")
     with pytest.raises(CatalogError) as caught:
         _ = vendor.shapes
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "vendor.toml" in str(caught.value)
 
 
-def test_nothing_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
+def test_no_file_is_read_before_its_first_use(tmp_path: Path) -> None:
     write_suite(tmp_path, toml="= broken")
     write_vendor(tmp_path, toml="= broken")
     assert Catalog.scan([tmp_path]).suites
@@ -279,7 +279,7 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").metric
 
 
-def test_what_a_chip_is_called_is_checked_and_a_probe_is_found(tmp_path: Path) -> None:
+def test_the_names_of_a_chip_are_checked_and_a_probe_is_found(tmp_path: Path) -> None:
     write_vendor(tmp_path, toml=VENDOR_TOML + 'names = ["Fast ?1", "(open"]\n')
     with pytest.raises(CatalogError, match=r"names: '\(open' is not a regular expression: missing \)"):
         _ = Catalog.scan([tmp_path]).vendor("acme").chips

@@ -27,7 +27,7 @@ def problems(root: Path, config: str = "", settings: tuple[str, ...] = (), scale
 # -- layers and provenance ----------------------------------------------------------------------------------
 
 
-def test_each_layer_wins_over_those_below_and_says_where(tmp_path: Path) -> None:
+def test_each_layer_overrides_the_layers_below_and_has_its_line(tmp_path: Path) -> None:
     values = resolved(tmp_path, "\nwidth = 128\n", ("ratio=0.25",)).values
     told = {key: (values[key].value, values[key].layer, values[key].where) for key in ("width", "ratio", "frozen")}
     assert told == {
@@ -41,7 +41,7 @@ def test_each_layer_wins_over_those_below_and_says_where(tmp_path: Path) -> None
     assert values["vendor"].value == "acme"
 
 
-def test_the_small_scale_has_a_layer_of_its_own_and_no_vendors(tmp_path: Path) -> None:
+def test_the_small_scale_has_its_own_layer_and_no_vendor_layer(tmp_path: Path) -> None:
     values = resolved(tmp_path, "width = 128", scale="small").values
     assert (values["width"].value, values["width"].layer) == (8, "scale")
     assert values["max_steps"].value == 20
@@ -54,7 +54,7 @@ def test_none_overrides(tmp_path: Path) -> None:
     assert values["anything"].value == 3
 
 
-def test_the_harness_sets_what_is_the_cases_own(tmp_path: Path) -> None:
+def test_the_harness_sets_the_cases_own_keys(tmp_path: Path) -> None:
     catalog = tree(tmp_path, 'vendor = "other"\n')
     given = {"data_dir": Value("/data", "--data-dir", 0, "case")}
     suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
@@ -63,7 +63,7 @@ def test_the_harness_sets_what_is_the_cases_own(tmp_path: Path) -> None:
     assert (values["vendor"].value, values["data_dir"].where) == ("acme", "--data-dir")
 
 
-def test_deviations_are_what_differs_from_the_suites_own_value(tmp_path: Path) -> None:
+def test_deviations_are_the_values_that_differ_from_the_suites(tmp_path: Path) -> None:
     found = resolved(tmp_path, "width = 64\nratio = 0.75\n", ("flag=True",)).deviations
     assert [(one.key, one.value, one.reference, one.line) for one in found] == [
         ("ratio", 0.75, 0.5, 2),
@@ -117,7 +117,7 @@ width += int(double(1))
     }
 
 
-def test_neighbours_are_imported_with_the_lines_of_their_own(tmp_path: Path) -> None:
+def test_values_of_neighbours_keep_their_own_lines(tmp_path: Path) -> None:
     write_config(tmp_path, "width = 7\n\nratio = 0.1\nnote = 'common'\n", "config_common.py")
     write_config(tmp_path, "flag_there = True\nunused = 1\n", "more.py")
     text = """\
@@ -149,7 +149,7 @@ def test_relative_imports_of_neighbours_work(tmp_path: Path) -> None:
     }
 
 
-def test_reading_leaves_the_interpreter_as_it_was(tmp_path: Path) -> None:
+def test_reading_does_not_change_the_interpreter(tmp_path: Path) -> None:
     write_config(tmp_path, "width = 7\n", "config_common.py")
     path, modules = list(sys.path), set(sys.modules)
     resolved(tmp_path, "from config_common import *\n")
@@ -158,7 +158,7 @@ def test_reading_leaves_the_interpreter_as_it_was(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("__pycache__"))
 
 
-def test_two_folders_neighbours_of_the_same_name_are_two(tmp_path: Path) -> None:
+def test_neighbours_of_the_same_name_in_two_folders_are_different(tmp_path: Path) -> None:
     for folder, value in (("one", 1), ("two", 2)):
         write(tmp_path, f"{folder}/common.py", f"a = {value}\n")
         write(tmp_path, f"{folder}/main.py", "from common import *\n")
@@ -179,7 +179,7 @@ def test_only_a_vendors_file_may_import_a_framework(tmp_path: Path, statement: s
         load(file)
 
 
-def test_files_that_import_each_other_in_a_circle_are_told(tmp_path: Path) -> None:
+def test_files_that_import_each_other_in_a_circle_are_reported(tmp_path: Path) -> None:
     write(tmp_path, "a.py", "from b import *\n")
     write(tmp_path, "b.py", "from a import *\n")
     with pytest.raises(ConfigError, match="circle: a -> b -> a"):
@@ -187,22 +187,22 @@ def test_files_that_import_each_other_in_a_circle_are_told(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("width = 1\nratio = = 2\n", f"{CONFIG}:2: is no Python: "),
+        ("width = 1\nratio = = 2\n", f"{CONFIG}:2: invalid Python: "),
         ("width = 1\nratio = 1 / 0\n", f"{CONFIG}:2: ZeroDivisionError: division by zero"),
         ("ratio = widht\n", f"{CONFIG}:1: NameError: "),
         ("width = {1}\n", f"{CONFIG}:1: width = {{1}}: is a set"),
         ("anything = object()\n", f"{CONFIG}:1: anything = <object"),
-        ("anything = float('nan')\n", f"{CONFIG}:1: anything = nan: is not finite"),
+        ("anything = float('nan')\n", f"{CONFIG}:1: anything = nan: expected a finite number"),
         ("names = (n for n in 'ab')\n", f"{CONFIG}:1: names = <generator"),
         ("import sys\n\nsys.exit(3)\n", f"{CONFIG}:3: SystemExit: 3"),
-        ("width = 1\nreturn 2\n", f"{CONFIG}:2: is no Python: 'return' outside function"),
-        ("names = {1: 2}\n", f"{CONFIG}:1: names = {{1: 2}}: is a dict whose keys are not all strings"),
+        ("width = 1\nreturn 2\n", f"{CONFIG}:2: invalid Python: 'return' outside function"),
+        ("names = {1: 2}\n", f"{CONFIG}:1: names = {{1: 2}}: expected a dict with strings as keys"),
     ],
 )
-def test_a_file_that_does_not_hold_names_its_line(tmp_path: Path, text: str, said: str) -> None:
-    assert problems(tmp_path, text)[0].startswith(said)
+def test_an_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    assert problems(tmp_path, text)[0].startswith(message)
 
 
 def test_an_error_in_a_neighbour_names_the_neighbours_line(tmp_path: Path) -> None:
@@ -210,42 +210,42 @@ def test_an_error_in_a_neighbour_names_the_neighbours_line(tmp_path: Path) -> No
     assert "config_common.py:2: ZeroDivisionError" in problems(tmp_path, "from config_common import *\n")[0]
 
 
-# -- what may be set -----------------------------------------------------------------------------------------
+# -- keys and values ------------------------------------------------------------------------------------------
 
 
-def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     text = 'widht = 1\nfrozen = 4\nratio = "big"\ntarget_top1 = 0.5\n'
     assert problems(tmp_path, text, ("flag=3", "frzen=1")) == [
         f"{CONFIG}:1: widht: toy:pytorch has no such key; did you mean width?",
         f"{CONFIG}:2: frozen = 4: cannot be set here: it is not in mutable_params",
-        f"{CONFIG}:3: ratio = 'big': is a str; allowed is a number or None",
-        f"{CONFIG}:4: target_top1 = 0.5: the quality target is the suite's, 0.75 at scale reference (suite.toml); "
-        "no config may set another",
-        "--set flag=3: is an int; allowed is True or False or None",
+        f"{CONFIG}:3: ratio = 'big': is a str; expected a number or None",
+        f"{CONFIG}:4: target_top1 = 0.5: expected the suite's target 0.75 at scale reference (suite.toml); "
+        "a config cannot change the target",
+        "--set flag=3: is an int; expected True or False or None",
         "--set frzen: toy:pytorch has no such key; did you mean frozen?",
     ]
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
-        ("width=1.0", "is a float; allowed is a whole number or None; write 1"),
-        ("width=True", "is a bool; allowed is a whole number"),
-        ("flag=1", "allowed is True or False"),
-        ("note=3", "allowed is a string"),
-        ("layers=3", "allowed is a list"),
-        ("names=[]", "allowed is a dict"),
-        ("learning_rate=None", "is None; allowed is a number"),
-        ("precision=bf61", "allowed is 'fp32' or 'tf32' or 'bf16' or 'fp16'; did you mean bf16"),
-        ("max_steps=ten", "is a str; allowed is a whole number or None"),
-        ("max_time_s=ten", "is a str; allowed is a number or None"),
-        ("train_batch_size=0", "too small; allowed is 1 and more"),
-        ("gradient_accumulation_steps=-1", "too small"),
+        ("width=1.0", "is a float; expected a whole number or None; write 1"),
+        ("width=True", "is a bool; expected a whole number"),
+        ("flag=1", "expected True or False"),
+        ("note=3", "expected a string"),
+        ("layers=3", "expected a list"),
+        ("names=[]", "expected a dict"),
+        ("learning_rate=None", "is None; expected a number"),
+        ("precision=bf61", "expected 'fp32' or 'tf32' or 'bf16' or 'fp16'; did you mean bf16"),
+        ("max_steps=ten", "is a str; expected a whole number or None"),
+        ("max_time_s=ten", "is a str; expected a number or None"),
+        ("train_batch_size=0", "expected at least 1"),
+        ("gradient_accumulation_steps=-1", "expected at least 1"),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_refused(tmp_path: Path, setting: str, said: str) -> None:
+def test_a_value_of_another_type_is_refused(tmp_path: Path, setting: str, message: str) -> None:
     (problem,) = problems(tmp_path, settings=(setting,))
-    assert said in problem
+    assert message in problem
     assert problem.startswith(f"--set {setting}: ")
 
 
@@ -253,11 +253,11 @@ def test_a_value_of_the_wrong_kind_is_refused(tmp_path: Path, setting: str, said
     "setting",
     ["ratio=1", "layers=(1, 2)", "max_steps=None", "max_steps=5", "max_time_s=5", "anything=[1]", "anything=x"],
 )
-def test_a_value_of_a_fitting_kind_is_taken(tmp_path: Path, setting: str) -> None:
+def test_a_value_of_an_allowed_type_is_accepted(tmp_path: Path, setting: str) -> None:
     assert resolved(tmp_path, settings=(setting,)).values[setting.partition("=")[0]].layer == "setting"
 
 
-def test_annotations_refine_what_a_key_takes(tmp_path: Path) -> None:
+def test_annotations_define_the_types_of_a_key(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     base = (
         "from typing import List, Literal, Optional\n"
@@ -270,7 +270,7 @@ def test_annotations_refine_what_a_key_takes(tmp_path: Path) -> None:
     case = Case.parse("toy:pytorch:X9:1:8:1")
     with pytest.raises(ConfigError) as caught:
         resolve(suite, vendor, case, "reference", {}, catalog=catalog, check_data=False)
-    assert [problem.partition("allowed is ")[2] for problem in caught.value.problems] == [
+    assert [problem.partition("expected ")[2] for problem in caught.value.problems] == [
         "a whole number or None",
         "a number or None",
         "'a' or 'b'",
@@ -282,7 +282,7 @@ def test_annotations_refine_what_a_key_takes(tmp_path: Path) -> None:
 def test_the_target_may_be_repeated_but_not_changed(tmp_path: Path, name: str) -> None:
     assert name not in resolved(tmp_path, f"{name} = 0.75").values
     for config, settings in ((f"{name} = 0.74", ()), ("", (f"{name}=0.1",)), (f"{name} = None", ())):
-        assert "the quality target is the suite's, 0.75" in problems(tmp_path, config, settings)[0]
+        assert "expected the suite's target 0.75" in problems(tmp_path, config, settings)[0]
 
 
 def test_a_small_scales_file_may_only_set_keys_that_exist(tmp_path: Path) -> None:
@@ -308,24 +308,24 @@ def test_mutable_params_must_name_keys_that_exist(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     file = "suites/toy/pytorch/config/mutable_params.py"
     write(tmp_path, file, MUTABLE.replace('"width"', '"widht"'))
-    said = resolve_again(catalog)
-    assert f"{file}:1: mutable_params names 'widht': toy:pytorch has no such key; did you mean width?" in said
+    message = resolve_again(catalog)
+    assert f"{file}:1: mutable_params contains 'widht': toy:pytorch has no such key; did you mean width?" in message
     write(tmp_path, file, "mutable_params = 'width'")
-    assert "write a list of keys" in resolve_again(catalog)[0]
+    assert "expected a list of keys" in resolve_again(catalog)[0]
 
 
-def test_a_missing_required_key_is_told(tmp_path: Path) -> None:
+def test_a_missing_required_key_is_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     defaults = write(tmp_path, "driver/defaults.py", 'MUTABLE = []\nvendor = ""\n')
-    assert "suites/toy/pytorch/config/_base.py: data_dir is missing: give it a value" in resolve_again(
+    assert "suites/toy/pytorch/config/_base.py: data_dir is missing; set a value" in resolve_again(
         catalog, defaults=defaults
     )
 
 
-def test_a_missing_base_is_told(tmp_path: Path) -> None:
+def test_a_missing_base_is_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     (tmp_path / "suites/toy/pytorch/config/_base.py").unlink()
-    assert "suites/toy/pytorch/config/_base.py: there is no such file" in resolve_again(catalog)
+    assert "suites/toy/pytorch/config/_base.py: no such file" in resolve_again(catalog)
 
 
 # -- data --------------------------------------------------------------------------------------------------
@@ -342,26 +342,26 @@ def data_problems(root: Path, data_dir: object, config: str = "", scale: str = "
     return []
 
 
-def test_a_missing_data_file_is_told_with_where_it_was_set(tmp_path: Path) -> None:
+def test_a_missing_data_file_is_reported_with_the_line_that_sets_it(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     assert data_problems(tmp_path, str(data)) == [
-        f"suites/toy/pytorch/config/_base.py:1: train_data = 'train': there is no {data}/train"
+        f"suites/toy/pytorch/config/_base.py:1: train_data = 'train': {data}/train does not exist"
     ]
     (data / "train").mkdir()
     assert data_problems(tmp_path, str(data)) == []
 
 
-def test_a_missing_data_directory_is_told(tmp_path: Path) -> None:
-    assert data_problems(tmp_path, "/not/there") == ["--data-dir: data_dir = '/not/there': there is no such folder"]
+def test_a_missing_data_directory_is_reported(tmp_path: Path) -> None:
+    assert data_problems(tmp_path, "/not/there") == ["--data-dir: data_dir = '/not/there': no such folder"]
     assert data_problems(tmp_path, "") == [
-        "toy:pytorch needs its data at scale reference: name their folder with --data-dir or --case CASE=DATA_DIR "
-        "(suites/toy/pytorch/README.md says what it must hold), or measure throughput alone with --synthetic"
+        "toy:pytorch needs its data at scale reference: pass their folder with --data-dir or --case CASE=DATA_DIR "
+        "(suites/toy/pytorch/README.md lists the required files), or measure only throughput with --synthetic"
     ]
     assert data_problems(tmp_path, "", scale="small") == []
 
 
-# -- the original's own case directories -------------------------------------------------------------------
+# -- config folders of FlagPerf ------------------------------------------------------------------------------
 
 
 ORIGINALS = {
@@ -395,7 +395,7 @@ seed = 9031
 }
 
 
-def test_a_directory_of_the_originals_loads_or_says_which_keys_are_not_ours(tmp_path: Path) -> None:
+def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     for name, text in ORIGINALS.items():
         write_config(tmp_path, text, name)
@@ -410,42 +410,42 @@ def test_a_directory_of_the_originals_loads_or_says_which_keys_are_not_ours(tmp_
     assert (config["train_batch_size"], config["eval_batch_size"], config["max_steps"]) == (16, 16, 20000)
 
 
-# -- numbers and what is the case's own ----------------------------------------------------------------------
+# -- numbers and the case's own keys -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
-        ("max_steps=-1", "is below 0; allowed is 0 and more"),
-        ("throughput_steps=-5", "is below 0"),
-        ("hang_timeout_s=-0.5", "is below 0"),
-        ("max_time_s=-1", "is below 0"),
-        ("min_efficiency=0", "allowed is more than 0, up to 1.5"),
-        ("min_efficiency=1.6", "allowed is more than 0, up to 1.5"),
-        ("learning_rate=1e999", "is not finite"),
-        ("learning_rate=nan", "is a str; allowed is a number"),
-        ("train_batch_size=0", "allowed is 1 and more"),
+        ("max_steps=-1", "expected at least 0"),
+        ("throughput_steps=-5", "expected at least 0"),
+        ("hang_timeout_s=-0.5", "expected at least 0"),
+        ("max_time_s=-1", "expected at least 0"),
+        ("min_efficiency=0", "expected more than 0 and at most 1.5"),
+        ("min_efficiency=1.6", "expected more than 0 and at most 1.5"),
+        ("learning_rate=1e999", "expected a finite number"),
+        ("learning_rate=nan", "is a str; expected a number"),
+        ("train_batch_size=0", "expected at least 1"),
     ],
 )
-def test_a_number_out_of_range_is_refused_with_what_is_allowed(tmp_path: Path, setting: str, said: str) -> None:
+def test_a_number_out_of_range_is_refused_with_the_allowed_range(tmp_path: Path, setting: str, message: str) -> None:
     (told,) = problems(tmp_path, settings=(setting,))
     assert told.startswith(f"--set {setting}: ")
-    assert said in told
+    assert message in told
 
 
-def test_numbers_at_the_edge_are_fine(tmp_path: Path) -> None:
+def test_numbers_at_the_limits_are_accepted(tmp_path: Path) -> None:
     fine = ("max_steps=0", "min_efficiency=1.5", "hang_timeout_s=0.5", "num_workers=0", "max_time_s=None")
     assert resolved(tmp_path, settings=fine).values["max_steps"].value == 0
 
 
-def test_what_is_the_cases_own_has_an_option() -> None:
+def test_keys_of_the_case_have_their_own_options() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_settings(["vendor=a", "data_dir=/d", "width=1"])
-    assert [problem.partition("own: ")[2] for problem in caught.value.problems] == ["use --vendor", "use --data-dir"]
+    assert [problem.partition("; ")[2] for problem in caught.value.problems] == ["use --vendor", "use --data-dir"]
 
 
 @pytest.mark.parametrize("name", ["_base.py", "mutable_params.py"])
-def test_a_broken_file_is_the_only_one_blamed(tmp_path: Path, name: str) -> None:
+def test_only_the_invalid_file_is_reported(tmp_path: Path, name: str) -> None:
     catalog = tree(tmp_path, "width = 128\n")
     write(tmp_path, f"suites/toy/pytorch/config/{name}", "width = = 3\n")
     suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
@@ -454,7 +454,7 @@ def test_a_broken_file_is_the_only_one_blamed(tmp_path: Path, name: str) -> None
         resolve(
             suite, vendor, Case.parse("toy:pytorch:X9:1:8:1"), "reference", given, catalog=catalog, check_data=False
         )
-    assert [problem.partition(" is no")[0] for problem in caught.value.problems] == [
+    assert [problem.partition(" invalid")[0] for problem in caught.value.problems] == [
         f"suites/toy/pytorch/config/{name}:1:"
     ]
 
@@ -499,20 +499,20 @@ def test_a_suite_evaluates_often_enough_at_any_shape_and_batch(
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("eval_steps=8", "8 steps are 2,048 samples; the suite requires an evaluation in every 2,000 samples"),
-        ("eval_steps=60", "allowed: 1 to 7 steps"),
+        ("eval_steps=8", "8 steps are 2,048 samples; the suite requires an evaluation every 2,000 samples"),
+        ("eval_steps=60", "expected 1 to 7 steps"),
         ("eval_steps=0", "no fixed interval"),
         ("eval_steps=None", "no fixed interval"),
-        ("eval_start_steps=8", "allowed: 0 to 7 steps"),
+        ("eval_start_steps=8", "expected 0 to 7 steps"),
         ("eval_samples=9000", "cannot be set here"),
     ],
 )
-def test_nobody_may_evaluate_less_often_than_the_suite_requires(tmp_path: Path, setting: str, words: str) -> None:
+def test_a_case_cannot_evaluate_less_often_than_the_suite_requires(tmp_path: Path, setting: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         evaluations(tmp_path, setting)
 
 
-def test_a_vendors_file_that_evaluates_too_seldom_is_named(tmp_path: Path) -> None:
+def test_a_vendors_file_that_evaluates_too_rarely_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"config_X9x1x8.py:1: eval_steps = 60: .*suites/toy/pytorch/config/_base.py:"
     ):

@@ -28,7 +28,7 @@ def test_a_verdict_may_be_a_pattern() -> None:
     assert not Expected("*", "baseline *", "why").judges("efficiency")
 
 
-def test_tables_stand_in_either_file(tmp_path: Path) -> None:
+def test_tables_may_be_in_either_file(tmp_path: Path) -> None:
     one = Expected("glm:*:A100:*", "efficiency", "known")
     (tmp_path / "flagperf.toml").write_text(TABLE)
     settings = read_settings({}, tmp_path)
@@ -45,21 +45,21 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), WRONG)
-def test_what_is_wrong_is_told_by_file_and_table(tmp_path: Path, line: str, said: str) -> None:
+@pytest.mark.parametrize(("line", "message"), WRONG)
+def test_problems_are_reported_with_file_and_table(tmp_path: Path, line: str, message: str) -> None:
     key = line.partition(" ")[0]
     lines = [line, *(each for each in TABLE.splitlines() if not each.startswith(key) and " = " in each)]
     text = "\n".join(["[[expected]]", *lines, ""])
     (tmp_path / "flagperf.toml").write_text(text)
-    with pytest.raises(SettingsError, match=r"flagperf\.toml: \[\[expected\]\] 1: " + said.replace("[", r"\[")):
+    with pytest.raises(SettingsError, match=r"flagperf\.toml: \[\[expected\]\] 1: " + message.replace("[", r"\[")):
         read_settings({}, tmp_path)
     write_vendor(tmp_path, toml=VENDOR_TOML + text)
-    with pytest.raises(CatalogError, match=said):
+    with pytest.raises(CatalogError, match=message):
         _ = Catalog.scan([tmp_path]).vendor("acme").expected
 
 
 @pytest.mark.parametrize("given", [3, [3], {"case": "x"}])
-def test_no_tables_at_all_are_told(given: object) -> None:
+def test_values_that_are_not_tables_are_reported(given: object) -> None:
     told: list[str] = []
     assert of_tables(given, "f.toml", told) == ()
     assert "expected tables, as in [[expected]]" in told[0]

@@ -48,7 +48,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
-        self.said: dict[str, str] = {}
+        self.outputs: dict[str, str] = {}
         bin_dir = Path(sys.executable).parent
         self.environment = {
             **os.environ,
@@ -82,10 +82,10 @@ class Copy:
             ["bash", "-ec", command], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=300,
             check=False,
         )  # fmt: skip
-        said = done.stdout + done.stderr
-        assert done.returncode == code, f"{command}\n{said[-6000:]}"
-        self.said[command] = said
-        return said
+        output = done.stdout + done.stderr
+        assert done.returncode == code, f"{command}\n{output[-6000:]}"
+        self.outputs[command] = output
+        return output
 
     def write(self, name: str, text: str) -> None:
         file = self.root / name
@@ -117,7 +117,7 @@ def outside(copy: Copy) -> list[str]:
 
 
 @pytest.mark.slow
-def test_nothing_outside_the_vendors_folder_is_touched(walked: Copy) -> None:
+def test_no_file_outside_the_vendors_folder_changes(walked: Copy) -> None:
     assert "?? vendors/made/vendor.toml" in walked.changed
     assert outside(walked) == []
     walked.write("vendors/other/vendor.toml", "")  # the control
@@ -136,7 +136,7 @@ def test_it_trains_and_its_tool_is_in_the_results(walked: Copy) -> None:
 
 @pytest.mark.slow
 def test_the_config_is_in_the_plan_and_the_step_in_the_report(walked: Copy) -> None:
-    (plan,) = (said for command, said in walked.said.items() if "--plan" in command)
+    (plan,) = (output for command, output in walked.outputs.items() if "--plan" in command)
     assert "resnet50:pytorch:M1:1:2:1" in plan
     assert re.search(r"precision +'bf16' +vendor +vendors/made/resnet50-pytorch/config/config_common.py:4", plan)
     replaced = [run["cases"][0]["outcomes"][0]["environment"].get("replaced steps") for run in walked.runs]
@@ -146,7 +146,7 @@ def test_the_config_is_in_the_plan_and_the_step_in_the_report(walked: Copy) -> N
     assert not [
         warning for outcome in outcomes for warning in outcome["validity_warnings"] if warning["kind"] == "vendor_code"
     ]
-    assert "passed with made's own step convert_model" in " ".join(" ".join(walked.said.values()).split())
+    assert "passed with made's own step convert_model" in " ".join(" ".join(walked.outputs.values()).split())
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_it_is_found_in_another_root_and_in_an_installed_package(walked: Copy, t
     )
 
 
-# -- what new-vendor writes ------------------------------------------------------------------------------------
+# -- files of new-vendor ---------------------------------------------------------------------------------------
 
 
 def lay_out(root: Path, *options: str, code: int = 0) -> Path:
@@ -181,12 +181,12 @@ def lay_out(root: Path, *options: str, code: int = 0) -> Path:
 
 
 def uncommented(toml: str) -> str:
-    """With every key said that it shows."""
+    """With every key message that it shows."""
     return re.sub(r"^# (?=\w+ = |\[)", "", toml, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("options", [(), ("--device=cpu",), ("--device=npu", "--backend=hccl", "--tool=npu-smi info")])
-def test_what_it_writes_is_read_and_every_key_is_shown(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_its_vendor_toml_is_valid_with_all_optional_keys(tmp_path: Path, options: tuple[str, ...]) -> None:
     file = lay_out(tmp_path, *options) / "vendor.toml"
     vendor = Catalog.scan([tmp_path]).vendors["made"]
     assert (vendor.hardware, vendor.scale, vendor.peak_tflops("M1", "bf16")) == ("M1", "small", None)
@@ -200,7 +200,7 @@ def test_what_it_writes_is_read_and_every_key_is_shown(tmp_path: Path, options: 
     assert Catalog.scan([tmp_path]).vendors["made"].peak_tflops("M1", "bf16") == 80
 
 
-def test_configs_are_laid_out_for_a_suite_and_all_shapes_but_one_card_train_to_the_target(tmp_path: Path) -> None:
+def test_configs_are_created_for_a_suite_and_all_shapes_but_one_card_train_to_the_target(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, "--suite=resnet50:pytorch", "--suite=glm:pytorch", "--nodes=1x1,1x8,2x8")
     catalog = Catalog.scan([REPO, tmp_path])
     suite, vendor = catalog.suite("resnet50", "pytorch"), catalog.vendor("made")
@@ -219,7 +219,7 @@ def test_configs_are_laid_out_for_a_suite_and_all_shapes_but_one_card_train_to_t
     assert not (folder / "probe.py").exists()
 
 
-def test_what_it_writes_is_well_formed(tmp_path: Path) -> None:
+def test_its_files_pass_the_linter(tmp_path: Path) -> None:
     lay_out(tmp_path, "--tool=made-smi -q 'a b'", "--suite=resnet50:pytorch")
     shutil.copy(REPO / "pyproject.toml", tmp_path)
     for words in (("check",), ("format", "--check")):
@@ -227,7 +227,7 @@ def test_what_it_writes_is_well_formed(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout.decode()
 
 
-def test_the_probe_that_it_writes_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+def test_its_probe_refuses_unknown_output(tmp_path: Path) -> None:
     probe_file = lay_out(tmp_path, "--tool=made-smi -q 'a b'") / "probe.py"
     tool = probe.Tool(str(probe_file))
     assert tool.command == ["made-smi", "-q", "a b"]
@@ -240,7 +240,7 @@ def test_the_probe_that_it_writes_refuses_what_it_does_not_know(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('["made-smi"]', '["no-such-tool"]', "no-such-tool: No such file or directory"),
         ('["made-smi"]', '"made-smi"', "vendors/made/probe.py: COMMAND is 'made-smi'; it must be a list of words"),
@@ -269,15 +269,15 @@ def test_the_probe_that_it_writes_refuses_what_it_does_not_know(tmp_path: Path) 
         ),
     ],
 )
-def test_a_probe_that_was_broken_says_where_and_what(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_broken_probe_is_reported_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     probe_file = lay_out(tmp_path, "--tool=made-smi") / "probe.py"
     text = probe_file.read_text()
     assert old in text
     probe_file.write_text(text.replace(old, new))
-    assert str(probe.survey(str(probe_file))["error"]).startswith(said)
+    assert str(probe.survey(str(probe_file))["error"]).startswith(message)
 
 
-def test_what_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = lay_out(tmp_path)
     before = (folder / "vendor.toml").read_text()
     lay_out(tmp_path, "--device=cpu", code=2)
@@ -286,7 +286,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["Made"], "'Made': expected lowercase letters, digits and _"),
         (["../made"], "'../made': expected lowercase letters"),
@@ -302,22 +302,22 @@ def test_what_is_there_is_not_written_over(tmp_path: Path, capsys: pytest.Captur
         (["made", "--suite=glm"], "--suite=glm: model 'glm' has no framework ''"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_laid_out_is_told_and_leaves_nothing(
-    tmp_path: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_options_are_reported_and_leave_no_files(
+    tmp_path: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["new-vendor", "--hw=M1", *options, f"--to={tmp_path}"]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_name_that_is_nearly_anothers_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_similar_name_of_another_vendor_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new-vendor", "cpus", "--hw=M1", f"--to={tmp_path}"]) == 0
     out = capsys.readouterr().out
     assert "note: a vendor with a similar name exists; did you mean cpu?" in out
     assert f"pytest suites --vendor=cpus --roots={tmp_path} --scale=small --plan" in out
 
 
-def test_where_there_is_no_tree_a_place_must_be_named(
+def test_outside_a_tree_a_folder_must_be_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -50,7 +50,7 @@ def problems(root: Path, text: str) -> list[str]:
     return [problem.removeprefix(f"{root}/") for problem in caught.value.problems]
 
 
-def test_cases_come_with_their_data_and_lines(tmp_path: Path) -> None:
+def test_cases_have_their_data_and_lines(tmp_path: Path) -> None:
     cases = conf(tmp_path, CONF).cases
     assert [(str(one.case), one.data_dir, one.where) for one in cases] == [
         ("bert:pytorch_1.8:X9:1:8:1", "/data/bert", f"{tmp_path}/test_conf.py:18"),
@@ -58,7 +58,7 @@ def test_cases_come_with_their_data_and_lines(tmp_path: Path) -> None:
     ]
 
 
-def test_what_it_says_about_our_options_is_given_by_their_names(tmp_path: Path) -> None:
+def test_values_of_our_options_have_our_names(tmp_path: Path) -> None:
     found = conf(tmp_path, CONF)
     assert found.settings == {
         "vendor": "acme",
@@ -78,20 +78,20 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert found.settings["reports"] == f"{tmp_path}/there/logs"
 
 
-def test_what_changes_nothing_is_said(tmp_path: Path) -> None:
+def test_names_without_effect_are_noted(tmp_path: Path) -> None:
     told = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).without_effect]
     assert [line.partition(":")[0] for line in told] == ["8"]
     assert "FLAGPERF_PATH has no effect: the code is copied" in told[0]
     assert conf(tmp_path, ONE).without_effect == []
 
 
-def test_unknown_names_are_a_warning_with_near_ones(tmp_path: Path) -> None:
-    (said,) = conf(tmp_path, f"import os\n_mine = 1\n{ONE}VENDER = 'a'\n").without_effect
-    assert "test_conf.py:4: VENDER is not a setting" in said
-    assert said.endswith("did you mean VENDOR?")
+def test_unknown_names_are_noted_with_similar_names(tmp_path: Path) -> None:
+    (message,) = conf(tmp_path, f"import os\n_mine = 1\n{ONE}VENDER = 'a'\n").without_effect
+    assert "test_conf.py:4: VENDER is not a setting" in message
+    assert message.endswith("did you mean VENDOR?")
 
 
-def test_all_bad_cases_are_told_at_once(tmp_path: Path) -> None:
+def test_all_invalid_cases_are_reported_at_once(tmp_path: Path) -> None:
     text = """\
 VENDOR = 3
 CLEAR_CACHES = "yes"
@@ -114,10 +114,10 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("VENDOR = 'a'\nCASES = {1/0: ''}\n", "test_conf.py:2: ZeroDivisionError"),
-        ("CASES = {\n", "test_conf.py:1: is no Python: '{' was never closed"),
+        ("CASES = {\n", "test_conf.py:1: invalid Python: '{' was never closed"),
         ("VENDOR = 'a'\n", "test_conf.py: CASES is missing"),
         ("CASES = ['glm:pytorch:X9:1:8:1']\n", "test_conf.py:1: CASES: expected a dict"),
         ("VENDOR = 'a'\nCASES = {}\n", "test_conf.py:2: CASES contains no case"),
@@ -126,11 +126,11 @@ CASES = {
         ("CASES = None\n", "test_conf.py:1: CASES: expected a dict"),
     ],
 )
-def test_a_file_that_does_not_hold_says_so(tmp_path: Path, text: str, said: str) -> None:
-    assert problems(tmp_path, text)[0].startswith(said)
+def test_an_invalid_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
+    assert problems(tmp_path, text)[0].startswith(message)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Problems, match=r"no_such\.py: cannot be read"):
         read_test_conf(tmp_path / "no_such.py")
 
@@ -142,5 +142,5 @@ def test_cases_made_by_an_expression_are_read_too(tmp_path: Path) -> None:
     assert cases[0].where.endswith("test_conf.py:1")
 
 
-def test_an_error_is_a_problem_of_the_users(tmp_path: Path) -> None:
+def test_an_error_is_reported_as_a_users_problem(tmp_path: Path) -> None:
     assert issubclass(OriginalError, Problems)

@@ -43,10 +43,10 @@ def catalog(tmp_path: Path) -> Catalog:
     return tree(tmp_path, "ratio = 0.25\n")
 
 
-# -- what a plan says ---------------------------------------------------------------------------------------
+# -- contents of a plan -------------------------------------------------------------------------------------
 
 
-def test_a_plan_holds_what_suite_vendor_and_config_say(catalog: Catalog) -> None:
+def test_a_plan_contains_the_values_of_suite_vendor_and_config(catalog: Catalog) -> None:
     plan = planned(catalog)
     assert (plan.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
     assert (plan.device, plan.backend, plan.visible_devices) == ("acme", "acl", "ACME_VISIBLE")
@@ -63,12 +63,12 @@ def test_defaults_come_from_the_vendor(tmp_path: Path, catalog: Catalog) -> None
     assert planned(catalog, scale="reference", runtime="docker").runtime == "docker"
 
 
-def test_a_config_may_ask_for_another_efficiency_and_precision(tmp_path: Path) -> None:
+def test_a_config_may_set_another_efficiency_and_precision(tmp_path: Path) -> None:
     plan = planned(tree(tmp_path, 'min_efficiency = 0.9\nprecision = "fp16"\n'))
     assert (plan.min_efficiency, plan.peak_tflops) == (0.9, None)
 
 
-def test_hosts_are_the_first_ones_and_those_that_are_not_there_are_named(catalog: Catalog) -> None:
+def test_the_first_hosts_are_used_and_missing_hosts_are_named(catalog: Catalog) -> None:
     plan = planned(catalog, "toy:pytorch:X9:2:8:1")
     assert [(host.name, host.devices) for host in expected_placement(plan, HOSTS).hosts] == [
         ("alpha", tuple(range(8))),
@@ -77,14 +77,14 @@ def test_hosts_are_the_first_ones_and_those_that_are_not_there_are_named(catalog
     assert [host.name for host in expected_placement(plan, HOSTS[:1]).hosts] == ["alpha", "host1"]
 
 
-def test_vendor_code_that_is_there_is_named(tmp_path: Path, catalog: Catalog) -> None:
+def test_existing_vendor_code_is_named(tmp_path: Path, catalog: Catalog) -> None:
     write(tmp_path, "vendors/acme/toy-pytorch/extern/trainer_adapter.py", "")
     plan = planned(catalog)
     assert plan.extern == "vendors/acme/toy-pytorch/extern"
     assert plan.case_json(1, "/code")["extern"] == "/code/vendors/acme/toy-pytorch/extern"
 
 
-def test_a_vendors_own_device_is_named_and_part_of_what_is_compared(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_vendors_own_device_is_named_and_part_of_the_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
     before = planned(catalog)
     assert (before.modules, before.device_module) == ((), None)
     assert before.case_json(1, "/code")["device_module"] is None
@@ -98,7 +98,7 @@ def test_a_vendors_own_device_is_named_and_part_of_what_is_compared(tmp_path: Pa
     assert plan.fingerprint["vendor_code"] != before.fingerprint["vendor_code"]
 
 
-def test_what_a_vendor_sets_in_the_environment_makes_another_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_vendors_environment_variables_change_the_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
     plain = planned(catalog).fingerprint
     assert "environment" not in plain
     file = write(tmp_path, "vendors/acme/toy-pytorch/config/environment_variables.sh", "export FAST=1\n")
@@ -112,7 +112,7 @@ def test_what_a_vendor_sets_in_the_environment_makes_another_fingerprint(tmp_pat
     assert {name for name in plain if by_table[name] != plain[name]} == {"key", "one_card_key", "deviations"}
 
 
-def test_a_ranks_file_is_whole_and_has_the_rounds_seed(catalog: Catalog) -> None:
+def test_a_ranks_file_is_complete_and_has_the_rounds_seed(catalog: Catalog) -> None:
     body = planned(catalog, synthetic=False, check_data=False, data_dir="/data").case_json(3, "/code")
     assert json.loads(json.dumps(body)) == body
     assert (body["schema"], body["case"], body["round"], body["seed"], body["config"]["seed"]) == (
@@ -125,7 +125,7 @@ def test_a_ranks_file_is_whole_and_has_the_rounds_seed(catalog: Catalog) -> None
     assert {"vendor", "hardware", "nnodes", "nproc", "synthetic", "throughput_only", "device"} <= body.keys()
 
 
-def test_what_reports_read_has_origins_and_deviations(catalog: Catalog) -> None:
+def test_the_stored_plan_has_origins_and_deviations(catalog: Catalog) -> None:
     body = planned(catalog).to_json()
     assert json.loads(json.dumps(body)) == body
     assert body["values"]["ratio"] == {
@@ -161,10 +161,10 @@ def test_synthetic_data_and_an_option_make_it_throughput_only(catalog: Catalog) 
     assert not planned(catalog, synthetic=False, check_data=False).throughput_only
 
 
-# -- what stands in the way ----------------------------------------------------------------------------------
+# -- problems ------------------------------------------------------------------------------------------------
 
 
-def test_everything_that_stands_in_the_way_is_told_at_once(catalog: Catalog) -> None:
+def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
     with pytest.raises(Problems) as caught:
         planned(catalog, runtime="vemv", launcher="torchrn", settings=["widht=1"])
     assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
@@ -185,8 +185,8 @@ def test_a_launcher_of_another_framework_is_refused(catalog: Catalog, monkeypatc
     ]
 
 
-def test_data_are_asked_for_unless_they_are_made_up(tmp_path: Path, catalog: Catalog) -> None:
-    with pytest.raises(Problems, match="name their folder with --data-dir"):
+def test_data_are_required_unless_they_are_synthetic(tmp_path: Path, catalog: Catalog) -> None:
+    with pytest.raises(Problems, match="pass their folder with --data-dir"):
         planned(catalog, synthetic=False)
     (tmp_path / "data" / "train").mkdir(parents=True)
     found = Value(str(tmp_path / "data"), "test_conf.py", 7, "case")
@@ -194,19 +194,19 @@ def test_data_are_asked_for_unless_they_are_made_up(tmp_path: Path, catalog: Cat
     assert planned(catalog, synthetic=True).data_dir is None
 
 
-def test_a_case_without_a_config_is_an_error_with_what_exists(catalog: Catalog) -> None:
+def test_a_case_without_a_config_is_an_error_with_the_available_configs(catalog: Catalog) -> None:
     with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:4:1: no config_X9x1x4.py .*X9 1x1, 1x8, 2x8"):
         planned(catalog, "toy:pytorch:X9:1:4:1")
 
 
-# -- what may be compared ------------------------------------------------------------------------------------
+# -- fingerprints --------------------------------------------------------------------------------------------
 
 
 def key(plan: Plan) -> object:
     return plan.fingerprint["key"]
 
 
-def test_the_same_case_has_the_same_key_whoever_asks(catalog: Catalog) -> None:
+def test_the_same_case_always_has_the_same_key(catalog: Catalog) -> None:
     plan = planned(catalog)
     alike = planned(catalog, "toy:pytorch:X9:1:8:5", launcher="torchrun", settings=["seed=1", "max_steps=3"])
     assert key(plan) == key(alike)
@@ -226,7 +226,7 @@ def test_the_same_case_has_the_same_key_whoever_asks(catalog: Catalog) -> None:
         {"case": "toy:pytorch:X9:1:1:1"},
     ],
 )
-def test_what_weighs_changes_the_key(catalog: Catalog, more: dict[str, Any]) -> None:
+def test_compared_values_change_the_key(catalog: Catalog, more: dict[str, Any]) -> None:
     assert key(planned(catalog)) != key(planned(catalog, **more))
 
 
@@ -239,7 +239,7 @@ def test_changed_code_changes_the_key_and_a_document_does_not(tmp_path: Path, ca
     assert key(planned(catalog)) != before
 
 
-def test_a_plan_carries_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_plan_contains_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_path: Path, catalog: Catalog) -> None:
     before = planned(catalog)
     assert before.to_json()["reference"] is None
     file = write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
@@ -252,7 +252,7 @@ def test_a_plan_carries_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_
             planned(catalog)
 
 
-def test_parity_wants_a_reference(tmp_path: Path, catalog: Catalog) -> None:
+def test_parity_needs_a_reference(tmp_path: Path, catalog: Catalog) -> None:
     with pytest.raises(Problems, match=r"parity_samples needs the suite's reference, suites/toy/.*reference\.json"):
         planned(catalog, settings=["parity_samples=1000"])
     write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
@@ -289,7 +289,7 @@ def test_one_card_of_a_strongly_scaled_case_has_the_batch_of_all(tmp_path: Path)
     assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
 
 
-# -- what --plan prints --------------------------------------------------------------------------------------
+# -- output of --plan ----------------------------------------------------------------------------------------
 
 
 def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_the_description_says_what_is_not_known(tmp_path: Path) -> None:
+def test_the_description_names_unknown_values(tmp_path: Path) -> None:
     catalog = tree(tmp_path, 'precision = "fp16"\n')
     text = describe(planned(catalog, synthetic=False, check_data=False))
     assert "missing: pass --data-dir" in text
@@ -335,7 +335,7 @@ def test_the_description_says_what_is_not_known(tmp_path: Path) -> None:
     ],
     ids=["nobody asks", "NVML", "the whole host"],
 )
-def test_the_description_says_what_is_wanted_of_a_host(tmp_path: Path, asked: str, host: str, monitors: str) -> None:
+def test_the_description_lists_the_requirements_of_a_host(tmp_path: Path, asked: str, host: str, monitors: str) -> None:
     toml = VENDOR_TOML.replace("[chips.X9]", f'{asked}\n[chips.X9]\nnames = ["Acme X-?9"]', 1)
     tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
@@ -346,14 +346,14 @@ def test_the_description_says_what_is_wanted_of_a_host(tmp_path: Path, asked: st
     assert re.search(rf"^  monitors  {monitors}$", text, re.MULTILINE)
 
 
-def test_long_values_are_told_in_full_and_lines_stay_short(tmp_path: Path) -> None:
+def test_long_values_are_printed_in_full_and_lines_stay_short(tmp_path: Path) -> None:
     text = describe(planned(tree(tmp_path), settings=[f"note={'word ' * 60}", "width=1"]))
     (told,) = re.findall(r"in full: '((?:word\s+)*)'", text)
     assert told.split() == ["word"] * 60
     assert max(len(line) for line in text.splitlines() if "--set" not in line) <= 120
 
 
-def test_a_setting_from_a_file_says_which(catalog: Catalog) -> None:
+def test_a_setting_from_a_file_names_the_file(catalog: Catalog) -> None:
     plan = planned(catalog, settings=["width=1"], settings_source="flagperf.toml")
     assert plan.values["width"].where == "flagperf.toml: --set width=1"
     assert planned(catalog, settings=["width=1"]).values["width"].where == "--set width=1"
@@ -384,7 +384,7 @@ def test_the_state_of_the_suites_repository_is_known(tmp_path: Path) -> None:
     assert checkout(tmp_path) == {"commit": commit, "changed": True}
 
 
-def test_the_fingerprint_tells_of_the_data_and_of_what_is_not_the_suites_own(catalog: Catalog, tmp_path: Path) -> None:
+def test_the_fingerprint_contains_the_data_and_the_deviations(catalog: Catalog, tmp_path: Path) -> None:
     plan = planned(catalog, settings=["width=128"])
     told = {"width": [128, 64], "ratio": [0.25, 0.5], "throughput_only": [True, False]}
     assert plan.fingerprint["deviations"] == told

@@ -194,7 +194,7 @@ def test_our_names_may_stand_in_a_file_of_the_originals(tmp_path: Path) -> None:
 def test_two_names_for_one_key_must_agree(tmp_path: Path) -> None:
     assert own(tmp_path, "lr = 1e-4\nlearning_rate = 1e-4\n").config["learning_rate"] == 1e-4
     (problem,) = problems(tmp_path, "lr = 1e-4\nlearning_rate = 2e-4\n")
-    also = "lr sets it too, to 0.0001 (config_A100x1x8.py:1); keep one of the two"
+    also = "lr also sets this key, to 0.0001 (config_A100x1x8.py:1); keep one of the two"
     assert problem == f"config_A100x1x8.py:2: learning_rate = 0.0002: {also}"
 
 
@@ -224,7 +224,7 @@ def test_a_target_may_be_repeated_in_the_originals_own_unit_and_not_changed(tmp_
     assert outcomes(found)["target_acc1"] == ("same as ours", "target = 0.755")
     (problem,) = problems(tmp_path, "lr = 0.1\ntarget_acc1 = 70\n", "resnet50:A100:1x8")
     assert "config_A100x1x8.py:2: target_acc1 = " in problem
-    assert "the quality target is the suite's" in problem
+    assert "expected the suite's target" in problem
 
 
 def test_everything_that_cannot_be_translated_is_listed_at_once(tmp_path: Path) -> None:
@@ -272,9 +272,7 @@ def test_functions_of_a_file_are_no_values(tmp_path: Path) -> None:
 
 def test_a_missing_neighbour_is_an_error_where_it_is_imported(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, "import torch\nfrom config_comon import *\nlr = 1e-5\n")
-    assert problem.startswith(
-        "config_A100x1x8.py:2: from config_comon import *: there is no config_comon.py in config/;"
-    )
+    assert problem.startswith("config_A100x1x8.py:2: from config_comon import *: no config_comon.py in config/;")
 
 
 def test_files_that_import_a_framework_and_each_other_in_a_circle_are_an_error(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def found(root: Path, *roots: object) -> Catalog:
 # -- installed packages --------------------------------------------------------------------------------------
 
 
-def test_a_package_brings_a_vendor_and_is_not_imported(tmp_path: Path, install: Install) -> None:
+def test_a_package_provides_a_vendor_and_is_not_imported(tmp_path: Path, install: Install) -> None:
     tree(tmp_path / "tree")
     package = install("made_maker")
     write_vendor(package, "made")
@@ -59,7 +59,7 @@ def test_a_package_brings_a_vendor_and_is_not_imported(tmp_path: Path, install: 
 
 
 @pytest.mark.parametrize("value", ["made_maker.inner.data", "made_maker.place:ROOT", "made_maker.place:Where.text"])
-def test_a_folder_below_a_package_or_a_path_that_it_tells(tmp_path: Path, install: Install, value: str) -> None:
+def test_an_entry_point_may_name_a_folder_in_a_package_or_a_path(tmp_path: Path, install: Install, value: str) -> None:
     package = install(value, init="")
     write(package, "place.py", "from pathlib import Path\nROOT = Path(__file__).parent / 'inner' / 'data'\n")
     with (package / "place.py").open("a") as file:
@@ -72,14 +72,14 @@ def test_a_folder_below_a_package_or_a_path_that_it_tells(tmp_path: Path, instal
             del sys.modules[name]
 
 
-def test_a_package_may_bring_suites_alone(tmp_path: Path, install: Install) -> None:
+def test_a_package_may_provide_suites_only(tmp_path: Path, install: Install) -> None:
     write_suite(install("made_maker"), "other")
     tree(tmp_path / "tree")
     assert set(found(tmp_path / "tree").suites) == {("toy", "pytorch"), ("other", "pytorch")}
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("no_such_package", "package 'no_such_package' not found"),
         ("", "package '' not found"),
@@ -93,7 +93,7 @@ def test_a_package_may_bring_suites_alone(tmp_path: Path, install: Install) -> N
     ],
 )
 def test_a_broken_entry_point_is_a_sentence_that_names_the_distribution(
-    install: Install, value: str, said: str
+    install: Install, value: str, message: str
 ) -> None:
     package = install(value, init="")
     write(package, "broken.py", "import no_such_module\n")
@@ -101,13 +101,13 @@ def test_a_broken_entry_point_is_a_sentence_that_names_the_distribution(
     with pytest.raises(CatalogError) as caught:
         installed()
     assert str(caught.value).startswith(f"the installed made_maker 1.2: entry point made = {value!r} of flagperf_")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).endswith("; fix or uninstall the package")
     for name in [name for name in sys.modules if name.startswith("made_maker")]:
         del sys.modules[name]
 
 
-def test_a_run_elsewhere_never_asks_for_packages(
+def test_a_run_elsewhere_never_reads_packages(
     install: Install, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = install("no_such_package")
@@ -119,10 +119,10 @@ def test_a_run_elsewhere_never_asks_for_packages(
     asked.stderr.fnmatch_lines(["*the installed made_maker 1.2: entry point made*"])
 
 
-# -- the same one twice --------------------------------------------------------------------------------------
+# -- duplicates ----------------------------------------------------------------------------------------------
 
 
-def test_the_same_vendor_twice_names_both_and_says_what_to_do(tmp_path: Path, install: Install) -> None:
+def test_the_same_vendor_in_two_roots_is_reported_with_both_and_the_fix(tmp_path: Path, install: Install) -> None:
     tree(tmp_path / "tree")
     write_vendor(tmp_path / "other", "acme")
     with pytest.raises(CatalogError) as caught:
@@ -137,10 +137,10 @@ def test_the_same_vendor_twice_names_both_and_says_what_to_do(tmp_path: Path, in
         found(tmp_path / "tree")
 
 
-# -- what is told --------------------------------------------------------------------------------------------
+# -- commands ------------------------------------------------------------------------------------------------
 
 
-def test_list_says_where_a_vendor_is_from(
+def test_list_shows_the_origin_of_a_vendor(
     tmp_path: Path, install: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
@@ -158,7 +158,7 @@ def test_list_says_where_a_vendor_is_from(
     ]
 
 
-def test_the_commands_find_the_tree_that_one_stands_in(
+def test_the_commands_find_the_current_tree(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree(tmp_path)
@@ -167,11 +167,11 @@ def test_the_commands_find_the_tree_that_one_stands_in(
     assert "toy:pytorch" in capsys.readouterr().out
 
 
-# -- what the hosts get --------------------------------------------------------------------------------------
+# -- files on hosts ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["absolute", "relative", "linked root", "linked vendor"])
-def test_hosts_get_all_of_a_vendor_that_is_elsewhere(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_suite(tmp_path / "tree")
     lab = tmp_path / "lab"
     write_vendor(lab)
@@ -202,7 +202,7 @@ def test_hosts_get_all_of_a_vendor_that_is_elsewhere(tmp_path: Path, how: str, m
     }
 
 
-def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+def test_a_dangling_link_is_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     link = tmp_path / "vendors" / "acme" / "samples"
     link.symlink_to("nowhere")

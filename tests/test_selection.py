@@ -42,7 +42,7 @@ def problem(root: Path, *arguments: Any, **given: Any) -> str:
     return str(caught.value).replace(f"{root}/", "")
 
 
-def test_usual_shapes_run_as_far_as_there_are_hosts_and_those_that_were_asked_for_are_left_to_be_refused(
+def test_default_shapes_that_need_more_hosts_are_unsupported_and_requested_shapes_are_kept(
     tmp_path: Path,
 ) -> None:
     catalog = tree(tmp_path)
@@ -58,12 +58,12 @@ def test_usual_shapes_run_as_far_as_there_are_hosts_and_those_that_were_asked_fo
     assert unsupported(2) == unsupported(1, nodes="1x8,2x8") == unsupported(1, plan=True) == [None, None]
 
 
-# -- who wins -----------------------------------------------------------------------------------------------
+# -- precedence ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])
 @pytest.mark.parametrize("given", [{"nodes": "1x1"}, {"nodes": "1x1", "hw": "X9"}, {"nodes": "1x1", "vendor": "acme"}])
-def test_the_command_lines_matrix_leaves_the_cases_of_files_aside(
+def test_the_command_lines_matrix_replaces_the_cases_of_files(
     tmp_path: Path, file: str, conf: str | None, given: dict[str, str]
 ) -> None:
     assert list(told(chosen(tmp_path, file, conf))) == [CASE]
@@ -74,28 +74,28 @@ def test_the_command_lines_matrix_leaves_the_cases_of_files_aside(
 
 
 @pytest.mark.parametrize("given", [{"hw": "A1x2"}])
-def test_hardware_alone_asks_for_a_matrix_too(tmp_path: Path, given: dict[str, str]) -> None:
+def test_hardware_alone_also_selects_a_matrix(tmp_path: Path, given: dict[str, str]) -> None:
     assert len(told(chosen(tmp_path, FILE, **given))) == 2
 
 
-def test_a_case_of_the_command_line_stays_whatever_else_is_said(tmp_path: Path) -> None:
+def test_a_case_of_the_command_line_always_runs(tmp_path: Path) -> None:
     found = chosen(tmp_path, FILE, CONF, case=["toy:pytorch:X9:1:1:2"], nodes="1x8", vendor="acme", repeat=5)
     assert list(told(found)) == ["toy:pytorch:X9:1:1:2"]
     assert found.notes == ()
 
 
-def test_the_originals_cases_win_over_the_settings_files(tmp_path: Path) -> None:
+def test_flagperfs_cases_override_the_settings_files(tmp_path: Path) -> None:
     found = chosen(tmp_path, FILE, CONF.replace(CASE, "toy:pytorch:X9:1:1:3"))
     assert list(told(found)) == ["toy:pytorch:X9:1:1:3"]
 
 
 @pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])
-def test_rounds_of_the_command_line_are_those_of_the_files_cases(tmp_path: Path, file: str, conf: str | None) -> None:
+def test_repeat_of_the_command_line_applies_to_cases_of_files(tmp_path: Path, file: str, conf: str | None) -> None:
     assert list(told(chosen(tmp_path, file, conf, repeat=4))) == ["toy:pytorch:X9:1:8:4"]
     assert list(told(chosen(tmp_path, f"{file}\nrepeat = 4\n", conf))) in ([CASE], ["toy:pytorch:X9:1:8:1"])
 
 
-def test_cases_that_differ_in_rounds_alone_are_one_when_the_command_line_counts(tmp_path: Path) -> None:
+def test_cases_that_differ_only_in_rounds_are_the_same_with_repeat(tmp_path: Path) -> None:
     two = f'vendor = "acme"\ncase = ["{CASE}", "{CASE[:-1]}3"]\n'
     assert len(told(chosen(tmp_path, two))) == 2
     assert list(told(chosen(tmp_path, two, repeat=2))) == ["toy:pytorch:X9:1:8:2"]
@@ -105,7 +105,7 @@ def test_cases_that_differ_in_rounds_alone_are_one_when_the_command_line_counts(
 # -- the chip alone -----------------------------------------------------------------------------------------
 
 
-def test_hardware_without_a_vendor_selects_the_vendor_that_makes_it(tmp_path: Path) -> None:
+def test_hardware_without_a_vendor_selects_the_vendor_with_this_chip(tmp_path: Path) -> None:
     def vendors(**given: Any) -> set[str]:
         return {one.vendor.name for one in chosen(tmp_path, "", **given).cases}
 
@@ -120,14 +120,14 @@ def test_hardware_without_a_vendor_selects_the_vendor_that_makes_it(tmp_path: Pa
     assert problem(tmp_path, hw="B1") == "--hw=B1: not a chip of acme; use --vendor=other (choose from X9, A1x2)"
 
 
-def test_a_misspelt_chip_is_looked_for_among_all_vendors_unless_one_is_named(tmp_path: Path) -> None:
+def test_a_misspelt_chip_is_searched_in_all_vendors_unless_a_vendor_is_set(tmp_path: Path) -> None:
     alone = VENDOR_TOML.partition("[chips.X9]")[0] + "[chips.CPU]\n"
     write(tmp_path, "vendors/cpu/vendor.toml", alone)
     assert problem(tmp_path, "", hw="x9") == "--hw=x9: not a chip of cpu; did you mean X9? (choose from CPU)"
     assert problem(tmp_path, "", hw="x9", vendor="cpu") == "--hw=x9: not a chip of cpu (choose from CPU)"
 
 
-# -- the words of -k ----------------------------------------------------------------------------------------
+# -- keywords for -k ----------------------------------------------------------------------------------------
 
 
 def test_a_case_has_its_parts_as_keywords(tmp_path: Path) -> None:
@@ -146,21 +146,19 @@ def test_a_case_has_its_parts_as_keywords(tmp_path: Path) -> None:
         ("small", "-k: no test matches 'small'; --scale=small adds it"),
     ],
 )
-def test_a_word_that_matches_nothing_is_named_with_what_could_be_meant(
-    tmp_path: Path, expression: str, hint: str
-) -> None:
+def test_a_word_without_matches_is_named_with_suggestions(tmp_path: Path, expression: str, hint: str) -> None:
     assert hints(expression, chosen(tmp_path).cases, Catalog.scan([tmp_path])) == [hint]
 
 
 @pytest.mark.parametrize("expression", ["toy and acme", "TO", "1:8", "something-else"])
-def test_there_is_no_hint_for_words_that_match_or_are_near_nothing(tmp_path: Path, expression: str) -> None:
+def test_no_hint_for_words_that_match_or_resemble_no_name(tmp_path: Path, expression: str) -> None:
     assert hints(expression, chosen(tmp_path).cases, Catalog.scan([tmp_path])) == []
 
 
 # -- data ---------------------------------------------------------------------------------------------------
 
 
-def test_the_data_directory_says_who_gave_it(tmp_path: Path) -> None:
+def test_the_data_directory_has_its_source(tmp_path: Path) -> None:
     def data(*arguments: Any, **given: Any) -> tuple[str | None, str]:
         return next(iter(told(chosen(tmp_path, *arguments, **given)).values()))
 
@@ -173,7 +171,7 @@ def test_the_data_directory_says_who_gave_it(tmp_path: Path) -> None:
     assert data(acme, case=[f"{CASE}=d"]) == ("/started/d", f"--case {CASE}=DIR")
 
 
-def test_the_command_lines_data_win_but_not_over_its_own_cases(tmp_path: Path) -> None:
+def test_the_command_lines_data_override_all_but_its_own_cases(tmp_path: Path) -> None:
     ours = ("/started/d", "--data-dir")
     assert told(chosen(tmp_path, FILE, data_dir="d")) == {CASE: ours}
     assert told(chosen(tmp_path, 'vendor = "acme"', CONF, data_dir="d")) == {CASE: ours}
@@ -184,24 +182,24 @@ def test_the_command_lines_data_win_but_not_over_its_own_cases(tmp_path: Path) -
 # -- messages -----------------------------------------------------------------------------------------------
 
 
-def test_what_a_file_said_is_blamed_on_the_file(tmp_path: Path) -> None:
+def test_problems_of_a_file_name_the_file(tmp_path: Path) -> None:
     acme = 'vendor = "acme"\n'
     assert problem(tmp_path, f'{acme}hw = "X8"').startswith(
         "flagperf.toml: hw = 'X8': not a chip of acme (choose from X9, A1x2)"
     )
     assert problem(tmp_path, f'{acme}nodes = "8"').startswith("flagperf.toml: nodes = '8': shape '8'")
-    assert problem(tmp_path, f'{acme}set = ["a"]').startswith("flagperf.toml: --set a: write key=value")
+    assert problem(tmp_path, f'{acme}set = ["a"]').startswith("flagperf.toml: --set a: expected key=value")
     assert "no such folder in vendors/; did you mean acme?" in problem(tmp_path, 'vendor = "acmee"')
     assert problem(tmp_path, 'vendor = "acmee"').endswith("(flagperf.toml)")
     assert problem(tmp_path, "").endswith("(the default; choose one with --vendor)")
 
 
-def test_what_the_command_line_said_is_blamed_on_its_option(tmp_path: Path) -> None:
+def test_problems_of_the_command_line_name_the_option(tmp_path: Path) -> None:
     assert problem(tmp_path, hw="X8").startswith("--hw=X8: not a chip of acme")
     assert problem(tmp_path, nodes="8").startswith("--nodes=8: shape '8'")
     assert problem(tmp_path, set=["vendor=x", "data_dir=/d"]).splitlines() == [
-        "--set vendor: vendor is the case's own: use --vendor",
-        "--set data_dir: data_dir is the case's own: use --data-dir",
+        "--set vendor: cannot be set; use --vendor",
+        "--set data_dir: cannot be set; use --data-dir",
     ]
 
 
@@ -259,7 +257,7 @@ def test_a_node_id_carries_a_known_case_or_none(parameters: str, case: str | Non
     assert lane(nodeid, KNOWN) == (":".join(case.split(":")[:3]) if case else nodeid)
 
 
-def test_a_case_outside_of_the_brackets_is_none() -> None:
+def test_a_case_outside_of_the_brackets_is_ignored() -> None:
     assert case_in("alpha:plain:CPU:1:2:1/test_x.py::test_b", KNOWN) is None
 
 
@@ -268,7 +266,7 @@ def test_files_share_a_lane() -> None:
     assert len({lane(nodeid, KNOWN) for nodeid in ids}) == 1
 
 
-def test_what_finding_the_cases_of_a_folder_costs_does_not_grow_with_the_cases(
+def test_the_cost_of_finding_a_folders_cases_does_not_grow_with_the_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree(tmp_path)

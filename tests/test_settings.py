@@ -1,4 +1,4 @@
-"""Settings: the command line over the file over the defaults, and what is wrong is said at once."""
+"""Settings: the command line over the file over the defaults, and what is wrong is message at once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pytest_flagperf.settings import (
 from tests.trees import set_options, write_vendor
 
 
-def test_defaults_stand_when_nobody_says_otherwise(tmp_path: Path) -> None:
+def test_defaults_apply_without_a_file_and_options(tmp_path: Path) -> None:
     settings = read_settings({}, tmp_path)
     assert (settings.vendor, settings.repeat, settings.case) == ("cpu", 1, ())
     assert settings.reports == str(tmp_path / "reports")
     assert not settings.given("vendor")
 
 
-def test_the_file_wins_over_the_default_and_the_command_line_over_the_file(tmp_path: Path) -> None:
+def test_the_file_overrides_the_default_and_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.flagperf]\nvendor = "acme"\nrepeat = 3\ndata-dir = "/d"\n')
     settings = read_settings({"repeat": 5, "synthetic": None}, tmp_path)
     assert (settings.vendor, settings.repeat, settings.data_dir) == ("acme", 5, "/d")
@@ -42,13 +42,13 @@ def test_a_flag_of_the_file_is_switched_off_on_the_command_line(tmp_path: Path) 
     assert settings.commanded("synthetic")
 
 
-def test_flagperf_toml_is_taken_before_pyproject(tmp_path: Path) -> None:
+def test_flagperf_toml_overrides_pyproject(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.flagperf]\nvendor = "one"\n')
     (tmp_path / "flagperf.toml").write_text('vendor = "two"\n')
     assert read_settings({}, tmp_path).vendor == "two"
 
 
-def test_every_problem_of_a_file_is_told_at_once_with_what_is_allowed(tmp_path: Path) -> None:
+def test_all_problems_of_a_file_are_reported_at_once_with_the_allowed_values(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text('vendr = "x"\nrepeat = "3"\nscale = "smal"\nsynthetic = 1\nset = "a=1"\n')
     with pytest.raises(SettingsError) as caught:
         read_settings({}, tmp_path)
@@ -61,7 +61,7 @@ def test_every_problem_of_a_file_is_told_at_once_with_what_is_allowed(tmp_path: 
     assert "set = 'a=1': expected a list of strings" in text
 
 
-def test_no_rounds_are_no_run(tmp_path: Path) -> None:
+def test_zero_rounds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"repeat = 0 \(command line\): expected at least 1"):
         read_settings({"repeat": 0}, tmp_path)
 
@@ -121,12 +121,12 @@ def test_a_setting_of_the_site_on_the_command_line_names_its_line_and_its_file(
         assert str(caught.value) == sentence
 
 
-def test_options_that_pytest_knows_and_unknown_ones_of_others_are_none_of_ours(tmp_path: Path) -> None:
+def test_options_of_pytest_and_of_other_plugins_are_ignored(tmp_path: Path) -> None:
     check_unknown([], ["--sample=1", "--python", "x"], tmp_path)
     check_unknown(["--samples", "--nodes", "lease"], ["--samples", "--nodes", "lease"], tmp_path)
 
 
-def test_a_value_that_a_file_gave_is_told_as_it_stands_there(tmp_path: Path) -> None:
+def test_a_value_of_a_file_is_shown_as_written(tmp_path: Path) -> None:
     set_options(tmp_path, container_opt=["--memory 1g", "-e A=1"], lease_time=2, nodes="1x1")
     settings = read_settings({"nodes": "1x2"}, tmp_path)
     file = tmp_path / "flagperf.toml"
@@ -138,26 +138,28 @@ def test_a_value_that_a_file_gave_is_told_as_it_stands_there(tmp_path: Path) -> 
 # -- paths ------------------------------------------------------------------------------------------------
 
 
-def test_paths_are_relative_to_where_they_were_given(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file_or_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text('data-dir = "data"\ntest-conf = "conf.py"\npython = "bin/python"\n')
     in_file = read_settings({}, tmp_path, tmp_path / "elsewhere")
     assert in_file.data_dir == f"{tmp_path}/data"
     assert (in_file.test_conf, in_file.python) == (f"{tmp_path}/conf.py", f"{tmp_path}/bin/python")
     set_options(tmp_path, python="python3")
     commanded = {"data_dir": "data", "reports": "out", "case": ["a:b:c:1:1:1=../d", "e"]}
-    said = read_settings(commanded, tmp_path, Path("/work dir"))
-    assert (said.data_dir, said.reports, said.python) == ("/work dir/data", "/work dir/out", "python3")
-    assert said.case == ("a:b:c:1:1:1=/work dir/../d", "e")
+    message = read_settings(commanded, tmp_path, Path("/work dir"))
+    assert (message.data_dir, message.reports, message.python) == ("/work dir/data", "/work dir/out", "python3")
+    assert message.case == ("a:b:c:1:1:1=/work dir/../d", "e")
     assert read_settings({"data_dir": "~/d"}, tmp_path).data_dir == str(Path("~/d").expanduser())
 
 
-def test_the_directory_of_the_command_line_is_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_paths_are_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert read_settings({"data_dir": "d"}, tmp_path).data_dir == f"{tmp_path}/here/d"
 
 
-def test_an_empty_path_is_no_path(tmp_path: Path) -> None:
+def test_an_empty_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--data-dir is empty"):
         read_settings({"data_dir": ""}, tmp_path)
 
@@ -172,7 +174,7 @@ def suite(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("roots = []", r"flagperf\.toml: roots = \[\]: expected a list with at least one folder"),
         ('roots = "."', r"flagperf\.toml: roots = '\.': expected a list"),
@@ -187,21 +189,21 @@ def suite(root: Path) -> None:
         ),
     ],
 )
-def test_roots_must_be_there_and_hold_something(tmp_path: Path, text: str, said: str) -> None:
+def test_roots_must_exist_and_contain_suites_or_vendors(tmp_path: Path, text: str, message: str) -> None:
     suite(tmp_path / "tree")
     (tmp_path / "tree" / "flagperf.toml").write_text(text)
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=message):
         read_settings({}, tmp_path / "tree")
 
 
-def test_roots_are_relative_to_the_file_and_one_may_hold_vendors_alone(tmp_path: Path) -> None:
+def test_roots_are_relative_to_the_file_and_may_contain_vendors_only(tmp_path: Path) -> None:
     suite(tmp_path / "tree")
     write_vendor(tmp_path)
     (tmp_path / "tree" / "flagperf.toml").write_text('roots = [".", ".."]')
     assert read_settings({}, tmp_path / "tree").roots == (f"{tmp_path}/tree", f"{tmp_path}/tree/..")
 
 
-def test_a_run_that_is_gone_on_with_gives_the_tree_itself_as_a_root(tmp_path: Path) -> None:
+def test_resume_may_pass_the_tree_itself_as_a_root(tmp_path: Path) -> None:
     """Suites may be a package's and the vendor elsewhere: the tree then holds neither."""
     write_vendor(tmp_path / "one")
     (tmp_path / "tree").mkdir()
@@ -222,7 +224,7 @@ def test_the_command_lines_roots_are_added(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("nope", r"--roots=/.*/nope: no such folder"),
         ("", r"--roots is empty: expected a path"),
@@ -230,13 +232,13 @@ def test_the_command_lines_roots_are_added(tmp_path: Path) -> None:
         ("one/vendors", r"expected the folder above vendors/ or suites/: /.*/one$"),
     ],
 )
-def test_a_wrong_root_of_the_command_line_is_told(tmp_path: Path, given: str, said: str) -> None:
+def test_an_invalid_root_of_the_command_line_is_reported(tmp_path: Path, given: str, message: str) -> None:
     write_vendor(tmp_path / "one")
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=message):
         read_settings({"roots": [given]}, tmp_path, tmp_path)
 
 
-# -- files that cannot be used ------------------------------------------------------------------------------
+# -- invalid files ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["flagperf.toml", "pyproject.toml"])
@@ -252,7 +254,7 @@ def test_our_part_of_pyproject_must_be_a_table(tmp_path: Path) -> None:
         read_settings({}, tmp_path)
 
 
-# -- which tree ---------------------------------------------------------------------------------------------
+# -- root of the tree ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mark", ["suites/toy/plain/suite.toml", "flagperf.toml", "pyproject.toml"])
@@ -264,19 +266,19 @@ def test_the_tree_is_the_nearest_folder_upwards_with_suites_or_settings(tmp_path
     assert find_root(below) == find_root(tmp_path) == tmp_path
 
 
-def test_without_a_tree_options_make_one_of_where_pytest_is(tmp_path: Path) -> None:
+def test_without_a_tree_options_make_pytests_root_a_tree(tmp_path: Path) -> None:
     assert tree_root(tmp_path, {"vendor": None, "plan": None}) is None
     assert tree_root(tmp_path, {"vendor": None, "repeat": 0}) == tmp_path
 
 
-def test_other_projects_files_are_not_read_whatever_is_in_them(tmp_path: Path) -> None:
+def test_files_of_other_projects_are_never_read(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_bytes(b"\xff = [")
     assert tree_root(tmp_path, {}) is None
     (tmp_path / "pyproject.toml").write_text('dependencies = ["pytest-flagperf"]\n')
     assert tree_root(tmp_path, {}) is None
 
 
-def test_a_cluster_stands_in_a_table_of_its_own_and_may_say_who_starts_the_ranks(tmp_path: Path) -> None:
+def test_the_table_cluster_may_set_the_launcher(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text('[cluster]\nhosts = ["h1"]\nlauncher = "torchrun"\n')
     settings = read_settings({}, tmp_path)
     assert settings.launcher == "torchrun"
@@ -287,7 +289,7 @@ def test_a_cluster_stands_in_a_table_of_its_own_and_may_say_who_starts_the_ranks
     )
 
 
-def test_the_hosts_may_also_stand_in_a_string_as_on_the_command_line(tmp_path: Path) -> None:
+def test_the_hosts_may_also_be_a_string_as_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text('cluster = "h1,h2"\n')
     settings = read_settings({}, tmp_path)
     assert (settings.cluster, settings.cluster_table) == ("h1,h2", None)
@@ -300,8 +302,8 @@ def test_a_former_name_of_a_setting_names_the_new_one(tmp_path: Path) -> None:
         read_settings({}, tmp_path)
 
 
-@pytest.mark.parametrize("said", ["sample = 0.001", "sample = nan", "lease-time = -1", "cluster = 3"])
-def test_numbers_that_make_no_sense_are_named(tmp_path: Path, said: str) -> None:
-    (tmp_path / "flagperf.toml").write_text(f"{said}\n")
-    with pytest.raises(SettingsError, match=said.split(" = ", maxsplit=1)[0]):
+@pytest.mark.parametrize("message", ["sample = 0.001", "sample = nan", "lease-time = -1", "cluster = 3"])
+def test_numbers_out_of_range_are_reported(tmp_path: Path, message: str) -> None:
+    (tmp_path / "flagperf.toml").write_text(f"{message}\n")
+    with pytest.raises(SettingsError, match=message.split(" = ", maxsplit=1)[0]):
         read_settings({}, tmp_path)

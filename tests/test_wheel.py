@@ -85,10 +85,10 @@ def empty(tmp_path: Path) -> Path:
     return folder
 
 
-# -- what is in them -----------------------------------------------------------------------------------------
+# -- contents ------------------------------------------------------------------------------------------------
 
 
-def test_the_wheel_holds_the_code_the_suites_and_the_vendors_and_no_other_files(wheel: Wheel) -> None:
+def test_the_wheel_contains_the_code_the_suites_and_the_vendors_and_no_other_files(wheel: Wheel) -> None:
     code = wheel.below("pytest_flagperf", "flagperf_driver")
     data = [f"{BUNDLED}/{name}" for name in wheel.below("suites", "vendors")]
     assert [name for name in wheel.names if ".dist-info/" not in name] == sorted(code + data)
@@ -96,7 +96,7 @@ def test_the_wheel_holds_the_code_the_suites_and_the_vendors_and_no_other_files(
     assert f"{BUNDLED}/vendors/cpu/vendor.toml" in wheel.names
 
 
-def test_the_sdist_holds_no_caches_of_tools(wheel: Wheel) -> None:
+def test_the_sdist_contains_no_caches_of_tools(wheel: Wheel) -> None:
     with tarfile.open(wheel.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     listed = wheel.below(
@@ -128,7 +128,7 @@ def files(folder: Path) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_a_path_that_is_nowhere_is_pytests_error(wheel: Wheel, empty: Path) -> None:
+def test_pytest_reports_a_path_that_does_not_exist(wheel: Wheel, empty: Path) -> None:
     for path in ("suites/nothing", "suite", f"suites/{'x' * 300}"):
         done = wheel.run(empty, "pytest", path)
         assert done.returncode == pytest.ExitCode.USAGE_ERROR
@@ -136,25 +136,25 @@ def test_a_path_that_is_nowhere_is_pytests_error(wheel: Wheel, empty: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_run_that_names_no_suites_is_left_alone(wheel: Wheel, empty: Path) -> None:
+def test_a_run_without_suites_is_not_changed(wheel: Wheel, empty: Path) -> None:
     (empty / "test_it.py").write_text(
         "import sys\ndef test_it(): assert 'pytest_flagperf.running.run' not in sys.modules\n"
     )
     assert wheel.run(empty, "pytest", "test_it.py").returncode == 0
 
 
-def test_the_commands_list_what_the_wheel_holds(wheel: Wheel, empty: Path) -> None:
+def test_the_commands_list_the_suites_of_the_wheel(wheel: Wheel, empty: Path) -> None:
     done = wheel.run(empty, "pytest_flagperf", "list")
     assert done.returncode == 0, done.stderr
     for word in ("bert:pytorch", "glm:pytorch", "resnet50:pytorch", "cpu", "pytest-flagperf 0."):
         assert word in done.stdout
 
 
-# -- beside one's own ----------------------------------------------------------------------------------------
+# -- own suites and vendors ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_new_vendor_works_beside_those_of_the_wheel(wheel: Wheel, empty: Path) -> None:
+def test_a_new_vendor_works_with_the_wheels_vendors(wheel: Wheel, empty: Path) -> None:
     made = wheel.run(empty, "pytest_flagperf", "new-vendor", "made", "--hw=M1", "--suite=glm:pytorch", "--nodes=1x1")
     assert made.returncode == 0, made.stderr
     assert (empty / "vendors" / "made" / "glm-pytorch" / "config" / "config_M1x1x1.py").is_file()
@@ -175,7 +175,7 @@ def test_flagperfs_configs_are_imported_into_an_empty_folder(wheel: Wheel, empty
 
 
 @pytest.mark.slow
-def test_own_suites_work_beside_those_of_the_wheel(wheel: Wheel, empty: Path) -> None:
+def test_own_suites_work_with_the_wheels_suites(wheel: Wheel, empty: Path) -> None:
     write_suite(empty)
     write(
         empty,
@@ -195,7 +195,7 @@ def models(tests: list[str]) -> set[str]:
 
 
 @pytest.mark.slow
-def test_an_own_vendor_takes_the_place_of_one_of_the_wheel(wheel: Wheel, empty: Path) -> None:
+def test_an_own_vendor_replaces_the_wheels_vendor_of_the_same_name(wheel: Wheel, empty: Path) -> None:
     write_vendor(empty, "cpu")
     plan = wheel.run(empty, "pytest", "suites/glm", "--scale=small", "--nodes=1x1", "--plan")
     assert plan.returncode == 0, plan.stdout + plan.stderr
@@ -205,7 +205,7 @@ def test_an_own_vendor_takes_the_place_of_one_of_the_wheel(wheel: Wheel, empty: 
     assert "glm:pytorch:CPU:1:1:1" in plan.stdout
 
 
-# -- what is imported ----------------------------------------------------------------------------------------
+# -- imports -------------------------------------------------------------------------------------------------
 
 
 def test_starting_imports_no_large_package() -> None:
@@ -227,7 +227,7 @@ def test_our_modules_are_loaded_from_the_bytecode_of_their_installation() -> Non
     assert len(ours) > 20
 
 
-# -- for real ------------------------------------------------------------------------------------------------
+# -- installed wheel -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

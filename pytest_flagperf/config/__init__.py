@@ -1,4 +1,4 @@
-"""A case's config: its layers merged, checked, and each value with the file and line it came from."""
+"""The config of a case: merge and check its layers, and keep the file and line of each value."""
 
 from .layers import DATA_KEYS, DEFAULTS, resolve
 from .module import ConfigError, load

@@ -1,4 +1,4 @@
-"""Config files that only assign plain values: read without running them.
+"""Read config files that only assign plain values, without running them.
 
 Most config files are of this kind. Reading one takes a fraction of a millisecond and cannot hang. ``read`` returns None
 for every other file; such a file is run in a process of its own (``execute.py``).
@@ -88,8 +88,8 @@ def _names(file: Path, tree: ast.Module, importing: tuple[str, ...]) -> dict[str
     return names
 
 
-def _add(names: dict[str, T], found: Mapping[str, T]) -> None:
-    for name, assigned in found.items():
+def _add(names: dict[str, T], added: Mapping[str, T]) -> None:
+    for name, assigned in added.items():
         names.pop(name, None)
         names[name] = assigned
 
@@ -151,11 +151,11 @@ def _partly(file: Path, tree: ast.Module, importing: tuple[str, ...]) -> dict[st
         try:
             _add(names, _plain(file, statement, known, importing))
         except (_NotPlainError, ArithmeticError, OSError, SyntaxError, ValueError, RecursionError):
-            _add(names, _noted(file, statement, importing))
+            _add(names, _unread_names(file, statement, importing))
     return names
 
 
-def _noted(file: Path, statement: ast.stmt, importing: tuple[str, ...]) -> Mapping[str, Assigned | Unread]:
+def _unread_names(file: Path, statement: ast.stmt, importing: tuple[str, ...]) -> Mapping[str, Assigned | Unread]:
     """Return the names of a statement that is not plain; a neighbour may have plain values nevertheless."""
     if isinstance(statement, ast.ImportFrom):
         neighbour = file.parent / f"{statement.module}.py"
@@ -166,7 +166,7 @@ def _noted(file: Path, statement: ast.stmt, importing: tuple[str, ...]) -> Mappi
             return _from_neighbour(file, statement, _partly(neighbour, parse(neighbour), (*importing, neighbour.stem)))
         if statement.level or any(alias.name == "*" for alias in statement.names):
             raise UnreadableError(
-                f"{file}:{statement.lineno}: {ast.unparse(statement)}: there is no {statement.module or ''}.py in"
+                f"{file}:{statement.lineno}: {ast.unparse(statement)}: no {statement.module or ''}.py in"
                 f" {file.parent.name}/; import the names one by one, or add the file"
             )
     return {name: Unread(_text(statement), file, line, imported) for name, line, imported in _bound([statement])}
@@ -217,7 +217,7 @@ def _value(node: ast.expr, names: Mapping[str, Assigned]) -> object:
     if isinstance(node, ast.Constant):
         return _scalar(node.value)
     if isinstance(node, ast.Name) and node.id in names:
-        # A list inside itself many times would be small here and huge when it is printed.
+        # Repeated references to a list would be small here and huge when printed.
         return _scalar(names[node.id].value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         number = _number(_value(node.operand, names))

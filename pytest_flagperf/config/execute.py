@@ -1,11 +1,11 @@
-"""Runs one config file, with limits: a program for a process of its own, which needs the standard library only.
+"""Run one config file with limits, in a separate process that needs only the standard library.
 
-``execute.py FILE REPLY_FD SECONDS BYTES`` writes JSON to the descriptor, which holds ``names``, a list of
-``[name, value, file, line]``, or ``problems``, a list of sentences. A file that runs for too long ends the process.
-``faulthandler`` has then written the line that was running to stderr, also where a single operation never ends.
+``execute.py FILE REPLY_FD SECONDS BYTES`` writes JSON to the descriptor: ``names``, a list of
+``[name, value, file, line]``, or ``problems``, a list of sentences. A file that runs for too long ends the process;
+``faulthandler`` first writes the running line to stderr, even if a single operation never ends.
 
-The file runs in a namespace of its own. It may import its neighbours and the standard library; frameworks belong to the
-training program, not to its configuration.
+The file may import its neighbours and the standard library. Frameworks belong to the training program, not to its
+configuration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import types
 from collections.abc import Mapping
 from pathlib import Path
 
-# Each import is time that every such config file costs: no dataclasses, typing or traceback here.
+# Each import slows down every such config file: no dataclasses, typing or traceback here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _MAX_DEPTH = 50
 _MAX_SIZE = 1 << 20
-_LARGEST = 1 << 63  # this program stands alone
+_LARGEST = 1 << 63  # this program cannot import other modules of the package
 
 
 class _RefusedError(Exception):
-    """The file does not hold; the text names file and line."""
+    """An invalid config file; the text names file and line."""
 
 
 class _Name:
@@ -45,9 +45,9 @@ class _Name:
 
 
 class _Import:
-    """An import statement anywhere in a file; ``source`` is the neighbour, None: the standard library.
+    """An import statement in a file; ``source`` is the neighbour, or None for the standard library.
 
-    ``names`` are by their name here, with the name that each has there; ``*`` stands for all.
+    ``names`` maps each name in this file to its name in the imported module; ``*`` stands for all names.
     """
 
     def __init__(self, node: ast.Import | ast.ImportFrom, folder: Path) -> None:
@@ -98,20 +98,20 @@ class _Folder:
         name: str,
         _globals: Mapping[str, object] | None = None,
         _locals: Mapping[str, object] | None = None,
-        wanted: Sequence[str] | None = (),
+        fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> types.ModuleType:
-        """The ``__import__`` that a config file sees."""
+        """Replace ``__import__`` in a config file."""
         if level == 1 and not name:
             package = types.ModuleType(self.path.name)
-            for neighbour in wanted or ():
+            for neighbour in fromlist or ():
                 setattr(package, neighbour, self._neighbour(neighbour))
             return package
         if level <= 1 and _is_file(self.path / f"{name}.py"):
             return self._neighbour(name)
         top = name.partition(".")[0]
         if level == 0 and (top in sys.stdlib_module_names or top == "__future__"):
-            return __import__(name, None, None, wanted or (), 0)
+            return __import__(name, None, None, fromlist or (), 0)
         raise ImportError(
             f"{'.' * level}{name} cannot be imported: a config file may import the files beside it in "
             f"{self.path.name}/ and Python's standard library; frameworks belong to the training program"
@@ -126,15 +126,15 @@ class _Folder:
         for name, line in lines.items():
             if name not in namespace or name.startswith("_") or _is_program(namespace[name]):
                 continue
-            there, origin = self._origin(name, namespace[name], line, imports)
-            if there:
+            imported, origin = self._origin(name, namespace[name], line, imports)
+            if imported:
                 if origin:
                     yield name, origin
                 continue
             yield name, _Name(namespace[name], file, line)
 
     def _origin(self, name: str, value: object, line: int, imports: Sequence[_Import]) -> tuple[bool, _Name | None]:
-        """Whether an import gave the name its value, and what the neighbour that it came from says of it."""
+        """Return whether an import gave the name its value, and the assignment in the neighbour that it came from."""
         for statement in imports:
             there = statement.names.get(name, name if "*" in statement.names else None)
             if not (statement.first <= line <= statement.last) or there is None:
@@ -150,9 +150,9 @@ class _Folder:
 
 
 class _Lines(dict[str, object]):
-    """A module's locals while it runs: hands every name to its globals and notes the line that set it.
+    """The locals of a running module: store each name in its globals and note the line of the assignment.
 
-    The order is that of the last assignments. ``ast`` would not know which branch of an ``if`` was taken.
+    Names have the order of their last assignments. ``ast`` cannot know which branch of an ``if`` runs.
     """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
@@ -174,22 +174,22 @@ class _Lines(dict[str, object]):
 
 
 def _is_file(place: Path) -> bool:
-    return os.path.isfile(place)  # noqa: PTH113 - Path's raises where a name is too long
+    return os.path.isfile(place)  # noqa: PTH113 - Path.is_file raises for a name that is too long
 
 
 def _parse(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_bytes(), filename=str(file))
     except SyntaxError as error:
-        raise _RefusedError(f"{file}:{error.lineno or 1}: is no Python: {error.msg}") from None
+        raise _RefusedError(f"{file}:{error.lineno or 1}: invalid Python: {error.msg}") from None
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise _RefusedError(f"{file}: cannot be read: {error or type(error).__name__}") from None
 
 
 def _raised(file: Path, error: Exception | SystemExit) -> str:
-    """The line of the file itself that raised, or the last one below it that is a neighbour's."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):  # what only the compiler sees
-        return f"{file}:{error.lineno or 1}: is no Python: {error.msg}"
+    """Return the problem of an exception, with the last line in the file or a neighbour that was running."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):  # raised by the compiler
+        return f"{file}:{error.lineno or 1}: invalid Python: {error.msg}"
     where, trace = str(file), error.__traceback__
     while trace is not None:
         place = trace.tb_frame.f_code.co_filename
@@ -202,11 +202,11 @@ def _raised(file: Path, error: Exception | SystemExit) -> str:
 
 
 def _text(value: object) -> str:
-    """A value's own words, cut; they are a config file's code."""
+    """Return the text of a value, truncated; the config file's code may raise here."""
     try:
         return (str(value) if isinstance(value, BaseException) else repr(value))[:1000]
     except Exception as error:
-        return f"<its text cannot be had: {type(error).__name__}>"
+        return f"<no text: {type(error).__name__}>"
 
 
 def _is_program(value: object) -> bool:
@@ -217,7 +217,7 @@ def _is_program(value: object) -> bool:
 
 
 class _Encoder:
-    """Values as JSON; what JSON has no word for is an object with one key that names its type."""
+    """Encode values as JSON; other values become an object with one key that names the type."""
 
     def __init__(self) -> None:
         self._left = _MAX_SIZE
@@ -260,7 +260,7 @@ def _reply(file: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run the file named on the command line."""
+    """Run the config file given on the command line."""
     file, reply, seconds, size = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_AS, (int(size), int(size)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

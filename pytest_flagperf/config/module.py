@@ -32,12 +32,12 @@ _LINE = re.compile(r'  File "(.*)", line (\d+) in ')
 
 
 class ConfigError(Problems):
-    """The config of a case does not hold."""
+    """An invalid config of a case."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """What a config file defines, without what is no value: modules, functions, classes, ``_`` names."""
+    """The values that a config file defines, without modules, functions, classes and names that begin with ``_``."""
 
     file: Path
     names: Mapping[str, Assigned]
@@ -47,28 +47,28 @@ class Module:
 
 
 def load(file: Path, *, time_limit_s: float = TIME_LIMIT_S, frameworks: bool = False) -> Module:
-    """Return the names of a config file; a ConfigError names file and line of what is wrong.
+    """Return the names of a config file; raise ConfigError with file and line of each problem.
 
-    With ``frameworks`` a file may import modules that are not here.
+    With ``frameworks``, a file may import modules that are not installed.
     """
     tree = _parse(file)
     names = read(file, tree)
     if names is not None:
         return Module(file, names, _annotations(tree))
     trees = _trees(file, tree)
-    if frameworks and any(_imports_others(each, file.parent) for each in trees.values()):
+    if frameworks and any(_imports_others(imported, file.parent) for imported in trees.values()):
         return _partly(file, tree)
-    sources = tuple(each.read_bytes() for each in trees)
+    sources = tuple(path.read_bytes() for path in trees)
     return Module(file, _names(file, _run(file, sources, time_limit_s)), _annotations(tree))
 
 
 def _partly(file: Path, tree: ast.Module) -> Module:
     try:
-        found = read_partly(file, tree)
+        values = read_partly(file, tree)
     except UnreadableError as error:
         raise ConfigError([str(error)]) from None
-    names = {name: given for name, given in found.items() if isinstance(given, Assigned)}
-    unread = {name: given for name, given in found.items() if isinstance(given, Unread)}
+    names = {name: given for name, given in values.items() if isinstance(given, Assigned)}
+    unread = {name: given for name, given in values.items() if isinstance(given, Unread)}
     return Module(file, names, _annotations(tree), unread)
 
 
@@ -76,7 +76,7 @@ def _parse(file: Path) -> ast.Module:
     try:
         return parse(file)
     except SyntaxError as error:
-        raise ConfigError([f"{file}:{error.lineno or 1}: is no Python: {error.msg}"]) from None
+        raise ConfigError([f"{file}:{error.lineno or 1}: invalid Python: {error.msg}"]) from None
     except (OSError, ValueError) as error:  # a null byte is a ValueError
         raise ConfigError([f"{file}: cannot be read: {error}"]) from None
 
@@ -93,19 +93,19 @@ def _annotations(tree: ast.Module) -> dict[str, str]:
 
 
 def _trees(file: Path, tree: ast.Module) -> dict[Path, ast.Module]:
-    """Return the file and all neighbours that it imports: what a stored reply depends on."""
-    found = {file: tree}
+    """Return the file and all neighbours that it imports; a cached reply depends on all of them."""
+    trees = {file: tree}
     left = [tree]
     while left:
         for neighbour in _neighbours(left.pop(), file.parent):
-            if neighbour not in found:
-                found[neighbour] = _parse(neighbour)
-                left.append(found[neighbour])
-    return found
+            if neighbour not in trees:
+                trees[neighbour] = _parse(neighbour)
+                left.append(trees[neighbour])
+    return trees
 
 
 def _imports_others(tree: ast.Module, folder: Path) -> bool:
-    """Return whether a file imports a module that is neither a neighbour nor in the standard library."""
+    """Return True if a file imports a module that is neither a neighbour nor in the standard library."""
     modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
     modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     tops = {module.partition(".")[0] for module in modules if module}
@@ -118,7 +118,7 @@ def _neighbours(tree: ast.Module, folder: Path) -> list[Path]:
         alias.name for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names
     ]
     places = [folder / f"{name}.py" for name in names if name.isidentifier()]
-    return [place for place in places if os.path.isfile(place)]  # noqa: PTH113 - Path's raises where a name is too long
+    return [place for place in places if os.path.isfile(place)]  # noqa: PTH113 - Path.is_file raises for a name that is too long
 
 
 @lru_cache(maxsize=1024)
@@ -126,7 +126,7 @@ def _run(file: Path, sources: tuple[bytes, ...], time_limit_s: float) -> str:  #
     """Run the file in a process of its own and return its reply."""
     reply, errors = (os.memfd_create(name) for name in ("reply", "errors"))
     try:
-        code = _ended(file, reply, errors, time_limit_s)
+        code = _run_process(file, reply, errors, time_limit_s)
         text = _content(reply)
         if code or not text:
             raise ConfigError([_unfinished(file, code, _content(errors), time_limit_s)])
@@ -136,8 +136,8 @@ def _run(file: Path, sources: tuple[bytes, ...], time_limit_s: float) -> str:  #
         os.close(errors)
 
 
-def _ended(file: Path, reply: int, errors: int, time_limit_s: float) -> int:
-    """The exit code of the process that ran the file; it and all that it started are gone."""
+def _run_process(file: Path, reply: int, errors: int, time_limit_s: float) -> int:
+    """Run the file in a process and return the exit code; end all processes that it started."""
     limits = [str(time_limit_s), str(MEMORY_LIMIT)]
     argv = [sys.executable, "-I", "-S", "-X", "utf8", execute.__file__, str(file), str(reply), *limits]
     try:
@@ -173,7 +173,7 @@ def _content(descriptor: int) -> str:
 
 
 def _unfinished(file: Path, code: int, errors: str, time_limit_s: float) -> str:
-    """The problem of a file that gave no reply."""
+    """Return the problem of a file whose process sent no reply."""
     own = [f"{place}:{line}" for place, line in _LINE.findall(errors) if Path(place).parent == file.parent]
     where = own[0] if own else str(file)
     if "Timeout (" in errors or code == -signal.SIGKILL:
@@ -193,7 +193,7 @@ def _names(file: Path, reply: str) -> dict[str, Assigned]:
 
 
 def _decoded(value: Any) -> object:
-    """A value as ``execute.py`` encoded it."""
+    """Return a value that ``execute.py`` encoded."""
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if not isinstance(value, dict):
@@ -212,7 +212,7 @@ def _decoded(value: Any) -> object:
 
 
 class _Foreign:
-    """Stands for a value that has no plain form; its class has the name of the value's class."""
+    """A placeholder for a value that is not plain; its class has the name of the value's class."""
 
     text = ""
 

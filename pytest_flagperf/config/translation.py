@@ -1,7 +1,7 @@
-"""A vendor's config file with the original's names: what each name is here.
+"""Translate vendors' config files with FlagPerf's names to our keys.
 
-A suite's ``config/original.toml`` and ``original.toml`` beside this file hold the names. A file has the original's
-names where at least one of its names is in these tables and not among our keys.
+A suite's ``config/original.toml`` and the ``original.toml`` beside this module list the names. A file is translated if
+at least one of its names is in these tables and is not one of our keys.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ UNREAD = (
 
 @dataclass(frozen=True)
 class Rule:
-    """One name of the original, and the key of ours that it sets; several rules may share either."""
+    """A name of FlagPerf and the key of ours that it sets; several rules may have the same name or the same key."""
 
     theirs: str
     ours: str
     counts: str = ""
-    """What the original counts where ours counts optimizer steps: samples over all cards, or micro-steps."""
+    """The unit in FlagPerf if our key counts optimizer steps: samples over all cards, or micro-steps."""
     share_of: str = ""
-    """The name of the original of which this one is a share."""
+    """The name of FlagPerf whose value this value is a fraction of."""
     factor: float = 1.0
     values: Mapping[str, str] = field(default_factory=dict)
-    """Our value for each value of the original."""
+    """Our value for each value of FlagPerf."""
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Names of the original without an effect here, and why."""
+    """Names of FlagPerf without effect here, and the reason."""
 
     keys: tuple[str, ...]
     reason: str
     only: str = ""
-    """The one value that is the same as ours; another value would have an effect, and is a problem."""
+    """The only allowed value, which is our behaviour; any other value is a problem."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """What an original.toml holds."""
+    """The contents of an original.toml."""
 
     applied: tuple[Rule, ...] = ()
     without_effect: tuple[Idle, ...] = ()
     base: Mapping[str, float] = field(default_factory=dict)
-    """Values that hold in the original where a vendor's file has none."""
+    """FlagPerf's default values for names that a vendor's file does not set."""
 
 
 @dataclass(frozen=True)
 class TranslationTable:
-    """The original's names in one suite; where several rules set one key of ours, the first comes first."""
+    """FlagPerf's names in one suite; if several rules set the same key, the order of the file counts."""
 
     applied: tuple[Rule, ...]
     idle: Mapping[str, Idle]
@@ -75,7 +75,7 @@ class TranslationTable:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name of the original."""
+        """All names of FlagPerf."""
         return frozenset([*(rule.theirs for rule in self.applied), *self.idle])
 
     def without(self, names: Collection[str]) -> TranslationTable:
@@ -86,19 +86,19 @@ class TranslationTable:
 
 @dataclass(frozen=True)
 class Translated:
-    """What became of one name of a file: applied, the same as ours or without effect."""
+    """The outcome of one name in a file: applied, same as ours or without effect."""
 
     key: str
     value: str
     where: str
     outcome: str
     effect: str
-    """The keys of ours that it set, or why it has no effect."""
+    """The keys of ours that the name sets, or why it has no effect."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A key of ours and its value; ``theirs`` gave it, in the file or in the original's own base."""
+    """A key of ours and its value; ``theirs`` is FlagPerf's name, from the file or from FlagPerf's defaults."""
 
     ours: str
     theirs: str
@@ -110,7 +110,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Translation:
-    """A whole file: what to set; of each other name the outcome and why; what is wrong."""
+    """A translated file: the values to set, the outcome and reason of each other name, and the problems."""
 
     settings: tuple[Setting, ...]
     others: Mapping[str, tuple[str, str]]
@@ -118,9 +118,9 @@ class Translation:
 
 
 def translation_table(folder: Path, keys: Collection[str] = ()) -> TranslationTable:
-    """Return the names of a suite, whose config folder and keys these are, and those of all suites.
+    """Return FlagPerf's names for the suite with this config folder and these keys.
 
-    A name that all suites share means nothing where the suite has it as a key or in a table of its own.
+    The table of all suites applies to names that are neither a key of the suite nor in its own table.
     """
     file = folder / SHARED.name
     shared = _read(SHARED, SHARED.stat().st_mtime_ns).without(keys)
@@ -148,7 +148,7 @@ def _read(file: Path, _changed: int) -> TranslationTable:
 
 
 def concerns(table: TranslationTable, names: Iterable[str], ours: Collection[str]) -> bool:
-    """Return whether a file with these names is written with the original's."""
+    """Return True if a file with these names contains FlagPerf's names."""
     theirs = table.names
     return any(name in theirs and name not in ours for name in names)
 
@@ -161,8 +161,8 @@ def translate(
     cards: int,
     place: Callable[[Path], str],
 ) -> Translation:
-    """Translate a file; ``lower`` holds the values of the layers below, ``place`` shows where a file is."""
-    return _Translator(table, names, unread, lower, cards, place).whole()
+    """Translate a file; ``lower`` has the values of the layers below, ``place`` returns a file's path for messages."""
+    return _Translator(table, names, unread, lower, cards, place).translate()
 
 
 class _Translator:
@@ -184,14 +184,14 @@ class _Translator:
         }
         self.names = {name: given for name, given in names.items() if name not in self.others}
 
-    def whole(self) -> Translation:
+    def translate(self) -> Translation:
         self._check_unread()
         rules: dict[str, list[Rule]] = {}
         for rule in self.table.applied:
             rules.setdefault(rule.ours, []).append(rule)
         ruled = {rule.theirs for rule in self.table.applied}
         direct = {name: given for name, given in self.names.items() if name not in ruled}
-        settings = [setting for ours, held in rules.items() for setting in self._settle(ours, held)]
+        settings = [setting for ours, candidates in rules.items() for setting in self._settle(ours, candidates)]
         settings = [one for one in settings if not one.from_base or one.ours not in direct]
         for setting in settings:
             if setting.ours in direct and setting.value != direct[setting.ours].value:
@@ -210,14 +210,14 @@ class _Translator:
         return SAME, idle.reason
 
     def _check_unread(self) -> None:
-        """Note each name whose value is needed and unknown."""
+        """Report each name whose value is needed but unknown."""
         known = self.table.names | self.lower.keys()
         for name, given in self.unread.items():
             if name not in self.others and (name in known or not given.imported):
                 self._problem(given, f"{name} = {given.source}: {UNREAD}")
 
     def _settle(self, ours: str, rules: Sequence[Rule]) -> Iterator[Setting]:
-        """Yield the value of one key of ours; of several names the first that is not 0 or False decides."""
+        """Yield the value of one key of ours; if several names set it, the first that is not 0 or False decides."""
         in_file = [rule for rule in rules if rule.theirs in self.names]
         known = [rule for rule in rules if rule.theirs in self.names or rule.theirs in self.table.base]
         if not known:
@@ -227,17 +227,17 @@ class _Translator:
         given = self._given(rule.theirs)
         for other in in_file:
             if other.theirs != rule.theirs:
-                why = f"{rule.theirs} = {shown(given.value)} decides ({self._at(given)})"
-                self.others[other.theirs] = (WITHOUT_EFFECT, why)
+                reason = f"{rule.theirs} = {shown(given.value)} decides ({self._at(given)})"
+                self.others[other.theirs] = (WITHOUT_EFFECT, reason)
         value = self._value(rule, given)
-        if isinstance(value, _Wrong):
+        if isinstance(value, _Invalid):
             self._problem(given, f"{rule.theirs} = {shown(given.value)}: {value.text}")
         else:
             yield Setting(ours, rule.theirs, given, value, rule.note, rule.theirs not in self.names)
 
     def _set_twice(self, setting: Setting, own: Assigned) -> None:
-        also = f"{setting.theirs} sets it too, to {shown(setting.value)} ({self._at(setting.given)})"
-        self._problem(own, f"{setting.ours} = {shown(own.value)}: {also}; keep one of the two")
+        other = f"{setting.theirs} also sets this key, to {shown(setting.value)} ({self._at(setting.given)})"
+        self._problem(own, f"{setting.ours} = {shown(own.value)}: {other}; keep one of the two")
 
     def _given(self, theirs: str) -> Assigned:
         return self.names[theirs] if theirs in self.names else self.table.base[theirs]
@@ -251,20 +251,20 @@ class _Translator:
     # -- values ----------------------------------------------------------------------------------------------
 
     def _value(self, rule: Rule, given: Assigned) -> object:
-        """Return our value for one of the original's, or what is wrong with it."""
+        """Return our value for a value of FlagPerf, or its problem."""
         if rule.values:
-            return rule.values.get(repr(given.value), _Wrong(f"expected {' or '.join(rule.values)}"))
+            return rule.values.get(repr(given.value), _Invalid(f"expected {' or '.join(rule.values)}"))
         if not (rule.counts or rule.share_of or rule.factor != 1.0):
             return self._unconverted(rule.ours, given.value)
         number = _number(given.value)
         if number is None:
-            return _Wrong(f"expected a number, got {kind(given.value)}")
+            return _Invalid(f"expected a number, got {kind(given.value)}")
         if number < 0:
-            return _Wrong("expected 0 or more")
+            return _Invalid("expected 0 or more")
         if rule.share_of:
             whole = _number(self._given(rule.share_of).value) if self._knows(rule.share_of) else None
             if whole is None:
-                return _Wrong(f"it is a share of {rule.share_of}; write {rule.share_of} as a number in this file too")
+                return _Invalid(f"a fraction of {rule.share_of}; also write {rule.share_of} as a number in this file")
             return round(number * (whole // self._per_step(rule)))
         if rule.counts:
             return max(1 if number > 0 else 0, int(number // self._per_step(rule)))
@@ -274,7 +274,7 @@ class _Translator:
         return theirs in self.names or theirs in self.table.base
 
     def _per_step(self, rule: Rule) -> int:
-        """Return how many of what the original counts make one optimizer step."""
+        """Return the number of FlagPerf's units in one optimizer step."""
         if not rule.counts:
             return 1
         batch, accumulation = (self._count(key) for key in _PER_STEP)
@@ -285,13 +285,13 @@ class _Translator:
         return value if isinstance(value, int) and value > 0 else 1
 
     def _unconverted(self, ours: str, value: object) -> object:
-        """Return a value as ours is written: 4.5e6 samples are 4500000."""
+        """Return a value in our form: 4.5e6 samples become 4500000."""
         counted = isinstance(self.lower.get(ours), int) or ours.endswith(("_steps", "_samples", "_epochs"))
         return _as_whole(value) if counted and isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
-class _Wrong:
+class _Invalid:
     text: str
 
 
@@ -299,7 +299,7 @@ def unknown(name: str, given: Assigned, suite: str, table: TranslationTable, our
     """Return the problem of a name that is neither a key of ours nor in the table."""
     value = f" = {shown(given.value)}" if isinstance(given.value, (bool, int, float)) else f" ({kind(given.value)})"
     return (
-        f"{name}{value}: {suite} has no such key, and its config/{SHARED.name} has no such name of FlagPerf's;"
+        f"{name}{value}: {suite} has no such key, and its config/{SHARED.name} has no such name;"
         f" remove the line, or add the name to that table{near(name, sorted({*ours, *table.names}))}"
     )
 

@@ -1,4 +1,4 @@
-"""What values a key takes: read off its annotation, else off the value it has in the lowest layer."""
+"""The type of a config key: from its annotation, else from its value in the lowest layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..limits import LARGEST_INT
 AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "parity_samples", "eval_samples")
 EFFICIENCIES = ("min_efficiency",)
 NEVER_NEGATIVE = ("_steps", "_epochs", "_samples", "_time_s", "_timeout_s", "_workers", "_freq")
-"""How the names of counts and times end."""
+"""Suffixes of the names of counts and times."""
 
 _NAMES = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
 _SAME = {
@@ -36,70 +36,70 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class ValueType:
-    """The types that a key takes; none at all: any. ``choices`` are the only values where there are some."""
+    """The types that a key allows; without types, any. If ``choices`` is set, only these values are allowed."""
 
     types: tuple[type, ...] = ()
     none: bool = True
     choices: tuple[object, ...] = ()
 
-    def refusal(self, value: object) -> str | None:
-        """What would be allowed instead of this value; None where it fits."""
+    def expectation(self, value: object) -> str | None:
+        """Return what is expected instead of this value; None if the value is allowed."""
         if value is None:
-            return None if self.none or (not self.types and not self.choices) else self._wanted()
+            return None if self.none or (not self.types and not self.choices) else self._words()
         if self.choices:
-            return None if any(value == choice for choice in self.choices) else self._wanted()
+            return None if any(value == choice for choice in self.choices) else self._words()
         if not self.types or any(_fits(value, kind) for kind in self.types):
             return None
-        return self._wanted() + _hint(value, self.types)
+        return self._words() + _hint(value, self.types)
 
-    def _wanted(self) -> str:
+    def _words(self) -> str:
         words = [repr(choice) for choice in self.choices] or [_WORDS[kind] for kind in self.types]
         return " or ".join([*words, "None"] if self.none else words)
 
 
 def value_type_of(value: object, annotation: str | None, *, none: bool) -> ValueType:
-    """By the annotation where it is one that is understood, else by the value; None says nothing."""
-    told = _annotated(annotation) if annotation else None
-    if told is not None:
-        return told
+    """Return the type of a known annotation, else the type of the value; a value None allows any type."""
+    annotated = _annotated(annotation) if annotation else None
+    if annotated is not None:
+        return annotated
     if value is None:
         return ValueType()
-    held = list if isinstance(value, (list, tuple)) else type(value)
-    return ValueType((held,) if held in _WORDS else (), none)
+    of_value = list if isinstance(value, (list, tuple)) else type(value)
+    return ValueType((of_value,) if of_value in _WORDS else (), none)
 
 
-def unsayable(value: object) -> str | None:
-    """Why a value cannot travel to the hosts in JSON; None where it can."""
+def not_json(value: object) -> str | None:
+    """Return why a value cannot be sent to the hosts as JSON; None if it can."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "is not finite; allowed are finite numbers"
+        return "expected a finite number"
     if isinstance(value, (list, tuple)):
-        return next(filter(None, map(unsayable, value)), None)
+        return next(filter(None, map(not_json, value)), None)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            return "is a dict whose keys are not all strings"
-        return next(filter(None, map(unsayable, value.values())), None)
+            return "expected a dict with strings as keys"
+        return next(filter(None, map(not_json, value.values())), None)
     if isinstance(value, int) and abs(value) > LARGEST_INT:
-        return "is too large; allowed are whole numbers of at most 64 bits"
+        return "expected a whole number of at most 64 bits"
     if value is None or isinstance(value, (bool, int, float, str)):
         return None
-    return f"holds a {type(value).__name__}, and only plain values travel to the hosts"
+    return f"contains a {type(value).__name__}; expected numbers, strings, booleans, None, lists and dicts only"
 
 
 def out_of_range(key: str, value: object) -> str | None:
-    """Which numbers a key takes, where this is none of them; by its name, as a suite's own keys have no other say."""
+    """Return the range of a key if the number is outside; the key's name decides, also for a suite's own keys."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if key in AT_LEAST_ONE:
-        return None if value >= 1 else "is too small; allowed is 1 and more"
+        return None if value >= 1 else "expected at least 1"
     if key in EFFICIENCIES:
-        return None if 0 < value <= BEST_EFFICIENCY else f"allowed is more than 0, up to {BEST_EFFICIENCY}"
+        return None if 0 < value <= BEST_EFFICIENCY else f"expected more than 0 and at most {BEST_EFFICIENCY}"
     if key.endswith(NEVER_NEGATIVE) and value < 0:
-        return "is below 0; allowed is 0 and more"
+        return "expected at least 0"
     return None
 
 
 def plain(value: object) -> object:
-    """A copy through and through, of JSON's own types."""
+    """Return a deep copy with JSON's types."""
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -123,19 +123,19 @@ def _hint(value: object, kinds: tuple[type, ...]) -> str:
 
 def _annotated(text: str) -> ValueType | None:
     try:
-        return _of(ast.parse(text.strip("\"'"), mode="eval").body)
+        return _type_of(ast.parse(text.strip("\"'"), mode="eval").body)
     except SyntaxError:
         return None
 
 
-def _of(node: ast.expr) -> ValueType | None:
+def _type_of(node: ast.expr) -> ValueType | None:
     if isinstance(node, ast.Constant) and node.value is None:
         return ValueType((), none=True)
     if isinstance(node, (ast.Name, ast.Attribute)):
         kind = _NAMES.get(_SAME.get(_name(node), _name(node)))
         return ValueType((kind,), none=False) if kind else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _either([_of(node.left), _of(node.right)])
+        return _union([_type_of(node.left), _type_of(node.right)])
     if isinstance(node, ast.Subscript):
         return _subscript(_name(node.value), node.slice)
     return None
@@ -146,18 +146,18 @@ def _subscript(name: str, inner: ast.expr) -> ValueType | None:
     if name == "Literal":
         return ValueType((), none=False, choices=tuple(part.value for part in parts if isinstance(part, ast.Constant)))
     if name == "Optional":
-        return _either([*map(_of, parts), ValueType((), none=True)])
+        return _union([*map(_type_of, parts), ValueType((), none=True)])
     if name == "Union":
-        return _either([*map(_of, parts)])
+        return _union([*map(_type_of, parts)])
     kind = _NAMES.get(_SAME.get(name, name))
     return ValueType((kind,), none=False) if kind else None
 
 
-def _either(kinds: list[ValueType | None]) -> ValueType | None:
+def _union(kinds: list[ValueType | None]) -> ValueType | None:
     known = [kind for kind in kinds if kind is not None]
     if len(known) < len(kinds):
         return None
-    types = tuple(held for kind in known for held in kind.types)
+    types = tuple(member for kind in known for member in kind.types)
     return ValueType(types, any(kind.none for kind in known), tuple(c for kind in known for c in kind.choices))
 
 

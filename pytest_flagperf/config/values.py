@@ -17,7 +17,7 @@ _PUBLIC = (
     " environment variable of the ranks instead"
 )
 CASES_OWN = ("vendor", "data_dir")
-"""Keys that a case always sets itself; each has an option of its own."""
+"""Keys that a case always sets; each has its own option."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Deviation:
-    """A key that does not have the suite's own value for the scale."""
+    """A key whose value differs from the suite's at the same scale."""
 
     key: str
     value: object
@@ -47,31 +47,31 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A case's whole config."""
+    """The complete config of a case."""
 
     values: Mapping[str, Value]
     deviations: tuple[Deviation, ...]
     files: tuple[Path, ...]
     translated: tuple[Translated, ...] = ()
-    """Where the vendor's file has the original's names: what became of each."""
+    """The outcome of each FlagPerf name in the vendor's file."""
 
     @property
     def config(self) -> dict[str, object]:
-        """The bare values, as a training program reads them."""
+        """The values without their origins, for the training program."""
         return {key: plain(value.value) for key, value in self.values.items()}
 
 
 def parse_settings(items: Sequence[str], source: str = "") -> dict[str, Value]:
-    """``key=value`` each, the value a Python literal or else a string; ``source`` is the file they stand in."""
+    """Parse ``key=value`` items; a value is a Python literal, else a string. ``source`` is the file with the items."""
     where = f"{source}: --set" if source else "--set"
-    wrong = [item for item in items if "=" not in item or not item.partition("=")[0].isidentifier()]
-    problems = [f"{where} {redaction.assignment(item)}: write key=value" for item in wrong]
+    invalid = [item for item in items if "=" not in item or not item.partition("=")[0].isidentifier()]
+    problems = [f"{where} {redaction.assignment(item)}: expected key=value" for item in invalid]
     for item in items:
-        if (public := redaction.assignment(item)) != item and item not in wrong:
+        if (public := redaction.assignment(item)) != item and item not in invalid:
             problems.append(f"{where} {public}: {_PUBLIC}")
     for item in items:
         if (key := item.partition("=")[0]) in CASES_OWN:
-            problems.append(f"{where} {key}: {key} is the case's own: use --{key.replace('_', '-')}")
+            problems.append(f"{where} {key}: cannot be set; use --{key.replace('_', '-')}")
     if problems:
         raise ConfigError(problems)
     pairs = (item.partition("=") for item in items)
