@@ -121,10 +121,12 @@ def test_a_broken_python_is_named_with_its_last_line(tmp_path: Path) -> None:
 def test_data_missing_on_one_host_are_reported_for_that_host_only(tmp_path: Path) -> None:
     (tmp_path / "cases").mkdir()
     (tmp_path / "cases" / "train").write_bytes(b"12345")
-    wants = replace(REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=5),)),))
-    assert of(inspect([LocalHost()], wants), "data") == [(OK, str(tmp_path / "cases"))]
-    wants = replace(REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),))
-    assert of(inspect([LocalHost()], wants), "data") == [
+    requirements = replace(REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=5),)),))
+    assert of(inspect([LocalHost()], requirements), "data") == [(OK, str(tmp_path / "cases"))]
+    requirements = replace(
+        REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),)
+    )
+    assert of(inspect([LocalHost()], requirements), "data") == [
         (FAIL, f"{tmp_path}/cases/train: 5 bytes found, 6 expected"),
         (FAIL, f"{tmp_path}/cases/eval: there is no such file; {tmp_path}/cases holds train"),
     ]
@@ -257,15 +259,15 @@ def silent(index: int) -> dict[str, Any]:
     return described(index, {}, processes=[], throttle=[], error=None)
 
 
-def judged(*devices: dict[str, Any], **wants: Any) -> list[Finding]:
+def judged(*devices: dict[str, Any], **requirements: Any) -> list[Finding]:
     facts = {**FACTS, "devices": {"driver": "1.2", "devices": list(devices), "error": None}}
     usual = {"hardware": "X9", "chips": {"X9": (), "Y1": ("Why ?1",)}, "nproc": 2, "devices_per_host": len(devices)}
-    asked = HostRequirements(CODE, **{**usual, **wants})
-    return list(host_findings("h1", facts, asked))
+    merged = HostRequirements(CODE, **{**usual, **requirements})
+    return list(host_findings("h1", facts, merged))
 
 
 def foreign_process(**changed: Any) -> dict[str, Any]:
-    return {"pid": 77, "name": "python", "memory": 512, "ours": False, "user": "eve", **changed}
+    return {"pid": 77, "name": "python", "memory": 512, "own": False, "user": "eve", **changed}
 
 
 def test_missing_devices_are_not_leased_even_if_the_number_of_devices_is_unknown() -> None:
@@ -332,7 +334,7 @@ def test_a_device_with_a_foreign_process_is_refused_only_if_it_is_needed() -> No
     assert spare.level == WARN
     assert unfit_devices([spare]) == {"h1": {1}}
     assert (
-        bad(judged(device(0), device(1, processes=[foreign_process(ours=True)]))) == set()
+        bad(judged(device(0), device(1, processes=[foreign_process(own=True)]))) == set()
     )  # a round waits for its lease
 
 
@@ -409,7 +411,7 @@ def test_a_partition_of_a_device_is_not_the_chip() -> None:
 
 
 def test_devices_that_are_read_with_the_fallback_tool_are_reported() -> None:
-    survey = {"driver": "1.2", "devices": [silent(0), device(1)], "error": None, "instead": "NVML: no library"}
+    survey = {"driver": "1.2", "devices": [silent(0), device(1)], "error": None, "fallback_reason": "NVML: no library"}
     found = list(
         host_findings("h1", {**FACTS, "devices": survey}, HostRequirements(CODE, nproc=2, hardware="X9", nvml=True))
     )
@@ -655,8 +657,8 @@ def test_the_problems_of_all_hosts_are_found_in_one_check(lab: Lab, reach: Calla
     dark.power_off()
     empty.wear()
     limits = Thresholds(others_warn=9, stolen_warn=9)  # the hosts share one machine, which may be busy
-    wants = HostRequirements(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
-    findings = inspect(reach([well, late, empty, full, dark]), wants)
+    requirements = HostRequirements(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
+    findings = inspect(reach([well, late, empty, full, dark]), requirements)
     assert bad(findings) == {
         (late.name, "clock"),
         (empty.name, "data"),
@@ -683,8 +685,10 @@ def test_devices_are_read_with_nvml(lab: Lab, reach: Callable[..., tuple[SSHHost
     taken.nvml[5].set(rows_failed=1)
     taken.nvml[6].set(ecc_uncorrected=2)
     chips = {"A100": (), "H200": ()}
-    wants = HostRequirements(CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY)
-    findings = inspect(reach([well, other, taken]), wants)
+    requirements = HostRequirements(
+        CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY
+    )
+    findings = inspect(reach([well, other, taken]), requirements)
     found = {entry for entry in bad(findings) if entry[1] != "cores"}  # the machine's number of cores is unknown
     assert found == {(other.name, "model"), (taken.name, "foreign processes"), (taken.name, "health")}
     ((_, wrong),) = of(findings, "model")
@@ -692,7 +696,7 @@ def test_devices_are_read_with_nvml(lab: Lab, reach: Callable[..., tuple[SSHHost
     assert of(findings, "foreign processes") == [(FAIL, f"device 3 is in use by sleep (pid {pid} of root, 512 MiB)")]
     assert unfit_devices(findings)[taken.name] == {3, 5}
     well.nvml.error(9)
-    assert of(inspect(reach([well]), wants), "devices")[0][0] == FAIL
+    assert of(inspect(reach([well]), requirements), "devices")[0][0] == FAIL
 
 
 def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
@@ -701,14 +705,14 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callab
     well.add_user("bench")
     mute.wear()
     engine = EngineRequirements("/var/run/docker.sock", "no/such:image", image_is_ours=False)
-    wants = HostRequirements(CODE, engine=engine, limits=ROOMY)
-    (fine,) = [of(inspect(reach([well]), wants), "docker")]
+    requirements = HostRequirements(CODE, engine=engine, limits=ROOMY)
+    (fine,) = [of(inspect(reach([well]), requirements), "docker")]
     assert fine[0][0] == OK
-    assert of(inspect(reach([well]), wants), "image") == [
+    assert of(inspect(reach([well]), requirements), "image") == [
         (WARN, "no/such:image not found on the host; it will be pulled")
     ]
-    ((level, sentence),) = of(inspect(reach([well], user="bench"), wants), "docker")
+    ((level, sentence),) = of(inspect(reach([well], user="bench"), requirements), "docker")
     assert level == FAIL
     assert "user bench may not use /var/run/docker.sock" in sentence
-    ((level, sentence),) = of(inspect(reach([mute]), wants), "docker")
+    ((level, sentence),) = of(inspect(reach([mute]), requirements), "docker")
     assert (level, "Docker is not installed, or not started" in sentence) == (FAIL, True)

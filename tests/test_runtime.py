@@ -365,7 +365,7 @@ def test_the_index_is_part_of_an_environments_content(required: RuntimeRequest) 
 
 
 def answer(**changed: Any) -> dict[str, Any]:
-    return {"machine": platform.machine(), "libc": "glibc 2.36", "uv": None, "cache": "/c", "brought": [], **changed}
+    return {"machine": platform.machine(), "libc": "glibc 2.36", "uv": None, "cache": "/c", "uv_copies": [], **changed}
 
 
 class Far(LocalHost):

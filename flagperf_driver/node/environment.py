@@ -87,7 +87,7 @@ class Environment:
             "details": json.loads(self.marker.read_text("utf-8")) if self.ready else {},
             "base": [self.python, self.version],
             "cache": str(self.folder.parent.parent),
-            "brought": sorted(map(str, self.folder.parent.parent.glob("bin/uv-*"))),
+            "uv_copies": sorted(map(str, self.folder.parent.parent.glob("bin/uv-*"))),
             "machine": platform.machine(),
             "libc": _libc_version(),
             "uv": _own_uv(),

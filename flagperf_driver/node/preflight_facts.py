@@ -131,7 +131,7 @@ def _devices(wants: Mapping[str, Any]) -> dict[str, Any]:
         leased = _is_leased(device["index"])
         for process in device["processes"]:
             # A round's lease is waited for; whatever a dead round left has just been removed.
-            process["ours"] = leased or processes.log_dir_of(process["pid"]) is not None
+            process["own"] = leased or processes.log_dir_of(process["pid"]) is not None
             process["user"] = _owner(process["pid"])
     return survey
 
@@ -148,14 +148,14 @@ def _surveyed(wants: Mapping[str, Any]) -> dict[str, Any]:
 
         survey = _in_time(facts.survey)
         if not survey["error"] or not wants.get("probe"):
-            return {**survey, "instead": None}
+            return {**survey, "fallback_reason": None}
         why_not = survey["error"]
     from flagperf_driver.node.sampling import probe
 
     survey = probe.survey(str(Path(__file__).resolve().parents[2] / wants["probe"]))
     if why_not and survey["error"]:
-        return {**survey, "error": f"{why_not}; {survey['error']}", "instead": None}
-    return {**survey, "instead": why_not}
+        return {**survey, "error": f"{why_not}; {survey['error']}", "fallback_reason": None}
+    return {**survey, "fallback_reason": why_not}
 
 
 def _in_time(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def answer(message: Mapping[str, Any], meetings: list[Meeting]) -> dict[str, Any
         return {"type": "listening", "port": meetings[-1].port, "token": meetings[-1].token}
     if message["op"] == "connect":
         return {"type": "connected", "failed": connect(message["places"], message["timeout_s"])}
-    return {"type": "facts", **collect_facts(message["wants"])}
+    return {"type": "facts", **collect_facts(message["options"])}
 
 
 def main() -> None:

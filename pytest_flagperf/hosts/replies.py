@@ -81,7 +81,7 @@ def _one_of(*texts: str) -> ValueKind:
 _DISK: Mapping[str, Shape] = {"what": _one_of("cache", "scratch", "results", "docker"), "path": TEXT}
 _PROCESS: Mapping[str, Shape] = {
     "pid": WHOLE,
-    "ours": TRUTH,
+    "own": TRUTH,
     "name?": Maybe(TEXT),
     "user?": Maybe(TEXT),
     "memory?": Maybe(NUMBER),
@@ -147,7 +147,9 @@ REPLIES: Mapping[str, Mapping[str, Shape]] = {
         "docker": Maybe(
             Either(({"error": TEXT}, {"error": NULL, "version": TEXT, "root": Maybe(TEXT), "image": Maybe(TRUTH)}))
         ),
-        "devices": Maybe({"driver": Maybe(TEXT), "devices": [_DEVICE], "error": Maybe(TEXT), "instead?": Maybe(TEXT)}),
+        "devices": Maybe(
+            {"driver": Maybe(TEXT), "devices": [_DEVICE], "error": Maybe(TEXT), "fallback_reason?": Maybe(TEXT)}
+        ),
         "data": [{"data_dir": TEXT, "problems": [TEXT]}],
         "caches": Maybe(TRUTH),
         "port": Maybe(COUNT),

@@ -41,7 +41,7 @@ _ANSWER: Mapping[str, Shape] = {
     "env": Each(TEXT),
     "details": Each(TEXT),
     "cache": PATH,
-    "brought": [TEXT],
+    "uv_copies": [TEXT],
     "machine": TEXT,
     "libc": Maybe(TEXT),
     "uv": Maybe(TEXT),
@@ -148,7 +148,7 @@ def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
         return own_uv
     if _runs_own_uv(result):
         target = f"{result['cache']}/bin/uv-{_hash(own_uv)}"
-        if target not in result["brought"]:
+        if target not in result["uv_copies"]:
             progress(f"copying uv to {host.name}")
             host.put(Path(own_uv), target)
         return target

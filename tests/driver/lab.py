@@ -225,7 +225,7 @@ class Lab:
     def taken(self, wanted: int, **settings: object) -> Message:
         """The answer to one attempt at ``wanted`` of two devices."""
         known = len(self.of("leased", "busy"))
-        order = {"op": "lease", "wanted": wanted, "candidates": [0, 1], "whole_host": False, "owner": {"pid": 1}}
+        order = {"op": "lease", "count": wanted, "candidates": [0, 1], "whole_host": False, "owner": {"pid": 1}}
         self.send({**order, "directory": str(self.folder / "leases"), **settings})
         while len(answers := self.of("leased", "busy")) == known:
             self.next()

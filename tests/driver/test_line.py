@@ -235,7 +235,7 @@ BAD = [
     ({"op": "ack"}, "KeyError: 'seq'"),
     ({"op": "hello", "log_dir": "/nowhere"}, "this agent has a round already"),
     ({"op": "start", "ranks": []}, "has started its round already"),
-    ({"op": "lease", "wanted": 1, "candidates": [0]}, "has its devices already"),
+    ({"op": "lease", "count": 1, "candidates": [0]}, "has its devices already"),
     ({"op": "collect", "offset": 0}, "the logs can be had when the round is over"),
 ]
 
@@ -272,14 +272,14 @@ def test_before_hello_nothing_else_is_taken(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("lease", "named"),
     [
-        ({"wanted": 3}, "3 devices are wanted and there are 2"),
-        ({"wanted": 1, "candidates": "x"}, "ValueError"),
+        ({"count": 3}, "3 devices are wanted and there are 2"),
+        ({"count": 1, "candidates": "x"}, "ValueError"),
         ({"directory": "/proc/nowhere"}, "FileNotFoundError"),
     ],
 )
 def test_a_lease_that_can_never_be_is_an_error_and_no_reason_to_wait(lab: Lab, lease: Message, named: str) -> None:
     lab.hello()
-    order = {"op": "lease", "wanted": 1, "candidates": [0, 1], "directory": str(lab.folder / "leases")}
+    order = {"op": "lease", "count": 1, "candidates": [0, 1], "directory": str(lab.folder / "leases")}
     lab.send({**order, **lease})
     assert named in lab.wait_for("error")["sentence"]
     lab.end()

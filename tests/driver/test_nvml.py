@@ -152,7 +152,7 @@ def test_a_library_that_cannot_be_used_is_said_by_preflight_and_the_vendors_tool
         "dict(pid=1, name=1, memory='a'), dict(pid='2'), 3], driver='7')]\n"
     )
     found = surveyed(root, env, driver_s, probe=str(root / "probe.py"))
-    assert (found["error"], found["instead"], found["driver"]) == (None, said, "7")
+    assert (found["error"], found["fallback_reason"], found["driver"]) == (None, said, "7")
     (device,) = found["devices"]
     (process,) = device["processes"]
     assert (process["pid"], process.keys() & {"name", "memory"}) == (1, set())

@@ -84,7 +84,7 @@ class Round:
             raise OrderRefused("this agent has its devices already")
         directory = Path(order["directory"]) if order.get("directory") else lease.default_directory()
         self._lease = lease.take(
-            int(order["wanted"]),
+            int(order["count"]),
             candidates=[int(device) for device in order["candidates"]],
             whole_host=bool(order.get("whole_host")),
             owner=dict(order.get("owner") or {}),

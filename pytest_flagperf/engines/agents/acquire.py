@@ -192,7 +192,7 @@ def _lease_request(agent: HostAgent, request: DeviceRequest) -> dict[str, Any]:
     count = request.devices_per_host or max(request.nproc, len(agent.cpus))
     return {
         "op": "lease",
-        "wanted": request.nproc,
+        "count": request.nproc,
         "candidates": [device for device in range(count) if device not in request.unfit.get(agent.name, ())],
         "whole_host": request.whole_host,
         "owner": dict(request.owner),

@@ -24,13 +24,10 @@ def device_findings(host: str, survey: Mapping[str, Any], cores: int, request: H
             "check that the vendor's driver and tool work on that host, and that probe.py can read its output",
         )
         return
-    if survey.get("instead"):
-        sentence = (
-            f"the vendor's command-line tool is started for each sample and reports fewer values: {survey['instead']}"
-        )
-        yield Finding(
-            host, "devices", WARN, sentence, "check that the driver's library is installed and works on that host"
-        )
+    if reason := survey.get("fallback_reason"):
+        sentence = f"the vendor's command-line tool is started for each sample and reports fewer values: {reason}"
+        remedy = "check that the driver's library is installed and works on that host"
+        yield Finding(host, "devices", WARN, sentence, remedy)
     unfit: set[int] = set()
     for kind, sentence, remedy, indexes in _unfitting(devices, request):
         unfit.update(indexes)
@@ -86,7 +83,7 @@ def _unfitting(devices: Sequence[Mapping[str, Any]], request: HostRequirements) 
         if device.get("error"):
             yield "health", f"{name} cannot be read: {device['error']}", "reset it, or restart the host", index
             continue
-        foreign = [process for process in device["processes"] if not process["ours"]]
+        foreign = [process for process in device["processes"] if not process["own"]]
         if foreign:
             names = "; ".join(map(_describe_process, foreign[:3])) + ("; ..." if len(foreign) > 3 else "")
             yield FOREIGN, f"{name} is in use by {names}", "wait until they end, or ask their owner", index

@@ -69,7 +69,7 @@ class _Visit:
             self.channel = open_module(self.host, self.request.code, _CHECKUP)
             clock = None if self.host.here else self._clock()
             timeout_s = _DATA_S if self.request.data else _ANSWER_S
-            facts = self._ask({"op": "check", "wants": _check_options(self.request, self.host)}, "facts", timeout_s)
+            facts = self._ask({"op": "check", "options": _check_options(self.request, self.host)}, "facts", timeout_s)
             self.findings = list(host_findings(self.host.name, facts, self.request, clock))
 
     def listen(self) -> None:
