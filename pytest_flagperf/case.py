@@ -61,7 +61,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Case:
-    """One case; whatever way it is made, it reads back from its own string."""
+    """A case; ``str()`` of a case can be parsed again."""
 
     model: str
     framework: str

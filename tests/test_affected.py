@@ -1,4 +1,4 @@
-"""``flagperf affected``: the vendors' folders that a change of a standard case concerns, in real repositories."""
+"""``flagperf affected``: the vendors' folders that a change of a standard case affects, in real repositories."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_files_that_no_vendors_results_depend_on_affect_nothing(root: Path, caps
 
 
 def test_a_branch_is_compared_with_the_commit_where_it_began(root: Path, capsys: Capture) -> None:
-    """Commits of others to main since then are not its change."""
+    """Later commits to main are not changes of the branch."""
     git(root, "switch", "-qc", "mine")
     change(root, "suites/toy/pytorch/suite.toml")
     git(root, "commit", "-qam", "mine")

@@ -1,4 +1,4 @@
-"""The layers of a case's config, and where each value came from."""
+"""The layers of a case's config, and the origin of each value."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def problems(root: Path, config: str = "", settings: tuple[str, ...] = (), scale
 
 def test_each_layer_overrides_the_layers_below_and_has_its_line(tmp_path: Path) -> None:
     values = resolved(tmp_path, "\nwidth = 128\n", ("ratio=0.25",)).values
-    told = {key: (values[key].value, values[key].layer, values[key].where) for key in ("width", "ratio", "frozen")}
-    assert told == {
+    actual = {key: (values[key].value, values[key].layer, values[key].where) for key in ("width", "ratio", "frozen")}
+    assert actual == {
         "width": (128, "vendor", f"{CONFIG}:2"),
         "ratio": (0.25, "setting", "--set ratio=0.25"),
         "frozen": (3, "suite", "suites/toy/pytorch/config/_base.py:8"),
@@ -428,9 +428,9 @@ def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_
     ],
 )
 def test_a_number_out_of_range_is_refused_with_the_allowed_range(tmp_path: Path, setting: str, message: str) -> None:
-    (told,) = problems(tmp_path, settings=(setting,))
-    assert told.startswith(f"--set {setting}: ")
-    assert message in told
+    (problem,) = problems(tmp_path, settings=(setting,))
+    assert problem.startswith(f"--set {setting}: ")
+    assert message in problem
 
 
 def test_numbers_at_the_limits_are_accepted(tmp_path: Path) -> None:
@@ -466,7 +466,7 @@ EVERY = "eval_samples = 2000\n"
 
 
 def evaluations(root: Path, *settings: str, base: str = EVERY, config: str = "") -> Resolved:
-    """The tree's config at 1x8 with a batch of 32, whose suite evaluates every 2,000 samples: every 7 steps."""
+    """Resolve a config at 1x8 with a batch of 32; the suite requires an evaluation every 2,000 samples, or 7 steps."""
     catalog = tree(root, config)
     write(root, "suites/toy/pytorch/config/_base.py", BASE + base)
     suite, vendor, case = catalog.suite("toy", "pytorch"), catalog.vendor("acme"), Case.parse("toy:pytorch:X9:1:8:1")

@@ -1,4 +1,4 @@
-"""Expected failures: which case and verdict a table is about, and what no table can mean."""
+"""Expected failures: the cases and verdicts that a table matches, and invalid tables."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def test_problems_are_reported_with_file_and_table(tmp_path: Path, line: str, me
 
 @pytest.mark.parametrize("given", [3, [3], {"case": "x"}])
 def test_values_that_are_not_tables_are_reported(given: object) -> None:
-    told: list[str] = []
-    assert of_tables(given, "f.toml", told) == ()
-    assert "expected tables, as in [[expected]]" in told[0]
+    messages: list[str] = []
+    assert of_tables(given, "f.toml", messages) == ()
+    assert "expected tables, as in [[expected]]" in messages[0]

@@ -1,4 +1,4 @@
-"""docs/vendors.md, followed to the letter: a made-up vendor whose silicon is the CPU and whose tool is a script."""
+"""Follow docs/vendors.md step by step, for a vendor whose device is the CPU and whose tool is a script."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BLOCK = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILIN
 
 
 def steps() -> Iterator[tuple[str, str]]:
-    """What the page has one do, in its order: a file's name and its text, or "" and a command."""
+    """Yield the steps of the page in order: a file's name and its text, or "" and a command."""
     walk = (REPO / "docs" / "vendors.md").read_text(encoding="utf-8").partition("\n## Elsewhere\n")[0]
     for name, language, text in _BLOCK.findall(walk):
         if language == "sh":
@@ -44,7 +44,7 @@ def steps() -> Iterator[tuple[str, str]]:
 
 
 class Copy:
-    """The files of this repository, and what was run in it."""
+    """A copy of this repository, with the output of each command that ran in it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
@@ -74,7 +74,7 @@ class Copy:
 
     @property
     def changed(self) -> list[str]:
-        """What git sees that was not there before."""
+        """Return the files that Git reports as new or changed."""
         return self.git("status", "--porcelain", "--untracked-files=all").splitlines()
 
     def run(self, command: str, code: int = 0) -> str:
@@ -102,7 +102,7 @@ class Copy:
 
 @pytest.fixture(scope="module")
 def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    """The page, from its beginning to its end."""
+    """Run all steps of the page."""
     copy = Copy(tmp_path_factory.mktemp("walked"))
     for name, text in steps():
         if name:
@@ -141,7 +141,7 @@ def test_the_config_is_in_the_plan_and_the_step_in_the_report(walked: Copy) -> N
     assert re.search(r"precision +'bf16' +vendor +vendors/made/resnet50-pytorch/config/config_common.py:4", plan)
     replaced = [run["cases"][0]["outcomes"][0]["environment"].get("replaced steps") for run in walked.runs]
     assert replaced == [None, "convert_model"]
-    # What the ranks reported is what the plan lists, and it stands beside the verdict.
+    # The ranks report the step that the plan lists, and the verdict names it.
     outcomes = [run["cases"][0]["outcomes"][0] for run in walked.runs]
     assert not [
         warning for outcome in outcomes for warning in outcome["validity_warnings"] if warning["kind"] == "vendor_code"
@@ -151,7 +151,7 @@ def test_the_config_is_in_the_plan_and_the_step_in_the_report(walked: Copy) -> N
 
 @pytest.mark.slow
 def test_it_is_found_in_another_root_and_in_an_installed_package(walked: Copy, tmp_path: Path) -> None:
-    """Last of the page's tests: the folder leaves the tree."""
+    """The last test of the page: it moves the folder out of the tree."""
     plan = "pytest suites -k resnet50 --vendor=made --scale=reference --nodes=1x1 --plan"
     package = tmp_path / "made_for_flagperf"
     (package / "vendors").mkdir(parents=True)
@@ -181,7 +181,7 @@ def lay_out(root: Path, *options: str, code: int = 0) -> Path:
 
 
 def uncommented(toml: str) -> str:
-    """With every key message that it shows."""
+    """Return the file with all its optional keys set."""
     return re.sub(r"^# (?=\w+ = |\[)", "", toml, flags=re.MULTILINE)
 
 

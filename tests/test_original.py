@@ -1,4 +1,4 @@
-"""The original's test_conf.py."""
+"""FlagPerf's test_conf.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_flagperf.problems import Problems
 
 from .trees import write
 
-# In the form of the original's own file: comments, expressions over earlier names, a string between, None.
+# In the form of FlagPerf's file: comments, expressions with earlier names, a string in between, None.
 CONF = '''\
 """Test Configs, including"""
 # -*-coding:utf-8 -*-
@@ -79,9 +79,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 
 def test_names_without_effect_are_noted(tmp_path: Path) -> None:
-    told = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).without_effect]
-    assert [line.partition(":")[0] for line in told] == ["8"]
-    assert "FLAGPERF_PATH has no effect: the code is copied" in told[0]
+    notes = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).without_effect]
+    assert [line.partition(":")[0] for line in notes] == ["8"]
+    assert "FLAGPERF_PATH has no effect: the code is copied" in notes[0]
     assert conf(tmp_path, ONE).without_effect == []
 
 

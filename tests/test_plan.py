@@ -1,4 +1,4 @@
-"""The plan of a case: what runs where, what it prints, and what its figures may be compared with."""
+"""The plan of a case: its contents, its description and its fingerprint."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ def test_a_vendors_own_device_is_named_and_part_of_the_fingerprint(tmp_path: Pat
     write_vendor(tmp_path, toml='modules = ["torch_acme", "acme.collectives"]\n' + VENDOR_TOML)
     write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
     plan = planned(Catalog.scan([tmp_path]))
-    told = plan.case_json(1, "/code")
-    assert told["modules"] == ["torch_acme", "acme.collectives"]
-    assert told["device_module"] == "/code/vendors/acme/device.py"
+    stored = plan.case_json(1, "/code")
+    assert stored["modules"] == ["torch_acme", "acme.collectives"]
+    assert stored["device_module"] == "/code/vendors/acme/device.py"
     assert plan.to_json()["device_module"] == "vendors/acme/device.py"
     assert plan.fingerprint["vendor_code"] != before.fingerprint["vendor_code"]
 
@@ -108,7 +108,7 @@ def test_a_vendors_environment_variables_change_the_fingerprint(tmp_path: Path, 
     by_both = planned(Catalog.scan([tmp_path])).fingerprint
     file.unlink()
     by_table = planned(Catalog.scan([tmp_path])).fingerprint
-    assert len({told["key"] for told in (plain, by_file, by_both, by_table)}) == 4
+    assert len({fingerprint["key"] for fingerprint in (plain, by_file, by_both, by_table)}) == 4
     assert {name for name in plain if by_table[name] != plain[name]} == {"key", "one_card_key", "deviations"}
 
 
@@ -137,7 +137,7 @@ def test_the_stored_plan_has_origins_and_deviations(catalog: Catalog) -> None:
     assert {one["key"] for one in body["deviations"]} == {"ratio", "throughput_only"}
     assert body["manifest"] == [{"path": "train", "kind": "folder", "files": 3}]
     assert body["config"]["ratio"] == 0.25
-    assert "hosts" not in body  # where it runs is the round's
+    assert "hosts" not in body  # the round adds its hosts
 
 
 def test_one_card_is_for_throughput_by_default_at_the_reference_scale(catalog: Catalog) -> None:
@@ -333,7 +333,7 @@ def test_the_description_names_unknown_values(tmp_path: Path) -> None:
         ("nvml = true", "8 free devices called X9 (Acme X-?9)", "the host, its devices by NVML"),
         ('lease = "host"', "the whole host", "the host"),
     ],
-    ids=["nobody asks", "NVML", "the whole host"],
+    ids=["no monitor", "NVML", "the whole host"],
 )
 def test_the_description_lists_the_requirements_of_a_host(tmp_path: Path, asked: str, host: str, monitors: str) -> None:
     toml = VENDOR_TOML.replace("[chips.X9]", f'{asked}\n[chips.X9]\nnames = ["Acme X-?9"]', 1)
@@ -348,8 +348,8 @@ def test_the_description_lists_the_requirements_of_a_host(tmp_path: Path, asked:
 
 def test_long_values_are_printed_in_full_and_lines_stay_short(tmp_path: Path) -> None:
     text = describe(planned(tree(tmp_path), settings=[f"note={'word ' * 60}", "width=1"]))
-    (told,) = re.findall(r"in full: '((?:word\s+)*)'", text)
-    assert told.split() == ["word"] * 60
+    (words,) = re.findall(r"in full: '((?:word\s+)*)'", text)
+    assert words.split() == ["word"] * 60
     assert max(len(line) for line in text.splitlines() if "--set" not in line) <= 120
 
 
@@ -386,8 +386,8 @@ def test_the_state_of_the_suites_repository_is_known(tmp_path: Path) -> None:
 
 def test_the_fingerprint_contains_the_data_and_the_deviations(catalog: Catalog, tmp_path: Path) -> None:
     plan = planned(catalog, settings=["width=128"])
-    told = {"width": [128, 64], "ratio": [0.25, 0.5], "throughput_only": [True, False]}
-    assert plan.fingerprint["deviations"] == told
+    deviations = {"width": [128, 64], "ratio": [0.25, 0.5], "throughput_only": [True, False]}
+    assert plan.fingerprint["deviations"] == deviations
     assert plan.fingerprint["data"]
     write_suite(tmp_path, toml=SUITE_TOML.replace("files = 3", "files = 4"))
     other = planned(Catalog.scan([tmp_path]), settings=["width=128"])

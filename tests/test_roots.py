@@ -1,4 +1,4 @@
-"""Suites and vendors from elsewhere: other folders, and installed packages."""
+"""Suites and vendors of other roots: folders and installed packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Install = Callable[..., Path]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """A distribution with an entry point, as it lies in site-packages; its package is not to be imported."""
+    """Install a distribution with an entry point into a folder; importing its package fails."""
     site = tmp_path / "site"
 
     def put(value: str, package: str = "made_maker", init: str = "raise SystemExit('imported')\n") -> Path:

@@ -1,4 +1,4 @@
-"""Settings: the command line over the file over the defaults, and what is wrong is message at once."""
+"""Settings: the command line overrides the file, the file overrides the defaults; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_roots_are_relative_to_the_file_and_may_contain_vendors_only(tmp_path: P
 
 
 def test_resume_may_pass_the_tree_itself_as_a_root(tmp_path: Path) -> None:
-    """Suites may be a package's and the vendor elsewhere: the tree then holds neither."""
+    """The tree may contain no suites and no vendors if a package and another root provide them."""
     write_vendor(tmp_path / "one")
     (tmp_path / "tree").mkdir()
     first = read_settings({"roots": ["one"]}, tmp_path / "tree", tmp_path)

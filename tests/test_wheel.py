@@ -1,4 +1,4 @@
-"""The wheel alone: it holds the suites and the vendors, and trains them in any folder."""
+"""The wheel contains the suites and the vendors, and runs them in any folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CACHES = (
 
 
 class Wheel:
-    """The wheel and the sdist of this checkout, and the wheel's files as an installer puts them."""
+    """The wheel and the sdist of this checkout, and the installed files of the wheel."""
 
     def __init__(self, folder: Path) -> None:
         self.source, self.dist, self.site = folder / "source", folder / "dist", folder / "site"
@@ -41,7 +41,7 @@ class Wheel:
             write_bytes(self.source / name, (REPO / name).read_bytes())
         for name in CACHES:
             write_bytes(self.source / name, b"left by a tool")
-        (self.source / ".gitignore").unlink()  # as where git, or its settings, do not help
+        (self.source / ".gitignore").unlink()  # without .gitignore, the build must exclude these files itself
         build = [sys.executable, "-m", "hatchling", "build", "-d", str(self.dist)]
         subprocess.run(build, cwd=self.source, capture_output=True, check=True)
         (self.wheel,) = self.dist.glob("*.whl")
@@ -54,14 +54,14 @@ class Wheel:
         return [name for name in self.tracked if name.startswith(tuple(f"{folder}/" for folder in folders))]
 
     def run(self, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a module in a folder, with the wheel's files in place of the checkout's."""
+        """Run a module in a folder, with the wheel's files instead of the checkout's."""
         environment = {**os.environ, "PYTHONPATH": str(self.site), "COLUMNS": "200"}
         environment["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
         argv = [sys.executable, "-m", *words]
         return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
     def tests(self, folder: Path, *arguments: str) -> list[str]:
-        """The node ids that pytest collects."""
+        """Return the node ids that pytest collects."""
         done = self.run(folder, "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return [line for line in done.stdout.splitlines() if "::" in line]
@@ -79,7 +79,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """A folder without anything, nor anything above it."""
+    """An empty folder that is not in a tree."""
     folder = tmp_path / "empty"
     folder.mkdir()
     return folder
@@ -232,7 +232,7 @@ def test_our_modules_are_loaded_from_the_bytecode_of_their_installation() -> Non
 
 @pytest.fixture(scope="module")
 def installed(wheel: Wheel, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel and what it requires."""
+    """A new environment with the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=True)
     pip = [str(folder / "bin" / "pip"), "install", "-qqq", "--disable-pip-version-check", str(wheel.wheel)]

@@ -64,7 +64,7 @@ def write(root: Path, name: str, text: str) -> Path:
 
 
 def set_options(root: Path, **options: Any) -> None:
-    """Set keys of a tree's flagperf.toml, by the options' names in Python; the rest of the file stays."""
+    """Set keys of a tree's flagperf.toml, with the options' names in Python; keep its other keys."""
     file = root / "flagperf.toml"
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     for key, value in options.items():
@@ -90,7 +90,7 @@ def write_config(root: Path, text: str = "", name: str = "config_X9x1x8.py", fol
 
 
 def tree(root: Path, config: str = "") -> Catalog:
-    """One suite and one vendor with one config file, of 1x8."""
+    """Write a tree with one suite and one vendor with a config file for 1x8."""
     write_suite(root)
     write_vendor(root)
     write_config(root, config)
@@ -105,7 +105,7 @@ def resolved(
     scale: str = "reference",
     check_data: bool = False,
 ) -> Resolved:
-    """The config of the tree's one case."""
+    """Return the config of the tree's only case."""
     catalog = tree(root, config)
     case = Case.parse("toy:pytorch:X9:1:8:1")
     suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")

@@ -199,9 +199,9 @@ def _shapes(shapes: tuple[str, ...]) -> Iterator[str]:
 
 
 def _modules(file: Path, modules: tuple[str, ...]) -> list[str]:
-    wrong = [name for name in modules if not all(part.isidentifier() for part in name.split("."))]
+    invalid = [name for name in modules if not all(part.isidentifier() for part in name.split("."))]
     expected = 'expected module names, as in ["torch_acme"]'
-    return [f"{where(file, 'modules')}: modules: {name!r} is not a module name; {expected}" for name in wrong]
+    return [f"{where(file, 'modules')}: modules: {name!r} is not a module name; {expected}" for name in invalid]
 
 
 def _chip(file: Path, name: str, chip: Chip) -> list[str]:

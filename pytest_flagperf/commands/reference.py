@@ -111,17 +111,19 @@ def _make_reference(rounds: Sequence[_Round], file: Path) -> tuple[Reference, li
         problems = [f"{':'.join(rounds[0].suite_scale)}: no batch size has {FEWEST} rounds that converged"]
     kept = _kept(file, first, batches, notes)
     all_batches = sorted([*batches, *kept], key=lambda batch: batch.global_batch)
-    made = Reference(first.model, first.framework, first.scale, first.sample_unit, first.target, tuple(all_batches))
-    notes += _long_intervals(made)
-    return made, notes, problems
+    reference = Reference(
+        first.model, first.framework, first.scale, first.sample_unit, first.target, tuple(all_batches)
+    )
+    notes += _long_intervals(reference)
+    return reference, notes, problems
 
 
-def _long_intervals(made: Reference) -> Iterator[str]:
+def _long_intervals(reference: Reference) -> Iterator[str]:
     """Yield a note for each batch size whose rounds were evaluated too rarely for the verdict ``not_too_early``."""
-    for batch in made.batches:
-        longest = (made.earliest(batch.global_batch) or 0) / EVALUATIONS
+    for batch in reference.batches:
+        longest = (reference.earliest(batch.global_batch) or 0) / EVALUATIONS
         if batch.interval > longest:
-            interval = f"the rounds were evaluated every {batch.interval:,.0f} {made.sample_unit}"
+            interval = f"the rounds were evaluated every {batch.interval:,.0f} {reference.sample_unit}"
             fix = f"set eval_samples to {math.floor(longest):,} or less in the suite's config"
             yield f"a batch of {batch.global_batch:,}: {interval}, too rarely for the verdict not_too_early; {fix}"
 
@@ -186,12 +188,12 @@ def _kept(file: Path, outcome: Outcome, batches: Sequence[Batch], notes: list[st
     return others
 
 
-def _lines(file: Path, made: Reference) -> Iterator[str]:
+def _lines(file: Path, reference: Reference) -> Iterator[str]:
     yield str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
-    for batch in made.batches:
+    for batch in reference.batches:
         low, high = min(batch.to_target), max(batch.to_target)
         yield (
             f"  a batch of {batch.global_batch:,} ({', '.join(batch.shapes)}), {count(len(batch.to_target), 'round')}:"
-            f" {plain(low)} to {plain(high)} {made.sample_unit} to the target; too early is below"
-            f" {plain(made.earliest(batch.global_batch) or 0)}"
+            f" {plain(low)} to {plain(high)} {reference.sample_unit} to the target; too early is below"
+            f" {plain(reference.earliest(batch.global_batch) or 0)}"
         )

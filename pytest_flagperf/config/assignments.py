@@ -50,7 +50,7 @@ class Unread:
     file: Path
     line: int
     imported: bool
-    """Whether an import statement gave the name: then it is a module, a class or a function, not a value."""
+    """True if an import statement defines the name: a module, a class or a function instead of a value."""
 
 
 class UnreadableError(Exception):
@@ -124,12 +124,12 @@ def _imported(file: Path, statement: ast.ImportFrom, importing: tuple[str, ...])
     neighbour = file.parent / f"{statement.module}.py"
     if statement.level > 1 or not statement.module or statement.module in importing or not neighbour.is_file():
         raise _NotPlainError
-    there = _names(neighbour, parse(neighbour), (*importing, statement.module))
+    imported = _names(neighbour, parse(neighbour), (*importing, statement.module))
     if [alias.name for alias in statement.names] == ["*"]:
-        return _public(there)
-    if any(alias.name not in there for alias in statement.names):
+        return _public(imported)
+    if any(alias.name not in imported for alias in statement.names):
         raise _NotPlainError
-    return {alias.asname or alias.name: there[alias.name] for alias in statement.names}
+    return {alias.asname or alias.name: imported[alias.name] for alias in statement.names}
 
 
 def _public(names: Mapping[str, T]) -> dict[str, T]:
@@ -173,12 +173,12 @@ def _unread_names(file: Path, statement: ast.stmt, importing: tuple[str, ...]) -
 
 
 def _from_neighbour(
-    file: Path, statement: ast.ImportFrom, there: Mapping[str, Assigned | Unread]
+    file: Path, statement: ast.ImportFrom, imported: Mapping[str, Assigned | Unread]
 ) -> dict[str, Assigned | Unread]:
     if [alias.name for alias in statement.names] == ["*"]:
-        return _public(there)
+        return _public(imported)
     unknown = Unread(_text(statement), file, statement.lineno, imported=True)
-    return {alias.asname or alias.name: there.get(alias.name, unknown) for alias in statement.names}
+    return {alias.asname or alias.name: imported.get(alias.name, unknown) for alias in statement.names}
 
 
 def _bound(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, int, bool]]:

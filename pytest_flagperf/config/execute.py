@@ -136,16 +136,16 @@ class _Folder:
     def _origin(self, name: str, value: object, line: int, imports: Sequence[_Import]) -> tuple[bool, _Name | None]:
         """Return whether an import gave the name its value, and the assignment in the neighbour that it came from."""
         for statement in imports:
-            there = statement.names.get(name, name if "*" in statement.names else None)
-            if not (statement.first <= line <= statement.last) or there is None:
+            imported_name = statement.names.get(name, name if "*" in statement.names else None)
+            if not (statement.first <= line <= statement.last) or imported_name is None:
                 continue
             if statement.source is None:
                 return True, None
             if statement.source not in self.loaded:
                 continue
             names, space = self.loaded[statement.source]
-            if getattr(space, there, None) is value:
-                return True, names.get(there)
+            if getattr(space, imported_name, None) is value:
+                return True, names.get(imported_name)
         return False, None
 
 

@@ -59,9 +59,9 @@ def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[s
             known = [*(option.name for option in OPTIONS), "expected"]
             hint = f"; use {RENAMED[name]}" if name in RENAMED else near(name, known)
             problems.append(f"{path}: unknown setting {name!r}{hint}")
-        elif wrong := wrong_value(option, value):
+        elif problem := wrong_value(option, value):
             public = shown(value) if option.may_be_stored(value) else f"<{kind(value)}>"
-            problems.append(f"{path}: {name} = {public}: {wrong}")
+            problems.append(f"{path}: {name} = {public}: {problem}")
         else:
             values[option.key] = value
     return values

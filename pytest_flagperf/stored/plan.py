@@ -125,7 +125,7 @@ class StoredPlan:
     interpreter: Mapping[str, Any] = field(default_factory=dict)
     checkout: Mapping[str, Any] = field(default_factory=dict)
     monitors: Mapping[str, Any] | None = None
-    """What the monitors sample; None: nothing."""
+    """The monitors of the round; None if it has no monitors."""
     bind: bool = True
 
     @property
@@ -143,7 +143,7 @@ class StoredPlan:
         check_schema(body, SCHEMA, where)
         need(body, _REQUIRED, where)
         shown = printable_in(body)
-        made = {
+        converted = {
             "case": _case(body["case"], where),
             "metric": _metric(shown["metric"], where),
             "hosts": tuple(_host(item, where) for item in listed(body, "hosts", _OF_A_HOST, where)),
@@ -151,7 +151,7 @@ class StoredPlan:
             "deviations": _records(StoredDeviation, shown, "deviations", {"key": str}, where),
             "additions": _records(StoredAddition, shown, "additions", {"name": str}, where),
         }
-        plan = _made(cls, {**shown, **made})
+        plan = _made(cls, {**shown, **converted})
         typed.check(plan, where, skip=("case",))
         return plan
 

@@ -84,32 +84,34 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _documents(held: Tree) -> Iterator[_Document]:
-    yield from _readmes_of_root(held)
-    for model in dict.fromkeys(suite.model for suite in held.suites):
-        suites = [suite for suite in held.suites if suite.model == model]
+def _documents(source_tree: Tree) -> Iterator[_Document]:
+    yield from _readmes_of_root(source_tree)
+    for model in dict.fromkeys(suite.model for suite in source_tree.suites):
+        suites = [suite for suite in source_tree.suites if suite.model == model]
         file = suites[0].path.parent / "README.md"
-        yield _Document(file, {"chips": partial(sections.chips, held, file, suites)}, skeletons.of_model(model))
-    for suite in held.suites:
+        yield _Document(file, {"chips": partial(sections.chips, source_tree, file, suites)}, skeletons.of_model(model))
+    for suite in source_tree.suites:
         file = suite.path / "README.md"
-        yield _Document(file, _bound(_OF_SUITE, held, file, suite), skeletons.of_suite(suite.name))
-    for one in held.vendor_cases():
+        yield _Document(file, _bound(_OF_SUITE, source_tree, file, suite), skeletons.of_suite(suite.name))
+    for one in source_tree.vendor_cases():
         file = one.folder / "README.md"
         skeleton = skeletons.of_vendor_case(one.suite.name, one.vendor.title)
-        texts = _bound(_OF_VENDOR_CASE, held, file, one)
+        texts = _bound(_OF_VENDOR_CASE, source_tree, file, one)
         yield _Document(file, texts, skeleton, vendor_sections.changed_keys(one), vendor_sections.unchanged_keys(one))
 
 
-def _bound(makers: Mapping[str, Callable[[Tree, Path, _T], str]], held: Tree, file: Path, about: _T) -> _Sections:
-    return {name: partial(make, held, file, about) for name, make in makers.items()}
+def _bound(
+    makers: Mapping[str, Callable[[Tree, Path, _T], str]], source_tree: Tree, file: Path, about: _T
+) -> _Sections:
+    return {name: partial(make, source_tree, file, about) for name, make in makers.items()}
 
 
-def _readmes_of_root(held: Tree) -> Iterator[_Document]:
+def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
     """Yield the READMEs in the tree's root that have a generated section."""
-    for file in sorted(held.root.glob("README*.md")):
+    for file in sorted(source_tree.root.glob("README*.md")):
         if markers.has_sections(markers.read_document(file)):
             language = "zh" if file.name.endswith(".zh.md") else "en"
-            yield _Document(file, {"support": partial(sections.support, held, file, language)})
+            yield _Document(file, {"support": partial(sections.support, source_tree, file, language)})
 
 
 def _check(one: _Document) -> list[str]:
