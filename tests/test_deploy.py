@@ -142,8 +142,8 @@ def test_the_sweep_ends_only_processes_of_a_log_folder(tmp_path: Path) -> None:
 def test_an_engine_that_does_not_answer_may_keep_a_rounds_container(tmp_path: Path) -> None:
     swept, (problem,) = sweep(HOST, pack({}), str(tmp_path), str(tmp_path / "docker.sock"))
     assert swept == []
-    assert problem.startswith("the container of the round may stay until the next run on this host removes it: ")
-    assert f"there is no {tmp_path}/docker.sock: Docker is not installed" in problem
+    assert problem.startswith("the container of the round may remain until the next run on this host removes it: ")
+    assert f"{tmp_path}/docker.sock not found: Docker is not installed" in problem
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_only_the_digest_of_deployed_code_is_sent(called: Code, monkeypatch: pyt
 
 
 def test_attaching_without_an_agent_reports_the_last_agents_message(tmp_path: Path) -> None:
-    (tmp_path / "agent.json").write_text('{"state": "ended", "why": "its lease was over"}\n')
+    (tmp_path / "agent.json").write_text('{"state": "ended", "reason": "its lease was over"}\n')
     channel = attach(HOST, str(tmp_path))
     assert channel.receive(20) is None
     assert channel.close() == 1

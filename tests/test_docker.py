@@ -270,17 +270,17 @@ def test_docker_is_imported_only_when_it_is_used() -> None:
 
 
 def test_a_missing_engine_differs_from_a_stopped_engine(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="Docker is not installed, or not started"):
+    with pytest.raises(EngineError, match="Docker is not installed or not running"):
         DockerEngine(str(tmp_path / "none.sock")).version()
     with silent_socket(tmp_path / "dead.sock"):
         pass
-    with pytest.raises(EngineError, match="nobody listens on"):
+    with pytest.raises(EngineError, match="no process listens on"):
         DockerEngine(str(tmp_path / "dead.sock")).version()
 
 
 def test_waiting_for_an_engine_without_an_answer_ends(tmp_path: Path) -> None:
     with silent_socket(tmp_path / "mute.sock"), pytest.raises(EngineError, match=r"did not answer within 0\.2 s"):
-        DockerEngine(str(tmp_path / "mute.sock"), answer_s=0.2).version()
+        DockerEngine(str(tmp_path / "mute.sock"), timeout_s=0.2).version()
 
 
 def silent_socket(path: Path) -> Any:
@@ -546,7 +546,7 @@ def test_a_container_over_its_memory_limit_is_reported(start: Start, far: Docker
     container = start("python3", "-c", "b'x' * (1 << 29)", words="--memory 64m --memory-swap 64m")
     state = ended(far, container)
     assert state.oom_killed
-    assert state.sentence == "went over its memory limit (exit code 137)"
+    assert state.sentence == "exceeded its memory limit (exit code 137)"
 
 
 def test_a_killed_container_has_its_exit_code(start: Start, far: DockerEngine) -> None:
@@ -641,9 +641,7 @@ def test_an_engine_that_dies_is_named(near: Near, required: RuntimeRequest, vend
             near.lab.kill_dockerd()
 
     try:
-        with pytest.raises(
-            RuntimeSetupError, match=f"{near.name}: .*(Docker is not running|the connection to Docker was lost)"
-        ):
+        with pytest.raises(RuntimeSetupError, match=f"{near.name}: .*(Docker is not running|the connection to Docker)"):
             prepare(near, required, kill)
     finally:
         near.lab.docker()
@@ -652,5 +650,5 @@ def test_an_engine_that_dies_is_named(near: Near, required: RuntimeRequest, vend
 def test_a_missing_local_docker_is_reported(required: RuntimeRequest, tmp_path: Path, cache: Path) -> None:
     here = LocalHost()
     here.forward = lambda path: str(tmp_path / "none.sock")  # type: ignore[method-assign]
-    with pytest.raises(RuntimeSetupError, match=r"localhost: there is no .*none\.sock: Docker is not installed"):
+    with pytest.raises(RuntimeSetupError, match=r"localhost: .*none\.sock not found: Docker is not installed"):
         prepare(here, required, quiet)

@@ -1,4 +1,4 @@
-"""What hosts are asked for before a run, and a round that was left where not all hosts are there any more."""
+"""The engine: requirements on hosts before a run, environments, and resuming a round with unreachable hosts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
 
 SIXTEEN = VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 16")
 BLIND = SIXTEEN.replace("visible_devices", "# visible_devices")
-"""Of a vendor whose processes cannot be shown only some devices."""
+"""A vendor whose processes always see all devices."""
 BY_DEVICE = "[container]\noptions = ['--device', '/dev/acme{device}']\n"
 
 
@@ -46,7 +46,7 @@ class Away(LocalHost):
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
+def round_dir(tmp_path: Path) -> Path:
     directory = tmp_path / "alpha_plain_CPU_2_1_1" / "round1"
     directory.mkdir(parents=True)
     more = {"log_dir": "/x", "code_root": "/x", "devices": [0], "clock_offset_s": 0.0}
@@ -56,30 +56,30 @@ def left(tmp_path: Path) -> Path:
     return directory
 
 
-def place(*names: str) -> AgentsEngine:
-    made = AgentsEngine.__new__(AgentsEngine)
-    made.__dict__["_pool"] = HostPool(tuple(map(Away, names)))
-    made._settings = SimpleNamespace(lease_time=1.0)  # type: ignore[assignment]
-    made._cluster = None
-    return made
+def engine_with_hosts(*names: str) -> AgentsEngine:
+    agents_engine = AgentsEngine.__new__(AgentsEngine)
+    agents_engine.__dict__["_pool"] = HostPool(tuple(map(Away, names)))
+    agents_engine._settings = SimpleNamespace(lease_time=1.0)  # type: ignore[assignment]
+    agents_engine._cluster = None
+    return agents_engine
 
 
-def shown(said: list[str]) -> Live:
-    return Live(said.append, width=80, live=False, quiet=False, follow=False)
+def shown(lines: list[str]) -> Live:
+    return Live(lines.append, width=80, live=False, quiet=False, follow=False)
 
 
-def test_logs_that_a_host_out_of_reach_has_are_told_and_hold_up_nothing(left: Path) -> None:
-    said: list[str] = []
-    made = place("h1", "h2")
-    assert not made.resume(left, shown(said))
-    assert [line.strip() for line in said] == [
+def test_logs_on_unreachable_hosts_are_reported(round_dir: Path) -> None:
+    lines: list[str] = []
+    agents_engine = engine_with_hosts("h1", "h2")
+    assert not agents_engine.resume(round_dir, shown(lines))
+    assert [line.strip() for line in lines] == [
         f"alpha_plain_CPU_2_1_1 round1: the logs of {name} are missing here: {name}: no answer" for name in ("h1", "h2")
     ]
-    assert made._pool.usable == ()
+    assert agents_engine._pool.usable == ()
 
 
-def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
-    left: Path, monkeypatch: pytest.MonkeyPatch
+def test_agents_keep_their_logs_if_another_agent_cannot_be_attached(
+    round_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[Collection[str]] = []
 
@@ -98,16 +98,16 @@ def test_where_one_agent_cannot_be_taken_up_the_others_keep_their_logs(
     monkeypatch.setattr(engine, "attach_agent", attach_agent)
     monkeypatch.setattr(Agents, "join", join)
     monkeypatch.setattr(Agents, "dismiss", dismiss)
-    assert not place("h1", "h2").resume(left, silent())
+    assert not engine_with_hosts("h1", "h2").resume(round_dir, silent())
     assert kept == [["h1"]]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"hosts": [1]}', '{"hosts": [{"name": "h1", "noderank": "0"}]}'])
-def test_a_plan_that_cannot_be_read_is_not_gone_on_with_and_is_named(left: Path, text: str) -> None:
-    (left / "plan.json").write_text(text)
+def test_an_unreadable_plan_is_reported_and_not_resumed(round_dir: Path, text: str) -> None:
+    (round_dir / "plan.json").write_text(text)
     notes: list[str] = []
-    made = place("h1", "h2")
-    assert not made.resume(left, shown(notes))
+    agents_engine = engine_with_hosts("h1", "h2")
+    assert not agents_engine.resume(round_dir, shown(notes))
     (line,) = notes
     assert "logs that are still on other hosts are not fetched" in line
     assert "plan.json" in line
@@ -124,14 +124,17 @@ def test_a_plan_that_cannot_be_read_is_not_gone_on_with_and_is_named(left: Path,
         (BLIND.replace('"acme"', '"cpu"'), "host", 16),
     ],
 )
-def test_ranks_that_see_all_devices_are_leased_the_first_ones_which_they_take_anyway(
+def test_ranks_that_see_all_devices_lease_the_first_devices(
     tmp_path: Path, toml: str, runtime: str, count: int
 ) -> None:
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    made = AgentsEngine(read_settings({}, tmp_path), catalog, None)
-    assert made._device_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host == count
+    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, None)
+    assert (
+        agents_engine._device_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host
+        == count
+    )
 
 
 # -- which image ---------------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ def check_request(root: Path, runtime: str = "docker", **given: Any) -> HostRequ
     return AgentsEngine(read_settings(given, root), catalog, None)._host_requirements([plan], catalog.vendor("acme"))
 
 
-def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built(tmp_path: Path) -> None:
+def test_the_name_of_a_vendors_image_depends_on_its_files(tmp_path: Path) -> None:
     file = write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
     first = check_request(tmp_path).engine
     assert first is not None
@@ -156,77 +159,77 @@ def test_an_image_of_the_vendors_files_is_looked_for_by_its_content_and_is_built
     assert second.image != first.image
 
 
-def test_an_image_that_was_named_is_not_ours_to_build(tmp_path: Path) -> None:
-    found = check_request(tmp_path, image="somebody/torch:2").engine
-    assert found == EngineRequirements("/var/run/docker.sock", "somebody/torch:2", image_is_ours=False)
+def test_an_image_that_the_user_sets_is_not_built(tmp_path: Path) -> None:
+    requirements = check_request(tmp_path, image="somebody/torch:2").engine
+    assert requirements == EngineRequirements("/var/run/docker.sock", "somebody/torch:2", image_is_ours=False)
 
 
-def test_without_containers_no_image_is_wanted(tmp_path: Path) -> None:
+def test_without_containers_no_image_is_required(tmp_path: Path) -> None:
     assert check_request(tmp_path, runtime="venv").engine is None
 
 
-def test_no_image_and_nothing_to_build_one_from_is_told(tmp_path: Path) -> None:
+def test_a_missing_image_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:8:1: no image for pytorch: .*--image"):
         check_request(tmp_path)
 
 
-def test_whose_image_it_is_and_who_says_so(tmp_path: Path) -> None:
+def test_the_source_of_the_image_is_recorded(tmp_path: Path) -> None:
     write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
-    made, plan, vendor = planned(tmp_path)
-    assert image_of(made, plan, vendor).image_by == "vendors/acme/images/pytorch/Dockerfile"
-    assert made.notes(plan.case, vendor, "docker") == []
+    agents_engine, plan, vendor = planned(tmp_path)
+    assert image_of(agents_engine, plan, vendor).image_by == "vendors/acme/images/pytorch/Dockerfile"
+    assert agents_engine.notes(plan.case, vendor, "docker") == []
     write_vendor(tmp_path, toml=VENDOR_TOML + '[images]\npytorch = "maker/torch:1"\npytoch = "maker/torch:2"\n')
-    made, plan, vendor = planned(tmp_path)
-    image = image_of(made, plan, vendor)
+    agents_engine, plan, vendor = planned(tmp_path)
+    image = image_of(agents_engine, plan, vendor)
     assert (image.image, image.image_by, image.folder) == (
         "maker/torch:1",
         "[images] of vendors/acme/vendor.toml",
         None,
     )
-    unused, stranger = made.notes(plan.case, vendor, "docker")
+    unused, unknown = agents_engine.notes(plan.case, vendor, "docker")
     assert unused.endswith("maker/torch:1 is used; vendors/acme/images/pytorch is not built")
-    assert stranger.endswith("images.pytoch: no suite uses this framework; did you mean pytorch?")
-    made, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--device /dev/acme{device}",))
-    request = made._environments.request(plan.case, vendor, "docker")
-    image = image_of(made, plan, vendor)
+    assert unknown.endswith("images.pytoch: no suite uses this framework; did you mean pytorch?")
+    agents_engine, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--device /dev/acme{device}",))
+    request = agents_engine._environments.request(plan.case, vendor, "docker")
+    image = image_of(agents_engine, plan, vendor)
     assert (image.image, image.image_by) == ("mine:3", "--image=mine:3")
-    said = describe(plan, vendor, request=request)
-    assert "image     mine:3, of --image=mine:3" in said
+    lines = describe(plan, vendor, request=request)
+    assert "image     mine:3, of --image=mine:3" in lines
     assert "ACME_VISIBLE" in describe(plan, vendor)
-    assert "ACME_VISIBLE" not in said, "the container has no devices but the case's"
+    assert "ACME_VISIBLE" not in lines, "the container has no devices but the case's"
 
 
-def test_an_extension_that_nobody_would_build_is_told_before_the_run(tmp_path: Path) -> None:
+def test_an_extension_that_would_not_be_built_is_reported_before_the_run(tmp_path: Path) -> None:
     write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
     for runtime in ("docker", "host", "venv"):
-        made, plan, vendor = planned(tmp_path, runtime)
-        made.check(plan, vendor)
-        assert made.notes(plan.case, vendor, runtime) == []
+        agents_engine, plan, vendor = planned(tmp_path, runtime)
+        agents_engine.check(plan, vendor)
+        assert agents_engine.notes(plan.case, vendor, runtime) == []
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/kernel.cu", "")
-    made, plan, vendor = planned(tmp_path, "venv")
+    agents_engine, plan, vendor = planned(tmp_path, "venv")
     with pytest.raises(Problems, match=r"^vendors/acme/toy-pytorch/csrc has neither setup\.py nor pyproject\.toml"):
-        made.check(plan, vendor)
+        agents_engine.check(plan, vendor)
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/setup.py", "")
-    made, plan, vendor = planned(tmp_path, "venv")
+    agents_engine, plan, vendor = planned(tmp_path, "venv")
     with pytest.raises(Problems, match=r"csrc is built only into images, which --runtime=venv does not use"):
-        made.check(plan, vendor)
+        agents_engine.check(plan, vendor)
     for runtime, noted in (("docker", 0), ("host", 1)):
-        made, plan, vendor = planned(tmp_path, runtime)
-        made.check(plan, vendor)
-        assert len(made.notes(plan.case, vendor, runtime)) == noted
-    (note,) = made.notes(plan.case, vendor, "host")
+        agents_engine, plan, vendor = planned(tmp_path, runtime)
+        agents_engine.check(plan, vendor)
+        assert len(agents_engine.notes(plan.case, vendor, runtime)) == noted
+    (note,) = agents_engine.notes(plan.case, vendor, "host")
     assert note.endswith("with --runtime=host the host's Python must already have it")
 
 
 def test_container_options_with_an_unclosed_quote_are_a_problem_of_the_check(tmp_path: Path) -> None:
-    made, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--env 'A=1",))
-    assert made.notes(plan.case, vendor, "docker") == []
+    agents_engine, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--env 'A=1",))
+    assert agents_engine.notes(plan.case, vendor, "docker") == []
     with pytest.raises(Problems, match=r": No closing quotation$"):
-        made.check(plan, vendor)
+        agents_engine.check(plan, vendor)
 
 
-def image_of(made: AgentsEngine, plan: Plan, vendor: Vendor) -> Image:
-    image = made._environments.request(plan.case, vendor, "docker").image
+def image_of(agents_engine: AgentsEngine, plan: Plan, vendor: Vendor) -> Image:
+    image = agents_engine._environments.request(plan.case, vendor, "docker").image
     assert image is not None
     return image
 
@@ -245,7 +248,7 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEn
 
 
 class Builds:
-    """A runtime in which one host has no environment; it counts the tries on each host."""
+    """A runtime whose build fails on one host; it counts the tries on each host."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
         self.tries: Counter[str] = Counter()
@@ -261,62 +264,58 @@ class Builds:
 
 def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan, Vendor]:
     catalog = tree(root)
-    made = AgentsEngine(read_settings({}, root), catalog, None)
-    made.__dict__["_pool"] = HostPool(tuple(map(LocalHost, ("h1", "h2", "h3"))))
+    agents_engine = AgentsEngine(read_settings({}, root), catalog, None)
+    agents_engine.__dict__["_pool"] = HostPool(tuple(map(LocalHost, ("h1", "h2", "h3"))))
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
-    return made, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
+    return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
 
 
-def test_a_host_whose_build_failed_is_left_out_where_others_are_enough(
+def test_a_host_whose_build_failed_is_left_out_if_enough_others_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
-    made, plan, vendor = three_hosts(tmp_path, nnodes=2)
+    agents_engine, plan, vendor = three_hosts(tmp_path, nnodes=2)
     lines: list[str] = []
-    made._environments.build_ahead(plan, vendor, made._pool, shown(lines))
-    assert [host.name for host in made._pool.usable] == ["h1", "h3"]
+    agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, shown(lines))
+    assert [host.name for host in agents_engine._pool.usable] == ["h1", "h3"]
     assert [line.strip() for line in lines] == ["left out: h2: could not be built"]
-    made._environments.build_ahead(plan, vendor, made._pool, shown(lines))
+    agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, shown(lines))
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
 
 
-def test_with_too_few_hosts_the_build_that_failed_is_the_problem_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_too_few_hosts_the_failed_build_is_the_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
-    made, plan, vendor = three_hosts(tmp_path, nnodes=3)
+    agents_engine, plan, vendor = three_hosts(tmp_path, nnodes=3)
     for _ in range(3):
         with pytest.raises(Problems, match=r"^h2: could not be built$"):
-            made._environments.build_ahead(plan, vendor, made._pool, silent())
+            agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, silent())
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
-    assert len(made._pool.usable) == 3
+    assert len(agents_engine._pool.usable) == 3
 
 
-def test_what_may_be_over_soon_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: an engine that does not answer now is no failed build."""
-    builds = Builds(monkeypatch, RuntimeSetupError("h2: nobody listens"))
-    made, plan, vendor = three_hosts(tmp_path, nnodes=2)
-    made._environments.build_ahead(plan, vendor, made._pool, silent())
-    made._environments.build_ahead(plan, vendor, made._pool, silent())
+def test_a_temporary_problem_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: an engine that does not answer is not a failed build."""
+    builds = Builds(monkeypatch, RuntimeSetupError("h2: no process listens"))
+    agents_engine, plan, vendor = three_hosts(tmp_path, nnodes=2)
+    agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, silent())
+    agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, silent())
     assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
-    assert len(made._pool.usable) == 3
+    assert len(agents_engine._pool.usable) == 3
 
 
-def test_the_folders_of_a_case_are_looked_at_once_for_all_its_shapes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folders_of_a_case_are_read_once_for_all_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=SIXTEEN)
-    made = AgentsEngine(read_settings({}, tmp_path), catalog, None)
-    looks: list[Case] = []
+    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, None)
+    cases: list[Case] = []
 
     def counted(settings: Any, catalog: Any, case: Case, *more: Any) -> Any:
-        looks.append(case)
+        cases.append(case)
         return runtime_request(settings, catalog, case, *more)
 
     monkeypatch.setattr(environments, "runtime_request", counted)
     for cards in (1, 2, 4, 8):
-        made.notes(Case.parse(f"toy:pytorch:X9:1:{cards}:1"), catalog.vendor("acme"), "host")
-    assert len(looks) == 1
-    made.notes(Case.parse("toy:pytorch:X9:1:1:1"), catalog.vendor("acme"), "docker")
-    assert len(looks) == 2
+        agents_engine.notes(Case.parse(f"toy:pytorch:X9:1:{cards}:1"), catalog.vendor("acme"), "host")
+    assert len(cases) == 1
+    agents_engine.notes(Case.parse("toy:pytorch:X9:1:1:1"), catalog.vendor("acme"), "docker")
+    assert len(cases) == 2

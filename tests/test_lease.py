@@ -1,4 +1,4 @@
-"""Devices have one holder at a time, and are free as soon as the last process of the holder is gone."""
+"""Leases are exclusive, and end with the last process of the holder."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ HOLDER = """
 import sys
 from pathlib import Path
 from flagperf_driver.node.lease import owner, take
-wanted, whole, directory, reaper = int(sys.argv[1]), sys.argv[2] == "host", Path(sys.argv[3]), sys.argv[4]
-held = take(wanted, candidates=range(4), whole_host=whole, owner=owner(case=sys.argv[5]), directory=directory)
+count, whole, directory, reaper = int(sys.argv[1]), sys.argv[2] == "host", Path(sys.argv[3]), sys.argv[4]
+held = take(count, candidates=range(4), whole_host=whole, owner=owner(case=sys.argv[5]), directory=directory)
 if reaper == "reaper":
     import subprocess
     child = subprocess.Popen(["sleep", "300"], pass_fds=held.fds, start_new_session=True,
@@ -38,10 +38,10 @@ sys.stdin.read()
 
 
 class Holder:
-    """Another process that takes a lease and keeps it until told to end."""
+    """Another process that takes a lease and keeps it until its stdin is closed."""
 
-    def __init__(self, directory: Path, wanted: int, how: str = "device", reaper: str = "-", case: str = "c") -> None:
-        argv = [sys.executable, "-c", HOLDER, str(wanted), how, str(directory), reaper, case]
+    def __init__(self, directory: Path, count: int, how: str = "device", reaper: str = "-", case: str = "c") -> None:
+        argv = [sys.executable, "-c", HOLDER, str(count), how, str(directory), reaper, case]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def line(self) -> str:
@@ -74,9 +74,9 @@ def started(directory: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def take(directory: Path, wanted: int, how: str = "device", **more: Any) -> Iterator[Lease]:
+def take(directory: Path, count: int, how: str = "device", **more: Any) -> Iterator[Lease]:
     options = {"candidates": range(4), "owner": owner(), **more}
-    held = attempt(wanted, whole_host=how == "host", directory=directory, **options)
+    held = attempt(count, whole_host=how == "host", directory=directory, **options)
     if held is None:
         raise LeaseError("; ".join(holders(directory)))
     try:
@@ -85,19 +85,19 @@ def take(directory: Path, wanted: int, how: str = "device", **more: Any) -> Iter
         held.release()
 
 
-def free(directory: Path, wanted: int, how: str = "device") -> bool:
+def free(directory: Path, count: int, how: str = "device") -> bool:
     try:
-        with take(directory, wanted, how):
+        with take(directory, count, how):
             return True
     except LeaseError:
         return False
 
 
-def becomes_free(directory: Path, wanted: int, within_s: float = 5) -> bool:
+def becomes_free(directory: Path, count: int, within_s: float = 5) -> bool:
     deadline = time.monotonic() + within_s
-    while not free(directory, wanted) and time.monotonic() < deadline:
+    while not free(directory, count) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return free(directory, wanted)
+    return free(directory, count)
 
 
 def test_leases_at_the_same_time_have_different_devices(directory: Path) -> None:
@@ -107,49 +107,49 @@ def test_leases_at_the_same_time_have_different_devices(directory: Path) -> None
     assert free(directory, 4)
 
 
-def test_any_free_candidates_will_do(directory: Path) -> None:
+def test_any_free_candidates_are_leased(directory: Path) -> None:
     with take(directory, 1, candidates=[2]), take(directory, 3) as rest:
         assert rest.devices == (0, 1, 3)
 
 
-def test_all_or_nothing(directory: Path) -> None:
+def test_a_lease_gets_all_devices_or_none(directory: Path) -> None:
     with take(directory, 3):
         assert not free(directory, 2)
-        assert free(directory, 1)  # nothing was kept by the one that could not have two
+        assert free(directory, 1)  # the attempt to lease two devices has kept none
 
 
-def test_more_than_there_are_is_an_error_at_once(directory: Path) -> None:
+def test_more_devices_than_available_are_an_error(directory: Path) -> None:
     with (
-        pytest.raises(LeaseError, match=r"5 devices are wanted and there are 4: \[0, 1, 2, 3\]"),
+        pytest.raises(LeaseError, match=r"needs 5 devices, 4 available: \[0, 1, 2, 3\]"),
         take(directory, 5),
     ):
         pass
 
 
 @pytest.mark.parametrize(("first", "second"), [("host", "device"), ("device", "host"), ("host", "host")])
-def test_the_whole_machine_is_shared_with_nobody(directory: Path, first: str, second: str) -> None:
+def test_the_whole_machine_is_leased_exclusively(directory: Path, first: str, second: str) -> None:
     with take(directory, 1, first):
         assert not free(directory, 1, second)
     assert free(directory, 1, second)
 
 
-def test_the_whole_machine_still_counts_its_devices(directory: Path) -> None:
+def test_a_lease_of_the_whole_machine_has_devices(directory: Path) -> None:
     with take(directory, 2, "host") as held:
         assert held.devices == (0, 1)
         assert len(held.fds) == 1
 
 
-def test_who_must_wait_is_told_who_holds_what(directory: Path, started: Any) -> None:
+def test_the_holder_of_each_device_is_named(directory: Path, started: Any) -> None:
     holder = started(3, case="glm:pytorch:X:1:3:1")
     assert holder.line() == "HAS 0 1 2"
-    told = holders(directory)
-    assert [line.split(" is held by ")[0] for line in told] == ["device0", "device1", "device2"]
-    assert f"device2 is held by pid {holder.process.pid}, user " in told[2]
-    assert "case glm:pytorch:X:1:3:1" in told[2]
-    assert f"agent {holder.process.pid}" in told[2]
+    lines = holders(directory)
+    assert [line.split(" is held by ")[0] for line in lines] == ["device0", "device1", "device2"]
+    assert f"device2 is held by pid {holder.process.pid}, user " in lines[2]
+    assert "case glm:pytorch:X:1:3:1" in lines[2]
+    assert f"agent {holder.process.pid}" in lines[2]
 
 
-def test_a_holder_of_the_machine_is_named_too(directory: Path, started: Any) -> None:
+def test_the_holder_of_the_machine_is_named(directory: Path, started: Any) -> None:
     holder = started(1, "host")
     assert holder.line() == "HAS 0"
     assert holders(directory)[0].startswith(f"host is held by pid {holder.process.pid}")
@@ -157,7 +157,7 @@ def test_a_holder_of_the_machine_is_named_too(directory: Path, started: Any) -> 
     assert holders(directory) == []
 
 
-def test_a_killed_holders_devices_are_free_at_once(directory: Path, started: Any) -> None:
+def test_devices_of_a_killed_holder_are_free_immediately(directory: Path, started: Any) -> None:
     holder = started(4)
     assert holder.line() == "HAS 0 1 2 3"
     assert not free(directory, 1)
@@ -165,14 +165,14 @@ def test_a_killed_holders_devices_are_free_at_once(directory: Path, started: Any
     assert becomes_free(directory, 4)
 
 
-def test_a_killed_agents_devices_stay_taken_while_its_janitor_is_at_work(directory: Path, started: Any) -> None:
+def test_devices_of_a_killed_agent_are_leased_while_its_reaper_runs(directory: Path, started: Any) -> None:
     holder = started(2, reaper="reaper")
     reaper = int(holder.line().split()[1])
     assert holder.line() == "HAS 0 1"
     holder.kill()
     try:
         assert not free(directory, 4)
-        assert "whose agent has ended while its ranks have not yet" in holders(directory)[0]
+        assert "whose agent has ended but whose ranks are still running" in holders(directory)[0]
     finally:
         os.kill(reaper, signal.SIGKILL)
     assert becomes_free(directory, 4)
@@ -198,7 +198,7 @@ def test_many_processes_never_share_a_device(directory: Path, tmp_path: Path) ->
     assert ends == [("", 0)] * 4
 
 
-def test_all_users_may_use_the_folder_and_its_locks_whatever_ones_umask(directory: Path) -> None:
+def test_all_users_may_use_the_folder_and_its_locks_with_any_umask(directory: Path) -> None:
     before = os.umask(0o077)
     try:
         with take(directory, 1):
@@ -209,25 +209,25 @@ def test_all_users_may_use_the_folder_and_its_locks_whatever_ones_umask(director
     assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o666}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
 def test_users_wait_for_each_others_devices() -> None:
     with tempfile.TemporaryDirectory() as root:
         Path(root).chmod(0o755)
         directory = Path(root, "leases")
         with take(directory, 1):
-            assert as_somebody_else(lambda: free(directory, 3))  # makes locks of its own
-            assert not as_somebody_else(lambda: free(directory, 4))
+            assert as_another_user(lambda: free(directory, 3))  # creates further locks
+            assert not as_another_user(lambda: free(directory, 4))
         assert free(directory, 4)
 
 
-def as_somebody_else(question: Callable[[], bool]) -> bool:
-    """The answer of another user, in a plain fork: that user may not be able to read our Python."""
+def as_another_user(call: Callable[[], bool]) -> bool:
+    """Make the call as another user, in a fork, because that user may not be able to run this Python."""
     child = os.fork()
     if child == 0:
         code = 2
         try:
             os.setuid(65534)
-            code = 0 if question() else 1
+            code = 0 if call() else 1
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -235,7 +235,7 @@ def as_somebody_else(question: Callable[[], bool]) -> bool:
     return code == 0
 
 
-def test_a_link_in_the_place_of_a_lock_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_a_link_as_a_lock_is_refused(directory: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     directory.mkdir()
@@ -245,31 +245,31 @@ def test_a_link_in_the_place_of_a_lock_is_refused(directory: Path, tmp_path: Pat
     assert victim.read_text() == "precious"
 
 
-def test_a_pipe_or_a_second_name_in_the_place_of_a_lock_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_a_pipe_or_a_hard_link_as_a_lock_is_refused(directory: Path, tmp_path: Path) -> None:
     directory.mkdir()
     os.mkfifo(directory / "device0.lock")
-    with pytest.raises(LeaseError, match="not a plain file of one name"), take(directory, 1):
+    with pytest.raises(LeaseError, match="expected a regular file without other hard links"), take(directory, 1):
         pass
     (directory / "device0.lock").unlink()
     (tmp_path / "victim").touch()
     os.link(tmp_path / "victim", directory / "device0.lock")
-    with pytest.raises(LeaseError, match="not a plain file of one name"), take(directory, 1):
+    with pytest.raises(LeaseError, match="expected a regular file without other hard links"), take(directory, 1):
         pass
 
 
-def test_a_link_in_the_place_of_the_folder_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_a_link_as_the_folder_is_refused(directory: Path, tmp_path: Path) -> None:
     directory.symlink_to(tmp_path)
     with pytest.raises(LeaseError, match="must be a folder"), take(directory, 1):
         pass
 
 
-def test_a_record_that_is_no_json_is_no_reason_to_fail(directory: Path) -> None:
+def test_a_damaged_record_is_an_unknown_holder(directory: Path) -> None:
     with take(directory, 1):
         (directory / "device0.lock").write_text("garbage")
-        assert holders(directory) == ["device0 is held by somebody who left no word"]
+        assert holders(directory) == ["device0 is held by an unknown process"]
 
 
-def test_the_record_says_who_holds_it(directory: Path) -> None:
+def test_the_record_names_the_holder(directory: Path) -> None:
     with take(directory, 1, owner=owner(case="x")):
         record = json.loads((directory / "device0.lock").read_text())
     assert (record["pid"], record["case"]) == (os.getpid(), "x")
@@ -282,7 +282,7 @@ def test_an_attempt_never_waits(directory: Path) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_a_line_can_be_stood_in_beside_the_devices(directory: Path) -> None:
+def test_other_locks_are_independent_of_the_devices(directory: Path) -> None:
     first, second = open_lock(directory, "line-x"), open_lock(directory, "line-x")
     fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with pytest.raises(BlockingIOError):
@@ -293,7 +293,7 @@ def test_a_line_can_be_stood_in_beside_the_devices(directory: Path) -> None:
     os.close(second)
 
 
-def test_the_folder_is_one_for_all_unless_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_folder_is_the_same_for_all_users_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("FLAGPERF_LEASES", raising=False)
     assert tmp_path not in default_directory().parents
@@ -301,7 +301,7 @@ def test_the_folder_is_one_for_all_unless_told(monkeypatch: pytest.MonkeyPatch, 
     assert default_directory() == tmp_path / "l"
 
 
-def test_a_lock_that_is_held_looks_young_to_who_tidies_up(directory: Path) -> None:
+def test_a_held_lock_has_a_recent_time(directory: Path) -> None:
     with take(directory, 1):
         pass
     for path in directory.iterdir():

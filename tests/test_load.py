@@ -1,4 +1,4 @@
-"""Stored runs as tables: their shape, types and units, whatever rounds there were."""
+"""Stored runs as tables: shape, types and units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START = 1_700_000_000
 
 
 def sampled(round_dir: Path) -> None:
-    """Two devices of 100 and 300 W for ten seconds, of which six are the training, one held back by its heat."""
+    """Write ten seconds of samples of two devices, with 100 and 300 W; one device is throttled."""
     lines = [",".join(devices.COLUMNS)]
     for second in range(11):
         heat = "heat" if second % 2 else "none"
@@ -49,7 +49,7 @@ def test_one_row_per_round_and_one_column_per_metric(tmp_path: Path) -> None:
         assert frame[metric.name][0] == metric.value, metric.name
 
 
-def test_folders_of_runs_and_a_run_named_twice(tmp_path: Path) -> None:
+def test_a_folder_of_runs_and_a_run_given_twice(tmp_path: Path) -> None:
     for name in ("run1", "run2"):
         run_of(tmp_path / "reports" / name)
     assert list(load(tmp_path / "reports")["run"]) == ["run1", "run2"]
@@ -57,7 +57,7 @@ def test_folders_of_runs_and_a_run_named_twice(tmp_path: Path) -> None:
     assert list(twice["run"]) == ["run1", "run2"]
 
 
-def test_types_do_not_depend_on_what_was_there(tmp_path: Path) -> None:
+def test_types_do_not_depend_on_the_rounds(tmp_path: Path) -> None:
     good = load(run_of(tmp_path / "good"))
     add_case(tmp_path / "bad", "crashed_rank")
     with pytest.warns(frames.RunWarning, match=r"results\.json"):
@@ -69,7 +69,7 @@ def test_types_do_not_depend_on_what_was_there(tmp_path: Path) -> None:
     assert {*frames.CASE, *frames.ABOUT, *frames.ORIGIN} <= set(shared)
 
 
-def test_a_throughput_only_round_has_no_answer_about_convergence(tmp_path: Path) -> None:
+def test_convergence_is_unknown_in_a_throughput_only_round(tmp_path: Path) -> None:
     frame = load(run_of(tmp_path / "run", "throughput_only"))
     assert frame["converged"].isna().all()
     assert frame["throughput_only"].all()
@@ -86,7 +86,7 @@ def test_the_speed_up_is_a_column_where_one_card_is_known(tmp_path: Path) -> Non
     assert "speedup" not in load(run_of(tmp_path / "other")).columns
 
 
-def test_what_devices_did_meanwhile(tmp_path: Path) -> None:
+def test_metrics_of_devices(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path / "run", "converged_1x1")
     sampled(case_dir / "round1")
     finish(tmp_path / "run")
@@ -99,11 +99,11 @@ def test_what_devices_did_meanwhile(tmp_path: Path) -> None:
     assert (row["device_memory"], row["device_memory_total"]) == (2**31, 2**32)
     assert row["device_throttled"] == pytest.approx(4 / 7)
     assert row["monitor_gaps"] == 0.0
-    told = load_long(tmp_path / "run").set_index("metric")["samples"]
-    assert told["device_power"] == 14
+    long = load_long(tmp_path / "run").set_index("metric")["samples"]
+    assert long["device_power"] == 14
 
 
-def test_energy_of_which_a_device_is_missing_is_none(tmp_path: Path) -> None:
+def test_energy_is_missing_if_one_device_is_missing(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path / "run", "converged_1x1")
     sampled(case_dir / "round1")
     series = case_dir / "round1" / "localhost_noderank0" / "devices.series.csv"
@@ -113,7 +113,7 @@ def test_energy_of_which_a_device_is_missing_is_none(tmp_path: Path) -> None:
     assert "device_energy" not in load(tmp_path / "run").columns
 
 
-def test_the_long_table_says_of_each_figure_how_it_was_measured(tmp_path: Path) -> None:
+def test_the_long_table_contains_how_each_value_was_measured(tmp_path: Path) -> None:
     run_of(tmp_path / "run", rounds=faster(1.0, 1.0))
     wide, long = load(tmp_path / "run"), load_long(tmp_path / "run")
     assert tuple(long.columns) == frames.LONG
@@ -124,7 +124,7 @@ def test_the_long_table_says_of_each_figure_how_it_was_measured(tmp_path: Path) 
     assert core["value"] == wide["p_core"][0]
 
 
-def test_suites_that_count_different_samples_share_no_unit(tmp_path: Path) -> None:
+def test_suites_with_different_samples_have_no_common_unit(tmp_path: Path) -> None:
     run_of(tmp_path / "a")
     run_of(tmp_path / "b", sample_unit="sequences")
     frame = load(tmp_path)
@@ -133,7 +133,7 @@ def test_suites_that_count_different_samples_share_no_unit(tmp_path: Path) -> No
     assert frame.attrs["units"]["e2e_time"] == "s"
 
 
-def test_a_metric_named_like_another_column_keeps_both(tmp_path: Path) -> None:
+def test_a_metric_with_the_name_of_a_column_is_renamed(tmp_path: Path) -> None:
     target = {"name": "samples", "direction": "higher", "unit": "", "target": 0.9}
     frame = load(run_of(tmp_path / "run", metric=target))
     assert frame["samples"][0] > 100
@@ -148,7 +148,7 @@ def test_a_table_survives_parquet_with_its_units(tmp_path: Path) -> None:
     pandas.testing.assert_frame_equal(again, frame)
 
 
-def test_every_path_that_holds_no_run_is_named_at_once(tmp_path: Path) -> None:
+def test_all_paths_without_a_run_are_reported(tmp_path: Path) -> None:
     run_of(tmp_path / "run20260101")
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
@@ -162,16 +162,16 @@ def test_every_path_that_holds_no_run_is_named_at_once(tmp_path: Path) -> None:
         load([])
 
 
-def test_without_pandas_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_package_to_install_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(frames.TablesMissing, match=r"tables need pandas.*pip install 'pytest-flagperf\[tables\]'"):
         load(tmp_path)
 
 
-def test_nothing_imports_pandas_before_a_table_is_asked_for() -> None:
+def test_pandas_is_imported_only_for_a_table() -> None:
     script = (
         "import sys, pytest_flagperf.results.frames, pytest_flagperf.commands, pytest_flagperf.plugin;"
         "print('pandas' in sys.modules or 'pyarrow' in sys.modules or 'numpy' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == "False"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "False"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node.sampling.health import described
+from flagperf_driver.node.sampling.health import describe_device
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.units import quantity
 from pytest_flagperf.stored.round import RoundDir
@@ -84,11 +84,11 @@ def test_whether_ranks_were_bound_is_a_fact_and_to_which_cores_is_told(
 
 
 def test_of_devices_that_a_vendors_tool_tells_what_it_tells_is_known(tmp_path: Path) -> None:
-    device = described(0, {"name": "Y1", "driver": "24.1", "memory_total": 65536.0, "power_limit": 350.0})
+    device = describe_device(0, {"name": "Y1", "driver": "24.1", "memory_total": 65536.0, "power_limit": 350.0})
     found = facts(tmp_path, {"driver": "24.1", "devices": [device]})
     told = {"driver": "24.1", "chip": "Y1", "chip_memory": "65536 MiB", "power_limit": "350 W"}
     assert {name: value for name, value in found.items() if name != "somelib"} == told
-    assert "partitioned" in facts(tmp_path, {"devices": [described(0, {"partitioned": True})]})
+    assert "partitioned" in facts(tmp_path, {"devices": [describe_device(0, {"partitioned": True})]})
 
 
 def test_a_registrys_digest_is_an_images_name_and_another_python_has_its_environment(tmp_path: Path) -> None:

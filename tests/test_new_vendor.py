@@ -231,11 +231,11 @@ def test_its_probe_refuses_unknown_output(tmp_path: Path) -> None:
     probe_file = lay_out(tmp_path, "--tool=made-smi -q 'a b'") / "probe.py"
     tool = probe.Tool(str(probe_file))
     assert tool.command == ["made-smi", "-q", "a b"]
-    with pytest.raises(NotUnderstood, match="there is no table of Device, Name"):
+    with pytest.raises(NotUnderstood, match="no table with the columns Device, Name"):
         tool.parse("| 0 | X | 41C | 3W | 1MiB / 2MiB | 3% |\n+--+")
     head = "| Device | Name | Temp | Power | Memory | Util |\n"
     assert tool.parse(f"{head}| 0 | X | N/A | ? | 1GiB / 2GiB | - |\n+--+") == [{"device": 0, "name": "X"}]
-    with pytest.raises(NotUnderstood, match="the table ends at"):
+    with pytest.raises(NotUnderstood, match="the table is truncated at"):
         tool.parse(f"{head}| 0 | X | N/A | ? |")
 
 
@@ -243,24 +243,33 @@ def test_its_probe_refuses_unknown_output(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ('["made-smi"]', '["no-such-tool"]', "no-such-tool: No such file or directory"),
-        ('["made-smi"]', '"made-smi"', "vendors/made/probe.py: COMMAND is 'made-smi'; it must be a list of words"),
-        ('["made-smi"]', '["sleep", "60"]\nDEADLINE_S = 0.1', "sleep had not ended after 0.1 s and was stopped"),
+        (
+            '["made-smi"]',
+            '"made-smi"',
+            "vendors/made/probe.py: COMMAND must be a list of strings, for example ['tool', '-q']; got 'made-smi'",
+        ),
+        ('["made-smi"]', '["sleep", "60"]\nDEADLINE_S = 0.1', "sleep did not end within 0.1 s and was killed"),
         (
             '["made-smi"]',
             '["a"]\nEVERY_S = "1"',
-            "vendors/made/probe.py: EVERY_S is '1'; it must be a number of seconds",
+            "vendors/made/probe.py: EVERY_S must be a positive number of seconds; got '1'",
         ),
         (
             '["made-smi"]',
             '["a"]\nDEADLINE_S = 0',
-            "vendors/made/probe.py: DEADLINE_S is 0; it must be a number of seco",
+            "vendors/made/probe.py: DEADLINE_S must be a positive number of seconds; got 0",
         ),
         (
             '["made-smi"]',
             '["a"]\nENVIRONMENT = ["A=1"]',
-            "vendors/made/probe.py: ENVIRONMENT is ['A=1']; it must be a dictionary of texts",
+            "vendors/made/probe.py: ENVIRONMENT must map strings to strings, for example {'PATH': '/opt/x'}; got "
+            "['A=1']",
         ),
-        ('["made-smi"]', '["echo", "hello"]', "parse() of what echo printed: NotUnderstood: there is no table of"),
+        (
+            '["made-smi"]',
+            '["echo", "hello"]',
+            "parse() of the output of echo: NotUnderstood: no table with the columns",
+        ),
         ("def parse", "def prase", "vendors/made/probe.py has no parse(text)"),
         (
             "def parse",

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from flagperf_driver.node import orphans, preflight_facts, processes, temporary
 from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.sampling import load, topology
-from flagperf_driver.node.sampling.health import NUMBERS, TEXTS, TRUTHS, described
+from flagperf_driver.node.sampling.health import FLAGS, NUMBERS, TEXTS, describe_device
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.engines.agents.preflight import (
     FAIL,
@@ -127,8 +127,8 @@ def test_data_missing_on_one_host_are_reported_for_that_host_only(tmp_path: Path
         REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),)
     )
     assert of(inspect([LocalHost()], requirements), "data") == [
-        (FAIL, f"{tmp_path}/cases/train: 5 bytes found, 6 expected"),
-        (FAIL, f"{tmp_path}/cases/eval: there is no such file; {tmp_path}/cases holds train"),
+        (FAIL, f"{tmp_path}/cases/train: got 5 bytes, expected 6"),
+        (FAIL, f"{tmp_path}/cases/eval: file not found; {tmp_path}/cases contains train"),
     ]
 
 
@@ -160,7 +160,7 @@ def engine_at(socket: Path) -> EngineRequirements:
 def test_a_missing_engine_is_reported_with_a_fix(tmp_path: Path) -> None:
     findings = inspect([LocalHost()], replace(REQUIREMENTS, engine=engine_at(tmp_path / "none.sock")))
     assert of(findings, "docker")[0][0] == FAIL
-    assert "Docker is not installed, or not started" in of(findings, "docker")[0][1]
+    assert "Docker is not installed or not running" in of(findings, "docker")[0][1]
     assert of(findings, "image") == []
 
 
@@ -178,7 +178,7 @@ def test_a_hanging_host_is_reported_in_time(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_another_program_at_an_address_is_not_a_connection() -> None:
-    mine, other = preflight_facts.Meeting(), preflight_facts.Meeting()
+    mine, other = preflight_facts.TokenServer(), preflight_facts.TokenServer()
     places = [
         {"name": "mine", "address": "127.0.0.1", "port": mine.port, "token": mine.token},
         {"name": "other", "address": "127.0.0.1", "port": other.port, "token": mine.token},
@@ -186,7 +186,7 @@ def test_another_program_at_an_address_is_not_a_connection() -> None:
         {"name": "unknown", "address": "no.such.host.invalid", "port": 1, "token": "x"},
     ]
     failed = preflight_facts.connect(places, 2.0)
-    assert failed["other"] == "another machine, or another program, answers there"
+    assert failed["other"] == "another machine or program answers at this address"
     assert failed["closed"] == "connection refused"
     assert failed["unknown"].startswith("no.such.host.invalid: ")
     assert "mine" not in failed
@@ -251,12 +251,12 @@ def device(index: int, **changed: Any) -> dict[str, Any]:
         "power_limit": 700.0, "usual_power_limit": 700.0, "links": 18, "links_down": 0, "link_errors": 3,
         "pcie_generation": 1, "best_pcie_generation": 5, "pcie_width": 16, "best_pcie_width": 16,
     }  # fmt: skip
-    return described(index, {**well, **changed}, processes=[], throttle=[], error=None) | changed
+    return describe_device(index, {**well, **changed}, processes=[], throttle=[], error=None) | changed
 
 
 def silent(index: int) -> dict[str, Any]:
     """Return a device of which the tool reports nothing but its index."""
-    return described(index, {}, processes=[], throttle=[], error=None)
+    return describe_device(index, {}, processes=[], throttle=[], error=None)
 
 
 def judged(*devices: dict[str, Any], **requirements: Any) -> list[Finding]:
@@ -318,8 +318,10 @@ def test_the_cores_near_each_device_are_reported_if_the_host_knows_them() -> Non
 
 
 def test_the_cores_near_a_device_are_read_from_the_kernel_by_its_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    survey = {"devices": [described(0, {"pci": "0000:65:00.0"}, processes=[]), described(1, {}, processes=[])]}
-    monkeypatch.setattr(preflight_facts, "_surveyed", lambda _: survey)
+    survey = {
+        "devices": [describe_device(0, {"pci": "0000:65:00.0"}, processes=[]), describe_device(1, {}, processes=[])]
+    }
+    monkeypatch.setattr(preflight_facts, "_survey", lambda _: survey)
     monkeypatch.setattr(topology, "near", lambda pci, usable: sorted(usable)[:1] if pci else [])
     near = [one["near"] for one in preflight_facts._devices({})["devices"]]
     assert near == [sorted(os.sched_getaffinity(0))[:1], []]
@@ -383,7 +385,7 @@ def test_normal_and_unknown_values_are_not_findings() -> None:
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(TEXTS, st.text(max_size=8)),
     **dict.fromkeys(NUMBERS, st.integers(0, 40) | st.floats(0, 40)),
-    **dict.fromkeys(TRUTHS, st.booleans()),
+    **dict.fromkeys(FLAGS, st.booleans()),
 }
 READING = st.fixed_dictionaries({}, optional=VALUES)
 
@@ -393,7 +395,7 @@ READING = st.fixed_dictionaries({}, optional=VALUES)
 @pytest.mark.integration
 def test_all_reports_of_tools_are_accepted_and_only_two_health_values_refuse_a_device(readings: list[Any]) -> None:
     readable = [
-        described(index, reading, processes=[], throttle=[], error=None) for index, reading in enumerate(readings)
+        describe_device(index, reading, processes=[], throttle=[], error=None) for index, reading in enumerate(readings)
     ]
     findings = judged(*readable, chips={"X9": (".*",)}, nproc=1)
     assert all(one.sentence for one in findings)
@@ -486,7 +488,7 @@ def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path)
         found = survey.result()
     assert found["others"] > 0.1
     # Other processes of this machine may be even busier.
-    every = {pid for pid, _ in survey._looks._most}
+    every = {pid for pid, _ in survey._busiest._most}
     assert other.pid in every
     assert own.pid not in every
 
@@ -553,7 +555,7 @@ def test_only_leftovers_of_a_dead_run_are_ended_and_reported(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_a_host_is_found_at_addresses_of_both_kinds() -> None:
-    meeting = preflight_facts.Meeting()
+    meeting = preflight_facts.TokenServer()
     places = [
         {"name": address, "address": address, "port": meeting.port, "token": meeting.token}
         for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
@@ -668,7 +670,7 @@ def test_the_problems_of_all_hosts_are_found_in_one_check(lab: Lab, reach: Calla
     (clock,) = [one for one in findings if (one.host, one.kind) == (late.name, "clock")]
     assert (clock.level, clock.sentence[:13]) == (WARN, "it is 1.0 h a")
     (missing,) = [one for one in findings if (one.host, one.kind) == (empty.name, "data")]
-    assert missing.sentence == "/data: there is no such data directory"
+    assert missing.sentence == "/data: data directory not found"
     assert {one.host for one in findings if one.fatal} == {empty.name, full.name, dark.name}
 
 
@@ -715,4 +717,4 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callab
     assert level == FAIL
     assert "user bench may not use /var/run/docker.sock" in sentence
     ((level, sentence),) = of(inspect(reach([mute]), requirements), "docker")
-    assert (level, "Docker is not installed, or not started" in sentence) == (FAIL, True)
+    assert (level, "Docker is not installed or not running" in sentence) == (FAIL, True)

@@ -182,7 +182,7 @@ def test_a_build_that_takes_too_long_is_ended(required: RuntimeRequest, tmp_path
 
 
 def test_a_python_to_build_with_must_work(required: RuntimeRequest, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeSetupError, match="/no/such/python: is not a Python that works"):
+    with pytest.raises(RuntimeSetupError, match="/no/such/python: not a working Python interpreter"):
         venv(HOST, replace(required, python="/no/such/python"), quiet)
 
 
@@ -410,7 +410,8 @@ def test_an_unsupported_python_is_reported_with_the_setting_to_change(required: 
     write_wheel(tmp_path / "wheels", "frame", "4.0", "Requires-Python: >=3.99\n")
     new = replace(required, requirements=(requirements(tmp_path, "new.txt", "frame==4.0"),))
     version = ".".join(map(str, sys.version_info[:3]))
-    with pytest.raises(RuntimeSetupError, match=rf"It is built with Python {version} \(.*\): run pytest with another"):
+    message = rf"The environment uses Python {version} \(.*\): run pytest with another"
+    with pytest.raises(RuntimeSetupError, match=message):
         venv(HOST, new, quiet)
     with pytest.raises(RuntimeSetupError, match=r"set another Python with python = \.\.\. in \[cluster\]"):
         venv(Far(), new, quiet)

@@ -241,7 +241,7 @@ def test_counters_that_may_not_be_read_are_no_figure_and_one_sentence(
     assert outcome.value("host_memory") is not None
     assert outcome.metric("host_energy") is outcome.metric("host_power") is None
     (said,) = [text for text in notes.report()["missing"] if text.startswith("power")]
-    assert "energy_uj may not be read by this user (root may)" in said
+    assert "energy_uj is readable by root only" in said
 
 
 def host_sampled(round_dir: Path, rows: Iterable[tuple[float, float, float]]) -> None:

@@ -157,10 +157,10 @@ def test_a_clock_change_gives_a_warning_and_its_jump_is_no_gap(tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["foreign", "changed"])
 def test_the_samplers_events_are_reported_once_and_word_for_word(tmp_path: Path, kind: str) -> None:
-    recorded = sampling(events=(event(kind, "device 0 is another"), event(None, "device 0: ecc went from 0 to 1")))
+    recorded = sampling(events=(event(kind, "device 0 is another"), event(None, "device 0: ecc changed from 0 to 1")))
     outcome = measure(write(replace(LONG, sampling=recorded), tmp_path))
     assert outcome.validity_warnings == (ValidityWarning(kind, "h1: device 0 is another"),)
-    assert outcome.warnings == ("h1: device 0: ecc went from 0 to 1",)
+    assert outcome.warnings == ("h1: device 0: ecc changed from 0 to 1",)
 
 
 # -- seeds ---------------------------------------------------------------------------------------------------

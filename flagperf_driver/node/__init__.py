@@ -1,1 +1,1 @@
-"""A host's side: the agent that supervises one round's ranks, the sampler and the check of the data."""
+"""Code that runs on the hosts: the agent of a round, the sampler, device leases, and the facts for preflight."""

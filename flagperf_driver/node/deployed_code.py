@@ -1,4 +1,4 @@
-"""The code as it was brought to a host, and how a module of it is run."""
+"""The deployed code on a host, and the command line that runs one of its modules."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _RUN_MODULE = (
 
 
 def module_argv(python: str, code_root: str, module: str) -> list[str]:
-    """A staged module's argv: isolated, so that neither the current folder nor site-packages is on its path."""
+    """Return the argv of a deployed module: isolated, without the current folder and site-packages on its path."""
     return [python, "-I", "-S", "-c", _RUN_MODULE, code_root, module]

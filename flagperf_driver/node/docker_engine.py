@@ -1,6 +1,6 @@
-"""What a host asks of its Docker engine: few things, over its Unix socket, with nothing to install.
+"""A small client for the Docker engine of a host, over its Unix socket, without dependencies.
 
-The harness's side, which builds images and makes containers, is pytest_flagperf/runtime/docker.py.
+The controller's side, which builds images and creates containers, is pytest_flagperf/runtime/docker.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ if TYPE_CHECKING:
 
 SOCKET = "/var/run/docker.sock"
 
-_ANSWER_S = 10.0
-_START_S = 120.0  # a vendor's hook sets devices up before the container runs
+_TIMEOUT_S = 10.0
+_START_S = 120.0  # a vendor's hook sets up the devices before the container runs
 _NO_DEVICES = "could not select device driver"
 _NO_TOOLKIT = (
-    "Docker cannot give containers the devices of this host: install the container toolkit of their vendor and restart"
+    "Docker cannot give containers the devices of this host: install the vendor's container toolkit and restart"
     f" Docker, or choose another --runtime ({_NO_DEVICES} for --gpus)"
 )
-_REMOVE_S = 60.0  # a writable layer of many files takes a while to delete
+_REMOVE_S = 60.0  # deleting a writable layer with many files takes time
 
 
 class EngineError(RuntimeError):
-    """The engine is not there, is not ours to use, does not answer, or refused; the text says which, and what to do."""
+    """The engine is missing, not permitted, silent, or refused a request; the text says which, and how to fix it."""
 
 
 class NoSuchContainerError(EngineError):
-    """There is no container, or no image, of that name."""
+    """Container or image not found."""
 
 
 class ContainerState(NamedTuple):
-    """How a container is."""
+    """The state of a container."""
 
     running: bool
     exit_code: int
     oom_killed: bool
     error: str  # why it could not be started
-    pid: int  # of its first process, on the host; 0 where it does not run
+    pid: int  # of its first process, on the host; 0 if the container is not running
 
     @property
     def sentence(self) -> str:
-        """What became of it: ``went over its memory limit (exit code 137)``."""
+        """The state as the end of a sentence: ``exceeded its memory limit (exit code 137)``."""
         if self.running:
             return "is running"
         if self.error:
             return f"could not start: {self.error}"
         if self.oom_killed:
-            return f"went over its memory limit (exit code {self.exit_code})"
+            return f"exceeded its memory limit (exit code {self.exit_code})"
         if self.exit_code > 128:
             return f"was killed (exit code {self.exit_code})"
         return f"ended with exit code {self.exit_code}"
 
 
 class ListedContainer(NamedTuple):
-    """A container, as a list of them names it."""
+    """A container as an entry of the engine's list."""
 
     id: str
     name: str
@@ -73,27 +73,27 @@ class ListedContainer(NamedTuple):
 
 
 class DockerEngine:
-    """A Docker engine. Every call is a connection of its own and has a deadline; any may raise EngineError."""
+    """A Docker engine. Every call opens a connection, has a deadline and may raise EngineError."""
 
-    def __init__(self, path: str = SOCKET, answer_s: float = _ANSWER_S) -> None:
+    def __init__(self, path: str = SOCKET, timeout_s: float = _TIMEOUT_S) -> None:
         self.path = path
-        self._answer_s = answer_s
+        self._timeout_s = timeout_s
         self._prefix = ""
 
     def version(self) -> str:
-        """The engine's version, as 28.2.2; that it answers at all."""
+        """Return the engine's version, for example 28.2.2."""
         return str(json.loads(self._call("GET", "/version"))["Version"])
 
     def api_version(self) -> str:
-        """The newest version of its interface; the quickest thing it can be asked."""
-        return self._exchange("GET", "/_ping", self._answer_s)[1].get("Api-Version", "1.41")
+        """Return the newest API version of the engine; this is its fastest call."""
+        return self._exchange("GET", "/_ping", self._timeout_s)[1].get("Api-Version", "1.41")
 
     def data_root(self) -> str | None:
-        """Where it keeps images and containers."""
+        """Return the folder where the engine stores images and containers."""
         return json.loads(self._call("GET", "/info")).get("DockerRootDir")  # type: ignore[no-any-return]
 
     def start(self, container: str) -> None:
-        """Start a container that was made; one that runs is left to run."""
+        """Start a container that was created before, unless it is running already."""
         try:
             self._call("POST", f"/containers/{quote(container)}/start", timeout_s=_START_S)
         except EngineError as error:
@@ -102,15 +102,15 @@ class DockerEngine:
             raise
 
     def stop(self, container: str, grace_s: float = 10) -> None:
-        """SIGTERM to its first process, and after ``grace_s`` SIGKILL to all."""
+        """Send SIGTERM to the first process of a container, and after ``grace_s`` SIGKILL to all its processes."""
         query = {"t": str(int(grace_s))}
-        self._call("POST", f"/containers/{quote(container)}/stop", query, timeout_s=grace_s + self._answer_s)
+        self._call("POST", f"/containers/{quote(container)}/stop", query, timeout_s=grace_s + self._timeout_s)
 
     def kill(self, container: str, signal: str = "SIGKILL") -> None:
         self._call("POST", f"/containers/{quote(container)}/kill", {"signal": signal})
 
     def remove(self, container: str, *, force: bool = True) -> bool:
-        """Whether there was one to remove. By force: killed first where it runs. Volumes of its own go, too."""
+        """Remove a container and its volumes, by ``force`` a running one; return False if it does not exist."""
         query = {"force": str(int(force)), "v": "1"}
         try:
             self._call("DELETE", f"/containers/{quote(container)}", query, timeout_s=_REMOVE_S)
@@ -119,21 +119,21 @@ class DockerEngine:
         return True
 
     def inspect(self, container: str) -> dict[str, Any]:
-        """All that the engine knows of a container."""
+        """Return the engine's full description of a container."""
         return self._json(f"/containers/{quote(container)}/json")
 
     def state(self, container: str) -> ContainerState:
-        told = self.inspect(container)["State"]
+        state = self.inspect(container)["State"]
         return ContainerState(
-            running=bool(told["Running"]),
-            exit_code=int(told["ExitCode"]),
-            oom_killed=bool(told.get("OOMKilled")),
-            error=str(told.get("Error") or ""),
-            pid=int(told.get("Pid") or 0),
+            running=bool(state["Running"]),
+            exit_code=int(state["ExitCode"]),
+            oom_killed=bool(state.get("OOMKilled")),
+            error=str(state.get("Error") or ""),
+            pid=int(state.get("Pid") or 0),
         )
 
     def labelled(self, *labels: str) -> list[ListedContainer]:
-        """All containers, running or not, that have every one of ``labels``: ``name`` or ``name=value``."""
+        """Return all containers, running or not, that have all the ``labels``: ``name`` or ``name=value``."""
         query = {"all": "1", "filters": json.dumps({"label": labels})}
         return [
             ListedContainer(
@@ -148,14 +148,14 @@ class DockerEngine:
         ]
 
     def image(self, name: str) -> dict[str, Any] | None:
-        """All that the engine knows of an image; None where it has none of that name."""
+        """Return the engine's full description of an image, or None if the image does not exist."""
         try:
             return self._json(f"/images/{quote(name)}/json")
         except NoSuchContainerError:
             return None
 
     def logs(self, container: str, lines: int = 20) -> str:
-        """The last lines of what a container printed, on either of its outputs."""
+        """Return the last lines that a container printed to stdout or stderr."""
         query = {"stdout": "1", "stderr": "1", "tail": str(lines)}
         raw = self._call("GET", f"/containers/{quote(container)}/logs", query)
         return _demultiplexed(raw).decode("utf-8", "replace")
@@ -168,10 +168,10 @@ class DockerEngine:
         self, method: str, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> bytes:
         if not self._prefix:
-            # Engines refuse versions that they do not know, new and old: each is asked in its own.
+            # Engines refuse unknown API versions, both older and newer ones, so use the engine's own.
             self._prefix = "/v" + self.api_version()
         target = self._prefix + path + ("?" + urlencode(query) if query else "")
-        status, _, body = self._exchange(method, target, timeout_s or self._answer_s)
+        status, _, body = self._exchange(method, target, timeout_s or self._timeout_s)
         if status == 404:
             raise NoSuchContainerError(_message(body))
         if status >= 400:
@@ -190,28 +190,28 @@ class DockerEngine:
             response = connection.getresponse()
             return response.status, response.headers, response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise EngineError(self._why(error, timeout_s)) from error
+            raise EngineError(self._reason(error, timeout_s)) from error
         finally:
             connection.close()
 
-    def _why(self, error: Exception, timeout_s: float) -> str:
+    def _reason(self, error: Exception, timeout_s: float) -> str:
         if isinstance(error, PermissionError):
             user, group = _user(), _group(self.path)
             return (
-                f"user {user} may not use {self.path}, which is for root and the group {group}; "
-                f"add them to it, sudo usermod -aG {group} {user}, and log in anew"
+                f"user {user} may not use {self.path}, only root and the group {group} may; "
+                f"add the user to the group (sudo usermod -aG {group} {user}) and log in again"
             )
         if isinstance(error, FileNotFoundError):
-            return f"there is no {self.path}: Docker is not installed, or not started (sudo systemctl start docker)"
+            return f"{self.path} not found: Docker is not installed or not running (sudo systemctl start docker)"
         if isinstance(error, ConnectionRefusedError):
-            return f"nobody listens on {self.path}: Docker is not running (sudo systemctl start docker)"
+            return f"no process listens on {self.path}: Docker is not running (sudo systemctl start docker)"
         if isinstance(error, socket.timeout):
             return f"Docker at {self.path} did not answer within {timeout_s:g} s"
-        return f"Docker at {self.path} broke off: {error or type(error).__name__}"
+        return f"the connection to Docker at {self.path} failed: {error or type(error).__name__}"
 
 
 def _demultiplexed(raw: bytes) -> bytes:
-    """Both outputs in the order they came: frames of one byte for which, three of nothing, a length and the text."""
+    """Join stdout and stderr in their order. A frame is 1 byte for the stream, 3 zero bytes, a length, the text."""
     parts: list[bytes] = []
     at = 0
     while at + 8 <= len(raw) and raw[at] in (0, 1, 2) and raw[at + 1 : at + 4] == b"\0\0\0":
@@ -225,7 +225,7 @@ def _message(body: bytes) -> str:
     try:
         return str(json.loads(body)["message"])
     except (ValueError, LookupError, TypeError):
-        return body.decode("utf-8", "replace").strip()[:200] or "it gave no reason"
+        return body.decode("utf-8", "replace").strip()[:200] or "no reason given"
 
 
 def _user() -> str:
@@ -243,7 +243,7 @@ def _group(path: str) -> str:
 
 
 def main() -> int:
-    """Say the engine's version, or why it cannot be used."""
+    """Print the engine's version, or why the engine cannot be used."""
     try:
         print(DockerEngine().version())
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""A framework's environment on this host: where it lies, and what decides what is in it."""
+"""A framework's environment on this host: its folder, and everything that determines its content."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Mapping
 
 from flagperf_driver.node.folder import cache_root
-from flagperf_driver.node.request_server import Answer, Refusal, Request
+from flagperf_driver.node.request_server import Answer, Request, RequestError
 
-_WHO_S = 30.0
-_UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin")  # where its installers put it
+_INTERPRETER_S = 30.0
+_UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin")  # where uv's installers put it
 _CERTIFICATES = "SSL_CERT_FILE"
-# uv's own settings that change what gets installed; the rest (caches, concurrency, ...) only change how.
+# The settings of uv that change what it installs; others (caches, concurrency, ...) only change how.
 RESULT_SETTINGS = (
     "UV_CONSTRAINT",
     "UV_DEFAULT_INDEX",
@@ -37,20 +37,20 @@ RESULT_SETTINGS = (
     "UV_RESOLUTION",
     "UV_TORCH_BACKEND",
 )
-# The interpreter under a virtual environment: both must lead to the same environments of ours.
-_WHO = (
+# Prints the base interpreter: a virtual environment and its base interpreter must get the same environment.
+_INTERPRETER = (
     "import json, os, platform, sys; print(json.dumps([os.path.realpath("
     "getattr(sys, '_base_executable', None) or sys.executable), platform.python_version()]))"
 )
 
 
-class BuildError(Refusal):
-    """There is no environment; the text says what failed and uv's last words."""
+class BuildError(RequestError):
+    """The environment could not be built; the text names what failed, with uv's last lines."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Where an environment lies, and what is in it."""
+    """The folder of an environment, and what determines its content."""
 
     framework: str
     folder: Path
@@ -75,7 +75,7 @@ class Environment:
         return self.folder.with_name(self.folder.name + suffix)
 
     def answer(self) -> Answer:
-        """Whether it is there; where, with which variables and packages; and what a builder must know of the host."""
+        """Describe the environment, its variables and packages, and the facts of the host that a build needs."""
         return {
             "ready": self.ready,
             "name": self.folder.name,
@@ -95,12 +95,12 @@ class Environment:
 
 
 def describe(request: Request) -> Environment:
-    """The environment that is asked for; its name has the digest of all that decides what is in it."""
+    """Return the requested environment; its name contains a digest of everything that determines its content."""
     lines = tuple(sorted(map(str, request["requirements"])))
     python, version = base_python(request.get("python"))
     settings = {str(name): str(value) for name, value in request.get("settings", {}).items()}
     if not Path(settings.get(_CERTIFICATES, "/")).exists():
-        del settings[_CERTIFICATES]  # a file of the harness's machine; this host has its own
+        del settings[_CERTIFICATES]  # a file of the controller's machine; this host has its own
     effective = {**os.environ, **settings}
     content = {
         "requirements": lines,
@@ -114,21 +114,21 @@ def describe(request: Request) -> Environment:
     return Environment(framework, folder, lines, python, version, settings)
 
 
-def base_python(wanted: str | None) -> tuple[str, str]:
-    """The real path and the version of the interpreter under ``wanted``, or under the one that runs this."""
-    if not wanted:
+def base_python(python: str | None) -> tuple[str, str]:
+    """Return the real path and version of the base interpreter of ``python``, by default of this interpreter."""
+    if not python:
         return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable), platform.python_version()
-    argv = [wanted, "-I", "-c", _WHO]
+    argv = [python, "-I", "-c", _INTERPRETER]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_WHO_S)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_INTERPRETER_S)
         path, version = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise BuildError(f"{wanted}: is not a Python that works: {error}") from error
+        raise BuildError(f"{python}: not a working Python interpreter: {error}") from error
     return path, version
 
 
 def _libc_version() -> str:
-    """As wheels are chosen by it; empty where the host's C library does not say, as musl."""
+    """Return the version of glibc, by which wheels are selected; empty for another C library, for example musl."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -136,6 +136,6 @@ def _libc_version() -> str:
 
 
 def _own_uv() -> str | None:
-    """A uv of the host's own; not all of its places are on the PATH of a command over SSH."""
+    """Return the uv that is installed on the host; its usual folders may be missing on the PATH over SSH."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(os.path.expanduser, _UV_FOLDERS)])
     return shutil.which("uv", path=path)

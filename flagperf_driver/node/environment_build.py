@@ -1,11 +1,11 @@
-"""A framework's environment on this host: found again by what it is made of, else built with uv.
+"""Build a framework's environment on this host with uv, or reuse one with the same content.
 
-A module to be called (see ``call``): ``{"op": "look" | "build", "framework", "requirements": [line, ...], "python":
-path or null, "settings": {uv's variables}, "advice"}``; to build, ``"uv"`` and ``"timeout_s"`` as well. Both answer
-with what ``Environment.answer`` says; a build says ``progress`` lines meanwhile.
+It serves one request (see ``request_server``): ``{"op": "look" | "build", "framework", "requirements": [line, ...],
+"python": path or null, "settings": {uv's variables}, "advice"}``; ``build`` also needs ``"uv"`` and ``"timeout_s"``.
+Both return ``Environment.answer``; ``build`` also sends ``progress`` messages.
 
-A build that failed is not repeated for the same ``"run"``: its error is raised again. With ``"optional"`` a
-build whose packages cannot be found raises nothing: the answer's ``"unavailable"`` gives the reason.
+A build that failed is not repeated for the same ``"run"``: its error is raised again. With ``"optional"``, packages
+that cannot be found are not an error: the answer's ``"unavailable"`` is the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Callable, Iterator, Mapping, Sequence
 from flagperf_driver import addresses
 from flagperf_driver.node import processes
 from flagperf_driver.node.environment import BuildError, Environment, describe
-from flagperf_driver.node.request_server import Answer, Request, hung_up, say, serve
+from flagperf_driver.node.request_server import Answer, Request, caller_left, send, serve
 
 _LAST_LINES = 15
 _LOCK_POLL_S = 0.2
@@ -37,14 +37,14 @@ _SOURCES = (
     " NO_PROXY where the environment is built. uv keeps what it fetched in its cache (UV_CACHE_DIR); environments are"
     " kept in {cache} (FLAGPERF_CACHE)."
 )
-# For the question whether an index can be reached, not for what is fetched from it.
-_QUICKLY = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}
+# Used to check whether an index can be reached, not to download packages.
+_SHORT_TIMEOUTS = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}
 _LONGEST_REASON = 300
 _WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
 
 
 class UvFailed(BuildError):
-    """uv failed, or took too long; ``lines`` are its last ones."""
+    """uv failed or did not end in time; ``lines`` are the lines that it printed."""
 
     def __init__(self, text: str, lines: Sequence[str]) -> None:
         super().__init__(text)
@@ -52,12 +52,12 @@ class UvFailed(BuildError):
 
 
 def build(environment: Environment, request: Request) -> str | None:
-    """Build it, or return why an optional one was not built; of several who want it, one builds, the others wait."""
+    """Build the environment while other processes that need it wait; return why an optional one was not built."""
     deadline = time.monotonic() + float(request["timeout_s"])
     with _lock(environment.beside(".lock"), deadline):
         if environment.ready:
             return None
-        earlier = _Earlier(environment.beside(".failed"), str(request.get("run") or ""))
+        earlier = _EarlierBuild(environment.beside(".failed"), str(request.get("run") or ""))
         if unavailable := earlier.unavailable():
             return unavailable
         try:
@@ -69,14 +69,14 @@ def build(environment: Environment, request: Request) -> str | None:
         return unavailable
 
 
-class _Earlier:
-    """How the last build of an environment failed, and in which run: a run does not repeat it."""
+class _EarlierBuild:
+    """The last failed build of an environment, and its run: the same run does not repeat the build."""
 
     def __init__(self, file: Path, run: str) -> None:
         self._file, self._run = file, run
 
     def unavailable(self) -> str | None:
-        """Why packages were not available earlier in this run; raises the error of a build that failed in it."""
+        """Return why packages were unavailable earlier in this run; raise the error of an earlier failed build."""
         try:
             before = json.loads(self._file.read_text("utf-8"))
         except (OSError, ValueError):
@@ -96,7 +96,7 @@ class _Earlier:
 
 
 class _Build:
-    """One environment's making: uv's two steps, and what came of them."""
+    """The build of one environment with uv."""
 
     def __init__(self, environment: Environment, request: Request, deadline: float) -> None:
         self._environment = environment
@@ -106,17 +106,17 @@ class _Build:
         self._deadline = deadline
         self._log = environment.beside(".log")
         given = " ".join([*environment.requirements, *environment.settings.values()])
-        # The longest first: a password may be a part of what is before an @.
+        # The longest first: one secret may be a part of another.
         self._secrets = sorted(addresses.secrets_in(given), key=len, reverse=True)
 
     def run(self) -> str | None:
-        """Build it; why not, if it is optional and its packages cannot be found."""
+        """Build the environment; return why it was not built if it is optional and its packages cannot be found."""
         environment = self._environment
         shutil.rmtree(str(environment.folder), ignore_errors=True)
-        if not os.access(self._uv, os.X_OK):  # brought here without its mode
+        if not os.access(self._uv, os.X_OK):  # it was copied here without its mode
             Path(self._uv).chmod(0o755)
         requirements = environment.beside(".txt")
-        requirements.touch(0o600)  # an index's address may have a password
+        requirements.touch(0o600)  # an index's address may contain a password
         requirements.write_text("\n".join(environment.requirements) + "\n", "utf-8")
         self._log.write_bytes(b"")
         self._progress(f"building the {environment.framework} environment in {environment.folder}")
@@ -135,16 +135,16 @@ class _Build:
         return unavailable
 
     def _unavailable(self, install: Sequence[str]) -> str | None:
-        """Why the packages cannot be found, or their index not be reached; nothing of them is fetched to know."""
+        """Return why the packages cannot be found or their index cannot be reached; download no packages."""
         try:
-            self._call(*install, "--dry-run", **_QUICKLY)
+            self._call(*install, "--dry-run", **_SHORT_TIMEOUTS)
         except UvFailed as error:
             causes = [line.strip() for line in error.lines if line.strip()]
             return "; ".join(causes)[-_LONGEST_REASON:]
         return None
 
     def _finish(self, frozen: Sequence[str]) -> None:
-        """The marker comes last and whole: an environment without one is built anew."""
+        """Write the marker, after everything else and completely: an environment without it is built again."""
         details: dict[str, str] = {"python": self._environment.version}
         for line in frozen:
             name, pinned, version = line.partition("==")
@@ -155,10 +155,10 @@ class _Build:
         partial.replace(self._environment.marker)
 
     def _progress(self, line: str) -> None:
-        say("progress", line=line)
+        send("progress", line=line)
 
     def _call(self, *words: str, **settings: str) -> list[str]:
-        """Run uv to its end; its lines go to the log and to whoever waits."""
+        """Run uv, write its output to the log and send it as progress; return its lines."""
         lines: deque[str] = deque(maxlen=10000)
         given = {**settings, **os.environ, **self._environment.settings, "NO_COLOR": "1"}
         process = _start([self._uv, *words], given)
@@ -184,15 +184,15 @@ class _Build:
             line = line.replace(secret, addresses.HIDDEN)
         return line
 
-    def _failure(self, words: Sequence[str], why: str, lines: deque[str]) -> str:
+    def _failure(self, words: Sequence[str], reason: str, lines: deque[str]) -> str:
         last = "\n".join(f"  {line}" for line in list(lines)[-_LAST_LINES:])
         environment = self._environment
         text = (
-            f"the environment {environment.folder.name} could not be built: uv {words[0]} {why}. Its last lines "
+            f"the environment {environment.folder.name} could not be built: uv {words[0]} {reason}. Its last lines "
             f"(all of them: {self._log}):\n{last}"
         )
         if self._advice and _WRONG_PYTHON.search(" ".join(" ".join(lines).split())):
-            text += f"\nIt is built with Python {environment.version} ({environment.python}): {self._advice}"
+            text += f"\nThe environment uses Python {environment.version} ({environment.python}): {self._advice}"
         return f"{text}\n{_SOURCES.format(cache=environment.folder.parent.parent)}"
 
 
@@ -201,7 +201,7 @@ def _start(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byte
 
     return subprocess.Popen(
         list(argv),
-        cwd="/",  # not in a project, whose settings uv would take for ours
+        cwd="/",  # not in a project, whose settings uv would use
         env=dict(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -212,33 +212,33 @@ def _start(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byte
 
 
 def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[str]:
-    """What it says until its end; TimeoutError at the deadline, BuildError when nobody waits for it any more."""
+    """Yield the output; raise TimeoutError at the deadline, and BuildError if the caller has left."""
     assert process.stdout is not None
     out, rest = process.stdout.fileno(), b""
     while True:
         for fd in _readable([out, sys.stdin.fileno()], deadline):
             if fd != out:
-                _still_wanted()
+                _check_caller()
                 continue
             chunk = os.read(out, 1 << 16)
             if not chunk:
                 if rest:
                     yield rest.decode("utf-8", "replace")
                 return
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from (line.decode("utf-8", "replace").rstrip() for line in whole)
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line.decode("utf-8", "replace").rstrip() for line in lines)
 
 
 def _readable(fds: list[int], deadline: float) -> list[int]:
-    found = select.select(fds, [], [], max(0.0, deadline - time.monotonic()))[0]
-    if not found:
+    ready = select.select(fds, [], [], max(0.0, deadline - time.monotonic()))[0]
+    if not ready:
         raise TimeoutError
-    return found
+    return ready
 
 
-def _still_wanted() -> None:
-    if hung_up():
-        raise BuildError("whoever wanted this environment is gone")
+def _check_caller() -> None:
+    if caller_left():
+        raise BuildError("the caller has left")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -253,16 +253,16 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def _lock(path: Path, deadline: float) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = False
+    reported = False
     with path.open("a") as file:
         while not _locked(file.fileno()):
             if time.monotonic() >= deadline:
-                raise BuildError(f"{path}: another process is still building")
-            if not told:
-                say("progress", line="another process builds this environment; waiting for it")
-                told = True
+                raise BuildError(f"{path}: another process is still building this environment")
+            if not reported:
+                send("progress", line="another process builds this environment; waiting for it")
+                reported = True
             if select.select([sys.stdin.fileno()], [], [], _LOCK_POLL_S)[0]:
-                _still_wanted()
+                _check_caller()
         yield
 
 

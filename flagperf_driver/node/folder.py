@@ -1,7 +1,7 @@
-"""A round's log folder on its host: whose it is, what its agent writes there, how it is given up.
+"""A round's log folder on its host: its lock, the files that the agent writes there, and its removal.
 
-Whoever has the lock on ``agent.lock`` is the round's agent; where nobody has, what is left of the round is a leftover.
-Files named ``agent.*`` and sockets are the agent's own; everything else is the round's.
+The round's agent holds the lock on ``agent.lock``. Without a holder, whatever remains of the round is a leftover.
+Files named ``agent.*`` and sockets belong to the agent; all other files belong to the round's logs.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _TRIES = 4
 
 
 class FolderError(RuntimeError):
-    """The folder cannot be a round's; the text says why."""
+    """The folder cannot be used for a round; the text is the reason."""
 
 
 def scratch(base: str = "") -> Path:
-    """The folder of this user for rounds, in ``base``, else in TMPDIR."""
+    """Return this user's folder for rounds, in ``base``, by default in TMPDIR."""
     return Path(base or os.environ.get("TMPDIR") or "/tmp", f"pytest-flagperf-{os.getuid()}")  # noqa: S108 - see below
 
 
 def cache_root() -> Path:
-    """$FLAGPERF_CACHE, else pytest-flagperf in $XDG_CACHE_HOME or ~/.cache."""
+    """Return $FLAGPERF_CACHE; by default pytest-flagperf in $XDG_CACHE_HOME or ~/.cache."""
     own = os.environ.get("FLAGPERF_CACHE")
     if own:
         return Path(own).absolute()
@@ -39,34 +39,34 @@ def cache_root() -> Path:
 
 
 def own_scratch(own: Path) -> None:
-    """Create the folder of this user for this user alone; FolderError where another user has it."""
+    """Create this user's private folder; raise FolderError if it belongs to another user."""
     with suppress(FileExistsError):
         own.mkdir(mode=0o700, parents=True)
-    found = own.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise FolderError(f"{own} is not a folder of user {os.getuid()}: it must be removed before a round logs there")
+    status = own.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise FolderError(f"{own} is not a folder of user {os.getuid()}: remove it, or set TMPDIR to another folder")
 
 
 def default_folder(name: str) -> Path:
-    """Where a round of this name logs if nobody says where, for this user alone."""
+    """Return the default log folder of a round with this name; only this user has access."""
     if not name or "/" in name or name.startswith("."):
-        raise FolderError(f"a round's name must be one that a folder can have, and is {name!r}")
+        raise FolderError(f"invalid round name {name!r}; expected a valid folder name that does not start with a dot")
     own = scratch()
     own_scratch(own)
     return own / "rounds" / name
 
 
 class LogFolder:
-    """The folder of this agent's round, which is also its current one."""
+    """The log folder of this agent's round, which is also the agent's current folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.log: str | None = None  # where the agent notes what it does, once a round has said so
-        self.trouble: str | None = None  # why the agent could not write there, if it could not
+        self.log: str | None = None  # the name of the agent's own log, once the round has started
+        self.write_error: str | None = None  # the first error when the agent wrote to the folder
         self._facts: dict[str, Any] = {"pid": os.getpid(), "log_dir": str(self.path), "state": "waiting"}
 
     def take(self) -> int:
-        """Make it, lock it and go there; the descriptor of the lock."""
+        """Create the folder, lock it and make it the current folder; return the descriptor of the lock."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             os.chdir(self.path)
@@ -77,52 +77,53 @@ class LogFolder:
             _lock(handle)
         except BlockingIOError as error:
             os.close(handle)
-            raise FolderError(f"{self.path}: another agent logs there (it holds {LOCK}): {_said(Path())}") from error
-        except OSError as error:  # a file system of many hosts may have no locks
+            holder = _state_of(Path())
+            raise FolderError(f"{self.path}: another agent uses this folder (it holds {LOCK}): {holder}") from error
+        except OSError as error:  # some network file systems have no locks
             os.close(handle)
             raise FolderError(f"{self.path}: {LOCK} cannot be locked: {error.strerror}") from error
         return handle
 
     def note(self, text: str) -> None:
-        """A line in the agent's own log."""
+        """Append a line to the agent's own log."""
         if self.log is not None:
             path, line = self.path / self.log, "{} {}\n".format(time.strftime("%Y-%m-%d %H:%M:%S"), text)
             self._write(lambda: _append(path, line))
 
     def write(self, name: str, text: str) -> None:
-        """A file, whole or not at all."""
+        """Write a complete file, or none."""
         self._write(lambda: _replace(self.path / name, text))
 
-    def state(self, **facts: Any) -> None:
-        """What is known of the round, for those who find the folder."""
+    def update_state(self, **facts: Any) -> None:
+        """Update the facts about the round in ``agent.json``."""
         self._facts.update(facts)
         self.write(STATE, json.dumps(self._facts) + "\n")
 
     def free_bytes(self) -> int:
         try:
-            found = os.statvfs(self.path)
+            status = os.statvfs(self.path)
         except OSError:
             return 0
-        return found.f_bavail * found.f_frsize
+        return status.f_bavail * status.f_frsize
 
-    def tidy(self) -> None:
-        """Remove what was the agent's own."""
+    def remove_agent_files(self) -> None:
+        """Remove the files that belong to the agent."""
         for name in (SOCKET, INNER_SOCKET, STATE, LOCK):
             with suppress(OSError):
                 (self.path / name).unlink()
 
     def is_bare(self) -> bool:
-        """Whether nothing is in it but what was the agent's own."""
+        """Return True if the folder contains no files but the agent's own."""
         return all(is_agents_own(name) for name in os.listdir(str(self.path)))  # noqa: PTH208
 
     def remove(self) -> None:
-        import shutil  # not a thing that every agent needs before its first word
+        import shutil  # imported here to start the agent faster
 
         os.chdir("/")
         shutil.rmtree(str(self.path), ignore_errors=True)
 
-    def give_to_its_owner(self) -> None:
-        """What root wrote in a container belongs to the folder's owner, who is to read and remove it."""
+    def give_to_owner(self) -> None:
+        """Give files that root wrote in a container to the folder's owner, who must be able to remove them."""
         owner = self.path.stat()
         if os.getuid() != 0 or owner.st_uid == 0:
             return
@@ -130,17 +131,17 @@ class LogFolder:
             with suppress(OSError):
                 os.chown(entry.path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
-    def _write(self, how: Callable[[], None]) -> None:
-        # Without its notes a round can still be brought to an end; that they could not be written is told once.
+    def _write(self, write: Callable[[], None]) -> None:
+        # A round can end in order without these files, so an error does not stop the agent; the first one is reported.
         try:
-            how()
+            write()
         except OSError as error:
-            if self.trouble is None:
-                self.trouble = f"the log folder {self.path} cannot be written: {error.strerror}"
+            if self.write_error is None:
+                self.write_error = f"the log folder {self.path} cannot be written: {error.strerror}"
 
 
 def _lock(handle: int) -> None:
-    """Somebody who only looks whether an agent is there has the lock for a moment."""
+    """Lock the file; try several times, because ``is_orphaned`` of another process holds the lock for a moment."""
     for _ in range(_TRIES - 1):
         with suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,12 +150,12 @@ def _lock(handle: int) -> None:
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _said(folder: Path) -> str:
-    """What the folder's agent left of itself."""
+def _state_of(folder: Path) -> str:
+    """Return what the folder's agent wrote about itself."""
     try:
         return (folder / STATE).read_text().strip()
     except OSError:
-        return f"it left no {STATE}"
+        return f"{STATE} not found"
 
 
 def _append(path: Path, line: str) -> None:
@@ -174,26 +175,26 @@ def _replace(path: Path, text: str) -> None:
 
 
 def is_agents_own(name: str) -> bool:
-    """Whether a file of a log folder is no part of the round's logs."""
+    """Return True if a file of a log folder belongs to the agent, not to the round's logs."""
     return name.startswith("agent.") or name == INNER_SOCKET
 
 
 def walk(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything in it, folders before what is in them; links are not followed."""
-    with os.scandir(folder) as found:
-        for entry in sorted(found, key=lambda entry: entry.name):
+    """Yield all entries at any depth, folders before their content; links are not followed."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
             yield entry
             if entry.is_dir(follow_symlinks=False):
                 yield from walk(Path(entry.path))
 
 
-# -- from outside ------------------------------------------------------------------------------------------
+# -- from other processes ------------------------------------------------------------------------------------------
 
 
 def is_orphaned(folder: Path, if_gone: bool = False) -> bool:
-    """Whether there was an agent, and nobody is any more: neither it nor who cleans up after it.
+    """Return True if the round's agent and its reaper have both ended.
 
-    Where the folder or its lock is gone, ``if_gone`` is the answer.
+    If the folder or its lock does not exist, return ``if_gone``.
     """
     try:
         handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)

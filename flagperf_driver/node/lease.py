@@ -1,7 +1,7 @@
-"""Devices for one holder at a time among all users of a machine: locks that the kernel frees with the holder.
+"""Lease devices exclusively among all users of a machine, with file locks that the kernel frees when the holder ends.
 
-A case that takes the whole machine locks the host exclusively; one that takes devices shares the host and
-locks each device. An attempt takes all or nothing and never waits, so nobody waits while holding devices.
+A case that uses the whole machine locks the host exclusively. A case that uses some devices locks the host shared and
+each device exclusively. An attempt takes all devices or none and never waits, so that no deadlock is possible.
 """
 
 from __future__ import annotations
@@ -20,86 +20,86 @@ Owner = Mapping[str, Any]
 
 
 class LeaseError(RuntimeError):
-    """Devices were not to be had; the text says why, or who holds them."""
+    """The devices cannot be leased; the text is the reason."""
 
 
 class Lease(NamedTuple):
-    """Devices held; they stay so as long as any process has ``fds`` open."""
+    """Leased devices. The lease lasts as long as any process has ``fds`` open."""
 
     devices: tuple[int, ...]
     fds: tuple[int, ...]
 
     def release(self) -> None:
-        # Not unlocked: where somebody still ends the ranks, the devices are free when that is done.
+        # Closed but not unlocked: the reaper may still hold the locks while it ends the ranks.
         for fd in self.fds:
             os.close(fd)
 
 
 def owner(**more: Any) -> dict[str, Any]:
-    """Who asks, for those who will have to wait: ``more`` names the run and the case."""
+    """Describe the holder to others who wait for the devices; ``more`` names the run and the case."""
     return {"pid": os.getpid(), "user": _user(), "since": time.strftime("%H:%M:%S"), **more}
 
 
 def take(
-    wanted: int,
+    count: int,
     *,
     candidates: Sequence[int],
     whole_host: bool,
     owner: Owner,
     directory: Path | None = None,
 ) -> Lease | None:
-    """One attempt at ``wanted`` of the ``candidates``; it gives back what it got unless it got all."""
-    if wanted > len(candidates):
-        raise LeaseError(f"{wanted} devices are wanted and there are {len(candidates)}: {list(candidates)}")
+    """Try once to lease ``count`` of the ``candidates``; return None if not all can be leased now."""
+    if count > len(candidates):
+        raise LeaseError(f"needs {count} devices, {len(candidates)} available: {list(candidates)}")
     folder = _folder(directory or default_directory())
-    with ExitStack() as given_back:
+    with ExitStack() as release_on_failure:
 
         def lock(name: str, how: int) -> int | None:
             fd = _lock(folder / f"{name}.lock", how)
             if fd is not None:
-                given_back.callback(os.close, fd)
+                release_on_failure.callback(os.close, fd)
             return fd
 
         host = lock("host", fcntl.LOCK_EX if whole_host else fcntl.LOCK_SH)
         if host is None:
             return None
         if whole_host:
-            fds = dict.fromkeys(candidates[:wanted], host)
+            fds = dict.fromkeys(candidates[:count], host)
         else:
             fds = {}
             for device in candidates:
-                fd = lock(f"device{device}", fcntl.LOCK_EX) if len(fds) < wanted else None
+                fd = lock(f"device{device}", fcntl.LOCK_EX) if len(fds) < count else None
                 if fd is not None:
                     fds[device] = fd
-        if len(fds) < wanted:
+        if len(fds) < count:
             return None
         for fd in set(fds.values()):
             _write(fd, {**owner, "agent": os.getpid()})
         for fd in {host, *fds.values()}:
-            os.utime(fd)  # who tidies the folder up takes a lock of long ago for one that nobody holds
-        given_back.pop_all()
+            os.utime(fd)  # a cleaner of /tmp may delete old files
+        release_on_failure.pop_all()
         return Lease(tuple(fds), tuple(sorted({host, *fds.values()})))
 
 
 def default_directory() -> Path:
-    """One folder for all users of the machine: not in TMPDIR, which each may set differently."""
+    """Return the folder for all users of the machine: not in TMPDIR, which users may set differently."""
     return Path(os.environ.get("FLAGPERF_LEASES") or "/tmp/pytest-flagperf-leases")  # noqa: S108 - see _folder
 
 
 def holders(folder: Path) -> list[str]:
-    """Who holds something now, a sentence each."""
+    """Return a sentence for each lock that is held now."""
     devices = [path for path in sorted(folder.glob("device*.lock")) if _is_held(path)]
     host = [path for path in [folder / "host.lock"] if not devices and _is_held(path)]
     return [f"{path.stem} is held by {_describe(_read(path))}" for path in devices + host]
 
 
 def open_lock(folder: Path, name: str) -> int:
-    """The file of a lock in the folder, open and not locked."""
+    """Open the file of a lock in the folder without locking it."""
     return _open(_folder(folder) / f"{name}.lock")
 
 
 def _lock(path: Path, how: int) -> int | None:
-    """The open file, locked; None if another holds it."""
+    """Open and lock the file; return None if another process holds the lock."""
     fd = _open(path)
     try:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
@@ -123,7 +123,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _folder(path: Path) -> Path:
-    """The folder of the locks, anyone's to write in and nobody's to put a link in the place of."""
+    """Create the folder of the locks: every user may write in it, and it must not be a link."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir()
@@ -131,15 +131,15 @@ def _folder(path: Path) -> Path:
     except FileExistsError:
         if not stat.S_ISDIR(path.lstat().st_mode):
             raise LeaseError(
-                f"{path} must be a folder, for the locks of leased devices, and is not; remove it, "
-                "or set FLAGPERF_LEASES to the folder that all users of the machine shall use"
+                f"{path} must be a folder for the locks of leased devices, but is not a folder; remove it, "
+                "or set FLAGPERF_LEASES to another folder, the same for all users of the machine"
             ) from None
     return path
 
 
 def _open(path: Path) -> int:
-    # Without O_CREAT first: in a sticky folder Linux refuses that flag for a file of another user.
-    # O_NONBLOCK, so that a pipe somebody put there cannot hold us.
+    # Try without O_CREAT first: in a sticky folder Linux refuses that flag for a file of another user.
+    # O_NONBLOCK: opening a named pipe must not block.
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
         try:
@@ -152,10 +152,10 @@ def _open(path: Path) -> int:
                 break
         except OSError as error:
             raise LeaseError(f"{path}: cannot be used as a lock: {error.strerror}") from error
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(fd)
-        raise LeaseError(f"{path}: cannot be used as a lock: not a plain file of one name")
+        raise LeaseError(f"{path}: cannot be used as a lock: expected a regular file without other hard links")
     return fd
 
 
@@ -175,12 +175,12 @@ def _read(path: Path) -> Owner:
 
 def _describe(owner: Owner) -> str:
     if not owner:
-        return "somebody who left no word"
-    words = [f"{key} {value}" for key, value in owner.items()]
+        return "an unknown process"
+    facts = [f"{key} {value}" for key, value in owner.items()]
     agent = owner.get("agent")
     if isinstance(agent, int) and not Path(f"/proc/{agent}").exists():
-        words.append("whose agent has ended while its ranks have not yet")
-    return ", ".join(words)
+        facts.append("whose agent has ended but whose ranks are still running")
+    return ", ".join(facts)
 
 
 def _user() -> str:

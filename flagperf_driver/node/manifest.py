@@ -1,6 +1,6 @@
-"""Whether a data directory holds what the suite says.
+"""Verify that a data directory contains the files of the suite's manifest.
 
-An entry is ``{"path", "kind", "files", "folders", "size", "sha256", "md5"}``, of which all but the path may be missing.
+An entry is ``{"path", "kind", "files", "folders", "size", "sha256", "md5"}``, where only ``path`` is required.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _KINDS = ("file", "folder")
 
 
 def verify(data_dir: str, entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Everything that is missing or differs, one sentence each; nothing when the data are as declared."""
+    """Return a sentence for each missing or different file or folder; an empty list if all match."""
     root = Path(data_dir)
     if not root.is_dir():
-        return [f"{root}: there is no such data directory"]
+        return [f"{root}: data directory not found"]
     return [problem for entry in entries for problem in _entry(root, entry)]
 
 
@@ -26,9 +26,9 @@ def _entry(root: Path, entry: Mapping[str, Any]) -> list[str]:
     path = root / str(entry.get("path", ""))
     kind = entry.get("kind", "file")
     if kind not in _KINDS:
-        return ["{}: kind is {!r} in the suite's manifest; it can be {}".format(path, kind, " or ".join(_KINDS))]
+        return ["{}: kind is {!r} in the suite's manifest; expected {}".format(path, kind, " or ".join(_KINDS))]
     if not (path.is_dir() if kind == "folder" else path.is_file()):
-        return [f"{path}: there is no such {kind}{_instead(path)}"]
+        return [f"{path}: {kind} not found{_instead(path)}"]
     try:
         return _folder(path, entry) if kind == "folder" else _file(path, entry)
     except OSError as error:
@@ -37,34 +37,34 @@ def _entry(root: Path, entry: Mapping[str, Any]) -> list[str]:
 
 def _instead(path: Path) -> str:
     if path.exists():
-        return "; it is a {}".format("folder" if path.is_dir() else "file")
+        return "; the path is a {}".format("folder" if path.is_dir() else "file")
     try:
-        there = sorted(item.name for item in path.parent.iterdir())
+        names = sorted(item.name for item in path.parent.iterdir())
     except OSError:
         return ""
-    more = ", ..." if len(there) > 8 else ""
-    return "; {} holds {}{}".format(path.parent, ", ".join(there[:8]) or "nothing", more)
+    more = ", ..." if len(names) > 8 else ""
+    return "; {} contains {}{}".format(path.parent, ", ".join(names[:8]) or "nothing", more)
 
 
 def _folder(path: Path, entry: Mapping[str, Any]) -> list[str]:
     if "files" not in entry and "folders" not in entry:
         return []
     files, folders = count(path)
-    found = {"files": files, "folders": folders}
+    counts = {"files": files, "folders": folders}
     return [
-        f"{path}: {found[name]} {name} found, {entry[name]} expected"
-        for name in found
-        if name in entry and entry[name] != found[name]
+        f"{path}: got {counts[name]} {name}, expected {entry[name]}"
+        for name in counts
+        if name in entry and entry[name] != counts[name]
     ]
 
 
 def count(path: Path) -> tuple[int, int]:
-    """Files and folders below ``path``, at any depth; links are followed to files, not into folders."""
+    """Return the number of files and of folders below ``path``, at any depth; links to folders are not followed."""
     files = folders = 0
     stack = [os.fspath(path)]
     while stack:
-        with os.scandir(stack.pop()) as found:
-            for item in found:
+        with os.scandir(stack.pop()) as items:
+            for item in items:
                 if item.is_dir(follow_symlinks=False):
                     folders += 1
                     stack.append(item.path)
@@ -76,14 +76,14 @@ def count(path: Path) -> tuple[int, int]:
 def _file(path: Path, entry: Mapping[str, Any]) -> list[str]:
     size = path.stat().st_size
     if "size" in entry and entry["size"] != size:
-        # Its checksum would differ too, and say less.
-        return ["{}: {} bytes found, {} expected".format(path, size, entry["size"])]
+        # The checksum would differ too, but the sizes tell the user more.
+        return ["{}: got {} bytes, expected {}".format(path, size, entry["size"])]
     return [
-        f"{path}: {name} is {found}, {entry[name]} expected"
+        f"{path}: got {name} {digest}, expected {entry[name]}"
         for name in ("sha256", "md5")
         if name in entry
-        for found in [checksum(path, name)]
-        if found != str(entry[name]).lower()
+        for digest in [checksum(path, name)]
+        if digest != str(entry[name]).lower()
     ]
 
 

@@ -1,9 +1,9 @@
-"""What rounds left whose agent is dead: found by the log folder that it names, ended, and told.
+"""Find, end and report leftovers of rounds whose agent is dead.
 
-A process names it in its environment, a container in a label. Log folders themselves stay for a week: their run may
-still fetch them.
+A process of a round has the log folder in its environment, a container has it in a label. Log folders stay for a week,
+because their run may still fetch them.
 
-``python -m flagperf_driver.node.orphans`` ends and removes what is left of one round, whose controller asks for that.
+``python -m flagperf_driver.node.orphans`` ends and removes the leftovers of one round for its controller.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from flagperf_driver.node.folder import is_orphaned, scratch
 from flagperf_driver.node.processes import log_dir_of
 
 LABEL = "flagperf.log_dir"
-LOOK_LABEL = "flagperf.look"  # a container in which a runtime looks what is in its image
+LOOK_LABEL = "flagperf.look"  # of a container that a runtime starts to inspect an image
 _ANSWER_S = 5.0
-_LOOK_S = 600.0  # longer than any look takes
+_LOOK_S = 600.0  # no inspection takes longer
 _KEPT_S = 7 * 24 * 3600.0
 _TRIES = 5  # to remove a container; another program may be removing it
 _AGAIN_S = 1.0
 
 
 def remove(docker: str | None = None) -> list[str]:
-    """End and remove it all; what it was, each with its round's folder."""
+    """End and remove all leftovers on this host; return a description of each, with its round's folder."""
     socket = docker or docker_engine.SOCKET
     return [
         *_containers(socket),
@@ -41,13 +41,13 @@ def remove(docker: str | None = None) -> list[str]:
 
 
 def _old_folders() -> Iterator[str]:
-    """Logs that nobody has fetched for long."""
+    """Remove log folders that are older than a week."""
     for folder in scratch().glob("rounds/*"):
         try:
             age_s = time.time() - max(entry.stat().st_mtime for entry in [folder, *folder.iterdir()])
         except OSError:
             continue
-        # An agent that left in order, and left its logs for later, took its lock away.
+        # An agent that ended in order and left its logs to be fetched later has removed its lock.
         if age_s > _KEPT_S and is_orphaned(folder, if_gone=True):
             shutil.rmtree(str(folder), ignore_errors=True)
             yield f"logs of {age_s / 86400:.0f} days ago in {folder}"
@@ -63,22 +63,22 @@ def _processes() -> Iterator[str]:
 
 def _end(pid: int) -> Iterator[str]:
     try:
-        word = Path(f"/proc/{pid}/comm").read_text().strip()
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
         os.kill(pid, signal.SIGKILL)
     except OSError:
         return
-    yield f"{word} (pid {pid})"
+    yield f"{name} (pid {pid})"
 
 
 def end_round(request: request_server.Request) -> request_server.Answer:
     """End every process of the round with this ``log_dir``, and remove its containers from the ``docker`` engine.
 
-    ``docker`` is null where the controller knows of no container; containers of the round are removed all the same.
+    ``docker`` is null if the controller knows of no container; containers of the round are removed in any case.
     """
     log_dir = str(request["log_dir"])
-    ours = [int(name) for name in os.listdir("/proc") if name.isdigit() and log_dir_of(int(name)) == log_dir]  # noqa: PTH208
-    swept = [ended for pid in sorted(ours) for ended in _end(pid)]
-    list(temporary.remove_leftovers())  # the ranks' own among them, now that no agent holds it
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and log_dir_of(int(name)) == log_dir]  # noqa: PTH208
+    swept = [ended for pid in sorted(pids) for ended in _end(pid)]
+    list(temporary.remove_leftovers())  # now that the agent is dead, this includes the ranks' temporary folder
     problems: list[str] = []
     if request.get("docker") or os.access(docker_engine.SOCKET, os.R_OK | os.W_OK):
         docker = docker_engine.DockerEngine(request.get("docker") or docker_engine.SOCKET, _ANSWER_S)
@@ -86,33 +86,33 @@ def end_round(request: request_server.Request) -> request_server.Answer:
             swept += _remove_of_round(docker, log_dir)
         except docker_engine.EngineError as error:
             if request.get("docker"):
-                what = "the container of the round may stay until the next run on this host removes it"
-                problems.append(f"{what}: {error}")
+                problem = "the container of the round may remain until the next run on this host removes it"
+                problems.append(f"{problem}: {error}")
     return {"swept": swept, "problems": problems}
 
 
 def _remove_of_round(docker: docker_engine.DockerEngine, log_dir: str) -> Iterator[str]:
     for container in docker.labelled(f"{LABEL}={log_dir}"):
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 if docker.remove(container.id):
                     yield f"container {container.name}"
                 break
             except docker_engine.EngineError:
-                if not left:
+                if not tries_left:
                     raise
                 time.sleep(_AGAIN_S)
 
 
 def remove_containers_of(log_dir: Path) -> None:
-    """Those of one round, by its own agent."""
-    for _ in _containers(docker_engine.SOCKET, LABEL, lambda one: one.labels[LABEL] == str(log_dir)):
+    """Remove the containers of one round; its own agent calls this."""
+    for _ in _containers(docker_engine.SOCKET, LABEL, lambda container: container.labels[LABEL] == str(log_dir)):
         pass
 
 
 def _is_left(container: docker_engine.ListedContainer) -> bool:
-    # One that outlived its folder could not be removed with it. A process may have its folder in a file system of its
-    # own; a container of this host has it here.
+    # Unlike a process, whose log folder may be in another mount namespace, a container has its log folder on this host:
+    # if the folder is gone, the container is a leftover.
     return is_orphaned(Path(container.labels[LABEL]), if_gone=True)
 
 
@@ -131,7 +131,7 @@ def _containers(
             if is_left(container) and docker.remove(container.id):
                 yield f"container {container.name} of {container.labels.get(LABEL, container.image)}"
     except docker_engine.EngineError:
-        return  # the engine's own finding says so
+        return  # preflight reports the engine's error itself
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where the ranks of a round meet: any port that is free on the first host."""
+"""Choose a free port on the first host for the rendezvous of a round's ranks."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 import socket
 from typing import Iterator
 
-# Below the range from which Linux serves outgoing connections: none of those takes the port meanwhile.
+# Below Linux's range for outgoing connections, so that none of them can take the port.
 PORTS = range(20000, 32000)
 _TRIES = 100
 
 
 def candidates() -> Iterator[int]:
-    """Some of the ports, by chance."""
+    """Yield random ports of the range."""
     for _ in range(_TRIES):
         yield PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)]
 
 
 def free_port() -> int:
-    """A port that nobody listens on now; who comes first to it later is told so by its own framework."""
+    """Return a port that no process uses now. If another process takes it later, the framework reports that."""
     for port in candidates():
         with socket.socket() as probe:
             try:
@@ -26,4 +26,4 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise OSError(f"no free port among {_TRIES} tried in {PORTS[0]}-{PORTS[-1]}")
+    raise OSError(f"no free port found in {_TRIES} tries in {PORTS[0]}-{PORTS[-1]}")

@@ -31,17 +31,17 @@ _LISTEN_S = 60.0
 _SUDO = ("sudo", "-n", "-l", "/sbin/sysctl", "vm.drop_caches=3")
 _SUDO_S = 10.0
 _DRIVER_S = 30.0
-"""Of eight devices that nobody holds open the driver wakes one after the other."""
+"""Maximum time for a driver: it wakes up idle devices one after the other."""
 
 
-def collect_facts(wants: Mapping[str, Any]) -> Mapping[str, Any]:
-    """All facts; one that cannot be had says why in its place."""
+def collect_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return all facts; in place of a missing fact, the reason."""
     survey = load.Survey()
-    left = orphans.remove(wants.get("docker"))
-    docker = _docker(wants["docker"], wants.get("image")) if wants.get("docker") else None
+    leftovers = orphans.remove(options.get("docker"))
+    docker = _docker(options["docker"], options.get("image")) if options.get("docker") else None
     folders = {"cache": cache_root(), "scratch": scratch().parent}
-    if wants.get("folder"):
-        folders["results"] = Path(wants["folder"])
+    if options.get("folder"):
+        folders["results"] = Path(options["folder"])
     if docker and docker.get("root"):
         folders["docker"] = Path(docker["root"])
     return {
@@ -53,17 +53,17 @@ def collect_facts(wants: Mapping[str, Any]) -> Mapping[str, Any]:
         "memory": _memory(),
         "disks": [_disk(what, folder, writable=what != "docker") for what, folder in folders.items()],
         "docker": docker,
-        "devices": _devices(wants) if wants.get("nvml") or wants.get("probe") else None,
-        "data": [_data(item) for item in wants.get("data", ())],
-        "caches": _may_clear_caches() if wants.get("clear_caches") else None,
+        "devices": _devices(options) if options.get("nvml") or options.get("probe") else None,
+        "data": [_data(item) for item in options.get("data", ())],
+        "caches": _may_clear_caches() if options.get("clear_caches") else None,
         "port": _free_port(),
-        "leftovers": left,
+        "leftovers": leftovers,
         "load": survey.result(),
     }
 
 
 def _memory() -> Mapping[str, Any]:
-    """Bytes that are free now and in all, a control group's limit taken into account."""
+    """Return the total and the available memory in bytes, within the limits of the control groups."""
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     kib = {words[0].rstrip(":"): int(words[1]) for words in lines if len(words) > 1}
     total, free = kib["MemTotal"] << 10, kib["MemAvailable"] << 10
@@ -73,7 +73,7 @@ def _memory() -> Mapping[str, Any]:
 
 
 def _group_limits() -> Iterator[tuple[int, int]]:
-    """Limit and use of the memory groups that this process is in, and of those above them."""
+    """Yield the limit and the usage of this process's memory groups and their parents."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -95,7 +95,7 @@ def _group_limits() -> Iterator[tuple[int, int]]:
 
 
 def _disk(what: str, folder: Path, *, writable: bool) -> Mapping[str, Any]:
-    """Space where the folder is or will be, and whether something can be written there."""
+    """Return the disk space for the folder, and the error if the folder is not writable."""
     fact: dict[str, Any] = {"what": what, "path": str(folder), "error": None}
     try:
         if writable:
@@ -115,71 +115,71 @@ def _docker(path: str, image: str | None) -> dict[str, Any]:
 
     engine = DockerEngine(path)
     try:
-        there = engine.image(image) is not None if image else None
-        return {"version": engine.version(), "root": engine.data_root(), "image": there, "error": None}
+        has_image = engine.image(image) is not None if image else None
+        return {"version": engine.version(), "root": engine.data_root(), "image": has_image, "error": None}
     except EngineError as error:
         return {"version": None, "root": None, "image": None, "error": str(error)}
 
 
-def _devices(wants: Mapping[str, Any]) -> dict[str, Any]:
-    """What the vendor's own tools say of each device, and of each process on one whose it is."""
-    survey = _surveyed(wants)
+def _devices(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of each device, and the owner of each process on it."""
+    survey = _survey(options)
     usable = os.sched_getaffinity(0)
     for device in survey["devices"]:
         device["near"] = topology.near(device.get("pci"), usable)
-        device["processes"] = list(filter(_may_be_a_stranger, device["processes"]))
+        device["processes"] = list(filter(_may_be_foreign, device["processes"]))
         leased = _is_leased(device["index"])
         for process in device["processes"]:
-            # A round's lease is waited for; whatever a dead round left has just been removed.
+            # A run waits for leased devices; leftovers of dead rounds have just been removed.
             process["own"] = leased or processes.log_dir_of(process["pid"]) is not None
             process["user"] = _owner(process["pid"])
     return survey
 
 
-def _may_be_a_stranger(process: Mapping[str, Any]) -> bool:
+def _may_be_foreign(process: Mapping[str, Any]) -> bool:
     return not serves_others(str(process.get("name"))) and not is_elsewhere(process["pid"])
 
 
-def _surveyed(wants: Mapping[str, Any]) -> dict[str, Any]:
-    """By NVML, or else by the vendor's tool, as in a round; ``instead`` says why by the tool."""
-    why_not = None
-    if wants.get("nvml"):
+def _survey(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the devices with NVML, else with the vendor's tool; then ``fallback_reason`` is NVML's error."""
+    nvml_error = None
+    if options.get("nvml"):
         from flagperf_driver.node.sampling.nvml import facts
 
         survey = _in_time(facts.survey)
-        if not survey["error"] or not wants.get("probe"):
+        if not survey["error"] or not options.get("probe"):
             return {**survey, "fallback_reason": None}
-        why_not = survey["error"]
+        nvml_error = survey["error"]
     from flagperf_driver.node.sampling import probe
 
-    survey = probe.survey(str(Path(__file__).resolve().parents[2] / wants["probe"]))
-    if why_not and survey["error"]:
-        return {**survey, "error": f"{why_not}; {survey['error']}", "fallback_reason": None}
-    return {**survey, "fallback_reason": why_not}
+    survey = probe.survey(str(Path(__file__).resolve().parents[2] / options["probe"]))
+    if nvml_error and survey["error"]:
+        return {**survey, "error": f"{nvml_error}; {survey['error']}", "fallback_reason": None}
+    return {**survey, "fallback_reason": nvml_error}
 
 
 def _in_time(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A driver that hangs holds up its own thread and nothing else."""
-    found: list[dict[str, Any]] = []
+    """Call ``ask`` in a thread, so that a driver that hangs does not block preflight."""
+    answers: list[dict[str, Any]] = []
 
     def answer() -> None:
         try:
-            found.append(ask())
-        except Exception as error:  # a driver of its own kind: nothing else is known of it
-            found.append(_no_answer(f"NVML: {type(error).__name__}: {error}"))
+            answers.append(ask())
+        except Exception as error:  # a broken driver may raise anything
+            answers.append(_no_answer(f"NVML: {type(error).__name__}: {error}"))
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
     thread.join(_DRIVER_S)
-    return found[0] if found else _no_answer(f"NVML did not answer within {_DRIVER_S:g} s: the driver hangs")
+    return answers[0] if answers else _no_answer(f"NVML did not answer within {_DRIVER_S:g} s: the driver hangs")
 
 
-def _no_answer(why: str) -> dict[str, Any]:
-    return {"driver": None, "devices": [], "error": why}
+def _no_answer(reason: str) -> dict[str, Any]:
+    return {"driver": None, "devices": [], "error": reason}
 
 
 def _is_leased(index: int) -> bool:
-    """Whether a round of anybody's holds the device; asked without touching the lock."""
+    """Return True if a round of any user holds the device; read from /proc/locks, without touching the lock."""
     folder = lease.default_directory()
     held = _locked_inodes()
     for name in (f"device{index}.lock", "host.lock"):
@@ -194,13 +194,13 @@ def _is_leased(index: int) -> bool:
 
 
 def _locked_inodes() -> dict[tuple[int, int, int], set[str]]:
-    found: dict[tuple[int, int, int], set[str]] = {}
+    locks: dict[tuple[int, int, int], set[str]] = {}
     for line in Path("/proc/locks").read_text().splitlines():
         words = line.split()
         if len(words) > 5 and words[1] == "FLOCK":
             major, minor, inode = words[5].split(":")
-            found.setdefault((int(major, 16), int(minor, 16), int(inode)), set()).add(words[3])
-    return found
+            locks.setdefault((int(major, 16), int(minor, 16), int(inode)), set()).add(words[3])
+    return locks
 
 
 def _owner(pid: int) -> str | None:
@@ -240,31 +240,31 @@ def _free_port() -> int | None:
         return None
 
 
-class Meeting:
-    """A port where other hosts find this one and nobody else: it says a word that only we know."""
+class TokenServer:
+    """A port that sends a secret token, so that other hosts can verify that they reached this host."""
 
     def __init__(self) -> None:
         self.token = os.urandom(8).hex()
         self._socket = _listener()
-        threading.Thread(target=self._welcome, daemon=True).start()
+        threading.Thread(target=self._send_token, daemon=True).start()
 
     @property
     def port(self) -> int:
         return int(self._socket.getsockname()[1])
 
-    def _welcome(self) -> None:
+    def _send_token(self) -> None:
         while True:
             try:
-                guest, _ = self._socket.accept()
-                guest.settimeout(_LISTEN_S)
-                with guest:
-                    guest.sendall(self.token.encode())
+                visitor, _ = self._socket.accept()
+                visitor.settimeout(_LISTEN_S)
+                with visitor:
+                    visitor.sendall(self.token.encode())
             except OSError:
                 continue
 
 
 def _listener() -> socket.socket:
-    """Where the ranks will meet, so that a firewall says the same to both; for addresses of both kinds."""
+    """Listen on a port of the ranks' range, so that a firewall treats both alike; on IPv4 and IPv6."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     for port in ports.candidates():
@@ -276,12 +276,12 @@ def _listener() -> socket.socket:
 
 
 class Visit:
-    """One connection to another host's meeting place, without waiting."""
+    """One non-blocking connection to the port of another host."""
 
     def __init__(self, place: Mapping[str, Any]) -> None:
         self.name = str(place["name"])
         self._token = str(place["token"])
-        self._heard = b""
+        self._received = b""
         self.problem: str | None = "no answer in time"
         self.socket: socket.socket | None = None
         try:
@@ -293,8 +293,8 @@ class Visit:
             self.problem = f"{place['address']}: {error.strerror or error}"
             self.close()
 
-    def go_on(self) -> bool:
-        """Read what there is; whether it is over."""
+    def read(self) -> bool:
+        """Read the available bytes; return True at the end."""
         assert self.socket is not None
         try:
             chunk = self.socket.recv(64)
@@ -303,11 +303,11 @@ class Visit:
         except OSError as error:
             self.problem = (error.strerror or str(error)).lower()
             return True
-        self._heard += chunk
-        if chunk and len(self._heard) < len(self._token):
+        self._received += chunk
+        if chunk and len(self._received) < len(self._token):
             return False
-        right = self._heard == self._token.encode()
-        self.problem = None if right else "another machine, or another program, answers there"
+        matches = self._received == self._token.encode()
+        self.problem = None if matches else "another machine or program answers at this address"
         return True
 
     def close(self) -> None:
@@ -317,7 +317,7 @@ class Visit:
 
 
 def connect(places: Sequence[Mapping[str, Any]], timeout_s: float) -> dict[str, str]:
-    """Which of the places cannot be reached from here, and why; all are tried at once."""
+    """Try to reach all places at once; return the problem for each place that cannot be reached."""
     deadline = time.monotonic() + timeout_s
     visits = [Visit(place) for place in places]
     with selectors.DefaultSelector() as selector:
@@ -326,7 +326,7 @@ def connect(places: Sequence[Mapping[str, Any]], timeout_s: float) -> dict[str, 
                 selector.register(visit.socket, selectors.EVENT_READ, visit)
         while selector.get_map() and time.monotonic() < deadline:
             for key, _ in selector.select(deadline - time.monotonic()):
-                if key.data.go_on():
+                if key.data.read():
                     selector.unregister(key.fileobj)
                     key.data.close()
     for visit in visits:
@@ -334,22 +334,22 @@ def connect(places: Sequence[Mapping[str, Any]], timeout_s: float) -> dict[str, 
     return {visit.name: visit.problem for visit in visits if visit.problem}
 
 
-def answer(message: Mapping[str, Any], meetings: list[Meeting]) -> dict[str, Any]:
+def answer(message: Mapping[str, Any], servers: list[TokenServer]) -> dict[str, Any]:
     if message["op"] == "ping":
         return {"type": "pong", "t": message["t"], "clock_ms": time.time() * 1000}
     if message["op"] == "listen":
-        meetings.append(Meeting())
-        return {"type": "listening", "port": meetings[-1].port, "token": meetings[-1].token}
+        servers.append(TokenServer())
+        return {"type": "listening", "port": servers[-1].port, "token": servers[-1].token}
     if message["op"] == "connect":
         return {"type": "connected", "failed": connect(message["places"], message["timeout_s"])}
     return {"type": "facts", **collect_facts(message["options"])}
 
 
 def main() -> None:
-    meetings: list[Meeting] = []
-    line_of: Callable[[], bytes] = sys.stdin.buffer.readline
-    for line in iter(line_of, b""):
-        sys.stdout.write(json.dumps(answer(json.loads(line), meetings)) + "\n")
+    servers: list[TokenServer] = []
+    read_line: Callable[[], bytes] = sys.stdin.buffer.readline
+    for line in iter(read_line, b""):
+        sys.stdout.write(json.dumps(answer(json.loads(line), servers)) + "\n")
         sys.stdout.flush()
 
 

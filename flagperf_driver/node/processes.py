@@ -1,4 +1,4 @@
-"""The processes of a host: each rank leads a session of its own, which is ended to the last process."""
+"""Start, signal and kill processes. Each rank leads its own session, which is killed to the last process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-# Where memory runs out the kernel takes a rank, whose end is told with its cause, and not the one who tells.
-_FIRST_TO_GO = "500"
+# If memory runs out, the kernel must kill a rank and not the agent, which reports the cause.
+_OOM_SCORE = "500"
 _LOG_DIR, _RANK = b"FLAGPERF_LOG_DIR=", b"RANK="
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -23,15 +23,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def spawn(
     argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path, cpus: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """A rank, its output straight in its log; the kernel kills it when this process's calling thread dies."""
+    """Start a rank with its output in its log; the kernel kills the rank when the calling thread ends."""
     parent = os.getpid()
 
-    def settle() -> None:
+    def set_up() -> None:
         die_with(parent)
         with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         if cpus:
-            with suppress(OSError):  # a core that was taken away meanwhile is no reason not to run
+            with suppress(OSError):  # run anyway if a core is not available any more
                 os.sched_setaffinity(0, cpus)
 
     with log.open("ab", buffering=0) as out:
@@ -43,29 +43,29 @@ def spawn(
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=settle,  # safe: this process has one thread
+            preexec_fn=set_up,  # safe: this process has one thread
         )
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when ``parent``, whose child it is, dies."""
+    """Let the kernel kill this process when its parent, ``parent``, dies."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the call
+    if os.getppid() != parent:  # the parent died before the call
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants that lose theirs, so that none can slip away by a double fork."""
+    """Become the parent of all orphaned descendants, so that none can escape by a double fork."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def has_ended(pid: int) -> bool:
-    """Whether the child has ended; it is left unreaped, so that its session keeps its number."""
+    """Return True if the child has ended. It is not reaped, so that the number of its session is not used again."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def signal_session(session: int, number: int, only_catchers: bool = False) -> int:
-    """Send the signal to each living process of the session, or to those only that handle it."""
+    """Send the signal to each living process of the session, or only to those that have a handler for it."""
     members = [pid for pid in session_members(session) if not only_catchers or _catches(pid, number)]
     for pid in members:
         _kill(pid, number)
@@ -73,17 +73,17 @@ def signal_session(session: int, number: int, only_catchers: bool = False) -> in
 
 
 def kill_session(session: int) -> None:
-    """Leave nothing of the session; processes that fork while they are being killed are found again."""
+    """Kill all processes of the session; repeat this for processes that fork meanwhile."""
     for _ in range(20):
         if not signal_session(session, signal.SIGKILL):
             return
 
 
-def kill_children(besides: int, patience_s: float = 5.0) -> None:
-    """End whatever else this process has come to be the parent of; what is stuck in the kernel is not waited for."""
-    deadline = time.monotonic() + patience_s
+def kill_children(except_pid: int, timeout_s: float = 5.0) -> None:
+    """Kill all other children, including adopted ones; do not wait longer for those that are stuck in the kernel."""
+    deadline = time.monotonic() + timeout_s
     while True:
-        orphans = [pid for pid, parent, _, _ in _processes() if parent == os.getpid() and pid != besides]
+        orphans = [pid for pid, parent, _, _ in _processes() if parent == os.getpid() and pid != except_pid]
         if not orphans or time.monotonic() > deadline:
             return
         for pid in orphans:
@@ -94,12 +94,12 @@ def kill_children(besides: int, patience_s: float = 5.0) -> None:
 
 
 def log_dir_of(pid: int, proc: str = "/proc") -> str | None:
-    """The folder of the round that the process belongs to; None if to no round, or if it is not ours to see."""
+    """Return the log folder of the process's round; None without a round, or if its environment is not readable."""
     return _variable(_LOG_DIR, pid, proc)
 
 
 def rank_of(pid: int, folder: str, proc: str = "/proc") -> str | None:
-    """The number of the rank in a process's environment, which its children have too; None of any other process."""
+    """Return the rank from the environment of a process of the round, or of a child of one; else None."""
     return _variable(_RANK, pid, proc) if log_dir_of(pid, proc) == folder else None
 
 
@@ -116,7 +116,7 @@ def session_members(session: int) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, int, int, str]]:
-    """Pid, parent, session and state of everything that runs."""
+    """Yield the pid, parent, session and state of each process."""
     for name in os.listdir("/proc"):  # noqa: PTH208 - a Path each is slow with thousands of them
         if name.isdigit():
             try:
@@ -147,9 +147,9 @@ def _reap(pid: int, how: int = 0) -> None:
 
 
 class BackgroundTask:
-    """A call that may take long, made by a child, so that this process goes on meanwhile.
+    """A long call that runs in a child process, so that this process can continue meanwhile.
 
-    The child is a copy of this process, which must have one thread. The answer must be JSON of at most 64 KiB.
+    The child is a fork of this process, which must have a single thread. The result must be JSON of at most 64 KiB.
     """
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -163,14 +163,14 @@ class BackgroundTask:
     def ended(self) -> bool:
         return has_ended(self.pid)
 
-    def answer(self) -> Any:
-        """What the call returned; RuntimeError with what it raised. To be asked once, after the end."""
-        with os.fdopen(self._reader, "rb") as told:
+    def result(self) -> Any:
+        """Return the call's value; raise its error as RuntimeError. Call this once, after the end."""
+        with os.fdopen(self._reader, "rb") as pipe:
             os.waitpid(self.pid, 0)
-            answer = json.loads(told.read() or b'{"error": "it was killed"}')
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer["value"]
+            result = json.loads(pipe.read() or b'{"error": "the child process was killed"}')
+        if "error" in result:
+            raise RuntimeError(result["error"])
+        return result["value"]
 
 
 def _run_task(call: Callable[[], Any], writer: int, parent: int) -> None:
@@ -179,19 +179,19 @@ def _run_task(call: Callable[[], Any], writer: int, parent: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
-            answer = {"value": call()}
-        except Exception as error:  # told to the parent, as a call's would be
-            answer = {"error": str(error) or type(error).__name__}
-        os.write(writer, json.dumps(answer).encode())
+            result = {"value": call()}
+        except Exception as error:  # ``result`` raises it in the parent
+            result = {"error": str(error) or type(error).__name__}
+        os.write(writer, json.dumps(result).encode())
     finally:
         os._exit(0)
 
 
 class Reaper:
-    """A child that does one thing: when this process dies without a word, it kills the sessions told to it.
+    """A child process that kills the watched sessions if this process dies before ``dismiss``.
 
-    The kernel's parent-death signal reaches a rank only, not the rank's own children. Until it is done it holds
-    the locks that this process had when it was born, and nothing else.
+    The kernel's parent-death signal reaches only the ranks, not their children. The reaper holds the locks that this
+    process had when it was started, until all is killed, and no other files.
     """
 
     def __init__(self, locks: Sequence[int] = ()) -> None:
@@ -202,28 +202,28 @@ class Reaper:
         os.close(reader)
 
     def watch(self, session: int) -> None:
-        self._tell(f"+{session}\n")
+        self._send(f"+{session}\n")
 
     def forget(self, session: int) -> None:
-        self._tell(f"-{session}\n")
+        self._send(f"-{session}\n")
 
     def watch_container(self, socket: str, container: str) -> None:
-        """It is removed then."""
-        self._tell("!" + json.dumps([socket, container]) + "\n")
+        """Remove the container, too, if this process dies before ``dismiss``."""
+        self._send("!" + json.dumps([socket, container]) + "\n")
 
     def watch_folder(self, folder: Path) -> None:
-        """Remove the folder, too, when this process dies without a word."""
-        self._tell("/" + json.dumps(str(folder)) + "\n")
+        """Remove the folder, too, if this process dies before ``dismiss``."""
+        self._send("/" + json.dumps(str(folder)) + "\n")
 
     def dismiss(self) -> None:
-        """All is in order: nothing is to be killed."""
-        self._tell(".\n")
+        """End the reaper without killing anything."""
+        self._send(".\n")
         os.close(self._writer)
         _reap(self.pid)
 
-    def _tell(self, word: str) -> None:
+    def _send(self, line: str) -> None:
         with suppress(BrokenPipeError):
-            os.write(self._writer, word.encode())
+            os.write(self._writer, line.encode())
 
 
 def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
@@ -232,9 +232,9 @@ def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
-        _let_go(keep={reader, *locks})
-        with os.fdopen(reader, "rb") as words:
-            sessions, containers, folders = _follow(words)
+        _close_inherited(keep={reader, *locks})
+        with os.fdopen(reader, "rb") as lines:
+            sessions, containers, folders = _read_commands(lines)
         for session in sessions:
             kill_session(session)
         for socket, container in containers:
@@ -245,8 +245,8 @@ def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
         os._exit(0)
 
 
-def _let_go(keep: set[int]) -> None:
-    """Close whatever else was inherited: a held pipe would hide our parent's death from the controller."""
+def _close_inherited(keep: set[int]) -> None:
+    """Close all other inherited files: an open pipe would hide the parent's death from the controller."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -256,13 +256,13 @@ def _let_go(keep: set[int]) -> None:
                 os.close(int(name))
 
 
-def _follow(words: Iterator[bytes]) -> tuple[set[int], list[list[str]], list[str]]:
-    """Which sessions and containers are to be ended when the words have ended, and which folders to be removed."""
+def _read_commands(lines: Iterator[bytes]) -> tuple[set[int], list[list[str]], list[str]]:
+    """Read commands until the pipe is closed; return the sessions, containers and folders to clean up."""
     sessions: set[int] = set()
     containers: list[list[str]] = []
     folders: list[str] = []
-    for word in words:
-        kind, rest = word[:1], word[1:]
+    for line in lines:
+        kind, rest = line[:1], line[1:]
         if kind == b"+":
             sessions.add(int(rest))
         elif kind == b"-":

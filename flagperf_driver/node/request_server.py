@@ -1,6 +1,6 @@
-"""One request in, one answer out, in JSON lines: how the harness calls a module of this folder on a host.
+"""Serve one request on stdin with one answer on stdout, in JSON lines: the controller calls host modules this way.
 
-Besides ``answer`` and ``error``, which end the call, a module may say what it is doing meanwhile.
+``answer`` and ``error`` end the call; before them a module may send ``progress`` messages.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ Request = Mapping[str, Any]
 Answer = Dict[str, Any]
 
 
-class Refusal(Exception):
-    """What was asked cannot be done; the text is the sentence that the user reads."""
+class RequestError(Exception):
+    """The request cannot be fulfilled; the text is a sentence for the user."""
 
 
 def serve(handle: Callable[[Request], Answer]) -> None:
-    """Hand the request on stdin to ``handle`` and say what it returns, or why it could not."""
+    """Pass the request on stdin to ``handle`` and send its answer, or the error that it raised."""
     line = sys.stdin.buffer.readline()
     if not line:
         return
     try:
-        say("answer", **handle(json.loads(line)))
-    except Refusal as error:
-        say("error", sentence=str(error))
+        send("answer", **handle(json.loads(line)))
+    except RequestError as error:
+        send("error", sentence=str(error))
     except OSError as error:
-        say("error", sentence=f"{error.filename or 'the host'}: {error.strerror or error}")
+        send("error", sentence=f"{error.filename or 'the host'}: {error.strerror or error}")
 
 
-def say(kind: str, **facts: Any) -> None:
+def send(kind: str, **facts: Any) -> None:
     sys.stdout.write(json.dumps({"type": kind, **facts}) + "\n")
     sys.stdout.flush()
 
 
-def hung_up() -> bool:
-    """Whether the caller is gone; to be asked when stdin is readable, and nothing more is expected on it."""
+def caller_left() -> bool:
+    """Return True if the caller has closed stdin. Call this only when stdin is readable."""
     return not os.read(sys.stdin.fileno(), 4096)

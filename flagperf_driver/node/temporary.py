@@ -1,7 +1,7 @@
-"""The temporary folder of a round's ranks: their TMPDIR, for one round alone, which goes with the round.
+"""The temporary folder (TMPDIR) of one round's ranks, which is removed after the round.
 
-It does not lie in the log folder: the path of a socket has at most 107 bytes, and logs are collected from there.
-The agent holds a lock on its folder, so that a folder without a lock is what a dead agent left.
+It is not in the log folder, because the path of a socket has at most 107 bytes and the log folder is collected.
+The agent holds a lock on its temporary folder, so that a folder without a lock is a leftover of a dead agent.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Iterator, Mapping
 
 from flagperf_driver.node.folder import FolderError, own_scratch, scratch
 
-SHORT = "/tmp"  # noqa: S108 - the folder in there is private
+SHORT = "/tmp"  # noqa: S108 - a private folder is created in it
 _LONGEST_SOCKET = 107
-_SOCKET_NAME = 36  # what libraries add to it: /pymp-xxxxxxxx/listener-xxxxxxxx, /torch-shm-dir-xxxxxx/manager.sock
+_SOCKET_NAME = 36  # bytes that libraries add: /pymp-xxxxxxxx/listener-xxxxxxxx, /torch-shm-dir-xxxxxx/manager.sock
 _FOLDER = "tmp"
 _COMPILED = "compiled"
 
 
 class Temporary:
-    """One round's folder, from its creation to its removal."""
+    """One round's temporary folder, from its creation to its removal."""
 
     def __init__(self) -> None:
         self._scratch = _short_scratch()
@@ -38,26 +38,26 @@ class Temporary:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What ranks get to know: their own folder, and the one where compiled code is kept for later rounds."""
+        """The ranks' variables: their temporary folder, and a folder that keeps compiled code for later rounds."""
         return {"TMPDIR": str(self.path), "FLAGPERF_COMPILED": str(self._scratch / _COMPILED)}
 
     def remove(self) -> bool:
-        """Remove the folder with all that is in it; whether it is gone."""
+        """Remove the folder with its content; return True if that succeeded."""
         remove_tree(self.path)
         os.close(self._lock)
         return not self.path.exists()
 
 
 def remove_leftovers() -> Iterator[str]:
-    """Remove the folders that dead agents of this user left; a sentence for each."""
+    """Remove the folders that dead agents of this user left; yield a description of each."""
     for folder in sorted(_short_scratch().glob(f"{_FOLDER}/*")):
         if _remove_if_free(folder):
             yield f"temporary files in {folder}"
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, even one with folders in it that forbid their owner to write."""
-    import shutil  # not a thing that every agent needs before its first word
+    """Remove a folder, even if it contains folders that are not writable for their owner."""
+    import shutil  # imported here to start the agent faster
 
     with suppress(OSError):
         for parent, names, _ in os.walk(str(folder)):
@@ -69,14 +69,14 @@ def remove_tree(folder: Path) -> None:
 
 
 def _short_scratch() -> Path:
-    """The user's folder in TMPDIR, or in /tmp where a rank could open no socket, as each data loader does."""
+    """Return the user's folder in TMPDIR; if that path is too long for the sockets of data loaders, the one in /tmp."""
     own = scratch()
     longest = os.fsencode(str(own / _FOLDER / "r12345678"))
     return own if len(longest) + _SOCKET_NAME <= _LONGEST_SOCKET else scratch(SHORT)
 
 
 def _make(parent: Path) -> tuple[Path, int]:
-    """A new folder with a lock on it; another try where a cleaner removed the folder before it was locked."""
+    """Create and lock a new folder; try again if a cleaner removed the folder before it was locked."""
     while True:
         parent.mkdir(mode=0o700, exist_ok=True)
         path = parent / f"r{os.urandom(4).hex()}"
@@ -90,7 +90,7 @@ def _make(parent: Path) -> tuple[Path, int]:
 
 
 def _try_lock(handle: int) -> None:
-    """BlockingIOError where another process has the lock; a file system without locks does without."""
+    """Lock the file; raise BlockingIOError if another process has the lock. Ignore a file system without locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

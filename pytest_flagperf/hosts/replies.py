@@ -94,7 +94,7 @@ _DEVICE: Mapping[str, Shape] = {
     "processes": [_PROCESS],
     **dict.fromkeys(health.TEXTS, Maybe(TEXT)),
     **dict.fromkeys(health.NUMBERS, Maybe(NUMBER)),
-    **dict.fromkeys(health.TRUTHS, Maybe(TRUTH)),
+    **dict.fromkeys(health.FLAGS, Maybe(TRUTH)),
 }
 
 REPLIES: Mapping[str, Mapping[str, Shape]] = {

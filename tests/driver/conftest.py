@@ -1,4 +1,4 @@
-"""What the far side's tests share."""
+"""Fixtures for the tests of the code that runs on hosts."""
 
 from __future__ import annotations
 

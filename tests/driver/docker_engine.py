@@ -1,4 +1,4 @@
-"""A Docker engine that knows one container, whose main process it starts on this machine; for the agent's tests."""
+"""A fake Docker engine with one container, whose main process it starts on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "c0ffee"
 
 
 class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Serves ``path`` until it is closed; ``argv`` is what the container runs."""
+    """Serve the socket ``path`` until closed; ``argv`` is the command of the container."""
 
     daemon_threads = True
     request_queue_size = 16
@@ -29,22 +29,22 @@ class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(str(path), _Handler)
         self.path = path
         self.argv, self.env = list(argv), env
-        self.refuses: dict[str, str] = {}  # what is refused, and with which words
+        self.refusals: dict[str, str] = {}  # error messages by endpoint
         self.oom_killed = False
         self.main: subprocess.Popen[bytes] | None = None
         self.removed = threading.Event()
-        self.words = path.with_name("container.log")
-        self.words.touch()
+        self.log = path.with_name("container.log")
+        self.log.touch()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def start(self) -> None:
-        with self.words.open("ab") as words:
+        with self.log.open("ab") as log:
             self.main = subprocess.Popen(
                 self.argv,
-                env={**self.env, "TMPDIR": tempfile.mkdtemp(prefix="fp-")},  # a container's own, which goes with it
+                env={**self.env, "TMPDIR": tempfile.mkdtemp(prefix="fp-")},
                 stdin=subprocess.DEVNULL,
-                stdout=words,
-                stderr=words,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
             )
 
@@ -60,7 +60,7 @@ class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         }
 
     def remove(self) -> None:
-        """What a container's end does to all of its processes, a kill of their sessions does here to most."""
+        """Kill the main process and its descendants, as the end of a container does."""
         if self.main is not None:
             for pid in descendants(self.main.pid):
                 try:
@@ -77,7 +77,7 @@ class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.path.unlink(missing_ok=True)
 
     def handle_error(self, *_: object) -> None:
-        """Whoever hangs up may."""
+        """Ignore closed connections."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -85,33 +85,33 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.endswith("/_ping"):
-            self._say(200, {})
+            self._reply(200, {})
         elif self._is("json"):
-            self._say(200, {"State": self.server.state()})
+            self._reply(200, {"State": self.server.state()})
         elif self._is("logs"):
-            self._say(200, self.server.words.read_bytes())
+            self._reply(200, self.server.log.read_bytes())
         else:
-            self._say(404, {"message": "No such container"})
+            self._reply(404, {"message": "No such container"})
 
     def do_POST(self) -> None:
         if self._is("start"):
             self.server.start()
-            self._say(204, b"")
+            self._reply(204, b"")
 
     def do_DELETE(self) -> None:
         if self._is(""):
             self.server.remove()
-            self._say(204, b"")
+            self._reply(204, b"")
 
-    def _is(self, what: str) -> bool:
-        """Whether it is asked for this of our container; a refusal is answered here."""
-        words = self.server.refuses.get(what)
-        if words is not None:
-            self._say(500, {"message": words})
+    def _is(self, endpoint: str) -> bool:
+        """Return True for a request to this endpoint of the container; reply with an error if one is set."""
+        message = self.server.refusals.get(endpoint)
+        if message is not None:
+            self._reply(500, {"message": message})
             return False
-        return self.path.split("?")[0].endswith(f"/containers/{NAME}/{what}".rstrip("/"))
+        return self.path.split("?")[0].endswith(f"/containers/{NAME}/{endpoint}".rstrip("/"))
 
-    def _say(self, status: int, body: Any) -> None:
+    def _reply(self, status: int, body: Any) -> None:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Api-Version", "1.41")
@@ -123,4 +123,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "unix"
 
     def log_message(self, *_: object) -> None:
-        """A test's output is its own."""
+        """Print nothing."""

@@ -1,4 +1,4 @@
-"""An agent with tiny ranks that need nothing but the standard library."""
+"""An agent with small ranks that need only the standard library."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ BEATING = """
 
 
 class Caller:
-    """A controller that attaches to an agent that runs already."""
+    """A controller that attaches to a running agent."""
 
     def __init__(self, log_dir: Path, after: int = 0, first: bytes | None = None) -> None:
         self.messages: list[Message] = []
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(DEADLINE_S)
-        # By way of the folder's descriptor: the path itself may be too long for a socket's.
+        # Through the folder's descriptor, because the path may be too long for a socket.
         folder = os.open(log_dir, os.O_RDONLY)
         self._socket.connect(f"/proc/self/fd/{folder}/agent.sock")
         os.close(folder)
@@ -58,7 +58,7 @@ class Caller:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def next(self) -> Message | None:
-        """What the agent says next; None when it hung up."""
+        """Return the agent's next message; None at the end of the connection."""
         line = self._lines.readline()
         if not line:
             return None
@@ -69,7 +69,7 @@ class Caller:
         while (message := self.next()) is not None:
             if message["type"] == kind:
                 return message
-        raise AssertionError(f"the agent hung up before {kind}: {self.messages}")
+        raise AssertionError(f"the agent closed the connection before {kind}: {self.messages}")
 
     def leave(self, remove: bool = False) -> None:
         self.send({"op": "leave", "remove": remove})
@@ -82,7 +82,7 @@ class Caller:
 
 
 class Lab:
-    """One agent, its ranks' programs, and all that it said."""
+    """One agent, the programs of its ranks, and all its messages."""
 
     def __init__(self, folder: Path, python: str = sys.executable, patch: str = "pass") -> None:
         main = f"{patch}; import sys; from flagperf_driver.node.agent import main; sys.exit(main.main([]))"
@@ -98,27 +98,27 @@ class Lab:
         self.started = False
         self.lost = False
         self.deaf = False
-        self._arrived: queue.Queue[Message | None] = queue.Queue()
+        self._received: queue.Queue[Message | None] = queue.Queue()
         folder.mkdir(exist_ok=True)
-        with (folder / "complaint").open("wb") as complaint:
+        with (folder / "stderr").open("wb") as stderr:
             self.agent = subprocess.Popen(
                 [python, "-c", main],
                 env=self.env,
                 cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=complaint,
+                stderr=stderr,
             )
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
     def hello(self, **settings: object) -> Message:
-        """Begin; with a controller that may be lost for no time at all."""
+        """Send the first order; by default the lease of a lost controller expires immediately."""
         self.send({"op": "hello", "log_dir": str(self.log_dir), "name": "lab", "lease_s": 0, **settings})
         return self.wait_for("hello")
 
     def start(self, *programs: str, **settings: object) -> None:
-        """Rank i runs ``programs[i]`` after ``BEATING``."""
+        """Start ranks; rank i runs ``BEATING`` and then ``programs[i]``."""
         if not self.of("hello"):
             self.hello()
         ranks = [self.rank(number, program) for number, program in enumerate(programs)]
@@ -152,17 +152,17 @@ class Lab:
         self.agent.stdin.flush()
 
     def vanish(self) -> None:
-        """Be gone like a controller that was killed: nobody speaks and nobody reads."""
+        """Behave as a killed controller: send and read nothing any more."""
         self.deaf = True
-        self.hang_up()
+        self.disconnect()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self.lost = True
         assert self.agent.stdin is not None
         self.agent.stdin.close()
 
     def wait_for(self, kind: str, **fields: object) -> Message:
-        """The first message of this kind with these fields, that came or is to come."""
+        """Return the first message of this kind with these fields, received before or from now on."""
         for message in self.messages:
             if message["type"] == kind and fields.items() <= message.items():
                 return message
@@ -176,25 +176,25 @@ class Lab:
     def wait_for_line(self, rank: int, text: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while text not in self.log(rank):
-            assert time.monotonic() < deadline, f"rank {rank} never said {text!r}: {self.log(rank)}"
+            assert time.monotonic() < deadline, f"rank {rank} never printed {text!r}: {self.log(rank)}"
             time.sleep(0.02)
 
     def over(self) -> list[Message]:
-        """Everything the agent said until all its ranks had ended."""
+        """Return all messages up to the end of the ranks."""
         self.wait_for("over")
         return self.messages
 
     def end(self) -> list[Message]:
-        """Everything the agent said, when it has ended as it should: exit code 0, no process left."""
-        with suppress(OSError, ValueError):  # it may have ended by itself
+        """Return all messages after the agent's normal end: exit code 0, and no process left."""
+        with suppress(OSError, ValueError):  # it may have ended already
             if self.started and not self.lost:
                 self.over()
             self.send({"op": "leave", "remove": False})
-        while (arrived := self._arrived.get(timeout=DEADLINE_S)) is not None:
-            self.messages.append(arrived)
+        while (message := self._received.get(timeout=DEADLINE_S)) is not None:
+            self.messages.append(message)
         assert self.agent.wait(DEADLINE_S) == 0
         assert self.messages[-1] == {"type": "end"}
-        # What was killed with a container takes a moment to be gone, on a busy machine.
+        # On a busy machine, processes that were killed with a container take a moment to end.
         self.wait_until_empty(2.0)
         return self.messages
 
@@ -209,38 +209,38 @@ class Lab:
         path = self.log_dir / f"rank{rank}.out.log"
         return path.read_text() if path.exists() else ""
 
-    def left(self) -> list[int]:
-        """Every living process of this lab, known by its environment."""
-        return [each.pid for each in running() if each.environment.get("FLAGPERF_LAB") == self.mark]
+    def living(self) -> list[int]:
+        """Return the pids of this lab's living processes, found by their environment."""
+        return [process.pid for process in running() if process.environment.get("FLAGPERF_LAB") == self.mark]
 
     def wait_until_empty(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
-        while self.left():
-            assert time.monotonic() < deadline, f"still there: {self.left()}"
+        while self.living():
+            assert time.monotonic() < deadline, f"still alive: {self.living()}"
             time.sleep(0.02)
 
     def attach(self, after: int = 0) -> Caller:
         return Caller(self.log_dir, after)
 
-    def taken(self, wanted: int, **settings: object) -> Message:
-        """The answer to one attempt at ``wanted`` of two devices."""
+    def lease(self, count: int, **settings: object) -> Message:
+        """Try to lease ``count`` of two devices; return the reply."""
         known = len(self.of("leased", "busy"))
-        order = {"op": "lease", "count": wanted, "candidates": [0, 1], "whole_host": False, "owner": {"pid": 1}}
+        order = {"op": "lease", "count": count, "candidates": [0, 1], "whole_host": False, "owner": {"pid": 1}}
         self.send({**order, "directory": str(self.folder / "leases"), **settings})
-        while len(answers := self.of("leased", "busy")) == known:
+        while len(replies := self.of("leased", "busy")) == known:
             self.next()
-        return answers[-1]
+        return replies[-1]
 
     def next(self) -> Message:
-        arrived = self._arrived.get(timeout=DEADLINE_S)
-        assert arrived is not None, f"the agent ended: {self.messages}"
-        self.messages.append(arrived)
-        return arrived
+        message = self._received.get(timeout=DEADLINE_S)
+        assert message is not None, f"the agent ended: {self.messages}"
+        self.messages.append(message)
+        return message
 
     def close(self) -> None:
-        """End it by force, wherever it is."""
+        """Kill the agent and its ranks."""
         self.agent.kill()
-        for pid in self.left():
+        for pid in self.living():
             with suppress(ProcessLookupError):
                 os.kill(pid, 9)
         self.agent.wait(10)
@@ -254,9 +254,9 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        left = self.left()
+        living = self.living()
         self.close()
-        assert left == [], "the test left processes of its ranks"
+        assert living == [], "the test living processes of its ranks"
 
     def _listen(self) -> None:
         assert self.agent.stdout is not None
@@ -264,6 +264,6 @@ class Lab:
             if self.deaf:
                 self.agent.stdout.close()
                 break
-            self._arrived.put(json.loads(line))
+            self._received.put(json.loads(line))
             self.listening.wait()
-        self._arrived.put(None)
+        self._received.put(None)

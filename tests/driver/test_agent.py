@@ -1,4 +1,4 @@
-"""The agent with real processes: every way for a rank to end, and nothing left behind after any of them."""
+"""The agent with real processes: each way in which a rank can end leaves no process behind."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def test_normal_end(lab: Lab) -> None:
     assert [(m["rank"], m["code"], m["signal"], m["cause"]) for m in lab.of("exit")] == [
         (rank, 0, None, None) for rank in sorted((0, 1), key=[m["rank"] for m in lab.of("exit")].index)
     ]
-    told = {(m["rank"], m["event"]) for m in lab.of("perflog")}
-    assert told == {(0, "INIT_START"), (0, "FINISHED"), (1, "FINISHED")}
+    records = {(m["rank"], m["event"]) for m in lab.of("perflog")}
+    assert records == {(0, "INIT_START"), (0, "FINISHED"), (1, "FINISHED")}
     for rank in (0, 1):
         end = json.loads((lab.log_dir / f"rank{rank}.exit.json").read_text())
         assert (end["rank"], end["code"], end["signal"], end["cause"]) == (rank, 0, None, None)
         assert end["started_ms"] <= end["ended_ms"]
 
 
-def test_a_rank_that_ends_well_before_the_others_is_no_fault(lab: Lab) -> None:
+def test_a_rank_may_end_before_the_others(lab: Lab) -> None:
     lab.start("pass", "train(1, 40)")
     lab.end()
     assert lab.of("fault") == []
     assert [m["rank"] for m in lab.of("exit")] == [0, 1]
 
 
-def test_an_import_error_is_named_and_ends_the_others_at_once(lab: Lab) -> None:
+def test_an_import_error_is_reported_and_ends_the_other_ranks(lab: Lab) -> None:
     lab.start(FOREVER, "import no_such_module")
     fault = lab.wait_for("fault")
     at = time.monotonic()
@@ -58,7 +58,7 @@ def test_an_import_error_is_named_and_ends_the_others_at_once(lab: Lab) -> None:
     assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGTERM", "stopped")
 
 
-def test_the_error_of_a_failed_event_is_told_before_the_logs_last_line(lab: Lab) -> None:
+def test_a_failed_event_is_preferred_to_the_last_line_of_the_log(lab: Lab) -> None:
     program = """
         log(events.FAILED, {"type": "ValueError", "error": "loss is\\nNaN"})
         print("bye")
@@ -69,7 +69,7 @@ def test_the_error_of_a_failed_event_is_told_before_the_logs_last_line(lab: Lab)
     lab.end()
 
 
-def test_a_rank_killed_by_hand(lab: Lab) -> None:
+def test_a_killed_rank(lab: Lab) -> None:
     lab.start(FOREVER, FOREVER)
     pid = lab.wait_for("started", rank=1)["pid"]
     lab.wait_for("beat")
@@ -78,7 +78,7 @@ def test_a_rank_killed_by_hand(lab: Lab) -> None:
     fault = lab.wait_for("fault")
     assert time.monotonic() - at < 3  # a busy machine; an idle one takes 20 ms
     lab.end()
-    assert fault["sentence"].startswith("rank 1 was killed by SIGKILL (kill -9 by somebody)")
+    assert fault["sentence"].startswith("rank 1 was killed by SIGKILL (kill -9 by a user or a program)")
     assert (lab.exit(1)["code"], lab.exit(1)["signal"], lab.exit(1)["cause"]) == (None, "SIGKILL", "crash")
     assert lab.exit(0)["cause"] == "stopped"
 
@@ -90,7 +90,7 @@ def test_a_segmentation_fault(lab: Lab) -> None:
     lab.end()
 
 
-def test_the_rank_that_hangs_is_named_with_its_stack(lab: Lab) -> None:
+def test_a_rank_that_hangs_is_reported_and_logs_its_stack(lab: Lab) -> None:
     hang = """
         import faulthandler
         faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -109,7 +109,7 @@ def test_the_rank_that_hangs_is_named_with_its_stack(lab: Lab) -> None:
     assert lab.exit(0)["cause"] == "stopped"
 
 
-def test_the_rank_in_another_phase_is_named(lab: Lab) -> None:
+def test_of_hanging_ranks_the_one_in_another_phase_is_reported(lab: Lab) -> None:
     lab.start(
         "train(1, 5); time.sleep(1000)",
         "train(1, 5); time.sleep(1000)",
@@ -122,7 +122,7 @@ def test_the_rank_in_another_phase_is_named(lab: Lab) -> None:
     assert "at step 4 in evaluation" in fault["sentence"]
 
 
-def test_a_rank_that_goes_on_slowly_does_not_hang(lab: Lab) -> None:
+def test_a_slow_rank_does_not_hang(lab: Lab) -> None:
     lab.start("for step in range(1, 5): heart.beat(step, 1); time.sleep(0.6)", hang_timeout_s=1.5)
     lab.end()
     assert lab.of("fault") == []
@@ -138,7 +138,7 @@ def test_a_rank_that_does_not_reach_its_first_step(lab: Lab) -> None:
     assert lab.exit(0)["cause"] == "timeout"
 
 
-def test_the_round_takes_too_long(lab: Lab) -> None:
+def test_round_timeout(lab: Lab) -> None:
     lab.start(FOREVER, round_timeout_s=1.0)
     fault = lab.wait_for("fault")
     lab.end()
@@ -147,7 +147,7 @@ def test_the_round_takes_too_long(lab: Lab) -> None:
     assert lab.exit(0)["cause"] == "timeout"
 
 
-def test_told_to_stop(lab: Lab) -> None:
+def test_stop_order(lab: Lab) -> None:
     lab.start(FOREVER, FOREVER)
     lab.wait_for("beat")
     lab.send({"op": "stop", "reason": "another host failed"})
@@ -158,12 +158,12 @@ def test_told_to_stop(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("lease_s", [0, 1.0])
-def test_the_controller_is_gone(lab: Lab, lease_s: float) -> None:
+def test_lost_controller(lab: Lab, lease_s: float) -> None:
     lab.hello(lease_s=lease_s)
     lab.start(FOREVER)
     lab.wait_for("beat")
     at = time.monotonic()
-    lab.hang_up()
+    lab.disconnect()
     fault = lab.wait_for("fault")
     assert lease_s <= time.monotonic() - at < lease_s + 3
     lab.end()
@@ -171,10 +171,10 @@ def test_the_controller_is_gone(lab: Lab, lease_s: float) -> None:
     assert lab.exit(0)["cause"] == "stopped"
 
 
-def test_a_lost_controllers_ranks_may_end_within_the_lease(lab: Lab) -> None:
+def test_ranks_may_end_within_the_lease_of_a_lost_controller(lab: Lab) -> None:
     lab.hello(lease_s=2.5)
     lab.start("train(1, 20)")
-    lab.hang_up()
+    lab.disconnect()
     lab.end()
     assert lab.of("fault") == []
     assert lab.exit(0)["code"] == 0
@@ -184,10 +184,10 @@ GRANDCHILD = "subprocess.Popen(['sleep', '1000']); "
 ESCAPED = "subprocess.Popen(['sleep', '1000'], start_new_session=True); "
 
 
-def test_a_killed_agent_leaves_no_rank_and_no_grandchild(lab: Lab) -> None:
+def test_ranks_and_their_children_end_with_a_killed_agent(lab: Lab) -> None:
     lab.start(GRANDCHILD + FOREVER, FOREVER)
     lab.wait_for("beat")
-    assert len(lab.left()) >= 4
+    assert len(lab.living()) >= 4
     lab.agent.kill()
     lab.wait_until_empty(within_s=3)
 
@@ -196,7 +196,7 @@ def test_a_killed_agent_leaves_no_rank_and_no_grandchild(lab: Lab) -> None:
 @pytest.mark.parametrize("child", [GRANDCHILD, ESCAPED])
 def test_grandchildren_end_with_their_rank(lab: Lab, child: str, how: str) -> None:
     lab.start(child + how)
-    lab.end()  # looks for processes that are left
+    lab.end()  # fails if processes are left
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None:
@@ -210,7 +210,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None
     assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGKILL", "stopped")
 
 
-def test_a_stopped_rank_is_ended_too(lab: Lab) -> None:
+def test_a_stopped_rank_is_ended(lab: Lab) -> None:
     lab.start(FOREVER)
     lab.wait_for("beat")
     os.kill(lab.of("started")[0]["pid"], signal.SIGSTOP)
@@ -219,7 +219,7 @@ def test_a_stopped_rank_is_ended_too(lab: Lab) -> None:
     assert lab.exit(0)["signal"] == "SIGTERM"
 
 
-def test_a_missing_executable_is_named_and_ends_the_others(lab: Lab) -> None:
+def test_a_missing_executable_is_reported_and_ends_the_other_ranks(lab: Lab) -> None:
     missing = {**lab.rank(1, ""), "argv": ["/no/such/python", "x.py"]}
     lab.hello()
     lab.send(lab.order([lab.rank(0, FOREVER), missing]))
@@ -231,7 +231,7 @@ def test_a_missing_executable_is_named_and_ends_the_others(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "named"),
+    ("order", "message"),
     [
         ({}, "'ranks' is missing"),
         ({"ranks": []}, "'ranks' is empty"),
@@ -239,22 +239,22 @@ def test_a_missing_executable_is_named_and_ends_the_others(lab: Lab) -> None:
         ({"ranks": [{"rank": "x"}]}, "ValueError: invalid literal"),
     ],
 )
-def test_a_start_message_that_cannot_be_followed(lab: Lab, order: dict[str, object], named: str) -> None:
+def test_an_invalid_start_message(lab: Lab, order: dict[str, object], message: str) -> None:
     lab.hello()
     lab.send({"op": "start", **order})
     fault = lab.wait_for("fault")
     assert fault["kind"] == "start"
-    assert named in fault["sentence"]
+    assert message in fault["sentence"]
     lab.end()
     assert lab.of("over")
 
 
-def test_a_controller_that_says_nothing(lab: Lab) -> None:
-    lab.hang_up()
+def test_a_controller_that_sends_nothing(lab: Lab) -> None:
+    lab.disconnect()
     assert lab.end() == [{"type": "end"}]
 
 
-def test_the_log_holds_every_byte_and_every_record_is_told(lab: Lab) -> None:
+def test_the_log_is_complete_and_every_record_is_sent(lab: Lab) -> None:
     program = """
         for step in range(20000):
             print("chatter", step)
@@ -269,7 +269,7 @@ def test_the_log_holds_every_byte_and_every_record_is_told(lab: Lab) -> None:
     assert [m["value"]["step"] for m in lab.of("perflog")] == list(range(0, 20000, 100))
 
 
-def test_a_rank_keeps_to_its_cores(lab: Lab) -> None:
+def test_a_rank_is_bound_to_its_cores(lab: Lab) -> None:
     core = max(os.sched_getaffinity(0))
     program = "print('cores', sorted(os.sched_getaffinity(0)))"
     lab.hello()
@@ -279,7 +279,7 @@ def test_a_rank_keeps_to_its_cores(lab: Lab) -> None:
     assert lab.log(1) == f"cores {sorted(os.sched_getaffinity(0))}\n"
 
 
-def test_cores_that_others_keep_from_the_agent_are_named_and_the_rank_runs(tmp_path: Path) -> None:
+def test_unavailable_cores_are_a_warning_and_the_rank_runs(tmp_path: Path) -> None:
     first, *others = sorted(os.sched_getaffinity(0))
     if not others:
         pytest.skip("needs two CPUs")
@@ -290,33 +290,33 @@ def test_cores_that_others_keep_from_the_agent_are_named_and_the_rank_runs(tmp_p
         lab.end()
         assert lab.log(0) == f"cores [{first}]\n"
         (warning,) = lab.of("warning")
-        wanted = f"was to be bound to the cores {others[0]}; of these this process may not use {others[0]}"
-        assert warning["sentence"] == f"rank 0 {wanted}"
+        problem = f"should be bound to the cores {others[0]}, but this process may not use {others[0]}"
+        assert warning["sentence"] == f"rank 0 {problem}"
 
 
-def test_an_agent_whose_ranks_only_load_says_that_it_is_there(lab: Lab) -> None:
+def test_beats_are_sent_before_the_first_beat_of_a_rank(lab: Lab) -> None:
     lab.start("time.sleep(1.5)", init_timeout_s=None, hang_timeout_s=None, round_timeout_s=None)
     assert lab.wait_for("beat")["ranks"] == {}
     lab.end()
 
 
-def test_a_rank_has_the_hosts_environment_but_for_what_is_kept_from_it(lab: Lab) -> None:
+def test_a_rank_inherits_the_hosts_environment_except_excluded_names(lab: Lab) -> None:
     program = "print(sorted(name for name in os.environ if name.startswith(('FLAGPERF_LAB', 'PYTHON', 'RANK'))))"
     ranks = [{**lab.rank(0, program), "env": {"RANK": "0", "PYTHONPATH": lab.env["PYTHONPATH"]}}]
     lab.hello()
     lab.send({**lab.order(ranks), "not_inherited": ["PYTHON", "RANK"]})
     lab.end()
-    assert lab.log(0) == "['FLAGPERF_LAB', 'PYTHONPATH', 'RANK']\n"  # PYTHONUNBUFFERED is kept from it
+    assert lab.log(0) == "['FLAGPERF_LAB', 'PYTHONPATH', 'RANK']\n"  # PYTHONUNBUFFERED is excluded
 
 
-def test_where_memory_runs_out_a_rank_goes_first_and_not_its_agent(lab: Lab) -> None:
+def test_the_kernel_kills_a_rank_before_its_agent_when_memory_runs_out(lab: Lab) -> None:
     lab.start("print(Path('/proc/self/oom_score_adj').read_text())")
     lab.end()
     assert int(lab.log(0)) == 500
     assert int(Path("/proc/self/oom_score_adj").read_text()) < 500
 
 
-def test_a_rank_whose_steps_are_slow_is_named(lab: Lab) -> None:
+def test_a_slow_rank_is_reported(lab: Lab) -> None:
     def program(seconds: float) -> str:
         return f"for step in range(1, 10**6): heart.beat(step, heartbeat.TRAIN); time.sleep({seconds})"
 
@@ -329,13 +329,13 @@ def test_a_rank_whose_steps_are_slow_is_named(lab: Lab) -> None:
     lab.end()
 
 
-def test_ranks_of_one_pace_are_not_slow(lab: Lab) -> None:
+def test_ranks_with_the_same_pace_are_not_slow(lab: Lab) -> None:
     lab.start("train(1, 150)", "train(1, 150)")
     lab.end()
     assert [m["slow"] for m in lab.of("beat") if m["slow"]] == []
 
 
-def test_a_launchers_ranks_are_followed(lab: Lab) -> None:
+def test_the_ranks_of_a_launcher_are_followed(lab: Lab) -> None:
     launcher = """
         path = Path("rank1.out.log")
         PerfLog(1, path.open("a"))(events.FAILED, {"type": "OSError", "error": "disk full"})
@@ -366,7 +366,7 @@ def test_a_sampler_that_dies_is_a_warning(lab: Lab) -> None:
     assert lab.of("fault") == []
 
 
-def test_a_controller_that_does_not_read_holds_up_nothing(lab: Lab) -> None:
+def test_a_controller_that_does_not_read_does_not_block_the_agent(lab: Lab) -> None:
     program = """
         for step in range(4000):
             log(events.STEP_END, {"step": step, "filling": "x" * 200})

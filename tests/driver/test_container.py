@@ -1,4 +1,4 @@
-"""A round in a container: the same words as from a bare host, and no container left whatever happens."""
+"""A round in a container: the same messages as on a host, and the container is always removed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(lab: Lab, docker: DockerEngine, *programs: str, **settings: object) ->
     lab.start(*programs, container={"socket": str(docker.path), "id": NAME}, **settings)
 
 
-def test_a_round_in_a_container_is_told_like_any_other(lab: Lab, docker: DockerEngine) -> None:
+def test_a_round_in_a_container_sends_the_same_messages_as_on_a_host(lab: Lab, docker: DockerEngine) -> None:
     program = """
         log(events.INIT_START)
         train(1, 30)
@@ -56,7 +56,7 @@ def test_a_round_in_a_container_is_told_like_any_other(lab: Lab, docker: DockerE
     assert not (lab.log_dir / "inner.sock").exists()
 
 
-def test_a_rank_that_fails_in_there_is_named_as_on_a_host(lab: Lab, docker: DockerEngine) -> None:
+def test_a_failed_rank_in_a_container_is_reported(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER, "import no_such_module")
     fault = lab.wait_for("fault")
     lab.end()
@@ -67,7 +67,7 @@ def test_a_rank_that_fails_in_there_is_named_as_on_a_host(lab: Lab, docker: Dock
     assert docker.removed.is_set()
 
 
-def test_told_to_stop(lab: Lab, docker: DockerEngine) -> None:
+def test_stop_order(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER)
     lab.wait_for("beat", ranks={})  # before there is a rank
     lab.send({"op": "stop", "reason": "another host failed"})
@@ -77,7 +77,7 @@ def test_told_to_stop(lab: Lab, docker: DockerEngine) -> None:
     assert docker.removed.is_set()
 
 
-def test_a_killed_container_is_named(lab: Lab, docker: DockerEngine) -> None:
+def test_a_killed_container_is_reported(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER, FOREVER)
     lab.wait_for("started", rank=1)
     assert docker.main is not None
@@ -91,19 +91,19 @@ def test_a_killed_container_is_named(lab: Lab, docker: DockerEngine) -> None:
     assert docker.removed.is_set()
 
 
-def test_a_container_over_its_memory_limit_is_named_so(lab: Lab, docker: DockerEngine) -> None:
+def test_a_container_over_its_memory_limit_is_reported(lab: Lab, docker: DockerEngine) -> None:
     docker.oom_killed = True
     start(lab, docker, FOREVER)
     lab.wait_for("started")
     assert docker.main is not None
     docker.main.kill()
     sentence = lab.wait_for("fault")["sentence"]
-    assert sentence.startswith("the container of rank 0 went over its memory limit (exit code 137)")
+    assert sentence.startswith("the container of rank 0 exceeded its memory limit (exit code 137)")
     lab.end()
 
 
-def test_a_container_that_cannot_start_says_why(lab: Lab, docker: DockerEngine) -> None:
-    docker.refuses["start"] = "no space left on device"
+def test_a_container_that_cannot_start_is_reported_with_the_reason(lab: Lab, docker: DockerEngine) -> None:
+    docker.refusals["start"] = "no space left on device"
     start(lab, docker, FOREVER)
     fault = lab.wait_for("fault")
     lab.end()
@@ -113,7 +113,7 @@ def test_a_container_that_cannot_start_says_why(lab: Lab, docker: DockerEngine) 
     assert docker.removed.is_set()
 
 
-def test_a_container_whose_agent_does_not_come_up_says_its_last_line(lab: Lab, docker: DockerEngine) -> None:
+def test_a_container_without_an_agent_is_reported_with_its_last_line(lab: Lab, docker: DockerEngine) -> None:
     docker.argv = [sys.executable, "-c", "import sys; sys.exit('no module named flagperf_driver')"]
     start(lab, docker, FOREVER)
     sentence = lab.wait_for("fault")["sentence"]
@@ -124,7 +124,9 @@ def test_a_container_whose_agent_does_not_come_up_says_its_last_line(lab: Lab, d
     assert docker.removed.is_set()
 
 
-def test_a_container_that_hangs_before_its_agent_is_ended_with_the_round(lab: Lab, docker: DockerEngine) -> None:
+def test_a_container_that_hangs_before_its_agent_starts_is_removed_with_the_round(
+    lab: Lab, docker: DockerEngine
+) -> None:
     docker.argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
     start(lab, docker, FOREVER)
     lab.wait_for("beat")
@@ -135,13 +137,13 @@ def test_a_container_that_hangs_before_its_agent_is_ended_with_the_round(lab: La
     assert docker.removed.is_set()
 
 
-def test_a_stopped_engine_does_not_end_the_round_and_its_container_is_a_warning(lab: Lab, docker: DockerEngine) -> None:
+def test_a_container_that_cannot_be_removed_yet_is_a_warning(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, "train(1, 100); log(events.FINISHED)")
     lab.wait_for("started")
-    docker.refuses[""] = "the daemon is shutting down"
+    docker.refusals[""] = "the daemon is shutting down"
     warning = lab.wait_for("warning")
     assert f"container {NAME} cannot be removed yet: " in warning["sentence"]
-    docker.refuses.clear()
+    docker.refusals.clear()
     lab.end()
     assert lab.of("fault") == []
     assert lab.exit(0)["code"] == 0
@@ -149,7 +151,7 @@ def test_a_stopped_engine_does_not_end_the_round_and_its_container_is_a_warning(
     assert docker.removed.is_set()
 
 
-def test_a_killed_agents_container_is_removed(lab: Lab, docker: DockerEngine) -> None:
+def test_the_container_of_a_killed_agent_is_removed(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER)
     lab.wait_for("started")
     lab.agent.kill()
@@ -157,16 +159,16 @@ def test_a_killed_agents_container_is_removed(lab: Lab, docker: DockerEngine) ->
     lab.wait_until_empty(within_s=5)
 
 
-def test_the_ranks_end_with_the_agent_even_where_the_engine_is_gone(lab: Lab, docker: DockerEngine) -> None:
+def test_ranks_end_with_a_killed_agent_even_without_the_engine(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER)
     lab.wait_for("started")
-    docker.refuses[""] = "gone"
+    docker.refusals[""] = "gone"
     lab.agent.kill()
     lab.wait_until_empty(within_s=5)
     assert not docker.removed.is_set()
 
 
-def test_another_controller_goes_on(lab: Lab, docker: DockerEngine) -> None:
+def test_another_controller_takes_over(lab: Lab, docker: DockerEngine) -> None:
     program = """
         for step in range(400):
             log(events.STEP_END, {"step": step})
@@ -190,7 +192,7 @@ def test_another_controller_goes_on(lab: Lab, docker: DockerEngine) -> None:
     assert docker.removed.is_set()
 
 
-def test_a_lost_controllers_container_ends_with_its_lease(lab: Lab, docker: DockerEngine) -> None:
+def test_the_container_of_a_lost_controller_is_removed_after_the_lease(lab: Lab, docker: DockerEngine) -> None:
     lab.hello(lease_s=0.5)
     start(lab, docker, FOREVER)
     lab.wait_for("started")
@@ -201,7 +203,7 @@ def test_a_lost_controllers_container_ends_with_its_lease(lab: Lab, docker: Dock
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
-def test_what_root_wrote_in_there_belongs_to_the_folders_owner(lab: Lab, docker: DockerEngine) -> None:
+def test_files_of_root_in_a_container_are_given_to_the_folders_owner(lab: Lab, docker: DockerEngine) -> None:
     os.chown(lab.log_dir, 12345, 12345)
     start(lab, docker, "Path('made').mkdir(); Path('made/it').touch()")
     lab.end()
@@ -209,7 +211,7 @@ def test_what_root_wrote_in_there_belongs_to_the_folders_owner(lab: Lab, docker:
     assert {owners[name] for name in ("made", "it", "rank0.out.log", "rank0.exit.json")} == {12345}
 
 
-def test_a_rank_that_ignores_sigterm_in_there_is_killed(lab: Lab, docker: DockerEngine) -> None:
+def test_a_rank_in_a_container_that_ignores_sigterm_is_killed(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); " + FOREVER)
     lab.wait_for_line(0, "deaf")
     lab.send({"op": "stop"})
@@ -217,7 +219,7 @@ def test_a_rank_that_ignores_sigterm_in_there_is_killed(lab: Lab, docker: Docker
     assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGKILL", "stopped")
 
 
-def test_a_paused_container_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_paused_container_is_removed(tmp_path: Path) -> None:
     with Lab(tmp_path, patch="from flagperf_driver.node.agent import container; container._SILENT_S = 2") as lab:
         docker = engine_of(lab)
         start(lab, docker, FOREVER)
@@ -226,13 +228,13 @@ def test_a_paused_container_is_not_waited_for(tmp_path: Path) -> None:
         os.kill(docker.main.pid, signal.SIGSTOP)
         fault = lab.wait_for("fault")
         lab.end()
-        assert fault["sentence"].startswith("the container of rank 0 has said nothing for 2 s: it is paused")
+        assert fault["sentence"].startswith("the container of rank 0 has sent nothing for 2 s: it is paused")
         assert docker.removed.is_set()
         docker.close()
 
 
-def test_a_frozen_agent_in_there_is_removed_after_the_grace(lab: Lab, docker: DockerEngine) -> None:
-    start(lab, docker, FOREVER, grace_s=-18)  # of the twenty seconds beyond it two are left
+def test_a_container_with_a_frozen_agent_is_removed_after_the_grace(lab: Lab, docker: DockerEngine) -> None:
+    start(lab, docker, FOREVER, grace_s=-18)  # 2 of the 20 seconds after the grace remain
     lab.wait_for("started")
     assert docker.main is not None
     os.kill(docker.main.pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""What the builder of environments on a host remembers of a build that failed."""
+"""The record of a failed build of an environment."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.environment import BuildError
-from flagperf_driver.node.environment_build import _Earlier
+from flagperf_driver.node.environment_build import _EarlierBuild
 
 
 def test_a_failure_is_raised_again_in_its_run_only(tmp_path: Path) -> None:
     file = tmp_path / "frame.failed"
-    _Earlier(file, "one").record(error="uv pip failed")
+    _EarlierBuild(file, "one").record(error="uv pip failed")
     with pytest.raises(BuildError, match="uv pip failed"):
-        _Earlier(file, "one").unavailable()
-    assert _Earlier(file, "two").unavailable() is None
+        _EarlierBuild(file, "one").unavailable()
+    assert _EarlierBuild(file, "two").unavailable() is None
 
 
 def test_missing_packages_are_reported_again_and_a_success_removes_the_record(tmp_path: Path) -> None:
     file = tmp_path / "frame.failed"
-    earlier = _Earlier(file, "one")
+    earlier = _EarlierBuild(file, "one")
     earlier.record(unavailable="no index")
     assert earlier.unavailable() == "no index"
     earlier.record()
@@ -34,10 +34,10 @@ def test_missing_packages_are_reported_again_and_a_success_removes_the_record(tm
 def test_a_damaged_record_is_no_failure(tmp_path: Path, text: str) -> None:
     file = tmp_path / "frame.failed"
     file.write_text(text)
-    assert _Earlier(file, "one").unavailable() is None
+    assert _EarlierBuild(file, "one").unavailable() is None
 
 
 def test_without_a_run_nothing_is_remembered(tmp_path: Path) -> None:
-    earlier = _Earlier(tmp_path / "frame.failed", "")
+    earlier = _EarlierBuild(tmp_path / "frame.failed", "")
     earlier.record(error="uv pip failed")
     assert earlier.unavailable() is None

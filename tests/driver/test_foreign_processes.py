@@ -1,4 +1,4 @@
-"""Whose a process is, by what a host's /proc says of it."""
+"""Foreign processes on a host, found in its /proc."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def process(
     return pid
 
 
-def strangers(proc: Path, container: str | None = None) -> ForeignProcesses:
+def foreign_processes(proc: Path, container: str | None = None) -> ForeignProcesses:
     return ForeignProcesses(FOLDER, AGENT, container, str(proc))
 
 
@@ -48,9 +48,9 @@ def rank(proc: Path) -> int:
         (1, "", f"/system.slice/docker-{CONTAINER}.scope"),
     ],
 )
-def test_what_the_round_started_is_no_stranger(proc: Path, parent: int, env: str, cgroup: str) -> None:
-    one = process(proc, 70, parent, env=env, cgroup=cgroup)
-    assert strangers(proc, CONTAINER).among({rank(proc), one}) == []
+def test_processes_of_the_round_are_not_foreign(proc: Path, parent: int, env: str, cgroup: str) -> None:
+    child = process(proc, 70, parent, env=env, cgroup=cgroup)
+    assert foreign_processes(proc, CONTAINER).among({rank(proc), child}) == []
 
 
 @pytest.mark.parametrize(
@@ -58,48 +58,48 @@ def test_what_the_round_started_is_no_stranger(proc: Path, parent: int, env: str
     [("", "/"), ("FLAGPERF_LOG_DIR=/tmp/rounds/r2/h1_noderank0\0", "/"), ("", "/docker/" + "beef" * 16)],
 )
 @pytest.mark.parametrize("container", [None, CONTAINER])
-def test_what_it_did_not_start_is(proc: Path, env: str, cgroup: str, container: str | None) -> None:
+def test_other_processes_are_foreign(proc: Path, env: str, cgroup: str, container: str | None) -> None:
     process(proc, 70, env=env, cgroup=cgroup, name="a (b) c")
-    (found,) = strangers(proc, container).among({rank(proc), 70})
-    assert (found.pid, found.name) == (70, "a (b) c")
+    (foreign,) = foreign_processes(proc, container).among({rank(proc), 70})
+    assert (foreign.pid, foreign.name) == (70, "a (b) c")
 
 
-def test_who_has_ended_and_who_serves_others_is_none(proc: Path) -> None:
+def test_ended_processes_and_sharing_servers_are_not_foreign(proc: Path) -> None:
     process(proc, 70, state="Z")
     process(proc, 71, name="acme-cuda-mps")
-    assert strangers(proc).among({rank(proc), 70, 71, 72}) == []
+    assert foreign_processes(proc).among({rank(proc), 70, 71, 72}) == []
 
 
-def test_where_the_drivers_numbers_may_be_anothers_nobody_is_accused(proc: Path) -> None:
-    """In a container of our own, until a number is seen to be that of a rank."""
+def test_no_process_is_foreign_while_the_drivers_pids_may_be_of_another_namespace(proc: Path) -> None:
+    """Inside a container, until a pid turns out to be a rank's."""
     process(proc, 70)
-    ours = strangers(proc)
-    assert ours.among({70}) == []
-    assert not ours.numbers_are_ours
-    assert ours.among({rank(proc), 70})
-    assert ours.among({70})
+    processes = foreign_processes(proc)
+    assert processes.among({70}) == []
+    assert not processes.pids_are_valid
+    assert processes.among({rank(proc), 70})
+    assert processes.among({70})
 
 
-def test_a_number_that_nobody_has_in_a_container_is_of_somebody_outside(proc: Path) -> None:
+def test_a_pid_without_a_process_in_a_container_is_elsewhere(proc: Path) -> None:
     process(proc, 70)
     assert [is_elsewhere(pid, str(proc)) for pid in (70, 71)] == [False, True]
     if Path("/proc/self/ns/pid").stat().st_ino == 0xEFFFFFFC:
         assert not is_elsewhere(4194305)
 
 
-def test_on_the_host_itself_the_numbers_are_right_from_the_start() -> None:
+def test_pids_are_valid_on_the_host_itself() -> None:
     first = Path("/proc/self/ns/pid").stat().st_ino == 0xEFFFFFFC
-    assert ForeignProcesses(FOLDER, AGENT).numbers_are_ours is first
+    assert ForeignProcesses(FOLDER, AGENT).pids_are_valid is first
 
 
-def test_a_number_given_anew_is_looked_at_again(proc: Path) -> None:
-    ours = strangers(proc)
-    assert ours.among({rank(proc)}) == []
+def test_a_reused_pid_is_examined_again(proc: Path) -> None:
+    processes = foreign_processes(proc)
+    assert processes.among({rank(proc)}) == []
     stat = proc / "60/stat"
     stat.write_text(stat.read_text().replace(f" {AGENT} ", " 1 ", 1).replace("777", "999"))
     (proc / "60/environ").write_bytes(b"")
-    assert [one.pid for one in ours.among({60})] == [60]
+    assert [process.pid for process in processes.among({60})] == [60]
 
 
-def test_it_runs_on_this_machines_proc() -> None:
+def test_the_real_proc_of_this_machine() -> None:
     assert ForeignProcesses(FOLDER, os.getppid()).among({os.getpid()}) == []

@@ -1,4 +1,4 @@
-"""The line between agent and controller: cut, silent, taken over, garbled; and what is fetched over it."""
+"""The connection between agent and controller: lost, silent, replaced, garbled; and fetching logs over it."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def facts(lab: Lab) -> Message:
 
 def wait_for_end(lab: Lab, within_s: float = 10) -> None:
     assert lab.agent.wait(within_s) == 0
-    assert lab.left() == []
+    assert lab.living() == []
 
 
 # -- a lost controller -------------------------------------------------------------------------------------
 
 
-def test_another_controller_goes_on_where_the_first_one_was_lost(lab: Lab) -> None:
+def test_another_controller_takes_over_from_a_lost_one(lab: Lab) -> None:
     lab.hello(lease_s=20)
     lab.start(STEPS)
     while len(steps(lab.messages)) < 50:
@@ -70,33 +70,33 @@ def test_another_controller_goes_on_where_the_first_one_was_lost(lab: Lab) -> No
     wait_for_end(lab)
 
 
-def test_what_was_not_confirmed_is_said_again_and_nothing_else(lab: Lab) -> None:
+def test_only_unconfirmed_messages_are_sent_again(lab: Lab) -> None:
     lab.hello(lease_s=20)
     lab.start("for step in range(20): log(events.STEP_END, {'step': step})")
     lab.over()
     lab.vanish()
-    all_of_it = lab.attach()
-    all_of_it.wait_for("over")
-    assert steps(all_of_it.messages) == list(range(20))
-    confirmed = all_of_it.messages[-3]["seq"]
-    all_of_it.send({"op": "ack", "seq": confirmed})
-    all_of_it.send({"op": "ping", "t": 1})
-    all_of_it.wait_for("pong")
-    rest = lab.attach()  # whatever it asks for, what was confirmed is forgotten
+    everything = lab.attach()
+    everything.wait_for("over")
+    assert steps(everything.messages) == list(range(20))
+    confirmed = everything.messages[-3]["seq"]
+    everything.send({"op": "ack", "seq": confirmed})
+    everything.send({"op": "ping", "t": 1})
+    everything.wait_for("pong")
+    rest = lab.attach()  # confirmed messages are deleted, whatever ``after`` is
     rest.wait_for("over")
     assert [m["seq"] for m in rest.messages if "seq" in m] == [confirmed + 1, confirmed + 2]
-    all_of_it.close()
+    everything.close()
     rest.leave()
     wait_for_end(lab)
 
 
-def test_of_two_who_attach_the_later_one_has_the_agent(lab: Lab) -> None:
+def test_a_later_controller_replaces_an_earlier_one(lab: Lab) -> None:
     lab.hello(lease_s=20)
     lab.start(FOREVER)
     first, second = lab.attach(), lab.attach()
     second.wait_for("attached")
     while first.next() is not None:
-        pass  # it is hung up on
+        pass  # until the agent closes the connection
     second.send({"op": "stop", "reason": "enough"})
     second.wait_for("over")
     first.close()
@@ -105,17 +105,17 @@ def test_of_two_who_attach_the_later_one_has_the_agent(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("line", [b"hello\n", b'{"op": "stop"}\n', b'{"op": "attach", "after": "x"}\n', b"\0\xff\n"])
-def test_who_does_not_say_attach_is_sent_away_and_changes_nothing(lab: Lab, line: bytes) -> None:
+def test_a_caller_that_does_not_attach_is_refused(lab: Lab, line: bytes) -> None:
     lab.start("train(1, 30)")
-    stranger = Caller(lab.log_dir, first=line)
-    assert (stranger.next() or {}).get("type") == "error"
-    assert stranger.next() is None
-    stranger.close()
+    caller = Caller(lab.log_dir, first=line)
+    assert (caller.next() or {}).get("type") == "error"
+    assert caller.next() is None
+    caller.close()
     lab.end()
     assert lab.exit(0)["code"] == 0
 
 
-def test_the_lease_ends_a_lost_controllers_round_and_says_so_in_the_folder(lab: Lab) -> None:
+def test_the_round_ends_with_the_lease_of_a_lost_controller(lab: Lab) -> None:
     lab.hello(lease_s=1)
     lab.start(FOREVER)
     lab.wait_for("beat")
@@ -125,13 +125,13 @@ def test_the_lease_ends_a_lost_controllers_round_and_says_so_in_the_folder(lab: 
     wait_for_end(lab)
     assert 1 <= time.monotonic() - at < 20
     assert facts(lab)["fault"]["kind"] == "lost_controller"
-    assert "its lease of 1 s is over" in facts(lab)["fault"]["sentence"]
+    assert "its lease of 1 s has expired" in facts(lab)["fault"]["sentence"]
     assert facts(lab)["state"] == "ended"
     assert json.loads((lab.log_dir / "rank0.exit.json").read_text())["cause"] == "stopped"
     assert is_orphaned(lab.log_dir)
 
 
-def test_who_attaches_stops_the_count(lab: Lab) -> None:
+def test_an_attached_controller_stops_the_countdown(lab: Lab) -> None:
     lab.hello(lease_s=1.5)
     lab.start(FOREVER)
     lab.wait_for("beat")
@@ -147,7 +147,7 @@ def test_who_attaches_stops_the_count(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("speaks", [True, False])
-def test_a_controller_that_falls_silent_is_lost_though_its_line_is_there(lab: Lab, speaks: bool) -> None:
+def test_a_silent_controller_is_lost_though_its_connection_is_open(lab: Lab, speaks: bool) -> None:
     lab.hello(lease_s=0.5, silence_s=0.7)
     lab.start("train(1, 100)")
     until = time.monotonic() + 2.5
@@ -160,21 +160,21 @@ def test_a_controller_that_falls_silent_is_lost_though_its_line_is_there(lab: La
     assert [m["kind"] for m in lab.of("fault")] == ([] if speaks else ["lost_controller"])
 
 
-def test_devices_stay_leased_until_the_ranks_have_ended_and_no_longer(lab: Lab) -> None:
+def test_devices_are_leased_until_the_ranks_have_ended(lab: Lab) -> None:
     lab.hello(lease_s=20)
-    assert lab.taken(2)["devices"] == [0, 1]
+    assert lab.lease(2)["devices"] == [0, 1]
     with Lab(lab.folder / "other") as other:
         other.hello()
         leases = str(lab.folder / "leases")
-        assert "device0 is held by pid 1, agent " in other.taken(1, directory=leases)["holders"][0]
+        assert "device0 is held by pid 1, agent " in other.lease(1, directory=leases)["holders"][0]
         lab.start(FOREVER)
         lab.wait_for("beat")
         lab.vanish()
-        assert other.taken(1, directory=leases)["type"] == "busy"
+        assert other.lease(1, directory=leases)["type"] == "busy"
         second = lab.attach()
         second.send({"op": "stop"})
         second.wait_for("over")
-        assert other.taken(1, directory=leases)["devices"] == [0]
+        assert other.lease(1, directory=leases)["devices"] == [0]
         other.send({"op": "release"})
         other.wait_for("released")
         second.leave()
@@ -182,9 +182,9 @@ def test_devices_stay_leased_until_the_ranks_have_ended_and_no_longer(lab: Lab) 
     wait_for_end(lab)
 
 
-def test_a_killed_agents_devices_are_free_when_its_ranks_are_gone(lab: Lab) -> None:
+def test_devices_of_a_killed_agent_are_free_after_its_ranks_have_ended(lab: Lab) -> None:
     lab.hello(lease_s=20)
-    lab.taken(2)
+    lab.lease(2)
     lab.start("subprocess.Popen(['sleep', '1000'])\n" + FOREVER)
     lab.wait_for("beat")
     lab.agent.kill()
@@ -195,11 +195,11 @@ def test_a_killed_agents_devices_are_free_when_its_ranks_are_gone(lab: Lab) -> N
         time.sleep(0.01)
     with Lab(lab.folder / "again") as again:
         again.hello()
-        assert again.taken(2, directory=str(lab.folder / "leases"))["devices"] == [0, 1]
+        assert again.lease(2, directory=str(lab.folder / "leases"))["devices"] == [0, 1]
         again.end()
 
 
-def test_a_closed_terminal_does_not_end_it(lab: Lab) -> None:
+def test_a_closed_terminal_does_not_end_the_agent(lab: Lab) -> None:
     lab.start("train(1, 40)")
     lab.wait_for("started")
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
@@ -209,7 +209,7 @@ def test_a_closed_terminal_does_not_end_it(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
-def test_told_to_end_it_ends_its_ranks_first(lab: Lab, number: signal.Signals) -> None:
+def test_a_signal_ends_the_ranks_before_the_agent(lab: Lab, number: signal.Signals) -> None:
     lab.start(FOREVER)
     lab.wait_for("beat")
     lab.agent.send_signal(number)
@@ -219,7 +219,7 @@ def test_told_to_end_it_ends_its_ranks_first(lab: Lab, number: signal.Signals) -
     assert lab.exit(0)["cause"] == "stopped"
 
 
-def test_who_leaves_ends_the_round(lab: Lab) -> None:
+def test_leave_ends_the_round(lab: Lab) -> None:
     lab.start(FOREVER)
     lab.wait_for("beat")
     lab.lost = True
@@ -227,40 +227,40 @@ def test_who_leaves_ends_the_round(lab: Lab) -> None:
     assert lab.exit(0)["cause"] == "stopped"
 
 
-# -- orders that make no sense -----------------------------------------------------------------------------
+# -- invalid orders -----------------------------------------------------------------------------
 
 BAD = [
-    ({"op": "dance"}, "an order that is not known; there are hello, ping, ack, lease"),
+    ({"op": "dance"}, "unknown order; expected one of hello, ping, ack, lease"),
     ({"op": "ack", "seq": "x"}, "ValueError"),
     ({"op": "ack"}, "KeyError: 'seq'"),
-    ({"op": "hello", "log_dir": "/nowhere"}, "this agent has a round already"),
-    ({"op": "start", "ranks": []}, "has started its round already"),
-    ({"op": "lease", "count": 1, "candidates": [0]}, "has its devices already"),
-    ({"op": "collect", "offset": 0}, "the logs can be had when the round is over"),
+    ({"op": "hello", "log_dir": "/nowhere"}, "this agent already has a round"),
+    ({"op": "start", "ranks": []}, "has already started its round"),
+    ({"op": "lease", "count": 1, "candidates": [0]}, "already has a lease"),
+    ({"op": "collect", "offset": 0}, "the logs cannot be collected before the round is over"),
 ]
 
 
-@pytest.mark.parametrize(("order", "named"), BAD)
-def test_an_order_that_cannot_be_followed_is_answered_and_changes_nothing(lab: Lab, order: Message, named: str) -> None:
+@pytest.mark.parametrize(("order", "message"), BAD)
+def test_an_invalid_order_is_refused(lab: Lab, order: Message, message: str) -> None:
     lab.start("train(1, 30)")
     lab.send(order)
-    assert named in lab.wait_for("error")["sentence"]
+    assert message in lab.wait_for("error")["sentence"]
     lab.end()
     assert lab.exit(0)["code"] == 0
 
 
 @pytest.mark.parametrize("garbage", [b"{", b"[1, 2]", b"\xff\xfe\0", b"null", b"[" * 100_000])
-def test_garbage_is_answered_and_changes_nothing(lab: Lab, garbage: bytes) -> None:
+def test_garbage_is_refused(lab: Lab, garbage: bytes) -> None:
     lab.start("train(1, 30)")
     assert lab.agent.stdin is not None
     lab.agent.stdin.write(garbage + b"\n\n\n")
     lab.agent.stdin.flush()
-    assert "an order that is not known" in lab.wait_for("error")["sentence"]
+    assert "unknown order; expected one of" in lab.wait_for("error")["sentence"]
     lab.end()
     assert lab.exit(0)["code"] == 0
 
 
-def test_before_hello_nothing_else_is_taken(lab: Lab) -> None:
+def test_the_first_order_must_be_hello(lab: Lab) -> None:
     lab.send({"op": "stop"})
     assert "the first order must be 'hello'" in lab.wait_for("error")["sentence"]
     lab.send({"op": "ping", "t": 7})
@@ -270,37 +270,37 @@ def test_before_hello_nothing_else_is_taken(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lease", "named"),
+    ("lease", "message"),
     [
-        ({"count": 3}, "3 devices are wanted and there are 2"),
+        ({"count": 3}, "needs 3 devices, 2 available"),
         ({"count": 1, "candidates": "x"}, "ValueError"),
         ({"directory": "/proc/nowhere"}, "FileNotFoundError"),
     ],
 )
-def test_a_lease_that_can_never_be_is_an_error_and_no_reason_to_wait(lab: Lab, lease: Message, named: str) -> None:
+def test_an_impossible_lease_is_an_error(lab: Lab, lease: Message, message: str) -> None:
     lab.hello()
     order = {"op": "lease", "count": 1, "candidates": [0, 1], "directory": str(lab.folder / "leases")}
     lab.send({**order, **lease})
-    assert named in lab.wait_for("error")["sentence"]
+    assert message in lab.wait_for("error")["sentence"]
     lab.end()
 
 
 # -- the folder --------------------------------------------------------------------------------------------
 
 
-def test_a_folder_has_one_agent(lab: Lab) -> None:
+def test_a_log_folder_has_one_agent(lab: Lab) -> None:
     lab.hello()
     with Lab(lab.folder / "other") as other:
         other.send({"op": "hello", "log_dir": str(lab.log_dir)})
         sentence = other.wait_for("error")["sentence"]
-        assert "another agent logs there (it holds agent.lock)" in sentence
+        assert "another agent uses this folder (it holds agent.lock)" in sentence
         assert f'"pid": {lab.agent.pid}' in sentence
-        other.hang_up()
+        other.disconnect()
         other.end()
     lab.end()
 
 
-def test_without_a_folder_it_makes_one_and_takes_it_away(lab: Lab) -> None:
+def test_the_default_folder_is_created_and_removed(lab: Lab) -> None:
     name = f"test-{os.getpid()}"
     folder = Path(lab.hello(log_dir=None, name=name)["log_dir"])
     assert folder.name == name
@@ -313,9 +313,9 @@ def test_without_a_folder_it_makes_one_and_takes_it_away(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden"])
-def test_a_name_that_no_folder_can_have_is_refused(lab: Lab, name: str) -> None:
+def test_an_invalid_round_name_is_refused(lab: Lab, name: str) -> None:
     lab.send({"op": "hello", "log_dir": None, "name": name})
-    assert "a round's name must be one that a folder can have" in lab.wait_for("error")["sentence"]
+    assert "invalid round name" in lab.wait_for("error")["sentence"]
     lab.lost = True
     lab.end()
 
@@ -332,21 +332,21 @@ def test_leave_keeps_only_the_logs(lab: Lab) -> None:
     ]
 
 
-def test_the_agent_notes_between_which_looks_each_milestone_was_written(lab: Lab) -> None:
+def test_milestones_are_recorded_with_the_reads_before_and_after(lab: Lab) -> None:
     milestones = "log(events.TRAIN_START)\ntime.sleep(0.7)\nlog(events.TRAIN_END)\nlog(events.FINISHED)"
     begin_ms = time.time_ns() // 1_000_000
     lab.start(milestones, milestones)
     lab.end()
     seen = json.loads((lab.log_dir / "milestones.json").read_text())["ranks"]
     assert sorted(seen) == ["0", "1"]
-    for rank, its in seen.items():
+    for rank, moments in seen.items():
         with (lab.log_dir / f"rank{rank}.out.log").open("rb") as stream:
             times = {record.event: record.time_ms for record in perflog.read_records(stream)}
-        assert set(its) == {"started", *times}
+        assert set(moments) == {"started", *times}
         for event, time_ms in times.items():
-            assert begin_ms <= its["started"][1] <= its[event]["after"][1] <= time_ms <= its[event]["by"][1]
-        least = its["TRAIN_END"]["after"][0] - its["TRAIN_START"]["by"][0]
-        most = its["TRAIN_END"]["by"][0] - its["TRAIN_START"]["after"][0]
+            assert begin_ms <= moments["started"][1] <= moments[event]["after"][1] <= time_ms <= moments[event]["by"][1]
+        least = moments["TRAIN_END"]["after"][0] - moments["TRAIN_START"]["by"][0]
+        most = moments["TRAIN_END"]["by"][0] - moments["TRAIN_START"]["after"][0]
         assert least <= 0.7 <= most
 
 
@@ -370,13 +370,13 @@ def fetch(lab: Lab) -> tarfile.TarFile:
     return tar
 
 
-def test_the_logs_come_whole_in_pieces(lab: Lab) -> None:
+def test_the_logs_are_fetched_in_chunks(lab: Lab) -> None:
     program = """
         Path("deep/er").mkdir(parents=True)
         Path("deep/er/noise").write_bytes(os.urandom(9 << 20))
         Path("link").symlink_to("deep")
         os.mkfifo("pipe")
-        print("said")
+        print("text")
     """
     lab.start(program)
     lab.over()
@@ -391,7 +391,7 @@ def test_the_logs_come_whole_in_pieces(lab: Lab) -> None:
     lab.end()
 
 
-def test_an_agent_without_a_round_hands_out_what_another_one_left(lab: Lab) -> None:
+def test_a_new_agent_sends_the_logs_of_an_earlier_one(lab: Lab) -> None:
     (lab.log_dir / "rank0.out.log").write_text("left")
     lab.hello()
     with fetch(lab) as tar:
@@ -413,7 +413,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_named_and_the_logs_are_fetched_all_the_same(small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_the_logs_are_still_fetched(small_disk: Path) -> None:
     program = """
         try:
             for _ in range(1000): print("x" * 8000, flush=True)
@@ -431,7 +431,7 @@ def test_a_full_disk_is_named_and_the_logs_are_fetched_all_the_same(small_disk: 
         lab.end()
 
 
-def test_an_agent_that_cannot_write_ends_the_round_and_says_why(small_disk: Path) -> None:
+def test_an_agent_that_cannot_write_ends_the_round_with_the_reason(small_disk: Path) -> None:
     with Lab(small_disk) as lab:
         lab.hello()
         with suppress(OSError), (lab.log_dir / "filler").open("wb", buffering=0) as filler:

@@ -1,4 +1,4 @@
-"""What NVML tells beside the samples, and libraries that are broken, hang, or know only a part."""
+"""The facts that NVML reports, and libraries that are broken, hang or are incomplete."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = sorted(set(re.findall(r'_nvmlGetFunctionPointer\("(\w+)"\)', Path(str(py
 
 
 def answering(how: str) -> str:
-    """All that a library has beside what opens it, each with this body."""
+    """Return all other functions of the library, each with this body."""
     return "\n".join(f"int {name}() {{ {how} }}" for name in NAMES if f" {name}(" not in OPENS)
 
 
@@ -50,7 +50,7 @@ LIBRARIES = {
 
 
 def library(folder: Path, name: str) -> dict[str, str]:
-    """The environment in which a program finds it."""
+    """Build a library; return the environment in which a program finds it."""
     folder.mkdir(exist_ok=True)
     (folder / "nvml.c").write_text(LIBRARIES[name])
     made = ["gcc", "-shared", "-fPIC", "-w", "-o", str(folder / "libnvidia-ml.so.1"), str(folder / "nvml.c")]
@@ -58,14 +58,14 @@ def library(folder: Path, name: str) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": str(folder)}
 
 
-def surveyed(root: Path, env: dict[str, str], driver_s: float = 20, **wants: object) -> dict[str, Any]:
-    """As preflight has it."""
+def survey_of(root: Path, env: dict[str, str], driver_s: float = 20, **options: object) -> dict[str, Any]:
+    """Return the devices as preflight sees them."""
     code = (
         "import json, os, sys; sys.path.insert(0, sys.argv[1]); from flagperf_driver.node import preflight_facts; "
         f"preflight_facts._DRIVER_S = {driver_s}; "
         "print(json.dumps(preflight_facts._devices(json.loads(sys.argv[2]))), flush=True); os._exit(0)"
     )
-    words = [sys.executable, "-I", "-S", "-c", code, str(root), json.dumps({"nvml": True, **wants})]
+    words = [sys.executable, "-I", "-S", "-c", code, str(root), json.dumps({"nvml": True, **options})]
     done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -76,62 +76,62 @@ def running(tmp_path: Path) -> Iterator[Any]:
     begun: list[Running] = []
 
     def begin(env: dict[str, str], **orders: object) -> Running:
-        told: dict[str, Any] = {"nvml": True, "vendor": "acme", "device_every_s": 0.05, **orders}
-        begun.append(Running(tmp_path / "code", tmp_path / "h1_noderank0", env, **told))
+        settings: dict[str, Any] = {"nvml": True, "vendor": "acme", "device_every_s": 0.05, **orders}
+        begun.append(Running(tmp_path / "code", tmp_path / "h1_noderank0", env, **settings))
         return begun[-1]
 
     code_root(tmp_path)
     yield begin
-    for one in begun:
-        one.process.kill()
-        one.wait()
+    for sampler in begun:
+        sampler.process.kill()
+        sampler.wait()
 
 
 # -- health, before and in a round -----------------------------------------------------------------------------
 
 
-def test_a_survey_tells_links_the_bus_limits_and_parts(tmp_path: Path) -> None:
+def test_a_survey_contains_links_pcie_limits_and_partitions(tmp_path: Path) -> None:
     nv, env = gpus(tmp_path, 4)
     nv[0].set(links=10, links_down=2, link_errors=5)
     nv[1].set(pcie_width=8, pcie_generation=1, power_limit_mw=250_000)
     nv[2].set(mig=1, ecc_corrected=4, link_errors=9)
     nv[3].set(links=1, link_errors=NOT_SUPPORTED)
-    linked, slow, cut, silent = surveyed(code_root(tmp_path), env)["devices"]
+    linked, slow, partitioned, silent = survey_of(code_root(tmp_path), env)["devices"]
     assert [linked[name] for name in ("links", "links_down", "link_errors")] == [10, 2, 5]
     assert [slow[name] for name in ("links", "links_down", "link_errors")] == [None] * 3
     assert [slow[name] for name in ("pcie_width", "best_pcie_width", "pcie_generation")] == [8, 16, 1]
     assert [slow[name] for name in ("power_limit", "usual_power_limit")] == [250.0, 400.0]
-    assert (slow["partitioned"], cut["partitioned"], cut["ecc_corrected"]) == (False, True, 4)
+    assert (slow["partitioned"], partitioned["partitioned"], partitioned["ecc_corrected"]) == (False, True, 4)
     assert (silent["links"], silent["links_down"], silent["link_errors"]) == (1, 0, None)
 
 
-def test_what_changes_in_a_round_is_an_event_and_what_bends_figures_is_marked(tmp_path: Path, running: Any) -> None:
+def test_changes_in_a_round_are_events_and_distorting_ones_have_a_kind(tmp_path: Path, running: Any) -> None:
     nv, env = gpus(tmp_path, 4)
     nv[0].set(links=12)
-    one = running(env)
-    one.until(lambda: (one.folder / "monitors.json").exists() and one.rows())
+    sampler = running(env)
+    sampler.until(lambda: (sampler.folder / "monitors.json").exists() and sampler.rows())
     nv[0].set(links=11, links_down=1, link_errors=40)
     nv[1].set(power_limit_mw=250_000, ecc_corrected=2, mig=1)
     nv[2].set(utilization=97, pcie_width=8, pcie_generation=3)
-    nv[3].set(utilization=3, pcie_width=8, pcie_generation=1)  # the control: it rests
-    one.go_on(0.2, "devices")
-    one.end()
-    assert [(event["device"], event["kind"], event["sentence"]) for event in one.report()["events"]] == [
-        (0, "changed", "device 0: links_down went from 0 to 1"),
-        (0, None, "device 0: link_errors went from 0 to 40"),
-        (1, "changed", "device 1: power_limit went from 400.0 to 250.0"),
-        (1, "changed", "device 1: partitioned went from False to True"),
-        (1, None, "device 1: ecc_corrected went from 0 to 2"),
-        (2, None, "device 2 computes with 8 of its 16 PCIe lanes"),
-        (2, None, "device 2 computes with PCIe 3 of 4"),
+    nv[3].set(utilization=3, pcie_width=8, pcie_generation=1)  # the control: an idle device
+    sampler.go_on(0.2, "devices")
+    sampler.end()
+    assert [(event["device"], event["kind"], event["sentence"]) for event in sampler.report()["events"]] == [
+        (0, "changed", "device 0: links_down changed from 0 to 1"),
+        (0, None, "device 0: link_errors changed from 0 to 40"),
+        (1, "changed", "device 1: power_limit changed from 400.0 to 250.0"),
+        (1, "changed", "device 1: partitioned changed from False to True"),
+        (1, None, "device 1: ecc_corrected changed from 0 to 2"),
+        (2, None, "device 2 uses 8 of its 16 PCIe lanes"),
+        (2, None, "device 2 uses PCIe generation 3 of 4"),
     ]
 
 
-# -- libraries that let it down ----------------------------------------------------------------------------------
+# -- broken libraries ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("nothing", "NVML: Function Not Found"),
         ("no init", "NVML: Unknown Error"),
@@ -139,50 +139,50 @@ def test_what_changes_in_a_round_is_an_event_and_what_bends_figures_is_marked(tm
         ("hangs", "NVML did not answer within 0.5 s: the driver hangs"),
     ],
 )
-def test_a_library_that_cannot_be_used_is_said_by_preflight_and_the_vendors_tool_is_asked(
-    tmp_path: Path, name: str, said: str
+def test_a_broken_library_is_reported_by_preflight_and_the_vendors_tool_is_used(
+    tmp_path: Path, name: str, message: str
 ) -> None:
     env, root = library(tmp_path / "broken", name), code_root(tmp_path)
     driver_s = 0.5 if name.startswith("hangs") else 20
-    found = surveyed(root, env, driver_s)
-    assert (found["error"], found["devices"]) == (said, [])
+    found = survey_of(root, env, driver_s)
+    assert (found["error"], found["devices"]) == (message, [])
     (root / "probe.py").write_text(
         "COMMAND = ['echo', 'X9']\n"
         "def parse(text): return [dict(name='X9', processes=["
         "dict(pid=1, name=1, memory='a'), dict(pid='2'), 3], driver='7')]\n"
     )
-    found = surveyed(root, env, driver_s, probe=str(root / "probe.py"))
-    assert (found["error"], found["fallback_reason"], found["driver"]) == (None, said, "7")
+    found = survey_of(root, env, driver_s, probe=str(root / "probe.py"))
+    assert (found["error"], found["fallback_reason"], found["driver"]) == (None, message, "7")
     (device,) = found["devices"]
     (process,) = device["processes"]
     assert (process["pid"], process.keys() & {"name", "memory"}) == (1, set())
     (root / "probe.py").write_text("COMMAND = ['false']\ndef parse(text): return []\n")
     assert (
-        surveyed(root, env, driver_s, probe=str(root / "probe.py"))["error"]
-        == f"{said}; false ended with 1: no message"
+        survey_of(root, env, driver_s, probe=str(root / "probe.py"))["error"]
+        == f"{message}; false ended with exit code 1: no message"
     )
 
 
 @pytest.mark.parametrize("name", ["not supported", "no symbols"])
-def test_devices_that_tell_nothing_are_there_all_the_same(tmp_path: Path, name: str) -> None:
-    found = surveyed(code_root(tmp_path), library(tmp_path / "broken", name))
+def test_devices_without_any_facts_are_listed(tmp_path: Path, name: str) -> None:
+    found = survey_of(code_root(tmp_path), library(tmp_path / "broken", name))
     assert found["error"] is None
     for index, device in enumerate(found["devices"]):
         assert {word: value for word, value in device.items() if value not in (None, [])} == {"index": index}
 
 
-@pytest.mark.parametrize(("name", "said"), [("not supported", "Not Supported"), ("no symbols", "Function Not Found")])
-def test_what_a_library_does_not_know_is_said_once_in_the_report(
-    tmp_path: Path, running: Any, name: str, said: str
-) -> None:
-    one = running(library(tmp_path / "broken", name))
-    one.go_on(0.3, "devices")
-    assert one.end() == ""
-    report = one.report()
+@pytest.mark.parametrize(
+    ("name", "message"), [("not supported", "Not Supported"), ("no symbols", "Function Not Found")]
+)
+def test_unsupported_quantities_are_reported_once(tmp_path: Path, running: Any, name: str, message: str) -> None:
+    sampler = running(library(tmp_path / "broken", name))
+    sampler.go_on(0.3, "devices")
+    assert sampler.end() == ""
+    report = sampler.report()
     devices = [sentence for sentence in report["missing"] if sentence.endswith("(devices 0, 1)")]
     assert devices == [
         *(
-            f"{names}: {said} (devices 0, 1)"
+            f"{names}: {message} (devices 0, 1)"
             for names in (
                 "power",
                 "utilization",
@@ -194,46 +194,46 @@ def test_what_a_library_does_not_know_is_said_once_in_the_report(
                 "energy",
             )
         ),
-        "who else computes on the devices: the driver does not tell (devices 0, 1)",
+        "foreign processes on the devices: not reported by the driver (devices 0, 1)",
     ]
     assert (report["errors"], report["events"]) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["hangs", "hangs at once"])
-def test_a_library_that_hangs_holds_up_nothing_else_and_is_said(tmp_path: Path, running: Any, name: str) -> None:
-    one = running(library(tmp_path / "broken", name), every_s=0.1)
-    one.go_on(0.5)
-    assert one.end() == ""
-    report = one.report()
-    # On a busy machine a sample may come late; with the host held up, there would be one row.
-    assert len(one.rows("host")) > report["schedule"]["host"]["missed"]
+def test_a_library_that_hangs_is_reported_and_blocks_nothing_else(tmp_path: Path, running: Any, name: str) -> None:
+    sampler = running(library(tmp_path / "broken", name), every_s=0.1)
+    sampler.go_on(0.5)
+    assert sampler.end() == ""
+    report = sampler.report()
+    # On a busy machine a sample may be late; if the host's sampling were blocked, there would be one row.
+    assert len(sampler.rows("host")) > report["schedule"]["host"]["missed"]
     assert "devices: NVML does not answer" in report["missing"]
     assert [event["sentence"] for event in report["events"]] == [
-        "NVML did not answer to the end: the figures of the devices end before"
+        "NVML stopped answering: the measurements of the devices end early"
     ]
 
 
-def test_one_device_that_is_lost_from_the_start_costs_only_itself(tmp_path: Path, running: Any) -> None:
+def test_a_device_that_is_lost_from_the_start_does_not_affect_others(tmp_path: Path, running: Any) -> None:
     nv, env = gpus(tmp_path, 2)
     nv[1].set(error=GPU_IS_LOST)
-    one = running(env)
-    one.go_on(0.1, "devices")
-    assert one.end() == ""
-    assert {row["device"] for row in one.rows()} == {"0"}
-    (event,) = one.report()["events"]
-    assert event["sentence"] == "device 1 cannot be read from the start: GPU is lost"
+    sampler = running(env)
+    sampler.go_on(0.1, "devices")
+    assert sampler.end() == ""
+    assert {row["device"] for row in sampler.rows()} == {"0"}
+    (event,) = sampler.report()["events"]
+    assert event["sentence"] == "device 1 cannot be read: GPU is lost"
 
 
-def test_a_driver_that_answers_with_nonsense_does_not_hang() -> None:
+def test_an_error_of_the_driver_is_reported() -> None:
     def ask() -> Any:
         raise ValueError("no such text")
 
     assert preflight_facts._in_time(ask) == {"driver": None, "devices": [], "error": "NVML: ValueError: no such text"}
 
 
-def test_who_serves_others_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = [{"pid": 1, "name": "acme-cuda-mps"}, {"pid": 1, "name": "python"}]
-    found = {"driver": None, "devices": [{"index": 0, "processes": told}], "error": None}
-    monkeypatch.setattr(preflight_facts, "_surveyed", lambda _: found)
+def test_a_sharing_server_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = [{"pid": 1, "name": "acme-cuda-mps"}, {"pid": 1, "name": "python"}]
+    found = {"driver": None, "devices": [{"index": 0, "processes": processes}], "error": None}
+    monkeypatch.setattr(preflight_facts, "_survey", lambda _: found)
     (device,) = preflight_facts._devices({})["devices"]
     assert [process["name"] for process in device["processes"]] == ["python"]

@@ -1,4 +1,4 @@
-"""The far side on a host's old Python, with nothing installed."""
+"""The code that runs on hosts, with an old Python and without any packages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MODULES = sorted(
 
 
 def old_pythons() -> list[str]:
-    """The 3.8 and 3.9 at hand that run; a version manager's stand-in for one may not."""
+    """Return the installed Pythons 3.8 and 3.9 that run; a version manager's shim may not."""
     names = [shutil.which(name) for name in ("python3.8", "python3.9")]
-    kept = sorted(Path(os.environ.get("PYENV_ROOT", "/none")).glob("versions/3.[89].*/bin/python"))
-    return [path for path in dict.fromkeys([*filter(None, names), *map(str, kept)]) if _runs(path)]
+    from_pyenv = sorted(Path(os.environ.get("PYENV_ROOT", "/none")).glob("versions/3.[89].*/bin/python"))
+    return [path for path in dict.fromkeys([*filter(None, names), *map(str, from_pyenv)]) if _runs(path)]
 
 
 def _runs(python: str) -> bool:
@@ -38,7 +38,7 @@ def importing(python: str, modules: list[str]) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_there_is_something_to_import() -> None:
+def test_the_modules_are_found() -> None:
     assert "flagperf_driver.driver" in MODULES
     assert "flagperf_driver.node.agent.main" in MODULES
 
@@ -46,7 +46,7 @@ def test_there_is_something_to_import() -> None:
 @pytest.mark.parametrize("python", [sys.executable, *old_pythons()])
 def test_everything_imports_without_any_package(python: str) -> None:
     assert importing(python, MODULES).stderr == ""
-    assert "ModuleNotFoundError" in importing(python, ["pytest"]).stderr  # nothing installed, indeed
+    assert "ModuleNotFoundError" in importing(python, ["pytest"]).stderr  # the control
 
 
 @pytest.mark.parametrize("python", old_pythons())

@@ -15,7 +15,7 @@ from flagperf_driver import heartbeat, seeds
 from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
 from flagperf_driver.node import manifest
 from flagperf_driver.node.agent import caches, oom, watch
-from flagperf_driver.node.agent.watch import Pulse, Timeouts, find_silence, last_lines, last_word
+from flagperf_driver.node.agent.watch import RankHeartbeat, Timeouts, find_silence, last_error, last_lines
 from tests.driver.lab import REPO
 
 # -- heartbeat ---------------------------------------------------------------------------------------------
@@ -83,13 +83,13 @@ def test_data_as_declared(data: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({"path": "train", "kind": "folder", "files": 3}, "train: 2 files found, 3 expected"),
-        ({"path": "train", "kind": "folder", "folders": 1}, "train: 2 folders found, 1 expected"),
-        ({"path": "vocab.txt", "size": 6, "md5": "0"}, "vocab.txt: 5 bytes found, 6 expected"),
-        ({"path": "vocab.txt", "sha256": "00"}, "sha256 is 2cf24d"),
-        ({"path": "vocab.txt", "kind": "folder"}, "no such folder; it is a file"),
-        ({"path": "train"}, "no such file; it is a folder"),
-        ({"path": "vocabulary.txt"}, "holds train, vocab.txt"),
+        ({"path": "train", "kind": "folder", "files": 3}, "train: got 2 files, expected 3"),
+        ({"path": "train", "kind": "folder", "folders": 1}, "train: got 2 folders, expected 1"),
+        ({"path": "vocab.txt", "size": 6, "md5": "0"}, "vocab.txt: got 5 bytes, expected 6"),
+        ({"path": "vocab.txt", "sha256": "00"}, "got sha256 2cf24d"),
+        ({"path": "vocab.txt", "kind": "folder"}, "folder not found; the path is a file"),
+        ({"path": "train"}, "file not found; the path is a folder"),
+        ({"path": "vocabulary.txt"}, "contains train, vocab.txt"),
         ({"path": "vocab.txt", "kind": "fiel"}, "kind is 'fiel'"),
     ],
 )
@@ -100,7 +100,7 @@ def test_data_that_differ(data: Path, entry: Mapping[str, object], problem: str)
 
 def test_all_problems_are_told_and_a_missing_directory_is_one(data: Path) -> None:
     assert len(manifest.verify(str(data), [{"path": "a"}, {"path": "b"}])) == 2
-    assert manifest.verify("/no/such", WHOLE) == ["/no/such: there is no such data directory"]
+    assert manifest.verify("/no/such", WHOLE) == ["/no/such: data directory not found"]
 
 
 # -- who hangs ---------------------------------------------------------------------------------------------
@@ -108,8 +108,8 @@ def test_all_problems_are_told_and_a_missing_directory_is_one(data: Path) -> Non
 LIMITS = Timeouts(init_s=100, hang_s=10)
 
 
-def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> Pulse:
-    return Pulse(Path(), None if step is None else Beat(1, step, 0.0, phase), idle_s)
+def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> RankHeartbeat:
+    return RankHeartbeat(Path(), None if step is None else Beat(1, step, 0.0, phase), idle_s)
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> Puls
         ({0: pulse(0, 11, heartbeat.EVALUATE)}, None),  # before its first step
     ],
 )
-def test_the_rank_everyone_waits_for(pulses: dict[int, Pulse], expected: tuple[int, str] | None) -> None:
+def test_the_rank_everyone_waits_for(pulses: dict[int, RankHeartbeat], expected: tuple[int, str] | None) -> None:
     found = find_silence(pulses, LIMITS)
     assert (None if found is None else (found.rank, found.kind)) == expected
 
 
 def test_a_pause_of_the_agent_is_no_silence(tmp_path: Path) -> None:
-    mine = Pulse(tmp_path / "rank0.progress")
+    mine = RankHeartbeat(tmp_path / "rank0.progress")
     mine.read(3600)
     assert mine.idle_s < 10
     mine.read(0.5)
@@ -165,7 +165,7 @@ def test_last_lines_leave_perflog_lines_and_old_progress_out(tmp_path: Path) -> 
     ],
 )
 def test_the_line_that_says_why(lines: list[str], word: str) -> None:
-    assert last_word(lines) == word
+    assert last_error(lines) == word
 
 
 def test_a_tail_reads_what_is_new(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def task(call: str) -> str:
         "import os, time\nfrom flagperf_driver.node.processes import BackgroundTask\n"
         f"task = BackgroundTask(lambda: {call})\n"
         "while not task.ended(): time.sleep(0.01)\n"
-        "try: print('got', task.answer())\n"
+        "try: print('got', task.result())\n"
         "except RuntimeError as error: print('failed', error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=REPO)
@@ -265,4 +265,4 @@ def task(call: str) -> str:
 def test_a_background_task_returns_what_the_call_returned_or_raised() -> None:
     assert task("{'size': [1, 2]}") == "got {'size': [1, 2]}"
     assert task("open('/no/such/file')") == "failed [Errno 2] No such file or directory: '/no/such/file'"
-    assert task("os.kill(os.getpid(), 9)") == "failed it was killed"
+    assert task("os.kill(os.getpid(), 9)") == "failed the child process was killed"

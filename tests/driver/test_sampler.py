@@ -1,4 +1,4 @@
-"""The sampler as a process: its files, its times, and what it does when devices, tools and disks let it down."""
+"""The sampler as a process: its files, its times, and failures of devices, tools and disks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import pytest
 from flagperf_driver.node import command
 from flagperf_driver.node.sampling import host, power, probe, sampler, schedule, series
 from flagperf_driver.node.sampling.devices import COLUMNS, QUANTITIES, DeviceFiles
-from flagperf_driver.node.sampling.notes import AT_MOST, Notes
+from flagperf_driver.node.sampling.notes import MOST_KEPT, Notes
 from flagperf_driver.node.sampling.nvml.quantities import throttle_names
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from pytest_flagperf.results.logs import monitors, samples
@@ -50,11 +50,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return running[-1]
 
     yield begin
-    for one in running:
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGCONT)
-            one.process.kill()
-        one.wait()
+    for sampled in running:
+        if sampled.process.poll() is None:
+            sampled.process.send_signal(signal.SIGCONT)
+            sampled.process.kill()
+        sampled.wait()
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def devices(tmp_path: Path) -> tuple[Nvml, dict[str, str]]:
 # -- the host ------------------------------------------------------------------------------------------------
 
 
-def test_a_short_round_has_every_file_in_the_originals_formats(start: Start) -> None:
+def test_a_short_round_has_every_file_in_the_original_formats(start: Start) -> None:
     running = start(every_s=0.1)
     running.go_on(1.3)
     assert running.end() == ""
@@ -81,7 +81,7 @@ def test_a_short_round_has_every_file_in_the_originals_formats(start: Start) -> 
     assert report["schedule"]["host"]["samples"] > 12
 
 
-def test_times_are_true_and_what_changes_slowly_is_read_slowly(start: Start) -> None:
+def test_times_are_correct_and_slow_quantities_are_read_slowly(start: Start) -> None:
     running = start(every_s=0.05)
     running.go_on(2.1)
     running.end()
@@ -95,21 +95,21 @@ def test_times_are_true_and_what_changes_slowly_is_read_slowly(start: Start) -> 
     assert sum(1 for row in rows if row["cpu"]) > len(rows) / 3  # a tick of the kernel's clock is 10 ms
 
 
-def test_a_clock_that_is_set_meanwhile_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes()
     orders = SamplerOrders({"folder": str(tmp_path)})
-    one = sampler.HostSampler(orders, notes, power.NodePower(notes, str(tmp_path)))
-    one.sample(0)
+    sampled = sampler.HostSampler(orders, notes, power.NodePower(notes, str(tmp_path)))
+    sampled.sample(0)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 3600)
-    one.sample(1)
-    one.sample(2)
+    sampled.sample(1)
+    sampled.sample(2)
     (event,) = notes.report()["events"]
     assert (event["kind"], event["sentence"]) == ("clock", "the host's clock was set by +3600.0 s")
     assert event["seconds"] == pytest.approx(3600, abs=0.1)
 
 
-def test_sampling_stopped_for_a_while_is_a_gap_with_its_samples_counted(start: Start, tmp_path: Path) -> None:
+def test_a_pause_of_the_sampler_is_a_gap_with_counted_samples(start: Start, tmp_path: Path) -> None:
     running = start(every_s=0.1)
     running.go_on(0.6)
     running.process.send_signal(signal.SIGSTOP)
@@ -118,18 +118,18 @@ def test_sampling_stopped_for_a_while_is_a_gap_with_its_samples_counted(start: S
     running.process.send_signal(signal.SIGCONT)
     time.sleep(0.6)
     running.end()
-    told = running.report()["schedule"]["host"]
-    assert told["missed"] >= 9
-    longest = max(told["gaps"], key=lambda gap: gap["seconds"])
+    report = running.report()["schedule"]["host"]
+    assert report["missed"] >= 9
+    longest = max(report["gaps"], key=lambda gap: gap["seconds"])
     assert longest["time"] == pytest.approx(stopped, abs=0.3)
     assert longest["seconds"] == pytest.approx(1.05, abs=0.3)
-    assert told["late_ms"]["max"] > 500
-    found = max(monitors.read(tmp_path)["h1_noderank0"].gaps, key=lambda gap: gap.seconds)
-    assert found.start == pytest.approx(longest["time"], abs=0.05)
-    assert found.seconds == pytest.approx(longest["seconds"], abs=0.05)
+    assert report["late_ms"]["max"] > 500
+    result = max(monitors.read(tmp_path)["h1_noderank0"].gaps, key=lambda gap: gap.seconds)
+    assert result.start == pytest.approx(longest["time"], abs=0.05)
+    assert result.seconds == pytest.approx(longest["seconds"], abs=0.05)
 
 
-def test_a_kill_leaves_files_that_can_be_read(start: Start, tmp_path: Path) -> None:
+def test_a_killed_sampler_leaves_readable_files(start: Start, tmp_path: Path) -> None:
     running = start(every_s=0.02)
     running.until(lambda: len(running.rows("host")) > 60)
     running.process.kill()
@@ -137,12 +137,12 @@ def test_a_kill_leaves_files_that_can_be_read(start: Start, tmp_path: Path) -> N
     assert running.report()["ended"] is None
     read = monitors.read(tmp_path)["h1_noderank0"]
     assert len(read.host["cpu"].values) > 20
-    # A time that was cut short would be years away; on a busy machine a sample may be late.
+    # A truncated time would be years away; on a busy machine a sample may be late.
     assert all(gap.seconds < 10 for gap in read.gaps)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM])
-def test_it_ends_when_it_is_told_and_not_by_what_is_meant_for_others(start: Start, number: int) -> None:
+def test_only_sigterm_ends_the_sampler(start: Start, number: int) -> None:
     running = start(every_s=0.1)
     running.until(lambda: running.rows("host"))
     running.process.send_signal(number)
@@ -157,25 +157,23 @@ def test_it_ends_when_it_is_told_and_not_by_what_is_meant_for_others(start: Star
 
 
 @pytest.mark.parametrize(
-    ("orders", "said"),
+    ("orders", "message"),
     [
-        ({"every_s": 1e-9}, "every_s is 1e-09; allowed: 0.001 and more"),
+        ({"every_s": 1e-9}, "every_s is 1e-09; expected at least 0.001"),
         ({"devices": ["x"]}, "invalid literal"),
         ({"folder": "/nowhere/at/all"}, "No such file or directory"),
     ],
 )
-def test_orders_that_cannot_be_followed_are_refused_in_a_sentence(
-    start: Start, orders: dict[str, object], said: str
-) -> None:
+def test_invalid_orders_are_refused_with_a_sentence(start: Start, orders: dict[str, object], message: str) -> None:
     running = start(**orders)
     complaint = running.wait()
     assert running.process.returncode == 1
     assert complaint.startswith("sampler: ")
-    assert said in complaint
+    assert message in complaint
     assert "Traceback" not in complaint
 
 
-def test_a_full_disk_costs_lines_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_only_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = series.Lines(str(tmp_path / "x.csv"), "time [s],cpu [1]")
     lines.add("1.0,0.5")
     lines.flush()
@@ -195,10 +193,10 @@ def test_a_full_disk_costs_lines_and_no_more(tmp_path: Path, monkeypatch: pytest
     lines.add("5.0,0.5")
     lines.flush()
     assert (tmp_path / "x.csv").read_text() == "time [s],cpu [1]\n1.0,0.5\n2.0#\n5.0,0.5\n"
-    assert (lines.lost, lines.why) == (3, "No space left on device")
+    assert (lines.lost, lines.error) == (3, "No space left on device")
 
 
-def test_a_file_that_could_not_be_made_at_first_has_its_header_later(tmp_path: Path) -> None:
+def test_a_file_that_is_created_late_has_its_header(tmp_path: Path) -> None:
     lines = series.Lines(str(tmp_path / "not yet/x.csv"), "time [s]")
     lines.add("1")
     lines.flush()
@@ -220,18 +218,18 @@ def test_interfaces_that_would_count_bytes_twice_are_left_out(tmp_path: Path) ->
     for path in ("lo", "eth0", "br0/bridge", "veth1/master"):
         (net / path).mkdir(parents=True)
     assert host.Network(str(tmp_path), str(tmp_path / "sys")).names == {"eth0"}
-    (net / "veth1/device").mkdir()  # a real one wins over all that have no card
+    (net / "veth1/device").mkdir()  # a physical interface is preferred to all others
     assert host.Network(str(tmp_path), str(tmp_path / "sys")).read() == (1000.0, 5.0)
 
 
-def test_a_counter_set_back_gives_no_rate() -> None:
+def test_a_reset_counter_has_no_rate() -> None:
     rate = host.Rate()
     assert rate.of((5.0,)) == (None,)
     assert rate.of((3.0,)) == (None,)
     assert (rate.of((4.0,))[0] or 0) > 0
 
 
-def test_bytes_past_the_kernel_are_counted_in_words_of_four(tmp_path: Path) -> None:
+def test_rdma_counters_are_in_words_of_four_bytes(tmp_path: Path) -> None:
     counters = tmp_path / "class/infiniband/mlx5_0/ports/1/counters"
     counters.mkdir(parents=True)
     (counters / "port_rcv_data").write_text("10\n")
@@ -247,10 +245,10 @@ def test_percentiles_of_lateness_are_within_a_tenth() -> None:
     late = schedule.Lateness()
     for number in range(1, 1001):
         late.add(number / 1e4)
-    told = late.milliseconds()
-    assert told["p50"] == pytest.approx(50, rel=0.11)
-    assert told["p99"] == pytest.approx(99, rel=0.11)
-    assert told["max"] == 100
+    report = late.milliseconds()
+    assert report["p50"] == pytest.approx(50, rel=0.11)
+    assert report["p99"] == pytest.approx(99, rel=0.11)
+    assert report["max"] == 100
 
 
 def test_missed_ticks_are_skipped_and_the_grid_is_kept() -> None:
@@ -291,19 +289,21 @@ def test_rapl_sums_packages_and_memory_and_survives_a_wrap(tmp_path: Path, monke
     assert node.fresh() == (None, None)
 
 
-def test_the_source_of_power_or_why_there_is_none_is_said(tmp_path: Path) -> None:
+def test_the_source_of_power_or_the_reason_without_one_is_noted(tmp_path: Path) -> None:
     notes = Notes()
     assert power.NodePower(notes, str(tmp_path)).fresh() == (None, None)
     (missing,) = notes.report()["missing"]
-    assert missing.startswith("power: IPMI: none of /dev/ipmi0")
+    assert missing.startswith("power: IPMI: no device found (/dev/ipmi0")
     assert "RAPL: no counters in" in missing
     rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
     notes = Notes()
     power.NodePower(notes, str(tmp_path))
-    assert notes.report()["means"]["power"].startswith("RAPL: processors, not the whole host (IPMI: none")
+    assert notes.report()["means"]["power"].startswith("RAPL: processors, not the whole host (IPMI: no device found")
     rapl(tmp_path, ("intel-rapl:0:1", "dram", 1))
     power.NodePower(notes, str(tmp_path))
-    assert notes.report()["means"]["power"].startswith("RAPL: processors and memory, not the whole host (IPMI: none")
+    assert notes.report()["means"]["power"].startswith(
+        "RAPL: processors and memory, not the whole host (IPMI: no device found"
+    )
 
 
 @pytest.mark.parametrize(
@@ -313,14 +313,14 @@ def test_the_source_of_power_or_why_there_is_none_is_said(tmp_path: Path) -> Non
         (None, "Temp | 30 degrees C | ok\nPwr 1 | 110 Watts | ok\nTotal | 350 Watts | ok\n", 350.0),
     ],
 )
-def test_ipmi_is_asked_in_one_way_that_works(dcmi: str | None, sdr: str | None, watts: float) -> None:
+def test_ipmi_uses_the_first_command_that_works(dcmi: str | None, sdr: str | None, watts: float) -> None:
     asked: list[list[str]] = []
 
     def ask(argv: list[str], _: float) -> str:
         asked.append(argv)
         text = dcmi if "dcmi" in argv else sdr
         if text is None:
-            raise command.CommandError("ipmitool ended with 1: Unable to get")
+            raise command.CommandError("ipmitool ended with exit code 1: Unable to get")
         return text
 
     ipmi = power.Ipmi("", ask)
@@ -328,38 +328,34 @@ def test_ipmi_is_asked_in_one_way_that_works(dcmi: str | None, sdr: str | None, 
     assert len(asked) == (2 if dcmi else 3)
 
 
-def controller(root: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
-    """A host with a management controller, and a tool that asks it."""
+def controller(root: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Create a host with a management controller, and a fake ipmitool."""
     tool = root / "bin/ipmitool"
     tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\n{says}\n")
+    tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     (root / "dev").mkdir()
     (root / "dev/ipmi0").touch()
 
 
-def test_where_processors_are_measured_their_counters_come_before_the_controller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_for_processors_rapl_comes_before_ipmi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     controller(tmp_path, monkeypatch, "echo 'Instantaneous power reading: 223 Watts'")
-    assert power.NodePower(Notes(), str(tmp_path), processors_first=True).asks  # there are none
+    assert power.NodePower(Notes(), str(tmp_path), processors_first=True).asks  # without RAPL
     rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
     assert power.NodePower(Notes(), str(tmp_path)).asks
     notes = Notes()
     assert not power.NodePower(notes, str(tmp_path), processors_first=True).asks
-    assert notes.report()["means"]["power"].endswith("(IPMI: not asked, the processors are what is measured)")
+    assert notes.report()["means"]["power"].endswith("(IPMI: not used, because the benchmark runs on the processors)")
 
 
-def test_a_controller_that_does_not_answer_leaves_the_field_to_rapl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rapl_replaces_an_ipmi_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     controller(tmp_path, monkeypatch, "echo 'Could not open device at /dev/ipmi0' >&2; exit 1")
     rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
     notes = Notes()
     node = power.NodePower(notes, str(tmp_path))
     assert node.asks
-    assert node.fresh() == (None, None)  # not before it is known which source it will be
+    assert node.fresh() == (None, None)  # the source is not known yet
     node.ask()
     assert not node.asks
     assert "Could not open device" in notes.report()["means"]["power"]
@@ -369,7 +365,7 @@ def test_a_controller_that_does_not_answer_leaves_the_field_to_rapl(
 
 
 @with_gpus
-def test_devices_are_in_the_series_and_in_the_originals_log(start: Start, devices: tuple[Nvml, dict[str, str]]) -> None:
+def test_devices_are_in_the_series_and_in_the_original_log(start: Start, devices: tuple[Nvml, dict[str, str]]) -> None:
     nv, env = devices
     nv[3].set(temperature=48, power_mw=311_000, utilization=83, memory_used=28736 << 20)
     running = start(env, vendor="acme", nvml=True, device_every_s=0.1, devices=[2, 3])
@@ -389,13 +385,13 @@ def test_devices_are_in_the_series_and_in_the_originals_log(start: Start, device
     assert log[1:4] == ["31C 62W 0MiB 81920MiB 0%", "48C 311W 28736MiB 81920MiB 83%", ""]
     report = running.report()
     assert report["means"]["devices"] == "NVML, driver 550.54.15"
-    assert [one["index"] for one in report["devices"]] == [2, 3]
+    assert [sampled["index"] for sampled in report["devices"]] == [2, 3]
     assert "accelerator 3: " in (running.folder / "sys_info.log").read_text()
 
 
 @with_gpus
 @pytest.mark.parametrize("python", old_pythons())
-def test_an_old_python_samples_too(start: Start, devices: tuple[Nvml, dict[str, str]], python: str) -> None:
+def test_an_old_python_samples_devices(start: Start, devices: tuple[Nvml, dict[str, str]], python: str) -> None:
     running = start(devices[1], python=python, nvml=True)
     running.go_on(0.1, "devices")
     assert running.end() == ""
@@ -426,7 +422,7 @@ def test_the_integral_of_power_is_within_a_percent_of_the_counter(
 
 
 @with_gpus
-def test_what_a_device_cannot_tell_is_found_out_once_and_said_once(
+def test_an_unsupported_quantity_is_tried_once_and_reported_once(
     start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
 ) -> None:
     nv, env = devices
@@ -447,7 +443,7 @@ def test_what_a_device_cannot_tell_is_found_out_once_and_said_once(
 
 
 @with_gpus
-def test_a_device_lost_on_the_way_is_said_once_with_its_time_and_the_others_go_on(
+def test_a_lost_device_is_reported_once_and_the_others_are_sampled(
     start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
 ) -> None:
     nv, env = devices
@@ -467,7 +463,7 @@ def test_a_device_lost_on_the_way_is_said_once_with_its_time_and_the_others_go_o
 
 
 @with_gpus
-def test_reasons_for_low_clocks_are_named_and_their_share_is_known(
+def test_reasons_for_low_clocks_have_names_and_shares(
     start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
 ) -> None:
     nv, env = devices
@@ -485,7 +481,7 @@ def test_reasons_for_low_clocks_are_named_and_their_share_is_known(
 
 
 @with_gpus
-def test_errors_of_memory_that_appear_meanwhile_are_events(start: Start, devices: tuple[Nvml, dict[str, str]]) -> None:
+def test_new_memory_errors_are_events(start: Start, devices: tuple[Nvml, dict[str, str]]) -> None:
     nv, env = devices
     running = start(env, nvml=True, device_every_s=0.1)
     running.until(running.rows)
@@ -493,15 +489,13 @@ def test_errors_of_memory_that_appear_meanwhile_are_events(start: Start, devices
     running.end()
     sentences = [event["sentence"] for event in running.report()["events"]]
     assert sentences == [
-        "device 7: ecc_uncorrected went from 0 to 2",
-        "device 7: row_remap_pending went from False to True",
+        "device 7: ecc_uncorrected changed from 0 to 2",
+        "device 7: row_remap_pending changed from False to True",
     ]
 
 
 @with_gpus
-def test_a_device_or_a_driver_that_is_another_one_meanwhile_is_an_event(
-    start: Start, devices: tuple[Nvml, dict[str, str]]
-) -> None:
+def test_a_changed_device_or_driver_is_an_event(start: Start, devices: tuple[Nvml, dict[str, str]]) -> None:
     nv, env = devices
     running = start(env, nvml=True, device_every_s=0.1)
     running.until(running.rows)
@@ -511,21 +505,21 @@ def test_a_device_or_a_driver_that_is_another_one_meanwhile_is_an_event(
     running.end()
     report = running.report()
     assert {event["kind"] for event in report["events"]} == {"changed"}
-    said = [event["sentence"] for event in report["events"]]
-    assert said[0] == "the driver went from 550.54.15 to 560.35.03"
-    assert said[1].startswith("device 2: uuid went from GPU-")
-    assert said[1].endswith("to GPU-other")
-    assert said[2] == "device 2: firmware went from 92.00.45.00.05 to 93.00"
+    message = [event["sentence"] for event in report["events"]]
+    assert message[0] == "the driver changed from 550.54.15 to 560.35.03"
+    assert message[1].startswith("device 2: uuid changed from GPU-")
+    assert message[1].endswith("to GPU-other")
+    assert message[2] == "device 2: firmware changed from 92.00.45.00.05 to 93.00"
     assert report["driver"] == "550.54.15"
     assert (report["devices"][0]["firmware"], report["devices"][0]["usual_power_limit"]) == ("92.00.45.00.05", 400.0)
     assert report["host"]["kernel"] == os.uname().release
 
 
 @with_gpus
-def test_who_else_computes_on_a_device_is_an_event_and_the_rounds_own_are_none(
+def test_foreign_processes_are_events_and_the_rounds_own_are_not(
     start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
 ) -> None:
-    """The rank is known by its environment; this process started the sampler, as an agent does."""
+    """The rank is recognized by its environment; this process started the sampler, as an agent does."""
     nv, env = devices
     rank, detached, child = (
         subprocess.Popen(["sleep", "60"], env={**os.environ, **more}, start_new_session=apart)
@@ -534,27 +528,27 @@ def test_who_else_computes_on_a_device_is_an_event_and_the_rounds_own_are_none(
     orphan = subprocess.run(
         ["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
     )
-    somebody = int(orphan.stdout)  # its parent is gone, and whoever adopted it is no agent
+    foreign = int(orphan.stdout)  # its parent has ended, and its new parent is not the agent
     try:
         running = start(env, nvml=True, device_every_s=0.1)
         running.until(running.rows)
-        nv[1].processes((rank.pid, 1 << 30), (child.pid, 1 << 30), (detached.pid, 1), (somebody, 1 << 30), (4194303, 1))
-        nv[2].processes((somebody, 1 << 30))
+        nv[1].processes((rank.pid, 1 << 30), (child.pid, 1 << 30), (detached.pid, 1), (foreign, 1 << 30), (4194303, 1))
+        nv[2].processes((foreign, 1 << 30))
         running.end()
     finally:
-        for one in (rank, detached, child):
-            one.kill()
-            one.wait()
-        os.kill(somebody, 9)
+        for sampled in (rank, detached, child):
+            sampled.kill()
+            sampled.wait()
+        os.kill(foreign, 9)
     events = running.report()["events"]
     user = pwd.getpwuid(os.getuid()).pw_name
     assert [(event["kind"], event["device"], event["sentence"]) for event in events] == [
-        ("foreign", 1, f"device 1 was in use by sleep of {user} (pid {somebody}) too"),
-        ("foreign", 2, f"device 2 was in use by sleep of {user} (pid {somebody}) too"),
+        ("foreign", 1, f"device 1 was also in use by sleep of {user} (pid {foreign})"),
+        ("foreign", 2, f"device 2 was also in use by sleep of {user} (pid {foreign})"),
     ]
 
 
-def test_without_the_library_the_host_is_sampled_and_the_lack_is_said_once(start: Start) -> None:
+def test_a_missing_library_is_reported_once_and_the_host_is_sampled(start: Start) -> None:
     running = start(nvml=True, vendor="acme", every_s=0.05, device_every_s=0.05)
     running.go_on(0.3)
     running.end()
@@ -564,14 +558,14 @@ def test_without_the_library_the_host_is_sampled_and_the_lack_is_said_once(start
     assert not list(running.folder.glob("acme*"))
 
 
-def test_where_no_device_is_wanted_none_is_looked_for(start: Start) -> None:
+def test_without_requested_devices_nvml_is_not_loaded(start: Start) -> None:
     running = start(nvml=True, vendor="acme", devices=[])
     running.until(lambda: running.rows("host"))
     running.end()
     assert not any("NVML" in sentence for sentence in running.report()["missing"])
 
 
-def test_a_library_that_is_none_and_a_module_that_is_not_there_are_said(start: Start, tmp_path: Path) -> None:
+def test_a_broken_library_and_a_missing_module_are_reported(start: Start, tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/libnvidia-ml.so.1").write_text("no library")
     running = start({"LD_LIBRARY_PATH": str(tmp_path / "broken")}, with_pynvml=False, nvml=True)
@@ -582,7 +576,7 @@ def test_a_library_that_is_none_and_a_module_that_is_not_there_are_said(start: S
 
 @with_gpus
 @pytest.mark.parametrize("error", [9, 18])
-def test_a_driver_that_does_not_work_is_said(start: Start, devices: tuple[Nvml, dict[str, str]], error: int) -> None:
+def test_a_broken_driver_is_reported(start: Start, devices: tuple[Nvml, dict[str, str]], error: int) -> None:
     nv, env = devices
     nv.error(error)
     running = start(env, nvml=True)
@@ -592,7 +586,7 @@ def test_a_driver_that_does_not_work_is_said(start: Start, devices: tuple[Nvml, 
     assert f"devices: NVML: {words[error]}" in running.report()["missing"]
 
 
-def surveyed(root: Path, env: dict[str, str]) -> dict[str, Any]:
+def survey_of(root: Path, env: dict[str, str]) -> dict[str, Any]:
     code = (
         "import json, sys; sys.path.insert(0, sys.argv[1]); "
         "from flagperf_driver.node.sampling.nvml.facts import survey; "
@@ -600,33 +594,33 @@ def surveyed(root: Path, env: dict[str, str]) -> dict[str, Any]:
     )
     words = [sys.executable, "-I", "-S", "-c", code, str(root)]
     done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @with_gpus
-def test_a_survey_tells_what_preflight_asks(devices: tuple[Nvml, dict[str, str]], tmp_path: Path) -> None:
+def test_a_survey_contains_the_facts_for_preflight(devices: tuple[Nvml, dict[str, str]], tmp_path: Path) -> None:
     nv, env = devices
     nv[1].processes((os.getpid(), 5 << 30))
     nv[2].set(ecc_uncorrected=3, rows_pending=1, clock_reasons=0x1 | 0x8)
     nv[4].set(error=GPU_IS_LOST)
-    found = surveyed(code_root(tmp_path), env)
-    assert (found["driver"], found["error"], len(found["devices"])) == ("550.54.15", None, 8)
-    one = found["devices"][1]
-    assert one["uuid"].startswith("GPU-")
-    assert one["memory_total"] == 81920
-    (process,) = one["processes"]
+    result = survey_of(code_root(tmp_path), env)
+    assert (result["driver"], result["error"], len(result["devices"])) == ("550.54.15", None, 8)
+    sampled = result["devices"][1]
+    assert sampled["uuid"].startswith("GPU-")
+    assert sampled["memory_total"] == 81920
+    (process,) = sampled["processes"]
     assert (process["pid"], process["memory"]) == (os.getpid(), 5 << 10)
     assert process["name"] == Path("/proc/self/comm").read_text().strip()
-    sick = found["devices"][2]
+    sick = result["devices"][2]
     assert (sick["ecc_uncorrected"], sick["row_remap_pending"], sick["throttle"]) == (3, True, ["hw_slowdown"])
-    assert found["devices"][3]["throttle"] == []
-    assert found["devices"][4]["error"] == "GPU is lost"
+    assert result["devices"][3]["throttle"] == []
+    assert result["devices"][4]["error"] == "GPU is lost"
 
 
-def test_a_survey_without_nvml_says_why(tmp_path: Path) -> None:
-    found = surveyed(code_root(tmp_path), {})
-    assert found == {"driver": None, "devices": [], "error": "NVML: NVML Shared Library Not Found"}
+def test_a_survey_without_nvml_has_the_reason(tmp_path: Path) -> None:
+    result = survey_of(code_root(tmp_path), {})
+    assert result == {"driver": None, "devices": [], "error": "NVML: NVML Shared Library Not Found"}
 
 
 # -- devices through the tool of their vendor ----------------------------------------------------------------
@@ -648,8 +642,8 @@ def written_probe(folder: Path, *words: str, text: str = PROBE) -> dict[str, str
 
 
 def test_a_vendors_tool_is_read(start: Start, tmp_path: Path) -> None:
-    found = written_probe(tmp_path, "printf", "40 114.6 28653\\n41 90 1\\n")
-    running = start(vendor="acme", probe=found, devices=[1], device_every_s=0.05)
+    result = written_probe(tmp_path, "printf", "40 114.6 28653\\n41 90 1\\n")
+    running = start(vendor="acme", probe=result, devices=[1], device_every_s=0.05)
     running.go_on(0.3, "devices")
     running.end()
     rows = running.rows()
@@ -658,39 +652,41 @@ def test_a_vendors_tool_is_read(start: Start, tmp_path: Path) -> None:
     }
     assert "41C 90W 1MiB N/A N/A" in (running.folder / "acme_monitor.log").read_text()
     assert running.report()["means"]["devices"].startswith("printf 40 114.6")
-    assert "utilization: the tool gives none (device 1)" in running.report()["missing"]
+    assert "utilization: missing in the tool's output (device 1)" in running.report()["missing"]
     assert running.report()["schedule"]["devices"]["every_s"] == 0.1
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["printf", "not figures\\n"], "parse() of what printf printed: ValueError: could not convert"),
-        (["sh", "-c", "echo no device >&2; exit 3"], "sh ended with 3: no device"),
+        (["printf", "not figures\\n"], "parse() of the output of printf: ValueError: could not convert"),
+        (["sh", "-c", "echo no device >&2; exit 3"], "sh ended with exit code 3: no device"),
         (["no-such-tool"], "no-such-tool: No such file or directory"),
-        (["sleep", "60"], "sleep had not ended after 0.2 s and was stopped"),
-        (["sh", "-c", "sleep 60 & exec sleep 60"], "sh had not ended after 0.2 s and was stopped"),
+        (["sleep", "60"], "sleep did not end within 0.2 s and was killed"),
+        (["sh", "-c", "sleep 60 & exec sleep 60"], "sh did not end within 0.2 s and was killed"),
     ],
 )
-def test_a_tool_that_fails_is_counted_and_said_once(start: Start, tmp_path: Path, words: list[str], said: str) -> None:
+def test_a_failing_tool_is_counted_and_reported_once(
+    start: Start, tmp_path: Path, words: list[str], message: str
+) -> None:
     running = start(vendor="acme", probe=written_probe(tmp_path, *words), every_s=0.1, device_every_s=0.1)
-    # Within a moment: the host's own samples do not wait for it.
+    # The host's samples do not wait for the tool.
     running.go_on(0.8)
     running.end()
     (error,) = running.report()["errors"]
-    assert error["sentence"].startswith(said)
+    assert error["sentence"].startswith(message)
     assert error["times"] >= 2
     assert len(running.rows("host")) > running.report()["schedule"]["host"]["missed"]
     assert session_of(running) == []
 
 
-def test_a_tool_that_runs_when_the_sampler_is_ended_or_killed_goes_too(start: Start, tmp_path: Path) -> None:
-    found = written_probe(tmp_path, "sleep", "61", text=PROBE.replace("0.2", "60"))
-    running = start(vendor="acme", probe=found, every_s=0.1)
+def test_a_running_tool_ends_with_the_sampler(start: Start, tmp_path: Path) -> None:
+    result = written_probe(tmp_path, "sleep", "61", text=PROBE.replace("0.2", "60"))
+    running = start(vendor="acme", probe=result, every_s=0.1)
     running.until(lambda: session_of(running))
     running.end()
     assert session_of(running) == []
-    running = start(vendor="acme", probe=found, every_s=0.1)
+    running = start(vendor="acme", probe=result, every_s=0.1)
     running.until(lambda: session_of(running))
     running.process.kill()
     running.wait()
@@ -701,27 +697,30 @@ def test_a_tool_that_runs_when_the_sampler_is_ended_or_killed_goes_too(start: St
 
 
 def session_of(running: Running) -> list[str]:
-    """What the sampler's children are doing, by their argument."""
+    """Return the pids of the sampler's running tools."""
     folder = str(running.folder)
-    mine = (each for each in living() if each.words[:1] == ["sleep"] and folder in " ".join(each.environment.values()))
-    return [str(each.pid) for each in mine]
+    tools = (process for process in living() if process.words[:1] == ["sleep"])
+    return [str(process.pid) for process in tools if folder in " ".join(process.environment.values())]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("def parse(text): return []", "COMMAND is None; it must be a list of words"),
-        ("COMMAND = 'tool -q'\ndef parse(text): return []", "COMMAND is 'tool -q'; it must be a list of words"),
+        ("def parse(text): return []", "COMMAND must be a list of strings, for example ['tool', '-q']; got None"),
+        (
+            "COMMAND = 'tool -q'\ndef parse(text): return []",
+            "COMMAND must be a list of strings, for example ['tool', '-q']; got 'tool -q'",
+        ),
         ("COMMAND = ['tool']", "has no parse(text)"),
         ("import nowhere", "cannot be loaded: ModuleNotFoundError"),
         ("def (", "cannot be loaded: SyntaxError"),
     ],
 )
-def test_a_broken_probe_is_said(start: Start, tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_probe_is_reported(start: Start, tmp_path: Path, text: str, message: str) -> None:
     running = start(probe=written_probe(tmp_path, text=text), every_s=0.1)
     running.go_on(0.1)
     running.end()
-    assert any(said in sentence for sentence in running.report()["missing"])
+    assert any(message in sentence for sentence in running.report()["missing"])
 
 
 @pytest.mark.parametrize(
@@ -729,123 +728,123 @@ def test_a_broken_probe_is_said(start: Start, tmp_path: Path, text: str, said: s
     [
         ("[{'power': 'NA'}]", "power: 'NA' is not a number (device 0)", []),
         ("[{'power': float('nan')}]", "power: nan is not a number (device 0)", []),
-        ("[{'power': 1, 'fan': 3}]", "fan: not a word that is known here", []),
-        ("[{'power': 1, 'links': '3'}]", "links: '3' is not a value of it (device 0)", []),
-        ("{'power': 1}", "", ["parse() must return a list of dictionaries, one a device"]),
-        ("[3]", "", ["parse() must return a list of dictionaries, one a device"]),
-        ("[{'device': '0'}]", "", ["parse() gave a device the number '0': each needs a whole one of its own"]),
-        ("[{'device': None}]", "", ["parse() gave a device the number None: each needs a whole one of its own"]),
-        ("[{1: 2, 'fan': 3}]", "1: not a word that is known here", []),
-        ("[{}, {'device': 0}]", "", ["parse() gave a device the number 0: each needs a whole one of its own"]),
+        ("[{'power': 1, 'fan': 3}]", "fan: unknown key; expected one of", []),
+        ("[{'power': 1, 'links': '3'}]", "links: invalid value '3' (device 0)", []),
+        ("{'power': 1}", "", ["parse() must return a list of dictionaries, one for each device"]),
+        ("[3]", "", ["parse() must return a list of dictionaries, one for each device"]),
+        ("[{'device': '0'}]", "", ["parse() returned the device number '0'; expected a unique integer"]),
+        ("[{'device': None}]", "", ["parse() returned the device number None; expected a unique integer"]),
+        ("[{1: 2, 'fan': 3}]", "1: unknown key; expected one of", []),
+        ("[{}, {'device': 0}]", "", ["parse() returned the device number 0; expected a unique integer"]),
     ],
 )
-def test_readings_that_are_none_are_said(tmp_path: Path, answer: str, missing: str, errors: list[str]) -> None:
+def test_invalid_readings_are_reported(tmp_path: Path, answer: str, missing: str, errors: list[str]) -> None:
     module = tmp_path / "probe.py"
     module.write_text(f"COMMAND = ['true']\ndef parse(text): return {answer}\n")
     notes = Notes()
-    one = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), "acme"), notes)
-    assert one.open(None) is None
-    one.sample(0)
-    told = notes.report()
-    assert [error["sentence"] for error in told["errors"]] == errors
-    assert any(sentence.startswith(missing) for sentence in told["missing"]) == bool(missing)
+    sampled = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), "acme"), notes)
+    assert sampled.open(None) is None
+    sampled.sample(0)
+    report = notes.report()
+    assert [error["sentence"] for error in report["errors"]] == errors
+    assert any(sentence.startswith(missing) for sentence in report["missing"]) == bool(missing)
 
 
-def test_a_value_that_is_none_and_always_another_does_not_fill_the_report() -> None:
+def test_ever_changing_invalid_values_do_not_fill_the_report() -> None:
     notes = Notes()
-    for number in range(2 * AT_MOST):
-        notes.missing(f"uuid: {number} is not a value of it", 0)
-    notes.missing("uuid: 0 is not a value of it", 1)
+    for number in range(2 * MOST_KEPT):
+        notes.missing(f"uuid: invalid value {number}", 0)
+    notes.missing("uuid: invalid value 0", 1)
     missing = notes.report()["missing"]
-    assert (len(missing), missing[0]) == (AT_MOST, "uuid: 0 is not a value of it (devices 0, 1)")
+    assert (len(missing), missing[0]) == (MOST_KEPT, "uuid: invalid value 0 (devices 0, 1)")
 
 
-def test_a_tool_tells_who_else_computes_and_how_devices_fare(start: Start, tmp_path: Path) -> None:
+def test_a_tool_reports_foreign_processes_and_health(start: Start, tmp_path: Path) -> None:
     orphan = subprocess.run(
         ["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
     )
-    (tmp_path / "said").write_text("OK 0")
+    (tmp_path / "message").write_text("OK 0")
     text = (
         "COMMAND = {command}\nEVERY_S = 0.1\n"
         "def parse(text):\n"
         "    health, count = text.split()\n"
-        f"    told = dict(memory_total=5, ecc_uncorrected=int(count), processes=[dict(pid={int(orphan.stdout)})])\n"
-        "    return [told if health == 'OK' else dict(told, trouble=health)]\n"
+        f"    reading = dict(memory_total=5, ecc_uncorrected=int(count), processes=[dict(pid={int(orphan.stdout)})])\n"
+        "    return [reading if health == 'OK' else dict(reading, trouble=health)]\n"
     )
     try:
-        found = written_probe(tmp_path, "cat", str(tmp_path / "said"), text=text)
-        running = start(vendor="acme", probe=found, device_every_s=0.1)
+        result = written_probe(tmp_path, "cat", str(tmp_path / "message"), text=text)
+        running = start(vendor="acme", probe=result, device_every_s=0.1)
         running.until(running.rows)
-        (tmp_path / "said").write_text("Alarm 3")
+        (tmp_path / "message").write_text("Alarm 3")
         running.go_on(0.4, "devices")
         running.end()
     finally:
         os.kill(int(orphan.stdout), 9)
     user = pwd.getpwuid(os.getuid()).pw_name
     assert {(event["kind"], event["sentence"]) for event in running.report()["events"]} == {
-        (None, "device 0: trouble went from none to Alarm"),
-        (None, "device 0: ecc_uncorrected went from 0 to 3"),
-        ("foreign", f"device 0 was in use by sleep of {user} (pid {int(orphan.stdout)}) too"),
+        (None, "device 0: trouble changed from none to Alarm"),
+        (None, "device 0: ecc_uncorrected changed from 0 to 3"),
+        ("foreign", f"device 0 was also in use by sleep of {user} (pid {int(orphan.stdout)})"),
     }
     assert "accelerator 0: 5 MiB\n" in (running.folder / "sys_info.log").read_text()
 
 
-def test_where_nvml_is_missing_the_vendors_tool_takes_its_place(start: Start, tmp_path: Path) -> None:
+def test_the_vendors_tool_replaces_a_missing_nvml(start: Start, tmp_path: Path) -> None:
     running = start(nvml=True, probe=written_probe(tmp_path, "echo", "40 114 2"), vendor="acme")
     running.until(running.rows)
     running.end()
     assert running.report()["means"]["devices"] == "echo 40 114 2"
 
 
-def test_a_tool_can_tell_preflight_who_a_device_is(tmp_path: Path) -> None:
+def test_a_tool_reports_facts_to_preflight(tmp_path: Path) -> None:
     text = "COMMAND = ['echo', 'X9']\ndef parse(text): return [dict(name=text.strip(), memory_total=64, power=1)]"
-    found = probe.survey(written_probe(tmp_path, text=text)["module"])
-    assert found["error"] is None
-    (one,) = found["devices"]
-    assert (one["index"], one["name"], one["memory_total"], one["processes"]) == (0, "X9", 64, [])
+    result = probe.survey(written_probe(tmp_path, text=text)["module"])
+    assert result["error"] is None
+    (sampled,) = result["devices"]
+    assert (sampled["index"], sampled["name"], sampled["memory_total"], sampled["processes"]) == (0, "X9", 64, [])
     notes = Notes()
     sampled = probe.Probe(str(tmp_path / "probe.py"), 1.0, DeviceFiles(str(tmp_path), ""), notes)
     sampled.open(None)
     sampled.sample(0)
     assert not any(sentence.startswith("name") for sentence in notes.report()["missing"])
     broken = probe.survey(written_probe(tmp_path, text="COMMAND = ['false']\ndef parse(text): return []")["module"])
-    assert broken == {"driver": None, "devices": [], "error": "false ended with 1: no message"}
+    assert broken == {"driver": None, "devices": [], "error": "false ended with exit code 1: no message"}
 
 
-def test_a_device_that_its_tool_no_longer_shows_is_an_event(tmp_path: Path) -> None:
+def test_a_device_missing_in_the_tools_output_is_an_event(tmp_path: Path) -> None:
     module = tmp_path / "probe.py"
     words = ["cat", str(tmp_path / "n")]
     module.write_text(f"COMMAND = {words!r}\ndef parse(text): return [dict(power=1)] * len(text)\n")
     (tmp_path / "n").write_text("xx")
     notes = Notes()
-    one = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), ""), notes)
-    assert one.open(None) is None
-    one.sample(0)
+    sampled = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), ""), notes)
+    assert sampled.open(None) is None
+    sampled.sample(0)
     (tmp_path / "n").write_text("x")
-    one.sample(1)
-    one.sample(2)
+    sampled.sample(1)
+    sampled.sample(2)
     assert [event["sentence"] for event in notes.report()["events"]] == ["device 1 is no longer in the output of cat"]
 
 
-def test_what_a_tool_says_of_a_device_is_told_and_that_it_is_another_one_is_an_event(tmp_path: Path) -> None:
+def test_facts_from_a_tool_are_reported_and_their_change_is_an_event(tmp_path: Path) -> None:
     module = tmp_path / "probe.py"
     words = ["cat", str(tmp_path / "n")]
     parse = "return [dict(power=1, name='X9', driver=text.strip(), uuid='u1')]"
     module.write_text(f"COMMAND = {words!r}\ndef parse(text): {parse}\n")
     (tmp_path / "n").write_text("1.0\n")
     notes = Notes()
-    one = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), ""), notes)
-    assert one.open(None) is None
-    one.sample(0)
+    sampled = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), ""), notes)
+    assert sampled.open(None) is None
+    sampled.sample(0)
     (tmp_path / "n").write_text("2.0\n")
-    one.sample(1)
-    one.sample(2)
-    told = notes.report()
-    assert [(event["kind"], event["sentence"]) for event in told["events"]] == [
-        ("changed", "device 0: driver went from 1.0 to 2.0")
+    sampled.sample(1)
+    sampled.sample(2)
+    report = notes.report()
+    assert [(event["kind"], event["sentence"]) for event in report["events"]] == [
+        ("changed", "device 0: driver changed from 1.0 to 2.0")
     ]
-    assert one.driver == "1.0"
-    (facts,) = one.facts()
+    assert sampled.driver == "1.0"
+    (facts,) = sampled.facts()
     assert {name: value for name, value in facts.items() if value is not None} == {
         "index": 0,
         "name": "X9",

@@ -1,4 +1,4 @@
-"""What no signal ends, for the kernel holds it, is not waited for: a round's devices are free all the same."""
+"""Processes that are stuck in the kernel do not block the end of a round."""
 
 from __future__ import annotations
 
@@ -22,58 +22,56 @@ child = subprocess.Popen(["sleep", "60"])
 if sys.argv[1] == "stuck":
     processes._kill = lambda pid, number: None
 began = time.monotonic()
-processes.kill_children(besides=0, patience_s=0.3)
+processes.kill_children(except_pid=0, timeout_s=0.3)
 print(time.monotonic() - began < 20, child.poll() is None)
 subprocess.run(["kill", "-9", str(child.pid)], stderr=subprocess.DEVNULL)
 """
 
 
-@pytest.mark.parametrize(("how", "said"), [("stuck", "True True"), ("well", "True False")])
-def test_a_child_that_cannot_be_killed_is_not_waited_for(repo: Path, how: str, said: str) -> None:
+@pytest.mark.parametrize(("how", "output"), [("stuck", "True True"), ("well", "True False")])
+def test_kill_children_does_not_wait_for_a_stuck_child(repo: Path, how: str, output: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHILDREN, how], capture_output=True, text=True, cwd=repo, timeout=20, check=True
     )
-    assert done.stdout.strip() == said
+    assert done.stdout.strip() == output
 
 
-def test_a_sampler_that_cannot_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    sampler = sampler_process.SamplerProcess({}, told.append, module="this")
+def test_a_stuck_sampler_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages: list[str] = []
+    sampler = sampler_process.SamplerProcess({}, messages.append, module="this")
     child = sampler._child
     assert child is not None
-    monkeypatch.setattr(sampler_process, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(sampler_process, "_END_S", 0.05)
     monkeypatch.setattr(processes, "has_ended", lambda _: False)
     monkeypatch.setattr(processes, "kill_session", lambda _: None)
     sampler.end()
     deadline = time.monotonic() + 5
     while not sampler.ended and time.monotonic() < deadline:
-        sampler.turn()
+        sampler.process()
         time.sleep(0.01)
     child.kill()
     child.wait()
-    assert told == [
+    assert messages == [
         "the sampler did not end within 0.05 s and was killed",
         "the sampler cannot be killed: it is stuck in the kernel",
     ]
 
 
-def test_while_caches_are_cleared_the_controller_hears_that_the_agent_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[str] = []
+def test_beats_are_sent_while_caches_are_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages: list[str] = []
 
     class ControllerLink:
         def gone_s(self) -> None:
             return None
 
-        def tell(self, message: dict[str, Any], expendable: bool) -> None:
-            told.append(message["type"])
+        def send(self, message: dict[str, Any], expendable: bool) -> None:
+            messages.append(message["type"])
 
     class Caches:
         def ended(self) -> bool:
             return False
 
     monkeypatch.setattr(rounds, "_BEAT_S", 0.0)
-    one = rounds.Round(LogFolder(tmp_path), ControllerLink(), None)  # type: ignore[arg-type]
-    one._start_when_cleared(None, Caches())  # type: ignore[arg-type]
-    assert told == ["beat"]
+    agent_round = rounds.Round(LogFolder(tmp_path), ControllerLink(), None)  # type: ignore[arg-type]
+    agent_round._start_when_cleared(None, Caches())  # type: ignore[arg-type]
+    assert messages == ["beat"]

@@ -1,4 +1,4 @@
-"""The ranks' temporary folder: one for each round, short enough for sockets, removed however the round ends."""
+"""The ranks' temporary folder: one for each round, short enough for sockets, always removed with the round."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.hosts.local import LocalHost
 from tests.driver.lab import Lab
 
-# A rank that leaves what libraries leave: a socket, a folder without the right to write, a link, a file.
-FILLS = """
+# A rank that leaves a socket, a read-only folder, a link and a file, as libraries may.
+FILL = """
     import json, tempfile
     from multiprocessing import connection
     listener = connection.Listener(family="AF_UNIX")
@@ -32,12 +32,12 @@ FILLS = """
     print(json.dumps({"folder": folder, "gettempdir": tempfile.gettempdir(), "socket": listener.address,
                       "mode": os.stat(folder).st_mode & 0o777}), flush=True)
 """
-FOREVER = FILLS + "    train(1, 100_000)\n"
+FOREVER = FILL + "    train(1, 100_000)\n"
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A TMPDIR of this test; pytest's own folders are too long for sockets."""
+    """A TMPDIR for this test, because paths of pytest's folders are too long for sockets."""
     with tempfile.TemporaryDirectory(prefix="fp-") as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
@@ -50,7 +50,7 @@ def lab(short: Path, tmp_path: Path) -> Iterator[Lab]:
 
 
 def folder_of(lab: Lab, base: Path) -> Path:
-    """The folder of rank 0, when the rank has filled it."""
+    """Wait until rank 0 has filled its folder; return the folder."""
     lab.wait_for_line(0, "gettempdir")
     printed = json.loads(lab.log(0).splitlines()[0])
     folder = Path(printed["folder"])
@@ -70,18 +70,18 @@ def wait_until_gone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["train(1, 3)", "train(1, 3); os._exit(7)", "train(1, 3); os.kill(os.getpid(), 9)"])
-def test_a_folder_goes_with_its_round_and_holds_no_logs(lab: Lab, short: Path, end: str) -> None:
-    lab.start(FILLS + f"    while not Path('seen').exists(): time.sleep(0.01)\n    {end}\n")
+def test_a_folder_is_removed_with_its_round_and_contains_no_logs(lab: Lab, short: Path, end: str) -> None:
+    lab.start(FILL + f"    while not Path('seen').exists(): time.sleep(0.01)\n    {end}\n")
     folder = folder_of(lab, short)
     (lab.log_dir / "seen").touch()
     lab.over()
     assert not folder.exists()
     lab.end()
-    assert (lab.log_dir / "rank0.out.log").is_file()  # the link in the folder led there
+    assert (lab.log_dir / "rank0.out.log").is_file()  # the link in the folder points to the log folder
     assert not lab.of("warning")
 
 
-def test_a_folder_goes_with_a_stopped_round(lab: Lab, short: Path) -> None:
+def test_a_folder_is_removed_with_a_stopped_round(lab: Lab, short: Path) -> None:
     lab.start(FOREVER)
     folder = folder_of(lab, short)
     lab.send({"op": "stop"})
@@ -110,10 +110,10 @@ def test_a_killed_agents_folder_is_removed_by_its_reaper(lab: Lab, short: Path) 
 
 
 def kill_agent_and_reaper(lab: Lab) -> None:
-    """Every process but the rank, which the kernel ends with its agent."""
+    """Kill all processes but the rank, which the kernel kills with its agent."""
     lab.lost = True
     rank = lab.wait_for("started")["pid"]
-    pids = [pid for pid in lab.left() if pid != rank]
+    pids = [pid for pid in lab.living() if pid != rank]
     assert len(pids) == 2
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -123,10 +123,10 @@ def kill_agent_and_reaper(lab: Lab) -> None:
     lab.wait_until_empty(within_s=5)
 
 
-def test_a_folder_whose_agent_and_janitor_were_killed_is_removed_by_the_next_look(lab: Lab, short: Path) -> None:
+def test_a_leftover_folder_is_removed_by_the_next_run(lab: Lab, short: Path) -> None:
     lab.start(FOREVER)
     folder = folder_of(lab, short)
-    assert list(temporary.remove_leftovers()) == []  # the control: its agent lives
+    assert list(temporary.remove_leftovers()) == []  # the control: its agent is alive
     assert (folder / "closed" / "file").is_file()
     kill_agent_and_reaper(lab)
     assert folder.exists()
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_created_fails_the_round_with_the_reason(
     )
 
 
-def test_a_folder_that_a_cleaner_takes_before_its_lock_is_made_again(
+def test_a_folder_that_is_removed_before_it_is_locked_is_created_again(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
@@ -189,7 +189,7 @@ def test_a_folder_that_a_cleaner_takes_before_its_lock_is_made_again(
     assert made.remove()
 
 
-def test_a_folder_that_others_hold_stays(short: Path) -> None:
+def test_a_locked_folder_is_kept(short: Path) -> None:
     folder = short / f"pytest-flagperf-{os.getuid()}" / "tmp" / "r1"
     folder.mkdir(parents=True)
     handle = os.open(folder, os.O_RDONLY)
@@ -199,7 +199,7 @@ def test_a_folder_that_others_hold_stays(short: Path) -> None:
     assert list(temporary.remove_leftovers()) == [f"temporary files in {folder}"]
 
 
-def test_links_are_no_folders_to_remove(short: Path, tmp_path: Path) -> None:
+def test_links_are_not_followed(short: Path, tmp_path: Path) -> None:
     parent = short / f"pytest-flagperf-{os.getuid()}" / "tmp"
     parent.mkdir(parents=True)
     (tmp_path / "precious").touch()

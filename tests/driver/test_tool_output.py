@@ -1,4 +1,4 @@
-"""What tools print, taken apart."""
+"""Parsing of the output of vendors' tools."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ TABLE = """+----+------+
 
 
 @pytest.mark.parametrize(
-    ("text", "units", "wanted"),
+    ("text", "units", "expected"),
     [
         ("109.51W", ["W"], 109.51),
         (" 32 c ", ["C"], 32.0),
         ("0%", ["%"], 0.0),
         ("-3", [], -3.0),
         ("860", [], 860.0),
-        ("401", ["MiB"], None),  # of 40102MiB, cut
+        ("401", ["MiB"], None),  # of 40102MiB, truncated
         ("12 GiB", ["MiB"], None),
         ("0000:81:00.0", [], None),
         ("N/A", ["W"], None),
@@ -50,12 +50,12 @@ TABLE = """+----+------+
         (None, [], None),
     ],
 )
-def test_a_figure_has_the_unit_that_is_asked_for(text: object, units: list[str], wanted: float | None) -> None:
-    assert figure(text, *units) == wanted
+def test_a_figure_must_have_the_unit(text: object, units: list[str], expected: float | None) -> None:
+    assert figure(text, *units) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("0%   30C   P0    40W / 250W", 40.0),
         ("0%   32C        106 W/ 250 W", 106.0),
@@ -64,17 +64,17 @@ def test_a_figure_has_the_unit_that_is_asked_for(text: object, units: list[str],
         ("N/A /150W", None),
     ],
 )
-def test_a_limit_is_no_reading(text: str, wanted: float | None) -> None:
-    assert first(text, "W") == wanted
+def test_a_limit_is_not_a_reading(text: str, expected: float | None) -> None:
+    assert first(text, "W") == expected
 
 
-def test_two_figures_about_a_slash() -> None:
+def test_two_figures_with_a_slash() -> None:
     assert used_of_total("914/65536 MiB", "MiB") == (914, 65536)
     assert used_of_total("0 MiB/ 23374 MiB", "MiB") == (0, 23374)
     assert used_of_total("914", "MiB") == (914, None)
 
 
-def test_words_of_headings_and_numbers_of_devices() -> None:
+def test_headings_device_numbers_and_cells() -> None:
     assert after("Driver Version", "| IX: 1  Driver Version: 3.1.0 |") == "3.1.0"
     assert after("Driver Version", "nothing of it") is None
     assert (index(" 12 "), index("1 2"), index("-1"), index("9999999")) == (12, None, None, None)
@@ -86,25 +86,25 @@ def opens(row: list[str]) -> bool:
     return row[1].endswith("%")
 
 
-def test_a_device_of_two_lines() -> None:
+def test_a_device_with_two_lines() -> None:
     assert two_lines(TABLE, "a-smi", 2, opens) == [(["0", "5%"], ["31", "1/2"])]
-    with pytest.raises(NotUnderstood, match="there is no device of a-smi's table in it; it is empty"):
+    with pytest.raises(NotUnderstood, match="no device found in a-smi's table; the output is empty"):
         two_lines("", "a-smi", 2, opens)
 
 
 @pytest.mark.parametrize("left", range(len(TABLE.rstrip())))
-def test_of_a_table_that_is_cut_no_device_is_half_read(left: int) -> None:
+def test_no_device_of_a_truncated_table_is_half_read(left: int) -> None:
     with contextlib.suppress(NotUnderstood):
         assert two_lines(TABLE[:left], "a-smi", 2, opens) == [(["0", "5%"], ["31", "1/2"])]
 
 
-def test_a_refusal_quotes_what_was_printed() -> None:
-    assert str(refused("+--+\n  no  driver\n", "no device")) == "there is no device in it; it says 'no driver'"
-    assert str(refused(" \n", "no device")) == "there is no device in it; it is empty"
+def test_a_refusal_quotes_the_output() -> None:
+    assert str(refused("+--+\n  no  driver\n", "no device")) == "no device; the output is 'no driver'"
+    assert str(refused(" \n", "no device")) == "no device; the output is empty"
     assert str(refused("x" * 999, "no device")).endswith("xxx...'")
 
 
-# -- one line a device ---------------------------------------------------------------------------------------
+# -- one line for each device ---------------------------------------------------------------------------------------
 
 ONE_LINE = """+--------+------+
 | Device | Busy |
@@ -120,18 +120,21 @@ def test_a_table_is_read_below_its_headings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        (ONE_LINE.replace("Busy", "Idle"), "there is no table of Device, Busy in it; it says '| Device | Idle |"),
-        (ONE_LINE.replace("| 1      | N/A  |", "| 1      | 2 | 3 |"), "'1 | 2 | 3' is no device's line: 2 cells are"),
-        (ONE_LINE.replace("| 1 ", "| all "), "'all | N/A' is no device's line"),
-        ("".join(ONE_LINE.splitlines(True)[:3]), "there is no device below the headings in it"),
-        ("".join(ONE_LINE.splitlines(True)[:4]), "the table ends at '| 0      | 5%   |'"),
-        ("no driver", "it says 'no driver'"),
-        ("", "it is empty"),
+        (ONE_LINE.replace("Busy", "Idle"), "no table with the columns Device, Busy; the output is '| Device | Idle |"),
+        (
+            ONE_LINE.replace("| 1      | N/A  |", "| 1      | 2 | 3 |"),
+            "'1 | 2 | 3' is not the line of a device; expected a number and 1 more",
+        ),
+        (ONE_LINE.replace("| 1 ", "| all "), "'all | N/A' is not the line of a device"),
+        ("".join(ONE_LINE.splitlines(True)[:3]), "no device found below the headings"),
+        ("".join(ONE_LINE.splitlines(True)[:4]), "the table is truncated at '| 0      | 5%   |'"),
+        ("no driver", "the output is 'no driver'"),
+        ("", "the output is empty"),
     ],
 )
-def test_of_any_other_table_nothing_is_guessed(text: str, said: str) -> None:
+def test_an_unexpected_table_is_refused(text: str, message: str) -> None:
     with pytest.raises(NotUnderstood) as caught:
         table(text, "Device", "Busy")
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -44,7 +44,7 @@ def only_container(host: LabHost) -> dict[str, str]:
     ("fault", "kind", "sentence"),
     [
         ("import", "crash", "rank 1 on h2 ended with exit code 1: ModuleNotFoundError: No module named 'no_such_mod"),
-        ("kill", "crash", "rank 1 on h2 was killed by SIGKILL (kill -9 by somebody)"),
+        ("kill", "crash", "rank 1 on h2 was killed by SIGKILL (kill -9 by a user or a program)"),
         ("exit", "crash", "rank 1 on h2 ended with exit code 7"),
         ("hang", "hang", "rank 1 on h2 made no progress"),
     ],
@@ -106,9 +106,9 @@ def test_a_round_outlives_its_engine(cluster: ClusterToy) -> None:
     going.wait_for(lambda: "cannot be removed yet" in agent_log(cluster.hosts[1]), "the end of the training")
     cluster.hosts[1].docker()
     assert going.wait() == 0, going.text
-    why = "cannot be removed yet: nobody listens on /var/run/docker.sock: Docker is not running"
+    why = "cannot be removed yet: no process listens on /var/run/docker.sock: Docker is not running"
     assert re.search(rf"warning: .* round 1: h2: container \w+ {re.escape(why)}", going.text)
-    assert "stays behind" not in going.text
+    assert "remains until" not in going.text
     assert_nothing_left(cluster.hosts)
 
 
@@ -120,7 +120,8 @@ def test_what_an_engine_that_stays_away_keeps_is_told_and_removed_by_the_next_ru
     going.wait_for(lambda: cluster.trains(host), "the training")
     host.kill_dockerd()
     assert going.wait() == 0, going.text
-    assert re.search(r"h1: container \w+ stays behind until the next run here removes it: nobody listens", going.text)
+    remains = r"h1: container \w+ remains until the next run on this host removes it: no process listens"
+    assert re.search(remains, going.text)
     host.docker()
     assert len(host.containers()) == 1
     code, output = cluster.run("-k", "converges")
@@ -178,7 +179,7 @@ def test_a_container_that_cannot_be_removed_after_its_agent_is_named(cluster: Cl
     cluster.hosts[1].kill_dockerd()
     kill_agent(cluster.hosts[1], with_reaper=True)
     assert going.wait() == 1, going.text
-    what = "h2: the container of the round may stay until the next run on this host removes it: nobody listens on"
+    what = "h2: the container of the round may remain until the next run on this host removes it: no process listens on"
     assert what in going.text
     cluster.hosts[1].docker()
     host_ids = [container["ID"] for container in cluster.hosts[1].containers()]
@@ -210,14 +211,14 @@ def test_who_may_not_use_docker_is_told_how_to(lone: ClusterToy) -> None:
     host = lone.hosts[0]
     host.add_user("bench")
     output = lone.refused(f"--cluster=bench@{host.address}", "--image=flagperf-lab:base")
-    assert "docker: user bench may not use /var/run/docker.sock, which is for root and the group docker" in output
+    assert "docker: user bench may not use /var/run/docker.sock, only root and the group docker may" in output
     assert "sudo usermod -aG docker bench" in output
 
 
 def test_without_an_engine_a_host_is_refused(lone: ClusterToy) -> None:
     lone.hosts[0].kill_dockerd()
     output = lone.refused("--image=flagperf-lab:base")
-    assert "h1: docker: nobody listens on /var/run/docker.sock: Docker is not running" in output
+    assert "h1: docker: no process listens on /var/run/docker.sock: Docker is not running" in output
 
 
 def test_a_build_that_fails_shows_its_last_lines(lone: ClusterToy) -> None:

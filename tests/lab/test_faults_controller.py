@@ -265,7 +265,7 @@ def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: Cluster
     for going in (short, long):
         going.process.send_signal(signal.SIGCONT)
     assert short.wait(60) == 1, short.text
-    sentence = "the controller was lost, and its lease of 1 s is over (lease_s)"
+    sentence = "the controller was lost, and its lease of 1 s has expired (lease_s)"
     assert f"round 1: h1: {sentence}" in short.text
     assert long.wait(60) == 0, long.text
     (path,) = cluster.root.glob("short/run*/*/round1/round.json")

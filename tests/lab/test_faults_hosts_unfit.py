@@ -42,19 +42,19 @@ def data(cluster: ClusterToy) -> ClusterToy:
 
 def test_a_host_without_the_data_is_named_and_left_out(data: ClusterToy) -> None:
     output = data.passed("--vendor=acme", "--nodes=1x1", "--no-throughput-only", "--data-dir=/toydata")
-    assert "left out: h1: data: /toydata/train.bin: 3 bytes found, 4 expected" in output
+    assert "left out: h1: data: /toydata/train.bin: got 3 bytes, expected 4" in output
     assert placed(data.toy.runs[-1]) == [("h2", [0])]
 
 
 def test_with_too_few_hosts_that_have_the_data_nothing_starts(data: ClusterToy) -> None:
     output = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/toydata")
-    assert "h1: data: /toydata/train.bin: 3 bytes found, 4 expected - put the data there, or name where" in output
+    assert "h1: data: /toydata/train.bin: got 3 bytes, expected 4 - put the data there, or name where" in output
     assert "h2: data" not in output
 
 
 def test_all_hosts_without_the_data_are_named_at_once(data: ClusterToy) -> None:
     output = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/elsewhere")
-    assert "h1, h2: data: /elsewhere: there is no such data directory" in output
+    assert "h1, h2: data: /elsewhere: data directory not found" in output
 
 
 # -- devices ----------------------------------------------------------------------------------------------

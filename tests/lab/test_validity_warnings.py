@@ -91,8 +91,8 @@ def test_throttling_a_foreign_process_and_another_driver_give_warnings(gpus: Clu
     host.nvml.driver("560.35.03")
     warnings = sentences(ended(gpus, going))
     assert warnings.keys() == {"throttled", "foreign", "changed"}
-    assert warnings["foreign"] == [f"h1: device 0 was in use by sleep of root (pid {foreign_pid}) too"]
-    assert warnings["changed"] == ["h1: the driver went from 550.54.15 to 560.35.03"]
+    assert warnings["foreign"] == [f"h1: device 0 was also in use by sleep of root (pid {foreign_pid})"]
+    assert warnings["changed"] == ["h1: the driver changed from 550.54.15 to 560.35.03"]
     (throttled,) = warnings["throttled"]
     assert throttled.startswith("h1: device 1 was slowed down in ")
     assert throttled.endswith(" of the training by hw_slowdown, hw_thermal")
@@ -136,6 +136,6 @@ def test_ranks_in_a_container_are_no_strangers_and_who_is_outside_is_one(
     until(lambda: len(_pids(host, "run_pretraining.py")) == 2, "two ranks")
     host.nvml[1].processes((_pids(host, "run_pretraining.py")[1], GIB), (foreign_pid, GIB))
     outcome = ended(gpus, going)
-    assert sentences(outcome) == {"foreign": [f"h1: device 1 was in use by sleep of root (pid {foreign_pid}) too"]}
+    assert sentences(outcome) == {"foreign": [f"h1: device 1 was also in use by sleep of root (pid {foreign_pid})"]}
     assert outcome.machine["image"] == "flagperf-lab:python"
     assert outcome.machine["image_id"].startswith("sha256:")

@@ -384,7 +384,7 @@ REPLAYS = [
     ),
     Replay(
         "driver_changed",
-        sampling=sampled(event("changed", "the driver went from 570.1 to 580.2")),
+        sampling=sampled(event("changed", "the driver changed from 570.1 to 580.2")),
         validity_warnings=("changed",),
     ),
     Replay(

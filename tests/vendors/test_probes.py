@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from flagperf_driver.node.sampling import probe
 from flagperf_driver.node.sampling.devices import QUANTITIES
-from flagperf_driver.node.sampling.health import PROCESSES, WORDS, fits
+from flagperf_driver.node.sampling.health import FACTS, PROCESSES, fits
 from flagperf_driver.node.sampling.tool_output import NotUnderstood
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines.agents.preflight.device_rules import is_named
@@ -102,7 +102,7 @@ def test_every_probe_has_samples_of_many_devices_of_a_cut_output_and_of_an_error
 @each_sample
 def test_readings_are_quantities_and_facts_that_are_known(sample: Path) -> None:
     for reading in expected(sample).get("devices", ()):
-        assert reading.keys() <= {"device", *QUANTITIES, *WORDS, PROCESSES}
+        assert reading.keys() <= {"device", *QUANTITIES, *FACTS, PROCESSES}
 
 
 def test_each_text_has_its_reading_and_each_reading_its_text() -> None:
@@ -189,9 +189,9 @@ def check_any_text(module: Any, probe_file: Path, how: settings) -> None:
         assert readings
         for reading in readings:
             assert isinstance(reading["device"], int)
-            assert reading.keys() <= {"device", *QUANTITIES, *WORDS, PROCESSES}
+            assert reading.keys() <= {"device", *QUANTITIES, *FACTS, PROCESSES}
             assert all(isinstance(reading[name], float) for name in QUANTITIES if name in reading)
-            assert all(fits(name, reading[name]) for name in WORDS if name in reading)
+            assert all(fits(name, reading[name]) for name in FACTS if name in reading)
             for one in reading.get(PROCESSES, ()):
                 assert isinstance(one["pid"], int)
                 assert one.keys() <= {"pid", "name", "memory"}
@@ -309,7 +309,7 @@ def test_preflight_sees_the_devices(tmp_path: Path, probe_file: Path, monkeypatc
     for device, told in zip(found["devices"], expected(sample)["devices"], strict=True):
         assert device["index"] == told["device"]
         assert device[PROCESSES] == told.get(PROCESSES, [])
-        assert {name: device[name] for name in WORDS} == {name: told.get(name) for name in WORDS}
+        assert {name: device[name] for name in FACTS} == {name: told.get(name) for name in FACTS}
 
 
 @each_probe

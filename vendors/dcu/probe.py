@@ -22,7 +22,7 @@ _LEAST_COLUMNS = 8
 def parse(text: str) -> list[dict[str, object]]:
     found = _from_json(text) if "{" in text else _from_table(text)
     if not found:
-        raise refused(text, "no device of hy-smi or rocm-smi")
+        raise refused(text, "no device found by hy-smi or rocm-smi")
     return found
 
 

@@ -17,7 +17,7 @@ _MORE_WATTS_THAN_A_CARD_TAKES = 2000.0
 def parse(text: str) -> list[dict[str, object]]:
     lines = [line for line in text.splitlines() if pci(line)]
     if not lines:
-        raise refused(text, "no line of xpu-smi -m, which begins with a PCI address,")
+        raise refused(text, "no line of xpu-smi -m that begins with a PCI address")
     return [_device(line) for line in lines]
 
 

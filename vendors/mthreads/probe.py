@@ -25,7 +25,7 @@ def parse(text: str) -> list[dict[str, object]]:
         elif label == _DRIVER:
             driver = value
     if not found:
-        raise refused(text, "no device of mthreads-gmi -q")
+        raise refused(text, "no device found by mthreads-gmi -q")
     return [_device(told, driver) for told in found]
 
 

@@ -52,7 +52,7 @@ _FIGURES = {
 def parse(text: str) -> list[dict[str, object]]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines or index(lines[0].split(",")[0]) is None:
-        raise refused(text, "no device of nvidia-smi")
+        raise refused(text, "no device found by nvidia-smi")
     answering = [reading for reading in map(_device, lines) if len(reading) > 1]
     if not answering:
         raise refused(text, "no device that answers")

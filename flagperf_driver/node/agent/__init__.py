@@ -1,1 +1,1 @@
-"""The agent of a host: it starts the ranks of one round, watches them and packs their logs."""
+"""The agent on a host: start the ranks of one round, supervise them, and pack their logs."""

@@ -1,4 +1,4 @@
-"""The round's logs as one compressed file: packed once by a child, handed out in pieces, verified by a checksum."""
+"""Pack the round's logs into one compressed file in a child process, and send it in chunks with a checksum."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from pathlib import Path
 from typing import Any, BinaryIO, Mapping, Sequence
 
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent.connections import Message, error
+from flagperf_driver.node.agent.connections import Message, error_message
 from flagperf_driver.node.folder import is_agents_own, walk
 
 _CHUNK = 1 << 22
-_AT_ONCE = 1 << 20
-_COMPRESSION = 1  # logs shrink to a tenth at any level, and at this one five times as fast as at the usual
+_READ_BYTES = 1 << 20
+_COMPRESSION = 1  # logs shrink to a tenth at any level; this one is five times as fast as the default
 _NAME = "agent.tar.gz"
-_MOST_NAMED = 20
+_MOST_LEFT_OUT = 20
 GIB = 1 << 30
-_RAISE = "to fetch them, set in [cluster] of flagperf.toml a larger"
+_HOW_TO_RAISE = "to fetch them, set in [cluster] of flagperf.toml a larger"
 
 
 class LogLimits:
-    """How much of one round's logs the controller takes from one host."""
+    """The maximum size of one round's logs that the controller fetches from one host."""
 
     def __init__(self, max_bytes: float = 4 * GIB, max_entries: float = 100_000) -> None:
         self.max_bytes = max_bytes
         self.max_entries = max_entries
 
     def refusal(self, size: float, entries: float) -> str | None:
-        """Why logs of this size and with so many files and folders are too much, if they are."""
+        """Return why logs of this size and with this many files and folders exceed the limits, or None."""
         if size > self.max_bytes:
-            return f"the logs are larger than {self.max_bytes / GIB:g} GiB; {_RAISE} max_log_gib"
+            return f"the logs are larger than {self.max_bytes / GIB:g} GiB; {_HOW_TO_RAISE} max_log_gib"
         if entries > self.max_entries:
-            return f"the logs have more than {self.max_entries:g} files and folders; {_RAISE} max_log_entries"
+            return f"the logs have more than {self.max_entries:g} files and folders; {_HOW_TO_RAISE} max_log_entries"
         return None
 
 
 class Archive:
-    """The packed logs; what is asked for before they are packed is answered when they are."""
+    """The packed logs. Requests that arrive while the logs are being packed are answered afterwards."""
 
     def __init__(self, folder: Path, limits: LogLimits) -> None:
         self._folder = folder
         self._limits = limits
-        self._wanted: list[int] = []
+        self._requested: list[int] = []
         self._facts: Mapping[str, Any] | None = None
         try:
-            self._pack_into(_nameless(folder))
+            self._pack_into(_unnamed_file(folder))
         except OSError:
-            self._pack_into(_in_memory())
+            self._pack_into(_memory_file())
 
-    def ask(self, offset: int) -> None:
-        self._wanted.append(offset)
+    def request(self, offset: int) -> None:
+        self._requested.append(offset)
 
-    def answers(self) -> Sequence[Message]:
-        """What was asked for and can be answered now; RuntimeError where it cannot be packed."""
-        if not self._wanted or not self._is_packed():
+    def replies(self) -> Sequence[Message]:
+        """Return the requested chunks once the logs are packed; raise RuntimeError if packing failed."""
+        if not self._requested or not self._is_packed():
             return []
-        wanted, self._wanted = self._wanted, []
-        return [self._chunk(offset) for offset in wanted]
+        offsets, self._requested = self._requested, []
+        return [self._chunk(offset) for offset in offsets]
 
     def _pack_into(self, handle: int, on_disk: bool = True) -> None:
         self._handle = handle
@@ -68,40 +68,40 @@ class Archive:
     def _is_packed(self) -> bool:
         if self._facts is None and self._packing.ended():
             try:
-                self._facts = self._packing.answer()
+                self._facts = self._packing.result()
             except RuntimeError:
                 if not self._on_disk:
                     raise
-                # A full disk, most of all: the logs of what filled it are wanted all the more.
+                # Pack into memory, for example because the disk is full: the logs may show what filled it.
                 os.close(self._handle)
-                self._pack_into(_in_memory(), on_disk=False)
+                self._pack_into(_memory_file(), on_disk=False)
         return self._facts is not None
 
     def _chunk(self, offset: int) -> Message:
         if self._facts is not None and "refused" in self._facts:
-            return {**error(self._facts["refused"]), "limit": True}
+            return {**error_message(self._facts["refused"]), "limit": True}
         data = binascii.b2a_base64(os.pread(self._handle, _CHUNK, offset), newline=False).decode()
         return {"type": "chunk", "offset": offset, "data": data, **(self._facts or {})}
 
 
-def _nameless(folder: Path) -> int:
-    """An open file that is gone with its last holder."""
+def _unnamed_file(folder: Path) -> int:
+    """Create and open a file without a name; the kernel deletes it when its last user closes it."""
     path = folder / _NAME
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     path.unlink()
     return handle
 
 
-def _in_memory() -> int:
+def _memory_file() -> int:
     return os.memfd_create(_NAME)
 
 
 def pack(folder: Path, handle: int, limits: LogLimits) -> dict[str, Any]:
-    """Write the round's files into the open file, and say what that makes; or why they are not packed."""
-    refused = _refusal(folder, limits)
-    if refused:
-        return {"refused": refused}
-    import hashlib  # a child's to import
+    """Write the round's files into the open file; return its size and checksum, or why the logs are not packed."""
+    refusal = _refusal(folder, limits)
+    if refusal:
+        return {"refused": refusal}
+    import hashlib  # only the child process imports these modules
     import tarfile
 
     files, left_out = 0, []
@@ -119,23 +119,23 @@ def pack(folder: Path, handle: int, limits: LogLimits) -> dict[str, Any]:
                 files += _add(tar, entry, name, source)
         digest = hashlib.sha256()
         out.seek(0)
-        for piece in iter(lambda: out.read(_AT_ONCE), b""):
-            digest.update(piece)
+        for block in iter(lambda: out.read(_READ_BYTES), b""):
+            digest.update(block)
         size = out.tell()
-    return {"size": size, "sha256": digest.hexdigest(), "files": files, "left_out": left_out[:_MOST_NAMED]}
+    return {"size": size, "sha256": digest.hexdigest(), "files": files, "left_out": left_out[:_MOST_LEFT_OUT]}
 
 
 def _refusal(folder: Path, limits: LogLimits) -> str | None:
-    """Why the logs in this folder are too much, if they are; a sparse file counts with its whole size."""
+    """Return why the logs in this folder exceed the limits, or None; a sparse file counts with its whole size."""
     size = entries = 0
     for entry in walk(folder):
         if not is_agents_own(os.path.relpath(entry.path, folder)):
             entries += 1
             with suppress(OSError):
                 size += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
-            refused = limits.refusal(size, entries)
-            if refused:
-                return refused
+            refusal = limits.refusal(size, entries)
+            if refusal:
+                return refusal
     return None
 
 
@@ -144,7 +144,7 @@ def _open(entry: os.DirEntry[str]) -> BinaryIO | None:
 
 
 def _add(tar: Any, entry: os.DirEntry[str], name: str, source: BinaryIO | None) -> int:
-    """One member, and how many files that is; a file that is still written counts with what it has now."""
+    """Add one member and return the number of files added; a file that still grows is added with its present size."""
     import tarfile
 
     if source is None:
@@ -154,24 +154,24 @@ def _add(tar: Any, entry: os.DirEntry[str], name: str, source: BinaryIO | None) 
         return 0
     with source:
         member = tarfile.TarInfo(name)
-        found = os.fstat(source.fileno())
-        member.size, member.mtime, member.mode = found.st_size, found.st_mtime, found.st_mode & 0o777
+        status = os.fstat(source.fileno())
+        member.size, member.mtime, member.mode = status.st_size, status.st_mtime, status.st_mode & 0o777
         tar.addfile(member, _Padded(source, member.size))
     return 1
 
 
 class _Padded:
-    """A file that is not shorter than it was said to be: of one that was cut off meanwhile the rest is zeros."""
+    """A file with at least the given size: if it was truncated meanwhile, the rest is zeros."""
 
     def __init__(self, source: BinaryIO, size: int) -> None:
         self._source = source
         self._left = size
 
     def read(self, size: int) -> bytes:
-        wanted = min(size, self._left)
+        count = min(size, self._left)
         try:
-            piece = self._source.read(wanted)
+            data = self._source.read(count)
         except OSError:
-            piece = b""
-        self._left -= wanted
-        return piece + bytes(wanted - len(piece))
+            data = b""
+        self._left -= count
+        return data + bytes(count - len(data))

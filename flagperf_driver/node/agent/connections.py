@@ -1,7 +1,7 @@
-"""The agent's line to its controller: JSON lines, numbered and kept until the controller has confirmed them.
+"""Connections between the agent and its controller: JSON lines that are kept until the controller confirms them.
 
-A lost connection can be replaced by another one, on which everything goes on that had not been confirmed.
-Nothing here ever blocks, whether the controller reads or not.
+After a connection is lost the controller can attach again; then the agent sends every unconfirmed message again.
+Nothing here blocks, even if the controller does not read.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from typing import Any, Mapping, Sequence
 
 Message = Mapping[str, Any]
 
-_AT_ONCE = 1 << 16
-_LONGEST_LINE = 1 << 26  # what is longer is no order of ours
+_READ_BYTES = 1 << 16
+_LONGEST_LINE = 1 << 26  # no order is longer
 _MOST_KEPT = 1 << 26
-_FAREWELL_S = 5.0  # for a controller that reads slowly
+_CLOSE_S = 5.0  # maximum wait for a slow controller to read the last messages
 
 
 class Connection:
-    """JSON lines over two descriptors, or over one socket."""
+    """JSON lines over two file descriptors, or over one socket."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
-        self.ended = False  # no more will come; who hung up may still listen
-        self.heard = time.monotonic()
+        self.ended = False  # no more input; the other end may still read
+        self.last_read = time.monotonic()
         self.incoming = incoming
         self.outgoing = outgoing
         self._unread = b""
         self._unsent: deque[bytes | memoryview] = deque()
         self._inbox: deque[Message] = deque()
-        self._heard_there = True
+        self._writable = True
         os.set_blocking(outgoing, False)
 
     @property
     def busy(self) -> bool:
-        """Whether something waits to be sent."""
+        """Whether lines are waiting to be sent."""
         return bool(self._unsent)
 
     def send(self, *lines: bytes) -> None:
-        if self._heard_there:
+        if self._writable:
             self._unsent.extend(lines)
             self.flush()
 
@@ -60,21 +60,21 @@ class Connection:
                     self._unsent.popleft()
         except BlockingIOError:
             pass
-        except OSError:  # nobody holds the other end; what it said before is still to be read
-            self._heard_there = False
+        except OSError:  # the other end is closed; lines that it sent before can still be read
+            self._writable = False
             self._unsent.clear()
 
     def read(self) -> None:
-        """Take in what has arrived."""
+        """Read the lines that have arrived."""
         try:
-            piece = os.read(self.incoming, _AT_ONCE)
+            data = os.read(self.incoming, _READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
-            piece = b""
-        self.ended = self.ended or not piece
-        self.heard = time.monotonic()
-        lines = (self._unread + piece).split(b"\n")
+            data = b""
+        self.ended = self.ended or not data
+        self.last_read = time.monotonic()
+        lines = (self._unread + data).split(b"\n")
         self._unread = lines.pop()
         if len(self._unread) > _LONGEST_LINE:
             self.ended = True
@@ -86,15 +86,15 @@ class Connection:
         return taken
 
     def close(self) -> None:
-        self.ended, self._heard_there = True, False
+        self.ended, self._writable = True, False
         self._unsent.clear()
         for handle in {self.incoming, self.outgoing}:
             with suppress(OSError):
                 os.close(handle)
 
 
-def dial(path: str) -> Connection:
-    """A connection to a socket; OSError where nobody listens yet."""
+def connect(path: str) -> Connection:
+    """Connect to a Unix socket; raise OSError if no process is listening."""
     caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         caller.connect(path)
@@ -106,12 +106,15 @@ def dial(path: str) -> Connection:
 
 
 class Listener:
-    """A socket of this name in the current folder, for this user alone: the path to it may be too long for one."""
+    """A Unix socket in the current folder that only this user can connect to.
+
+    Its name is relative because an absolute path may be too long for a socket.
+    """
 
     ended = busy = False
 
     def __init__(self, name: str) -> None:
-        self.arrived: list[Connection] = []
+        self.accepted: list[Connection] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         self.incoming = self.outgoing = self._socket.fileno()
@@ -128,138 +131,139 @@ class Listener:
         with suppress(OSError):
             while True:
                 handle = self._socket.accept()[0].detach()
-                self.arrived.append(Connection(handle, handle))
+                self.accepted.append(Connection(handle, handle))
 
     def flush(self) -> None:
-        """Nothing is said here."""
+        """Do nothing: a listener sends no lines."""
 
     def close(self) -> None:
         self._socket.close()
 
 
 class ControllerLink:
-    """The controller, over whichever connection it has now."""
+    """The connection to the controller, which the controller may replace by a new one."""
 
     def __init__(self, connection: Connection | None = None) -> None:
-        self.told_to_end = False
-        self.silence_s: float | None = None  # after so long without a word the controller is taken for gone
-        self.others: list[Connection | Listener] = []  # waited for, too; their words are somebody else's
+        self.got_signal = False  # SIGTERM or SIGQUIT
+        self.silence_s: float | None = None  # a controller that is silent for longer is considered lost
+        self.others: list[Connection | Listener] = []  # polled here, but their messages are read elsewhere
         self._connection = connection
-        self._born = time.monotonic()
+        self._created = time.monotonic()
         self._callers: list[Connection] = []
-        self._door: Listener | None = None
+        self._listener: Listener | None = None
         self._orders: deque[Message] = deque()
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
-        self._said = 0
+        self._last_seq = 0
         self._wake = self._wake_on_signals()
 
     def listen(self, name: str) -> None:
         """Let a controller attach, now or later."""
-        self._door = Listener(name)
+        self._listener = Listener(name)
 
-    # -- hearing -------------------------------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
-        """Until something happens, a word, a signal, the end of a child, or for so long."""
-        sources = {each.incoming: each for each in self._all() if not each.ended}
-        wanted = dict.fromkeys([self._wake, *sources], select.POLLIN)
-        for each in self._all():
-            if each.busy:
-                wanted[each.outgoing] = wanted.get(each.outgoing, 0) | select.POLLOUT
+        """Wait for a line, a signal or the end of a child, at most for the given time."""
+        sources = {source.incoming: source for source in self._all() if not source.ended}
+        events = dict.fromkeys([self._wake, *sources], select.POLLIN)
+        for source in self._all():
+            if source.busy:
+                events[source.outgoing] = events.get(source.outgoing, 0) | select.POLLOUT
         poll = select.poll()
-        for handle, what in wanted.items():
-            poll.register(handle, what)
+        for handle, mask in events.items():
+            poll.register(handle, mask)
         for handle, happened in poll.poll(seconds * 1000):
             if handle == self._wake:
-                _drain(handle)
+                _empty(handle)
             elif handle in sources and happened & ~select.POLLOUT:
                 sources[handle].read()
-        self._settle()
+        self._process_input()
 
     def messages(self) -> Sequence[Message]:
-        """The controller's orders that have come."""
+        """Return the orders that have arrived from the controller."""
         taken = list(self._orders)
         self._orders.clear()
         return taken
 
     def gone_s(self) -> float | None:
-        """For how long the controller has been gone; None while it is there."""
+        """Return for how long the controller has been unreachable, or None while it is connected."""
         if self._connection is None:
-            return time.monotonic() - self._born
-        silent_s = time.monotonic() - self._connection.heard
+            return time.monotonic() - self._created
+        silent_s = time.monotonic() - self._connection.last_read
         if self._connection.ended:
             return silent_s
         return silent_s - self.silence_s if self.silence_s is not None and silent_s > self.silence_s else None
 
     def _all(self) -> Sequence[Connection | Listener]:
-        mine = [each for each in (self._connection, self._door) if each is not None]
-        return [*mine, *self._callers, *self.others]
+        own = [source for source in (self._connection, self._listener) if source is not None]
+        return [*own, *self._callers, *self.others]
 
-    def _settle(self) -> None:
-        for each in self._all():
-            each.flush()
+    def _process_input(self) -> None:
+        for source in self._all():
+            source.flush()
         if self._connection is not None:
             self._orders.extend(self._connection.messages())
-        if self._door is not None:
-            self._callers += self._door.arrived
-            self._door.arrived.clear()
+        if self._listener is not None:
+            self._callers += self._listener.accepted
+            self._listener.accepted.clear()
         for caller in list(self._callers):
-            self._hear(caller)
+            self._answer_caller(caller)
 
-    def _hear(self, caller: Connection) -> None:
-        """A caller that wants to attach takes the place of the connection before; another is sent away."""
-        words = caller.messages()
-        if not words and not caller.ended:
+    def _answer_caller(self, caller: Connection) -> None:
+        """Replace the connection by that of a caller whose first message is 'attach'; refuse other callers."""
+        messages = caller.messages()
+        if not messages and not caller.ended:
             return
         self._callers.remove(caller)
-        after = words[0].get("after", 0) if words and words[0].get("op") == "attach" else None
+        after = messages[0].get("after", 0) if messages and messages[0].get("op") == "attach" else None
         if not isinstance(after, int):
-            caller.send(_line(error("the first line here must be {'op': 'attach', 'after': the last seq that came}")))
+            problem = "the first line must be {'op': 'attach', 'after': the last seq that was received}"
+            caller.send(_line(error_message(problem)))
             caller.close()
             return
-        self._hang_up()
+        self._disconnect()
         self._connection = caller
-        self._orders.extend(words[1:])
+        self._orders.extend(messages[1:])
         self.forget(after)
         caller.send(_line({"type": "attached", "pid": os.getpid()}), *(line for _, line in self._kept))
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    # -- saying --------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------
 
-    def tell(self, message: Message, expendable: bool = False) -> None:
-        """Say it, number it and keep it; what is expendable is dropped when too much is kept: the logs have it."""
+    def send(self, message: Message, expendable: bool = False) -> None:
+        """Number, send and keep a message; drop an expendable one if too much is kept: the logs contain it."""
         if expendable and self._kept_bytes > _MOST_KEPT:
             return
-        self._said += 1
-        line = _line({**message, "seq": self._said})
-        self._kept.append((self._said, line))
+        self._last_seq += 1
+        line = _line({**message, "seq": self._last_seq})
+        self._kept.append((self._last_seq, line))
         self._kept_bytes += len(line)
         if self._connection is not None:
             self._connection.send(line)
 
-    def answer(self, message: Message) -> None:
-        """Say it to the one who asked; it is not kept."""
+    def reply(self, message: Message) -> None:
+        """Send a reply to an order; it is not kept."""
         if self._connection is not None:
             self._connection.send(_line(message))
 
     def forget(self, seq: int) -> None:
-        """What the controller has need not be kept."""
+        """Delete the messages up to ``seq``, which the controller has received."""
         while self._kept and self._kept[0][0] <= seq:
             self._kept_bytes -= len(self._kept.popleft()[1])
 
     def close(self) -> None:
-        """Send what is left, as long as somebody reads it."""
-        deadline = time.monotonic() + _FAREWELL_S
+        """Send the remaining messages, as long as the controller reads them, and close the connection."""
+        deadline = time.monotonic() + _CLOSE_S
         while self._connection is not None and self._connection.busy and time.monotonic() < deadline:
             self.wait(0.1)
-        self._hang_up()
-        if self._door is not None:
-            self._door.close()
+        self._disconnect()
+        if self._listener is not None:
+            self._listener.close()
 
     def _wake_on_signals(self) -> int:
         reader, writer = os.pipe()
@@ -268,15 +272,15 @@ class ControllerLink:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGQUIT):
-            signal.signal(number, lambda *_: setattr(self, "told_to_end", True))
-        # Ctrl-C and a closed terminal or connection are the controller's to judge.
+            signal.signal(number, lambda *_: setattr(self, "got_signal", True))
+        # The controller decides what Ctrl-C and a closed terminal or connection mean.
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.signal(signal.SIGHUP, lambda *_: None)
         return reader
 
 
-def error(sentence: str) -> Message:
-    """The answer to an order that cannot be followed."""
+def error_message(sentence: str) -> Message:
+    """Return the reply to an order that cannot be followed."""
     return {"type": "error", "sentence": sentence}
 
 
@@ -292,7 +296,7 @@ def _message(line: bytes) -> Message:
     return body if isinstance(body, dict) else {"op": None, "line": line[:200].decode("utf-8", "replace")}
 
 
-def _drain(handle: int) -> None:
+def _empty(handle: int) -> None:
     with suppress(BlockingIOError):
         while os.read(handle, 4096):
             pass

@@ -1,7 +1,7 @@
-"""A round in a container: an agent of its own supervises the ranks in there, and this one passes on what it says.
+"""Run a round in a container: a second agent supervises the ranks there, and this agent forwards its messages.
 
-The container was created by the harness. It is started here, its agent calls back on ``inner.sock`` in the log
-folder, and whatever happens it is removed in the end. Docker is asked by a child, so that nothing waits for it.
+The controller has created the container. This module starts it, waits until its agent connects to ``inner.sock`` in
+the log folder, and removes it in the end in any case. A child process calls Docker, so that the agent never waits.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.folder import INNER_SOCKET
 
 _BEAT_S = 1.0
-_CALL_S = 60.0  # for the agent in there to call, from the container's start
-_LOOK_S = 0.5  # between two looks at a container that does not answer
-_SETTLED_S = 3.0  # for Docker to see that a container has ended
-_SILENT_S = 30.0  # an agent says something every second; one that does not is paused or stuck with its container
-_LONGEST_TICK_S = 2.0  # a pause of our own, with the whole host's, is not its silence
-_BEYOND_GRACE_S = 20.0  # what the agent in there may need to end its ranks beyond their grace
-_REMOVE_FOR_S = 20.0  # Docker may be just restarting
+_CONNECT_S = 60.0  # maximum time from the container's start to the connection of its agent
+_POLL_S = 0.5  # between two checks of a container whose agent has not connected
+_END_S = 3.0  # maximum time for Docker to notice that a container has ended
+_SILENT_S = 30.0  # an agent sends a message every second, unless it is paused or stuck with its container
+_LONGEST_TICK_S = 2.0  # a longer pause of this agent, for example of a frozen host, is not the container's silence
+_AFTER_GRACE_S = 20.0  # time for the inner agent to end its ranks, in addition to their grace
+_REMOVE_FOR_S = 20.0  # Docker may be restarting
 
 
 class RoundContainer:
@@ -37,29 +37,28 @@ class RoundContainer:
         order: Message,
         orders: RankOrders,
         messages: Messages,
-        wire: ControllerLink,
+        link: ControllerLink,
         reaper: processes.Reaper,
     ) -> None:
-        # Imported here because it imports http, which a round without a container does not need.
-        from flagperf_driver.node.docker_engine import DockerEngine
+        from flagperf_driver.node.docker_engine import DockerEngine  # only a round in a container needs it
 
         self._order = order
         self._orders = orders
         self._messages = messages
-        self._wire = wire
+        self._link = link
         self._reaper = reaper
         self._id = str(order["container"]["id"])
         self._socket = str(order["container"]["socket"])
         self._engine = DockerEngine(self._socket)
-        self._waiting = {each.rank for each in orders.ranks}  # whose end is not known yet
+        self._not_ended = {order.rank for order in orders.ranks}
         self._task: tuple[processes.BackgroundTask, Callable[[processes.BackgroundTask], None]] | None = None
         self._timer = Timer()
-        self._timer.every(_BEAT_S, self._feel_silence)
-        self._door: Listener | None = None
+        self._timer.every(_BEAT_S, self._check_silence)
+        self._listener: Listener | None = None
         self._peer: Connection | None = None
-        self._call_by = 0.0
-        self._heard = 0  # the last number of what the inner agent said
-        self._heard_before = 0
+        self._connect_by = 0.0
+        self._last_seq = 0  # of the messages from the inner agent
+        self._previous_seq = 0
         self._silent_s = 0.0
         self._ending = False
         self._removing = False
@@ -69,224 +68,225 @@ class RoundContainer:
 
     def start(self) -> None:
         self._reaper.watch_container(self._socket, self._id)
-        self._door = Listener(INNER_SOCKET)
-        self._wire.others.append(self._door)
-        self._send(self._started, lambda: self._engine.start(self._id))
+        self._listener = Listener(INNER_SOCKET)
+        self._link.others.append(self._listener)
+        self._call(self._on_started, lambda: self._engine.start(self._id))
         self._beat()
 
-    def turn(self) -> None:
-        """Do what is to be done now; called often, and at once when something has come."""
+    def process(self) -> None:
+        """Do everything that is due now; called often, and immediately after input."""
         if self._task is not None and self._task[0].ended():
             (task, then), self._task = self._task, None
             then(task)
-        self._let_in()
+        self._accept()
         if self._peer is not None:
             self._relay(self._peer)
-        self._timer.do_what_is_due()
+        self._timer.run_due_calls()
 
     def end(self, reason: str) -> None:
-        """Have all ranks end, by their own agent if it is there."""
+        """End all ranks: through the inner agent if it is connected, else by removing the container."""
         if self._ending:
             return
-        self._messages.note(f"told to stop: {reason}")
+        self._messages.note(f"stopping the ranks: {reason}")
         self._ending = True
         if self._peer is not None and not self._peer.ended:
-            self._say({"op": "stop", "reason": reason})
-            self._timer.after(self._orders.grace_s + _BEYOND_GRACE_S, self._remove)
+            self._send({"op": "stop", "reason": reason})
+            self._timer.after(self._orders.grace_s + _AFTER_GRACE_S, self._remove)
         elif self._task is None:
             self._remove()
 
     def fail(self, kind: str, rank: int | None, sentence: str) -> None:
-        """Tell the fault; it does not end the ranks. What goes wrong at their end is none."""
+        """Report a fault, which does not end the ranks. While they are being ended, nothing counts as a fault."""
         if not self._ending:
             self._messages.fault(kind, rank, sentence)
 
     def abandon(self) -> None:
-        """Nothing of the container may survive, whatever happened to this process."""
+        """Remove the container, whatever happened to this process."""
         if not self.over:
             with suppress(RuntimeError):
                 self._engine.remove(self._id, force=True)
 
-    # -- its start -----------------------------------------------------------------------------------------
+    # -- start ---------------------------------------------------------------------------------------------
 
-    def _started(self, task: processes.BackgroundTask) -> None:
+    def _on_started(self, task: processes.BackgroundTask) -> None:
         try:
-            task.answer()
+            task.result()
         except RuntimeError as error:
-            self._broke(f"could not be started: {error}")
+            self._container_failed(f"could not be started: {error}")
             return
         self._messages.note(f"container {self._id[:12]} started")
-        self._call_by = time.monotonic() + _CALL_S
+        self._connect_by = time.monotonic() + _CONNECT_S
         if self._ending:
             self._remove()
         else:
-            self._timer.after(_LOOK_S, self._look_whether_it_calls)
+            self._timer.after(_POLL_S, self._check_connected)
 
-    def _look_whether_it_calls(self) -> None:
+    def _check_connected(self) -> None:
         if self._peer is None and not self._removing:
-            self._send(self._judge_the_silent, self._look)
+            self._call(self._on_state, self._get_state)
 
-    def _judge_the_silent(self, task: processes.BackgroundTask) -> None:
-        """A container that has not called is given time, as long as it runs."""
-        found = self._found(task)
+    def _on_state(self, task: processes.BackgroundTask) -> None:
+        """Wait for the agent of a container that is running, up to the deadline."""
+        state = self._state_of(task)
         if self._peer is not None or self._removing:
             return
         if self._ending:
             self._remove()
-        elif found["running"] is False:
-            self._broke(found["sentence"])
-        elif time.monotonic() > self._call_by:
-            self._broke(f"runs, but its agent did not call within {_CALL_S:g} s{found['said']}")
+        elif state["running"] is False:
+            self._container_failed(state["sentence"])
+        elif time.monotonic() > self._connect_by:
+            problem = f"is running, but its agent did not connect within {_CONNECT_S:g} s"
+            self._container_failed(problem + state["last_line"])
         else:
-            self._timer.after(_LOOK_S, self._look_whether_it_calls)
+            self._timer.after(_POLL_S, self._check_connected)
 
-    def _let_in(self) -> None:
-        if self._door is None or self._peer is not None or not self._door.arrived:
+    def _accept(self) -> None:
+        if self._listener is None or self._peer is not None or not self._listener.accepted:
             return
-        self._peer = self._door.arrived.pop(0)
-        self._wire.others.append(self._peer)
-        self._shut()
-        self._say({"op": "hello", "lease_s": 0})
-        # The rest of the order is for the host, and done.
-        self._say({**self._order, "container": None, "monitors": None, "clear_caches": False, "files": None})
+        self._peer = self._listener.accepted.pop(0)
+        self._link.others.append(self._peer)
+        self._close_listener()
+        self._send({"op": "hello", "lease_s": 0})
+        # The agent on the host has already done the rest of the order.
+        self._send({**self._order, "container": None, "monitors": None, "clear_caches": False, "files": None})
 
-    def _shut(self) -> None:
-        if self._door is not None:
-            self._wire.others.remove(self._door)
-            self._door.close()
-            self._door = None
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._link.others.remove(self._listener)
+            self._listener.close()
+            self._listener = None
 
     # -- while it runs -------------------------------------------------------------------------------------
 
     def _relay(self, peer: Connection) -> None:
-        """Pass on what the agent in there says, under numbers of our own."""
-        before = self._heard
+        """Forward the messages of the inner agent; the link to the controller numbers them again."""
+        previous_seq = self._last_seq
         for message in peer.messages():
-            self._pass_on(message)
-        if self._heard > before:
-            self._say({"op": "ack", "seq": self._heard})
+            self._forward(message)
+        if self._last_seq > previous_seq:
+            self._send({"op": "ack", "seq": self._last_seq})
         if peer.ended and not self._removing and self._task is None:
-            self._hang_up()
-            self._send(self._explain, self._look_until_it_has_ended)
+            self._disconnect()
+            self._call(self._on_end, self._wait_for_end)
 
-    def _feel_silence(self, passed_s: float) -> None:
-        """End a container whose agent says nothing any more."""
-        if self._peer is None or self._removing or self._heard != self._heard_before:
-            self._silent_s, self._heard_before = 0.0, self._heard
+    def _check_silence(self, passed_s: float) -> None:
+        """Remove the container if its agent no longer sends messages."""
+        if self._peer is None or self._removing or self._last_seq != self._previous_seq:
+            self._silent_s, self._previous_seq = 0.0, self._last_seq
             return
         self._silent_s += min(passed_s, _LONGEST_TICK_S)
         if self._silent_s >= _SILENT_S:
-            self._broke(f"has said nothing for {_SILENT_S:g} s: it is paused, or stuck in the kernel")
+            self._container_failed(f"has sent nothing for {_SILENT_S:g} s: it is paused, or stuck in the kernel")
 
-    def _pass_on(self, message: Message) -> None:
+    def _forward(self, message: Message) -> None:
         body = dict(message)
         kind = body.get("type")
         if kind == "error":
-            self.fail("container", None, f"the agent in the container refused: {body.get('sentence')}")
-            self.end("its orders were refused")
+            self.fail("container", None, f"the agent in the container refused an order: {body.get('sentence')}")
+            self.end("the agent in the container refused an order")
         if "seq" not in body:
             return
-        self._heard = int(body.pop("seq"))
+        self._last_seq = int(body.pop("seq"))
         if kind == "over":
             self._remove()
         elif kind == "fault":
             self.fail(str(body["kind"]), body.get("rank"), str(body["sentence"]))
         else:
             if kind == "exit":
-                self._waiting.discard(int(body["rank"]))
+                self._not_ended.discard(int(body["rank"]))
             expendable = kind in ("beat", "lines") or body.get("event") not in (None, events.FAILED, events.FINISHED)
-            if kind != "beat" or self._messages.heard:
-                self._messages.tell(body, expendable)
+            if kind != "beat" or self._messages.connected:
+                self._messages.send(body, expendable)
 
     def _beat(self) -> None:
-        """Say that we are there for as long as nobody in the container does."""
+        """Send beats to the controller until the inner agent does."""
         if self._peer is None and not self.over:
             self._messages.alive()
             self._timer.after(_BEAT_S, self._beat)
 
-    def _explain(self, task: processes.BackgroundTask) -> None:
-        self._broke(self._found(task)["sentence"])
+    def _on_end(self, task: processes.BackgroundTask) -> None:
+        self._container_failed(self._state_of(task)["sentence"])
 
-    def _broke(self, what: str) -> None:
-        ranks = sorted(self._waiting)
-        whose = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}" if ranks else "all ranks"
-        self.fail("container", ranks[0] if ranks else None, f"the container of {whose} {what}")
+    def _container_failed(self, problem: str) -> None:
+        ranks = sorted(self._not_ended)
+        names = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}" if ranks else "all ranks"
+        self.fail("container", ranks[0] if ranks else None, f"the container of {names} {problem}")
         self._remove()
 
-    # -- its end -------------------------------------------------------------------------------------------
+    # -- end -----------------------------------------------------------------------------------------------
 
     def _remove(self) -> None:
         if self._removing:
             return
         self._removing = True
-        self._say({"op": "leave"})
+        self._send({"op": "leave"})
         self._give_up_at = time.monotonic() + _REMOVE_FOR_S
         self._try_to_remove()
 
     def _try_to_remove(self) -> None:
-        if self._task is not None:  # what was asked before is still to be answered
+        if self._task is not None:  # the previous call to Docker has not returned yet
             self._timer.after(0.05, self._try_to_remove)
             return
-        self._send(self._removed, lambda: self._engine.remove(self._id, force=True))
+        self._call(self._on_removed, lambda: self._engine.remove(self._id, force=True))
 
-    def _removed(self, task: processes.BackgroundTask) -> None:
+    def _on_removed(self, task: processes.BackgroundTask) -> None:
         try:
-            task.answer()
+            task.result()
         except RuntimeError as error:
-            self._try_again(str(error))
+            self._retry_removal(str(error))
             return
         self._messages.note(f"container {self._id[:12]} removed")
         self._finish()
 
-    def _try_again(self, why: str) -> None:
+    def _retry_removal(self, reason: str) -> None:
         late = time.monotonic() > self._give_up_at
         if late or not self._warned:
             self._warned = True
-            stays = "stays behind until the next run here removes it" if late else "cannot be removed yet"
-            self._messages.warning(f"container {self._id[:12]} {stays}: {why}")
+            problem = "remains until the next run on this host removes it" if late else "cannot be removed yet"
+            self._messages.warning(f"container {self._id[:12]} {problem}: {reason}")
         if late:
             self._finish()
         else:
             self._timer.after(1.0, self._try_to_remove)
 
     def _finish(self) -> None:
-        self._hang_up()
-        self._shut()
-        for rank in sorted(self._waiting):
+        self._disconnect()
+        self._close_listener()
+        for rank in sorted(self._not_ended):
             self._messages.exit(rank, cause="stopped" if self._ending else "crash")
         self.over = True
 
     # -- helpers -------------------------------------------------------------------------------------------
 
-    def _send(self, then: Callable[[processes.BackgroundTask], None], call: Callable[[], Any]) -> None:
-        """Have a child ask Docker, and call ``then`` when it is back."""
+    def _call(self, then: Callable[[processes.BackgroundTask], None], call: Callable[[], Any]) -> None:
+        """Make a call to Docker in a child process, and run ``then`` when it has returned."""
         self._task = (processes.BackgroundTask(call), then)
 
-    def _look(self) -> dict[str, Any]:
+    def _get_state(self) -> dict[str, Any]:
         state = self._engine.state(self._id)
         lines = [line.strip() for line in self._engine.logs(self._id).splitlines() if line.strip()]
-        said = f"; its last line: {lines[-1][:300]}" if lines else ""
-        return {"running": state.running, "sentence": state.sentence + said, "said": said}
+        last_line = f"; its last line: {lines[-1][:300]}" if lines else ""
+        return {"running": state.running, "sentence": state.sentence + last_line, "last_line": last_line}
 
-    def _look_until_it_has_ended(self) -> dict[str, Any]:
-        until = time.monotonic() + _SETTLED_S
-        while (found := self._look())["running"] and time.monotonic() < until:
+    def _wait_for_end(self) -> dict[str, Any]:
+        deadline = time.monotonic() + _END_S
+        while (state := self._get_state())["running"] and time.monotonic() < deadline:
             time.sleep(0.1)
-        return {**found, "sentence": "lost its agent"} if found["running"] else found
+        return {**state, "sentence": "is running, but its agent ended"} if state["running"] else state
 
-    def _found(self, task: processes.BackgroundTask) -> dict[str, Any]:
+    def _state_of(self, task: processes.BackgroundTask) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = task.answer()
+            state: dict[str, Any] = task.result()
         except RuntimeError as error:
-            return {"running": None, "sentence": f"is gone, and Docker cannot say why: {error}", "said": ""}
-        return found
+            return {"running": None, "sentence": f"ended, and Docker does not report why: {error}", "last_line": ""}
+        return state
 
-    def _say(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         if self._peer is not None:
             self._peer.send(json.dumps(message).encode() + b"\n")
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._peer is not None:
-            if self._peer in self._wire.others:
-                self._wire.others.remove(self._peer)
+            if self._peer in self._link.others:
+                self._link.others.remove(self._peer)
             self._peer.close()

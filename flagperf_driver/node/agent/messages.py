@@ -1,4 +1,4 @@
-"""What is told of a round: to its controller, and in the log folder for whoever looks there later."""
+"""Report a round: to its controller, and in the round's log folder."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from flagperf_driver.node.folder import LogFolder
 
 
 class Messages:
-    """The first fault is told, for later ones follow from it; every rank's end is."""
+    """Report the first fault only, because later faults follow from it, and the end of every rank."""
 
-    def __init__(self, folder: LogFolder, wire: ControllerLink) -> None:
+    def __init__(self, folder: LogFolder, link: ControllerLink) -> None:
         self.folder = folder
-        self._wire = wire
+        self._link = link
         self._fault = False
 
     @property
-    def heard(self) -> bool:
-        """Whether there is somebody to hear what will not be of interest later."""
-        return self._wire.gone_s() is None
+    def connected(self) -> bool:
+        """Whether the controller is connected. Messages that soon lose their value are sent only then."""
+        return self._link.gone_s() is None
 
-    def tell(self, message: Message, expendable: bool = False) -> None:
-        self._wire.tell(message, expendable)
+    def send(self, message: Message, expendable: bool = False) -> None:
+        self._link.send(message, expendable)
 
     def alive(self) -> None:
-        """For as long as no rank has a beat: the controller takes an agent that says nothing for gone."""
-        if self.heard:
-            self.tell({"type": "beat", "ranks": {}, "slow": {}}, expendable=True)
+        """Send an empty beat before any rank has one: the controller considers a silent agent lost."""
+        if self.connected:
+            self.send({"type": "beat", "ranks": {}, "slow": {}}, expendable=True)
 
     def note(self, text: str) -> None:
         self.folder.note(text)
@@ -40,12 +40,12 @@ class Messages:
             return
         self._fault = True
         self.note(f"{kind}: {sentence}")
-        self.folder.state(fault={"kind": kind, "rank": rank, "sentence": sentence})
-        self.tell({"type": "fault", "kind": kind, "rank": rank, "sentence": sentence})
+        self.folder.update_state(fault={"kind": kind, "rank": rank, "sentence": sentence})
+        self.send({"type": "fault", "kind": kind, "rank": rank, "sentence": sentence})
 
     def warning(self, sentence: str) -> None:
         self.note(f"warning: {sentence}")
-        self.tell({"type": "warning", "sentence": sentence})
+        self.send({"type": "warning", "sentence": sentence})
 
     def exit(
         self,
@@ -58,12 +58,12 @@ class Messages:
         started_ms: int | None = None,
         last_lines: Sequence[str] = (),
     ) -> None:
-        """How a rank ended; nothing is known of a code where nobody saw it end."""
+        """Report how a rank ended. Without a known exit code, ``code`` and ``signal`` are None."""
         end = {"rank": rank, "code": code, "signal": signal, "cause": cause}
         times = {"pid": pid, "started_ms": started_ms, "ended_ms": now_ms()}
         self.folder.write(layout.rank_exit(rank), json.dumps({**end, **times}) + "\n")
         self.note(f"rank {rank} ended: code {code}, signal {signal}, cause {cause}")
-        self.tell({"type": "exit", **end, "last_lines": list(last_lines)})
+        self.send({"type": "exit", **end, "last_lines": list(last_lines)})
 
 
 def now_ms() -> int:

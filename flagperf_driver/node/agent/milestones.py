@@ -1,7 +1,7 @@
-"""When the agent saw its ranks' milestones in their logs: by clocks that no code of a rank can reach.
+"""Record when the agent saw each rank's milestones in its log, by clocks that a rank's code cannot change.
 
-A record was written between the last look at the log that did not find it and the look that did. Both are kept, by
-the monotonic clock and by the host's, so that a late look only widens the interval.
+A record was written between two reads of the log: the last read without the record, and the first read with it. Both
+times are stored, by the monotonic clock and by the host's clock. A late read only widens the interval.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MILESTONES = (events.INIT_START, events.INIT_END, events.TRAIN_START, events.TRA
 
 
 class Moment(NamedTuple):
-    """Seconds by the monotonic clock, and milliseconds since the epoch by the host's."""
+    """A time in seconds by the monotonic clock, and in milliseconds since the epoch by the host's clock."""
 
     s: float
     ms: int
@@ -27,22 +27,22 @@ class Moment(NamedTuple):
 
 
 class Milestones:
-    """One rank's: since when each was not there yet, and when it was."""
+    """The milestones of one rank, each with the last time without it and the first time with it."""
 
     def __init__(self) -> None:
         self.started = Moment.now()
-        self._looked = self.started
-        self._found: dict[str, tuple[Moment, Moment]] = {}
+        self._last_read = self.started
+        self._intervals: dict[str, tuple[Moment, Moment]] = {}
 
-    def found(self, event: str, by: Moment) -> None:
-        """The look that ended then found a record; the first of a name counts."""
+    def add(self, event: str, by: Moment) -> None:
+        """Store a record that a read of the log returned at the time ``by``; only the first of each event counts."""
         if event in MILESTONES:
-            self._found.setdefault(event, (self._looked, by))
+            self._intervals.setdefault(event, (self._last_read, by))
 
-    def looked(self, begin: Moment) -> None:
-        """The look that began then found all that was there."""
-        self._looked = begin
+    def read_completely(self, begin: Moment) -> None:
+        """Note that a read which began at the time ``begin`` reached the end of the log."""
+        self._last_read = begin
 
     def to_json(self) -> dict[str, Any]:
-        found = {event: {"after": list(after), "by": list(by)} for event, (after, by) in self._found.items()}
-        return {"started": list(self.started), **found}
+        intervals = {event: {"after": list(after), "by": list(by)} for event, (after, by) in self._intervals.items()}
+        return {"started": list(self.started), **intervals}

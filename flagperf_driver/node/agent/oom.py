@@ -1,4 +1,4 @@
-"""Who ran out of memory, when a process was killed: the whole host, or only its control group (its container)."""
+"""Find out which memory ran out when a process was killed: the host's, or only the limit of its control group."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _FULL = 0.95
-_NO_LIMIT = 1 << 60  # version 1 says "none" by a number of that size
+_NO_LIMIT = 1 << 60  # cgroup v1 represents "no limit" by a number of at least this size
 
 
 class Count(NamedTuple):
-    """How often the kernel has killed for want of memory, and how often the group was at its limit."""
+    """The number of processes that the kernel killed because memory ran out, and how often the group hit its limit."""
 
     kills: int
     at_limit: int
@@ -22,14 +22,14 @@ def count() -> Count:
 
 
 def cause(before: Count, inner: bool) -> str | None:
-    """Which memory ran out since; None where none did."""
+    """Return which memory ran out since ``before``, or None."""
     now = count()
     if now.kills == before.kills:
         return None
     limit = _limit()
     if limit is not None and now.at_limit > before.at_limit:
-        whose = "the container's memory limit" if inner else "the memory limit of its control group"
-        return f"{whose}, {limit / (1 << 20):.0f} MiB"
+        limit_name = "the container's memory limit" if inner else "the memory limit of its control group"
+        return f"{limit_name}, {limit / (1 << 20):.0f} MiB"
     return "the kernel ran out of memory"
 
 
@@ -37,7 +37,7 @@ def _at_limit() -> int:
     events = _group("memory.events")
     if events is not None:
         return _figure(events, "oom")
-    # Version 1 counts the group's members that were killed, for want of whose memory is told by how full it was.
+    # cgroup v1 counts killed members of the group only; whether the group's limit was the cause shows its peak usage.
     peak, control, limit = _group("memory.max_usage_in_bytes"), _group("memory.oom_control"), _limit()
     if peak is None or control is None or limit is None or int(_read(peak) or 0) < _FULL * limit:
         return 0
@@ -54,7 +54,7 @@ def _limit() -> int | None:
 
 
 def _group(name: str) -> Path | None:
-    """A file of this process's memory group; in a container the group is at the root of what one sees."""
+    """Return a file of this process's memory group. In a container the group is the root of the mounted hierarchy."""
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, group = line.split(":", 2)
         root = _CGROUPS / "memory" if "memory" in controllers.split(",") else _CGROUPS if not controllers else None

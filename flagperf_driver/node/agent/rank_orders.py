@@ -1,4 +1,4 @@
-"""Which ranks to start on this host and how: the ranks' part of the start message."""
+"""The ranks to start on this host: the part of the start message that describes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flagperf_driver.node.agent import watch
 
 
 class StartError(ValueError):
-    """A start message that cannot be followed."""
+    """The start message is invalid."""
 
 
 class RankOrder(NamedTuple):
@@ -20,26 +20,26 @@ class RankOrder(NamedTuple):
     rank: int
     local_rank: int
     argv: Sequence[str]
-    env: Mapping[str, str]  # beside what this process has in its own
+    env: Mapping[str, str]  # in addition to the agent's own environment
     cwd: str
-    log: str  # its output's file in the log directory
-    cpus: Sequence[int] = ()  # the cores it is bound to; empty: any
+    log: str  # the file for its output, in the log folder
+    cpus: Sequence[int] = ()  # the cores that it is bound to; empty: all cores
 
 
 class RankOrders(NamedTuple):
-    """The start message, as far as it is about ranks."""
+    """The ranks of the start message and the limits for them."""
 
     ranks: Sequence[RankOrder]
-    follow: Sequence[int]  # the ranks whose logs and heartbeats are read: a launcher's, too
+    follow: Sequence[int]  # the ranks whose logs and heartbeats are read, including those that a launcher starts
     limits: watch.Timeouts
     round_s: float
     grace_s: float
-    not_inherited: Sequence[str]  # how names begin that are kept from the ranks
-    show: bool  # every line of the ranks' logs, to somebody who wants to see them
+    not_inherited: Sequence[str]  # prefixes of environment variables that ranks do not inherit
+    show: bool  # send every line of the ranks' logs to the controller
 
 
 def read_orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
-    """The start message, checked; StartError names everything that is wrong."""
+    """Check the start message; raise StartError with the problem."""
     if not body.get("ranks"):
         raise StartError("'ranks' is {}".format("empty" if "ranks" in body else "missing"))
     try:
@@ -62,7 +62,7 @@ def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
 
 
 def _limit(seconds: object) -> float:
-    """The limit in seconds; without one the time is unlimited."""
+    """Return the limit in seconds; infinity if it is missing."""
     return math.inf if seconds is None else float(str(seconds))
 
 

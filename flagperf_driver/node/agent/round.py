@@ -1,4 +1,4 @@
-"""One round on this host: its devices, its ranks or the container that they are in, and the sampler beside them."""
+"""One round on this host: the lease of its devices, its ranks or their container, and the sampler."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _BEAT_S = 1.0
 
 
 class OrderRefused(Exception):
-    """An order that cannot be followed; the text says why."""
+    """The order cannot be followed; the text is the reason."""
 
 
 class Supervisor(Protocol):
-    """Ranks, wherever they run. It is over when the last one's end has been told."""
+    """Supervise the ranks, on the host or in a container. It is over when the end of every rank has been reported."""
 
     @property
     def over(self) -> bool: ...
 
     def start(self) -> None: ...
 
-    def turn(self) -> None: ...
+    def process(self) -> None: ...
 
     def end(self, reason: str) -> None: ...
 
@@ -43,14 +43,14 @@ class Supervisor(Protocol):
 
 
 class Round:
-    """From the lease of its devices to the last byte of its logs."""
+    """One round, from the lease of its devices to the last byte of its logs."""
 
-    def __init__(self, folder: LogFolder, wire: ControllerLink, lock: int | None) -> None:
+    def __init__(self, folder: LogFolder, link: ControllerLink, lock: int | None) -> None:
         self.folder = folder
         self.over = False
-        self._wire = wire
-        self._messages = Messages(folder, wire)
-        self._lock = lock  # on the folder; an agent in a container has none
+        self._link = link
+        self._messages = Messages(folder, link)
+        self._lock = lock  # on the folder; None for the agent in a container
         self._lease: lease.Lease | None = None
         self._reaper: processes.Reaper | None = None
         self._temporary: Temporary | None = None
@@ -60,17 +60,17 @@ class Round:
         self._archive: Archive | None = None
         self._timer = Timer()
         self._timer.every(_BEAT_S, lambda _: self._messages.alive())
-        folder.state()
+        folder.update_state()
 
     @property
-    def begun(self) -> bool:
-        """Whether it was told to start its ranks."""
+    def started(self) -> bool:
+        """Whether the controller has sent the order to start the ranks."""
         return self._reaper is not None
 
     @property
     def waiting(self) -> bool:
-        """Whether it holds devices for ranks that are still to be started."""
-        return self._lease is not None and not self.begun
+        """Whether the round holds devices for ranks that are not started yet."""
+        return self._lease is not None and not self.started
 
     @property
     def running(self) -> bool:
@@ -79,9 +79,9 @@ class Round:
     # -- devices -------------------------------------------------------------------------------------------
 
     def take_devices(self, order: Message) -> Message:
-        """One attempt; the answer says which it got, or who has them."""
+        """Try once to lease devices; reply with the leased devices or with their holders."""
         if self._lease is not None or self._reaper is not None:
-            raise OrderRefused("this agent has its devices already")
+            raise OrderRefused("this agent already has a lease")
         directory = Path(order["directory"]) if order.get("directory") else lease.default_directory()
         self._lease = lease.take(
             int(order["count"]),
@@ -92,11 +92,12 @@ class Round:
         )
         if self._lease is not None:
             return {"type": "leased", "devices": list(self._lease.devices)}
-        return {"type": "busy", "holders": lease.holders(directory) or ["somebody took devices at the same moment"]}
+        holders = lease.holders(directory) or ["another process took devices at the same moment"]
+        return {"type": "busy", "holders": holders}
 
     def release_devices(self) -> Message:
         if self.running:
-            raise OrderRefused("its ranks still have the devices")
+            raise OrderRefused("the ranks still use the devices")
         self._release()
         return {"type": "released"}
 
@@ -109,27 +110,27 @@ class Round:
 
     def start(self, order: Message) -> None:
         if self._reaper is not None:
-            raise OrderRefused("this agent has started its round already")
+            raise OrderRefused("this agent has already started its round")
         self.folder.log = str(order.get("log", "start_task.log"))
-        self.folder.state(state="running", started_ms=now_ms())
-        # It has the locks until it is done: devices are not free while it still kills what was left of the ranks.
+        self.folder.update_state(state="running", started_ms=now_ms())
+        # The reaper keeps the locks: devices are not free while it still kills remaining processes of the ranks.
         locks = [*(self._lease.fds if self._lease is not None else ()), *([self._lock] if self._lock else [])]
         self._reaper = processes.Reaper(locks)
         try:
             self._supervisor = self._prepare(order, self._reaper)
-        except FolderError as wrong:
-            self._messages.fault("start", None, str(wrong))
+        except FolderError as error:
+            self._messages.fault("start", None, str(error))
             self._end()
             return
-        except (StartError, OSError) as wrong:
-            self._messages.fault("start", None, f"a start message that cannot be followed: {wrong}")
+        except (StartError, OSError) as error:
+            self._messages.fault("start", None, f"invalid start message: {error}")
             self._end()
             return
         if self._caches is None:
             self._supervisor.start()
 
     def _prepare(self, order: Message, reaper: processes.Reaper) -> Supervisor:
-        """Everything that ranks find when they start."""
+        """Prepare everything that the ranks need before they start."""
         for name, content in dict(order.get("files") or {}).items():
             (self.folder.path / name).write_text(content, "utf-8")
         orders = read_orders(order, self.folder.path)
@@ -138,96 +139,96 @@ class Round:
         if order.get("monitors"):
             self._sampler = SamplerProcess(order["monitors"], self._messages.warning)
         if order.get("container"):
-            return RoundContainer(order, orders, self._messages, self._wire, reaper)
+            return RoundContainer(order, orders, self._messages, self._link, reaper)
         self._temporary = Temporary()
         reaper.watch_folder(self._temporary.path)
         return Ranks(orders, self._messages, reaper, self._temporary.env, inner=self._lock is None)
 
     def stop(self, reason: str) -> None:
-        """Have the ranks end, if there are any."""
+        """End the ranks, if they were started."""
         if self._caches is not None:
             self._end()
         elif self._supervisor is not None and not self._supervisor.over:
             self._supervisor.end(reason)
 
     def fail(self, kind: str, sentence: str) -> None:
-        """A fault that is no rank's."""
+        """Report a fault that does not belong to a rank."""
         if self._supervisor is not None and self.running:
             self._supervisor.fail(kind, None, sentence)
 
-    def turn(self) -> None:
-        """Do what is to be done now; called often, and at once when something has come or ended."""
+    def process(self) -> None:
+        """Do everything that is due now; called often, and immediately after input or the end of a process."""
         try:
             if self.running:
-                self._take_a_turn()
+                self._process_ranks()
             if self._archive is not None:
-                for answer in self._archive.answers():
-                    self._wire.answer(answer)
-        except Exception as failed:  # a host's supervisor ends here; the controller must hear why
-            self._give_up(failed)
+                for reply in self._archive.replies():
+                    self._link.reply(reply)
+        except Exception as error:  # the controller must receive the reason
+            self._give_up(error)
 
-    def _take_a_turn(self) -> None:
+    def _process_ranks(self) -> None:
         assert self._supervisor is not None
         if self._caches is not None:
             self._start_when_cleared(self._supervisor, self._caches)
         elif not self._supervisor.over:
-            self._supervisor.turn()
-        over = self._caches is None and self._supervisor.over  # ranks that wait for their start have not ended
+            self._supervisor.process()
+        over = self._caches is None and self._supervisor.over  # not while ranks wait for the caches to be cleared
         if self._sampler is not None:
             if over:
                 self._sampler.end()
-            self._sampler.turn()
+            self._sampler.process()
         if over and (self._sampler is None or self._sampler.ended):
             self._end()
 
     def _start_when_cleared(self, supervisor: Supervisor, caches: processes.BackgroundTask) -> None:
-        if not caches.ended():  # a terabyte of them takes minutes
-            self._timer.do_what_is_due()
+        if not caches.ended():  # a terabyte of page cache takes minutes
+            self._timer.run_due_calls()
             return
         self._caches = None
         try:
-            caches.answer()
-        except RuntimeError as refused:
-            self._messages.warning(f"the host's caches could not be cleared: {refused}")
+            caches.result()
+        except RuntimeError as error:
+            self._messages.warning(f"the host's caches could not be cleared: {error}")
         supervisor.start()
 
-    def _give_up(self, failed: Exception) -> None:
-        import traceback  # costs every agent's start more than all else that only a failure needs
+    def _give_up(self, error: Exception) -> None:
+        import traceback  # slow to import, and needed only here
 
         self._messages.note(traceback.format_exc())
-        self._messages.fault("agent", None, f"the agent failed: {type(failed).__name__}: {failed}")
+        self._messages.fault("agent", None, f"the agent failed: {type(error).__name__}: {error}")
         self._archive = None
         if self.running:
             self._end()
 
     def _end(self) -> None:
-        """No process and no lock is left, and the controller hears so."""
-        for each in (self._supervisor, self._sampler):
-            if each is not None:
-                each.abandon()
+        """Kill all remaining processes, release all locks, and report that the round is over."""
+        for part in (self._supervisor, self._sampler):
+            if part is not None:
+                part.abandon()
         assert self._reaper is not None
-        processes.kill_children(besides=self._reaper.pid)
+        processes.kill_children(except_pid=self._reaper.pid)
         if self._temporary is not None and not self._temporary.remove():
             self._messages.warning(f"the ranks' temporary folder {self._temporary.path} could not be removed")
         self._reaper.dismiss()
         self._release()
         self.over = True
         ended_ms = now_ms()
-        self.folder.state(state="over", ended_ms=ended_ms)
+        self.folder.update_state(state="over", ended_ms=ended_ms)
         if self._lock is None:
-            self.folder.give_to_its_owner()
-        self._messages.tell({"type": "over", "ended_ms": ended_ms})
+            self.folder.give_to_owner()
+        self._messages.send({"type": "over", "ended_ms": ended_ms})
 
     # -- logs ----------------------------------------------------------------------------------------------
 
     def collect(self, order: Message) -> None:
-        """Have a piece of the packed logs answered; they are packed at the first request."""
+        """Reply with a chunk of the packed logs; the first request packs them."""
         if self.running:
-            raise OrderRefused("the logs can be had when the round is over")
+            raise OrderRefused("the logs cannot be collected before the round is over")
         if self._archive is None:
             limits = [float(order.get(name) or math.inf) for name in ("max_bytes", "max_entries")]
             self._archive = Archive(self.folder.path, LogLimits(*limits))
-        self._archive.ask(int(order.get("offset", 0)))
+        self._archive.request(int(order.get("offset", 0)))
 
 
 def _clear_caches() -> None:

@@ -1,4 +1,4 @@
-"""What is to be done at its time, by the one thread that does everything."""
+"""Scheduled calls for a process with a single thread."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Callable
 
 
 class Timer:
-    """Calls that are made once, and calls that are made every so often."""
+    """Calls that are made once after a delay, and calls that are repeated at an interval."""
 
     def __init__(self) -> None:
         self._once: list[tuple[float, Callable[[], None]]] = []
-        self._often: list[_Often] = []
+        self._repeated: list[_Repeated] = []
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         self._once.append((time.monotonic() + seconds, call))
 
     def every(self, seconds: float, call: Callable[[float], None]) -> None:
-        """It is told how long ago it was called last."""
-        self._often.append(_Often(seconds, call))
+        """Repeat the call; it gets the seconds since the previous call."""
+        self._repeated.append(_Repeated(seconds, call))
 
-    def do_what_is_due(self) -> None:
+    def run_due_calls(self) -> None:
         now = time.monotonic()
-        for each in self._often:
-            each.tick(now)
+        for repeated in self._repeated:
+            repeated.tick(now)
         ready = [call for when, call in self._once if when <= now]
         self._once = [(when, call) for when, call in self._once if when > now]
         for call in ready:
             call()
 
 
-class _Often:
+class _Repeated:
     def __init__(self, every_s: float, call: Callable[[float], None]) -> None:
         self._every_s = every_s
         self._call = call
@@ -38,5 +38,5 @@ class _Often:
 
     def tick(self, now: float) -> None:
         if now - self._last >= self._every_s:
-            passed, self._last = now - self._last, now
-            self._call(passed)
+            passed_s, self._last = now - self._last, now
+            self._call(passed_s)

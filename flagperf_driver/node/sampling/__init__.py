@@ -1,1 +1,1 @@
-"""What is sampled on a host while a round runs: its load, memory, power and devices."""
+"""Sampling of a host during a round: its load, memory, power and devices."""

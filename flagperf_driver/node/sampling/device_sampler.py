@@ -1,4 +1,4 @@
-"""The samples of the devices during a round, and the processes that used them beside it."""
+"""Sample the devices during a round, and report foreign processes that use them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from flagperf_driver.node.sampling.notes import FOREIGN, Notes
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from flagperf_driver.node.sampling.schedule import Stop, Task
 
-_LOOK_S = 10.0
-_STRANGERS_S = 5.0
+_HEALTH_S = 10.0
+_FOREIGN_S = 5.0
 
 
 class DeviceSampler:
-    """The devices, in a thread of their own: a driver or a tool that hangs does not hold up the host's samples."""
+    """Sample the devices in a separate thread: a driver or tool that hangs must not delay the host's samples."""
 
     def __init__(self, orders: SamplerOrders, notes: Notes) -> None:
         self._orders = orders
         self._notes = notes
         self._files = DeviceFiles(orders.folder, orders.vendor)
         self._source: DeviceSource | None = None
-        self._strangers = ForeignProcesses(orders.folder, os.getppid(), orders.container)
-        self._told: set[tuple[int, int]] = set()
+        self._foreign = ForeignProcesses(orders.folder, os.getppid(), orders.container)
+        self._reported: set[tuple[int, int]] = set()
         self._unclear = False
-        self._asked = ""
+        self._means = ""
         self.tasks: list[Task] = []
 
     def run(self, stop: Stop) -> None:
@@ -39,17 +39,17 @@ class DeviceSampler:
             self._notes.means["devices"] = self._source.means
             self._sample(self._source, stop)
         except Exception as error:
-            self._notes.event(f"the sampling of the devices ended: {type(error).__name__}: {error}")
+            self._notes.event(f"the sampling of the devices failed: {type(error).__name__}: {error}")
 
     def _open(self) -> DeviceSource | None:
-        """NVML, or else the vendor's tool; why not is noted."""
+        """Open NVML, else the vendor's tool; note why a source cannot be used."""
         for source in self._sources():
-            self._asked = source.means
-            why_not = source.open(self._orders.devices)
-            if why_not is None:
-                self._asked = source.means
+            self._means = source.means
+            problem = source.open(self._orders.devices)
+            if problem is None:
+                self._means = source.means
                 return source
-            self._notes.missing(f"devices: {why_not}")
+            self._notes.missing(f"devices: {problem}")
         return None
 
     def _sources(self) -> Iterator[DeviceSource]:
@@ -63,66 +63,66 @@ class DeviceSampler:
 
             yield Probe(self._orders.probe, every_s, self._files, self._notes)
 
-    def _look_after(self, source: DeviceSource, tick: int) -> None:
-        source.look_after(tick)
+    def _check_health(self, source: DeviceSource, tick: int) -> None:
+        source.check_health(tick)
         if not self._notes.devices:
             self._describe(source)
 
     def _describe(self, source: DeviceSource) -> None:
-        """As they were at first; of a tool it is known when it has answered."""
+        """Store the facts of the devices, as soon as the source has them."""
         self._notes.driver = source.driver
         self._notes.devices = source.facts()
-        lines = [_said_of(one) for one in source.facts()]
+        lines = [_describe_device(device) for device in source.facts()]
         with open(f"{self._orders.folder}/{layout.SYSTEM}", "a") as out:  # noqa: PTH123
             out.write("".join([f"accelerators: {source.means}\n", *lines] if lines else []))
 
-    def say_that_it_hangs(self) -> None:
-        """It is waited for no longer. Where nothing was ever read, that is why."""
+    def report_hang(self) -> None:
+        """Report a source that hangs; if nothing was read at all, also as the reason for that."""
         self._files.flush()
         if not self._files.series.written:
-            self._notes.missing(f"devices: {self._asked} does not answer")
-        self._notes.event(f"{self._asked} did not answer to the end: the figures of the devices end before")
+            self._notes.missing(f"devices: {self._means} does not answer")
+        self._notes.event(f"{self._means} stopped answering: the measurements of the devices end early")
 
     def _sample(self, source: DeviceSource, stop: Stop) -> None:
         self.tasks = [
             Task("devices", source.every_s, source.sample),
             Task("device log", LOG_EVERY_S, lambda tick: self._files.write_log() if tick else None),
-            Task("device health", _LOOK_S, lambda tick: self._look_after(source, tick)),
-            Task("strangers", _STRANGERS_S, lambda _: self._look_for_strangers(source)),
+            Task("device health", _HEALTH_S, lambda tick: self._check_health(source, tick)),
+            Task("foreign processes", _FOREIGN_S, lambda _: self._check_foreign(source)),
             Task("device files", series.FLUSH_S, self._files.flush),
         ]
         schedule.run(self.tasks, stop)
         source.sample(0, everything=True)
-        self._look_after(source, 1)
-        self._look_for_strangers(source)
-        self._say_what_is_unclear()
+        self._check_health(source, 1)
+        self._check_foreign(source)
+        self._report_unclear()
         if self._files.log is not None and not self._files.log.written:
             self._files.write_log()
         self._files.flush()
         source.close()
 
-    def _look_for_strangers(self, source: DeviceSource) -> None:
-        """Whoever computes on the round's devices beside it is told once for each."""
-        found = source.processes()
-        strangers = {one.pid: one for one in self._strangers.among({pid for _, pid in found})}
-        self._unclear |= bool(found) and not self._strangers.numbers_are_ours
-        for device, pid in found:
-            if pid in strangers and (device, pid) not in self._told:
-                self._told.add((device, pid))
-                one = strangers[pid]
-                sentence = f"device {device} was in use by {one.name} of {one.user} (pid {pid}) too"
+    def _check_foreign(self, source: DeviceSource) -> None:
+        """Report each foreign process on each of the round's devices once."""
+        processes = source.processes()
+        foreign = {process.pid: process for process in self._foreign.among({pid for _, pid in processes})}
+        self._unclear |= bool(processes) and not self._foreign.pids_are_valid
+        for device, pid in processes:
+            if pid in foreign and (device, pid) not in self._reported:
+                self._reported.add((device, pid))
+                process = foreign[pid]
+                sentence = f"device {device} was also in use by {process.name} of {process.user} (pid {pid})"
                 self._notes.event(sentence, device, FOREIGN)
 
-    def _say_what_is_unclear(self) -> None:
-        if self._unclear and not self._strangers.numbers_are_ours:
-            self._notes.missing("who else computes on the devices: the driver's process numbers mean nothing in here")
+    def _report_unclear(self) -> None:
+        if self._unclear and not self._foreign.pids_are_valid:
+            self._notes.missing("foreign processes on the devices: the driver's pids do not apply in this container")
 
     def losses(self) -> list[str]:
         files = [self._files.series, *([self._files.log] if self._files.log else [])]
         return [loss for file in files if (loss := file.loss)]
 
 
-def _said_of(device: Mapping[str, Any]) -> str:
+def _describe_device(device: Mapping[str, Any]) -> str:
     memory = device["memory_total"]
     known = [device["name"], memory and f"{memory:.0f} MiB", device["uuid"]]
     return f"accelerator {device['index']}: " + ", ".join(filter(None, known)) + "\n"

@@ -1,4 +1,4 @@
-"""The files of the devices' figures, whoever reads them: a columnar series, and the original's log of the vendor."""
+"""Write the devices' measurements: a CSV series, and the vendor's log in FlagPerf's original format."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ COLUMNS = (
     *(f"{name} [{unit}]" if unit else name for name, unit in zip(QUANTITIES, UNITS)),
 )
 NO_THROTTLING = frozenset(["none", "idle", "application_clocks", "sync_boost", "display_clocks"])
-"""With these reasons for low clocks nothing is wrong: nobody uses the device, or somebody set its clocks."""
+"""Harmless reasons for low clocks: the device is idle, or a user set its clocks."""
 POWER_CAP = "sw_power_cap"
-"""A device at its usual power limit works as it was built to; below that somebody has slowed it down."""
+"""A device at its usual power limit works normally; a lower limit slows it down."""
 LOG_EVERY_S = 5.0
 HOST_LOGS = ("cpu", "mem", "pwr")
-"""Names of the host's own logs, which a vendor's must not take."""
+"""Names of the host's own logs, which are not allowed as vendor names."""
 Cell = Union[float, str, None]
 
 
@@ -40,7 +40,7 @@ def _text(row: tuple[float, int, list[Cell]]) -> str:
 
 
 class DeviceFiles:
-    """One row a device and sample; cells that were not sampled then are empty."""
+    """One row for each device and sample; cells without a sample at that time are empty."""
 
     def __init__(self, folder: str, vendor: str) -> None:
         self.series = Lines(f"{folder}/{layout.DEVICE_SERIES}", ",".join(COLUMNS), _text)
@@ -48,16 +48,19 @@ class DeviceFiles:
         self._last: dict[int, list[Cell]] = {}
 
     def row(self, device: int, now: float, cells: list[Cell], last: list[Cell]) -> None:
-        """None where nothing was read. ``last`` is every quantity's latest; its owner may go on changing it."""
+        """Add a row. ``cells`` contains None where nothing was read; ``last`` is the latest value of each quantity.
+
+        The caller may change ``last`` later.
+        """
         self.series.add((now, device, cells))
         self._last[device] = last
 
     def forget(self, device: int) -> None:
-        """It is lost: its last figures are not the present ones."""
+        """Leave a lost device out of the log."""
         self._last.pop(device, None)
 
     def write_log(self, _: int = 0) -> None:
-        """The time, then a line a device, then an empty one."""
+        """Write the time, one line for each device, and an empty line."""
         if self.log is None or not self._last:
             return
         self.log.add(time.strftime(STAMP))
@@ -72,30 +75,30 @@ class DeviceFiles:
 
 
 class DeviceSource:
-    """Where the devices' figures come from."""
+    """A source of the devices' measurements."""
 
     means = ""
     driver: str | None = None
     every_s = 1.0
 
-    def open(self, wanted: Sequence[int] | None) -> str | None:
-        """Make ready to sample these devices, None for all; why it cannot."""
+    def open(self, devices: Sequence[int] | None) -> str | None:
+        """Prepare to sample these devices, or all devices for None; return why that is not possible."""
         raise NotImplementedError
 
     def sample(self, tick: int, everything: bool = False) -> None:
-        """A row a device; ``everything``: also what it is not the time for."""
+        """Add a row for each device; with ``everything``, sample also the quantities that are not due."""
         raise NotImplementedError
 
-    def look_after(self, tick: int) -> None:
-        """What changes rarely."""
+    def check_health(self, tick: int) -> None:
+        """Check facts that change rarely."""
 
     def processes(self) -> list[tuple[int, int]]:
-        """Who computes on the devices: the number of each device, and of a process on it."""
+        """Return the processes on the devices: pairs of a device's number and a pid."""
         return []
 
     def facts(self) -> list[dict[str, Any]]:
-        """What the devices are."""
+        """Return the facts of each device."""
         return []
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Release what ``open`` opened."""

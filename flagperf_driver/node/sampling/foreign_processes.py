@@ -1,4 +1,4 @@
-"""Who else computes on a round's devices: of the processes that a device tells, those that are not the round's own."""
+"""Find foreign processes: processes on a round's devices that do not belong to the round."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pwd
 from typing import NamedTuple
 
 from flagperf_driver.node.processes import log_dir_of
-from flagperf_driver.node.sampling.host import content
+from flagperf_driver.node.sampling.host import read_text
 
 PROC = "/proc"
-_FIRST_NAMESPACE = 0xEFFFFFFC  # the inode of the host's own numbering of processes, in every kernel
-_DEEPEST = 64
+_HOST_NAMESPACE = 0xEFFFFFFC  # the inode of the host's PID namespace, in every kernel
+_MAX_DEPTH = 64
 _SHARING_SERVER = "cuda-mps"
-"""The end of its name, as far as the kernel keeps it: it serves other processes, which a device tells one by one."""
+"""The end of the name of a server that shares a device among processes; the driver reports these processes, too."""
 
 
 def serves_others(name: str) -> bool:
@@ -21,8 +21,8 @@ def serves_others(name: str) -> bool:
 
 
 def is_elsewhere(pid: int, proc: str = PROC) -> bool:
-    """In a container of our own a driver's number may be the host's, of a process that is not to be seen from here."""
-    return _namespace(proc) != _FIRST_NAMESPACE and not os.path.exists(f"{proc}/{pid}")  # noqa: PTH110
+    """Return True inside a container if the pid, which the driver reports, is not visible in the container."""
+    return _namespace(proc) != _HOST_NAMESPACE and not os.path.exists(f"{proc}/{pid}")  # noqa: PTH110
 
 
 class ForeignProcess(NamedTuple):
@@ -32,58 +32,58 @@ class ForeignProcess(NamedTuple):
 
 
 class ForeignProcesses:
-    """Tells the round's own processes by the folder in their environment, their parents and their container."""
+    """Recognize the round's own processes by the log folder in their environment, their parents and their container."""
 
     def __init__(self, folder: str, agent: int, container: str | None = None, proc: str = PROC) -> None:
         self._folder = folder
         self._agent = agent
         self._container = container
         self._proc = proc
-        # In a container of our own a driver's numbers may be the host's, which mean other processes here.
-        self.numbers_are_ours = _namespace(proc) == _FIRST_NAMESPACE
+        # Inside a container, the driver's pids may be the host's, which are other processes here.
+        self.pids_are_valid = _namespace(proc) == _HOST_NAMESPACE
         self._known: dict[tuple[int, str], bool] = {}
 
     def among(self, pids: set[int]) -> list[ForeignProcess]:
-        """Those that run and are not the round's; none where the numbers may mean other processes."""
+        """Return the running processes outside the round; an empty list if the pids may be of another namespace."""
         own = {pid: self.is_own(pid) for pid in sorted(pids)}
-        self.numbers_are_ours = self.numbers_are_ours or True in own.values()
-        return [self._seen(pid) for pid, is_own in own.items() if is_own is False and self.numbers_are_ours]
+        self.pids_are_valid = self.pids_are_valid or True in own.values()
+        return [self._describe(pid) for pid, is_own in own.items() if is_own is False and self.pids_are_valid]
 
     def is_own(self, pid: int) -> bool | None:
-        """None for what has ended, or is not to be seen."""
+        """Return True if the process is the round's; None if it has ended or is not visible."""
         stat = self._stat(pid)
         if stat is None or stat.state in "ZX" or serves_others(stat.name):
             return None
-        who = pid, stat.started
-        if who not in self._known:
-            self._known[who] = (
-                log_dir_of(pid, self._proc) == self._folder or self._descends(stat) or self._is_contained(pid)
+        key = pid, stat.started
+        if key not in self._known:
+            self._known[key] = (
+                log_dir_of(pid, self._proc) == self._folder or self._is_descendant(stat) or self._is_contained(pid)
             )
-        return self._known[who]
+        return self._known[key]
 
-    def _descends(self, stat: _Stat) -> bool:
-        """From the agent, which also adopts what its children leave behind."""
-        for _ in range(_DEEPEST):
+    def _is_descendant(self, stat: _Stat) -> bool:
+        """Return True if the process descends from the agent, which adopts orphans of its children."""
+        for _ in range(_MAX_DEPTH):
             if stat.parent == self._agent:
                 return True
-            above = self._stat(stat.parent)
-            if above is None:
+            parent = self._stat(stat.parent)
+            if parent is None:
                 return False
-            stat = above
+            stat = parent
         return False
 
     def _is_contained(self, pid: int) -> bool:
-        """In the container of the round, whose processes' environment may be hidden from us."""
-        return bool(self._container) and str(self._container) in content(f"{self._proc}/{pid}/cgroup")
+        """Return True if the process is in the round's container, where its environment may not be readable."""
+        return bool(self._container) and str(self._container) in read_text(f"{self._proc}/{pid}/cgroup")
 
     def _stat(self, pid: int) -> _Stat | None:
-        head, _, rest = content(f"{self._proc}/{pid}/stat").rpartition(")")
+        head, _, rest = read_text(f"{self._proc}/{pid}/stat").rpartition(")")
         words = rest.split()
         return _Stat(head.partition("(")[2], words[0], int(words[1]), words[19]) if len(words) > 19 else None
 
-    def _seen(self, pid: int) -> ForeignProcess:
+    def _describe(self, pid: int) -> ForeignProcess:
         stat = self._stat(pid)
-        return ForeignProcess(pid, stat.name if stat else "a process", _owner(f"{self._proc}/{pid}"))
+        return ForeignProcess(pid, stat.name if stat else "unknown process", _owner(f"{self._proc}/{pid}"))
 
 
 class _Stat(NamedTuple):
@@ -107,4 +107,4 @@ def _owner(path: str) -> str:
     except KeyError:
         return str(uid)
     except OSError:
-        return "somebody"
+        return "unknown user"

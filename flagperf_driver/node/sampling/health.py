@@ -1,4 +1,4 @@
-"""What a device is and how it fares: one list of words, whoever tells them, and what a change of each means."""
+"""The facts about a device's identity and health, the same for all sources, and the meaning of a change of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Mapping
 from flagperf_driver.node.sampling.notes import CHANGED, Notes
 
 TEXTS = ("name", "uuid", "serial", "firmware", "driver", "pci", "trouble")
-"""``trouble``: in the tool's own words, what is wrong with a device; nothing where all is well."""
+"""``trouble`` is a problem of the device in the words of the vendor's tool; it is missing for a healthy device."""
 NUMBERS = (
     "memory_total",  # MiB
     "power_limit",  # W
@@ -17,60 +17,62 @@ NUMBERS = (
     "best_pcie_generation",
     "pcie_width",
     "best_pcie_width",
-    "links",  # to its like, that are up
+    "links",  # active links to other devices
     "links_down",
     "link_errors",
     "ecc_corrected",
     "ecc_uncorrected",
 )
-TRUTHS = ("partitioned", "row_remap_pending", "row_remap_failed")
-"""``partitioned``: cut into parts, none of which is the chip."""
+FLAGS = ("partitioned", "row_remap_pending", "row_remap_failed")
+"""``partitioned`` means that the device is divided into parts, so that none is the whole chip."""
 PROCESSES = "processes"
-"""Who computes on it: a list of ``{"pid": 1, "name": "python", "memory": 512}``, the last two where they are known."""
-WORDS = (*TEXTS, *NUMBERS, *TRUTHS)
+"""Processes on the device: a list of ``{"pid": 1, "name": "python", "memory": 512}``; only ``pid`` is required."""
+FACTS = (*TEXTS, *NUMBERS, *FLAGS)
 
-_BENDS = frozenset(
+_DISTORTING = frozenset(
     ["name", "uuid", "serial", "firmware", "driver", "power_limit", "partitioned", "links_down", "pcie_width"]
 )
-"""Another one of these in a round, and its figures are of two different machines."""
-_TOLD = _BENDS | {"trouble", "link_errors", "ecc_corrected", "ecc_uncorrected", "row_remap_pending", "row_remap_failed"}
-_COUNTED = frozenset(["ecc_corrected", "link_errors"])
-"""Few of them are usual, and a stream of them is told at each doubling."""
+"""A change of one of these during a round means that its measurements are from two different machines."""
+_REPORTED = _DISTORTING.union(
+    ["trouble", "link_errors", "ecc_corrected", "ecc_uncorrected", "row_remap_pending", "row_remap_failed"]
+)
+_FREQUENT = frozenset(["ecc_corrected", "link_errors"])
+"""A few of these are normal; each doubling of the count is reported."""
 
 
-def described(index: int, told: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """A device in all the words there are, None where nothing is known."""
-    return {"index": index, **dict.fromkeys(WORDS), **understood(told), **more}
+def describe_device(index: int, facts: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return all facts of a device; None for an unknown fact."""
+    return {"index": index, **dict.fromkeys(FACTS), **valid_facts(facts), **more}
 
 
-def understood(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what was told the words of the list that have a value of their kind."""
-    return {name: told[name] for name in WORDS if name in told and fits(name, told[name])}
+def valid_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known facts whose values have the right type."""
+    return {name: facts[name] for name in FACTS if name in facts and fits(name, facts[name])}
 
 
 def fits(name: str, value: object) -> bool:
     if name in TEXTS:
         return isinstance(value, str)
-    if name in TRUTHS:
+    if name in FLAGS:
         return isinstance(value, bool)
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class DeviceHealth:
-    """How one device fares over a round: what changes is an event."""
+    """Watch one device's health over a round; a change is an event."""
 
     def __init__(self, index: int, notes: Notes) -> None:
         self._index = index
         self._notes = notes
         self._known: dict[str, Any] = {}
 
-    def learn(self, now: Mapping[str, Any]) -> None:
-        """What could not be asked this time is as it was."""
+    def update(self, now: Mapping[str, Any]) -> None:
+        """Compare with the previous facts; a fact that is missing this time is considered unchanged."""
         for name, value in now.items():
             before = self._known.get(name)
-            if value is None or name not in _TOLD or (name in _COUNTED and before and before < value < 2 * before):
+            if value is None or name not in _REPORTED or (name in _FREQUENT and before and before < value < 2 * before):
                 continue
             self._known[name] = value
             if before not in (None, value):
-                sentence = f"device {self._index}: {name} went from {before} to {value}"
-                self._notes.event(sentence, self._index, CHANGED if name in _BENDS else None)
+                sentence = f"device {self._index}: {name} changed from {before} to {value}"
+                self._notes.event(sentence, self._index, CHANGED if name in _DISTORTING else None)

@@ -1,4 +1,4 @@
-"""The host's CPU, memory, network and disks, from /proc: a few reads of files that are kept open."""
+"""Measure the host's CPU, memory, network and disks, from files in /proc and /sys that are kept open."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ COLUMNS = (
     "power [W]",
     "energy [J]",
 )
-"""Of the series: name and unit; 1 is a share of the whole host. What was not sampled then is empty."""
+"""The columns of the series with their units; [1] is a share of the whole host. Cells without a sample are empty."""
 SLOW_S = 1.0
-"""All but the CPU's share is sampled no faster than this: nothing is learned from more."""
+"""The shortest interval for all quantities but the CPU's share."""
 _SECTOR = 512
 
 
 class File:
-    """A file of /proc or /sys that is made anew at each read."""
+    """An open file of /proc or /sys, whose content is generated at each read."""
 
-    def __init__(self, path: str, most: int) -> None:
-        self._most = most
+    def __init__(self, path: str, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> bytes:
-        return os.pread(self._file, self._most, 0)
+        return os.pread(self._file, self._max_bytes, 0)
 
 
 class Rate:
-    """How fast counters grow, in units a second; None the first time, and where one was set back."""
+    """The growth of counters per second; None the first time, and for a counter that was reset."""
 
     def __init__(self) -> None:
         self._last: tuple[float, tuple[float, ...]] | None = None
@@ -50,17 +50,17 @@ class Rate:
         before, self._last = self._last, (now, counters)
         if before is None or now <= before[0]:
             return (None,) * len(counters)
-        passed = now - before[0]
-        return tuple((value - old) / passed if value >= old else None for value, old in zip(counters, before[1]))
+        passed_s = now - before[0]
+        return tuple((value - old) / passed_s if value >= old else None for value, old in zip(counters, before[1]))
 
 
 class Cpu:
-    """Share of all cores' time that was not idle since the last call."""
+    """The share of all cores' time since the last call that was not idle."""
 
     means = "/proc/stat"
 
     def __init__(self, proc: str = PROC) -> None:
-        # Only its first line is needed; the rest is one line a core.
+        # Only the first line is needed; the others are one for each core.
         self._stat = File(proc + "/stat", 512)
         self._last = self._times()
 
@@ -78,7 +78,7 @@ class Cpu:
 
 
 class Memory:
-    """Share of the memory that could not be had by a new program."""
+    """The share of the memory that is not available to a new program."""
 
     means = "/proc/meminfo: 1 - MemAvailable / MemTotal"
 
@@ -96,9 +96,9 @@ def _kib(text: bytes, name: bytes) -> int:
 
 
 class Network:
-    """Bytes received and sent by the host's interfaces: the real ones where it has any.
+    """Bytes received and sent by the host's physical network interfaces, or by all others if it has none.
 
-    Bridges, and what is plugged into one, would count the same bytes again.
+    Bridges and their members are left out, because they would count the same bytes again.
     """
 
     def __init__(self, proc: str = PROC, sys_root: str = SYS) -> None:
@@ -107,17 +107,17 @@ class Network:
         self.means = "/proc/net/dev: " + ", ".join(sorted(self.names))
 
     def read(self) -> tuple[float, ...]:
-        mine = [(received, sent) for name, received, sent in self._lines() if name in self.names]
-        return float(sum(received for received, _ in mine)), float(sum(sent for _, sent in mine))
+        counts = [(received, sent) for name, received, sent in self._lines() if name in self.names]
+        return float(sum(received for received, _ in counts)), float(sum(sent for _, sent in counts))
 
     def _lines(self) -> list[tuple[str, int, int]]:
-        found = []
+        lines = []
         for line in self._dev.read().split(b"\n")[2:]:
-            name, _, figures = line.partition(b":")
-            words = figures.split()
+            name, _, counters = line.partition(b":")
+            words = counters.split()
             if len(words) >= 9:
-                found.append((name.strip().decode(), int(words[0]), int(words[8])))
-        return found
+                lines.append((name.strip().decode(), int(words[0]), int(words[8])))
+        return lines
 
     @staticmethod
     def _choose(names: list[str], folder: str) -> frozenset[str]:
@@ -133,7 +133,7 @@ class Network:
 
 
 class Rdma:
-    """Bytes received and sent past the kernel by InfiniBand and RoCE cards, which /proc/net/dev does not count."""
+    """Bytes that InfiniBand and RoCE cards received and sent by RDMA, which /proc/net/dev does not count."""
 
     means = "/sys/class/infiniband/*/ports/*/counters/port_{rcv,xmit}_data"
 
@@ -158,7 +158,7 @@ class Rdma:
 
 
 class Disks:
-    """Bytes read from and written to the disks: whole ones, not their parts nor what is built on them."""
+    """Bytes read from and written to whole disks, without partitions and virtual devices on them."""
 
     def __init__(self, proc: str = PROC, sys_root: str = SYS) -> None:
         self._stats = File(proc + "/diskstats", 1 << 16)
@@ -172,8 +172,8 @@ class Disks:
 
     def read(self) -> tuple[float, ...]:
         lines = [line.split() for line in self._stats.read().split(b"\n")]
-        mine = [words for words in lines if len(words) >= 10 and words[2] in self.names]
-        return tuple(float(_SECTOR * sum(int(words[column]) for words in mine)) for column in (5, 9))
+        disks = [words for words in lines if len(words) >= 10 and words[2] in self.names]
+        return tuple(float(_SECTOR * sum(int(words[column]) for words in disks)) for column in (5, 9))
 
 
 def names(folder: str) -> list[str]:
@@ -183,14 +183,14 @@ def names(folder: str) -> list[str]:
         return []
 
 
-# -- what the host is --------------------------------------------------------------------------------------------
+# -- facts of the host --------------------------------------------------------------------------------------------
 
 
 def facts() -> dict[str, str]:
-    """OS, kernel, CPU, memory, network cards and Python of this host."""
+    """Return the OS, kernel, CPU, memory, network cards and Python of this host."""
     uname = os.uname()
     version = ".".join(map(str, sys.version_info[:3]))
-    found = {
+    values = {
         "host": uname.nodename,
         "os": _field("/etc/os-release", "PRETTY_NAME", "=").strip('"') or uname.sysname,
         "kernel": uname.release,
@@ -200,58 +200,58 @@ def facts() -> dict[str, str]:
         "sockets": str(_sockets() or ""),
         "cores": str(os.cpu_count()),
         "usable_cores": str(len(os.sched_getaffinity(0))),
-        "memory_bytes": str(_kib(content("/proc/meminfo").encode(), b"MemTotal:") * 1024),
+        "memory_bytes": str(_kib(read_text("/proc/meminfo").encode(), b"MemTotal:") * 1024),
         "network": network(),
         "rdma": rdma(),
         "python": f"{version} ({sys.executable})",
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in values.items() if text}
 
 
 def system_info(facts: Mapping[str, str]) -> str:
-    """The time and the facts, one ``name: value`` a line."""
-    told = {"time": time.strftime("%Y-%m-%d %H:%M:%S %z"), **facts}
-    return "".join("{}: {}\n".format(*fact) for fact in told.items())
+    """Format the time and the facts, one ``name: value`` per line."""
+    values = {"time": time.strftime("%Y-%m-%d %H:%M:%S %z"), **facts}
+    return "".join("{}: {}\n".format(*fact) for fact in values.items())
 
 
 def _sockets() -> int:
-    lines = content("/proc/cpuinfo").splitlines()
+    lines = read_text("/proc/cpuinfo").splitlines()
     return len({line.partition(":")[2].strip() for line in lines if line.startswith("physical id")})
 
 
 def network(sys_root: str = SYS) -> str:
-    """How fast the real network cards that have a link are, the same ones together: ``2 x 25 Gb/s``."""
+    """Return the speeds of the physical network cards with a link, equal ones counted: ``2 x 25 Gb/s``."""
     folder = sys_root + "/class/net"
     real = [name for name in names(folder) if os.path.exists(f"{folder}/{name}/device")]  # noqa: PTH110
-    speeds = [content(f"{folder}/{name}/speed").strip() for name in real]
-    return _together([f"{int(speed) / 1000:g} Gb/s" for speed in speeds if speed.isdigit() and int(speed)])
+    speeds = [read_text(f"{folder}/{name}/speed").strip() for name in real]
+    return _count_equal([f"{int(speed) / 1000:g} Gb/s" for speed in speeds if speed.isdigit() and int(speed)])
 
 
 def rdma(sys_root: str = SYS) -> str:
-    """The ports of InfiniBand and RoCE cards that are up, the same ones together: ``8 x 400 Gb/sec (4X NDR)``."""
+    """Return the rates of the active InfiniBand and RoCE ports, equal ones counted: ``8 x 400 Gb/sec (4X NDR)``."""
     folder = sys_root + "/class/infiniband"
     ports = [f"{folder}/{card}/ports/{port}" for card in names(folder) for port in names(f"{folder}/{card}/ports")]
-    up = [port for port in ports if "ACTIVE" in content(port + "/state")]
-    return _together([content(port + "/rate").strip() for port in up])
+    up = [port for port in ports if "ACTIVE" in read_text(port + "/state")]
+    return _count_equal([read_text(port + "/rate").strip() for port in up])
 
 
-def _together(texts: list[str]) -> str:
+def _count_equal(texts: list[str]) -> str:
     return ", ".join(f"{texts.count(text)} x {text}" for text in sorted({text for text in texts if text}))
 
 
 def _hardware() -> str:
-    """The machine's maker and model, which anybody may read."""
-    names = [content("/sys/class/dmi/id/" + name).strip() for name in ("sys_vendor", "product_name")]
+    """Return the machine's vendor and model, from files that all users may read."""
+    names = [read_text("/sys/class/dmi/id/" + name).strip() for name in ("sys_vendor", "product_name")]
     return " ".join(filter(None, names))
 
 
 def _field(path: str, name: str, separator: str) -> str:
-    lines = content(path).splitlines()
+    lines = read_text(path).splitlines()
     return next((line.partition(separator)[2].strip() for line in lines if line.startswith(name)), "")
 
 
-def content(path: str) -> str:
-    """A file's text; of one that cannot be read, none."""
+def read_text(path: str) -> str:
+    """Return a file's text; an empty string if it cannot be read."""
     try:
         with open(path, errors="replace") as source:  # noqa: PTH123
             return source.read()

@@ -1,4 +1,4 @@
-"""What is to be said about the sampling itself: what was left out and why, and what happened meanwhile."""
+"""Notes about the sampling: missing quantities with the reason, events and errors."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import threading
 import time
 from typing import Any
 
-AT_MOST = 200
+MOST_KEPT = 200
 KINDS = CLOCK_SET, FOREIGN, CHANGED = "clock", "foreign", "changed"
 """Kinds of events that are validity warnings: a clock was set, a foreign process used a device, a device changed."""
 
 
 class Notes:
-    """Everything is said once, however often it is found; several threads may say it."""
+    """Collect notes from several threads; a repeated note is stored once."""
 
     def __init__(self) -> None:
         self.means: dict[str, str] = {}
@@ -24,26 +24,26 @@ class Notes:
         self._errors: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def missing(self, what: str, device: int | None = None) -> None:
-        """A quantity that is not sampled, with the reason; the same of several devices is one sentence."""
+    def missing(self, sentence: str, device: int | None = None) -> None:
+        """Note a quantity that is not sampled, with the reason; equal notes of several devices become one sentence."""
         with self._lock:
-            if what not in self._missing and len(self._missing) >= AT_MOST:
+            if sentence not in self._missing and len(self._missing) >= MOST_KEPT:
                 return
-            devices = self._missing.setdefault(what, [])
+            devices = self._missing.setdefault(sentence, [])
             if device is not None and device not in devices:
                 devices.append(device)
 
     def event(self, sentence: str, device: int | None = None, kind: str | None = None, **more: float) -> None:
         entry = {"time": round(time.time(), 3), "device": device, "kind": kind, "sentence": sentence, **more}
         with self._lock:
-            if len(self._events) < AT_MOST:
+            if len(self._events) < MOST_KEPT:
                 self._events.append(entry)
 
-    def error(self, what: str) -> None:
-        """Something that may go better next time; counted."""
+    def error(self, sentence: str) -> None:
+        """Count an error that may be temporary."""
         with self._lock:
-            if what in self._errors or len(self._errors) < AT_MOST:
-                self._errors[what] = self._errors.get(what, 0) + 1
+            if sentence in self._errors or len(self._errors) < MOST_KEPT:
+                self._errors[sentence] = self._errors.get(sentence, 0) + 1
 
     def report(self) -> dict[str, Any]:
         with self._lock:
@@ -52,9 +52,9 @@ class Notes:
                 "host": dict(self.host),
                 "driver": self.driver,
                 "devices": list(self.devices),
-                "missing": [what + _of(devices) for what, devices in self._missing.items()],
+                "missing": [sentence + _of(devices) for sentence, devices in self._missing.items()],
                 "events": list(self._events),
-                "errors": [{"sentence": what, "times": times} for what, times in self._errors.items()],
+                "errors": [{"sentence": sentence, "times": times} for sentence, times in self._errors.items()],
             }
 
 

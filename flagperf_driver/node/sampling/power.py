@@ -1,7 +1,7 @@
-"""What the host draws: its management controller's figure (IPMI), else the processors' own counters (RAPL).
+"""The host's power: from its management controller (IPMI), else from the processors' counters (RAPL).
 
-Where the processors are what is measured their counters come first: the controller is asked every two minutes, which
-a training may not last, and the question takes time of a core.
+If the benchmark runs on the processors, RAPL comes first: IPMI is read only every two minutes, which may be longer than
+the training, and reading it costs CPU time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flagperf_driver.node.sampling.notes import Notes
 from flagperf_driver.node.sampling.schedule import Stop, Task
 
 IPMI_EVERY_S = 120.0
-"""A question keeps a core busy for tenths of a second in the kernel; the original asks as often."""
+"""Reading keeps a core busy for tenths of a second in the kernel; FlagPerf uses the same interval."""
 _IPMI_DEADLINE_S = 20.0
 _IPMI_NODES = ("/dev/ipmi0", "/dev/ipmi/0", "/dev/ipmidev/0")
 _DCMI = re.compile(r"Instantaneous power reading:\s*([\d.]+)\s*Watts", re.IGNORECASE)
@@ -25,89 +25,89 @@ _WATTS = re.compile(r"\|\s*([\d.]+)\s*Watts\s*\|", re.IGNORECASE)
 
 
 class Reading(NamedTuple):
-    """W, and J since the first reading where the source counts them; None where there is no new figure."""
+    """Power in W, and energy in J since the first reading if the source counts it; None without a new value."""
 
     watts: float | None = None
     joules: float | None = None
 
 
 class NodePower:
-    """One source for the whole round: IPMI where it answers, else RAPL; which, or why none, is noted."""
+    """One power source for the whole round: IPMI if it works, else RAPL. The source, or why none works, is noted."""
 
     def __init__(self, notes: Notes, root: str = "", processors_first: bool = False) -> None:
         self._notes = notes
         self._rapl = Rapl(root)
         self._ipmi = Ipmi(root)
-        self._answered: float | None = None
+        self._watts: float | None = None
         self._has_answered = False
-        self.asks = self._ipmi.why_not is None and not (processors_first and self._rapl.why_not is None)
+        self.asks = self._ipmi.problem is None and not (processors_first and self._rapl.problem is None)
         if not self.asks:
-            self._do_without(self._ipmi.why_not or "IPMI: not asked, the processors are what is measured")
+            self._give_up_ipmi(self._ipmi.problem or "IPMI: not used, because the benchmark runs on the processors")
 
     def run(self, stop: Stop) -> None:
-        """Ask now and then; in a thread of its own, because an answer takes its time."""
+        """Read IPMI at its interval; in a separate thread, because a reading takes time."""
         schedule.run([Task("power", IPMI_EVERY_S, self.ask)], stop)
 
     def ask(self, _: int = 0) -> None:
         if not self.asks:
             return
         try:
-            self._answered = self._ipmi.read()
-        except command.Ending:
+            self._watts = self._ipmi.read()
+        except command.SamplerEnding:
             return
         except command.CommandError as error:
             if self._has_answered:
                 self._notes.error(f"power: {error}")
             else:
-                self._do_without(str(error))
+                self._give_up_ipmi(str(error))
             return
         self._has_answered = True
         self._notes.means["power"] = self._ipmi.means
 
     def fresh(self) -> Reading:
-        """What was not given out yet."""
+        """Return the reading since the last call, if there is a new one."""
         if not self.asks:
-            return Reading() if self._rapl.why_not else self._rapl.read()
-        watts, self._answered = self._answered, None
+            return Reading() if self._rapl.problem else self._rapl.read()
+        watts, self._watts = self._watts, None
         return Reading(watts)
 
-    def _do_without(self, why: str) -> None:
-        """For the whole round: a column holds figures of one source."""
+    def _give_up_ipmi(self, reason: str) -> None:
+        """Use RAPL for the whole round: a column contains the values of one source only."""
         self.asks = False
-        if self._rapl.why_not is None:
-            self._notes.means["power"] = f"{self._rapl.means} ({why})"
+        if self._rapl.problem is None:
+            self._notes.means["power"] = f"{self._rapl.means} ({reason})"
         else:
-            self._notes.missing(f"power: {why}; {self._rapl.why_not}")
+            self._notes.missing(f"power: {reason}; {self._rapl.problem}")
 
 
 class Rapl:
-    """The sum of all packages and, where it is counted, of their memory; the counters wrap around."""
+    """The sum of all packages and, if it is counted, of their memory; the counters wrap around."""
 
     means = "RAPL: processors, not the whole host"
 
     def __init__(self, root: str = "") -> None:
         self._folder = root + "/sys/class/powercap"
         self._zones: list[tuple[str, float]] = []
-        self.why_not = self._find()
+        self.problem = self._find()
         self._before: list[float] | None = None
-        self._whole = 0.0
+        self._total = 0.0
         self._rate = Rate()
 
     def read(self) -> Reading:
-        """W since the last call, none the first time; J since the first."""
+        """Return the mean power since the last call (None the first time) and the energy since the first call."""
         try:
             now = [_number(path) for path, _ in self._zones]
         except (OSError, ValueError):
             return Reading()
         if self._before is not None:
-            for value, before, (_, most) in zip(now, self._before, self._zones):
-                self._whole += value - before + (most if value < before else 0.0)
+            for value, before, (_, largest) in zip(now, self._before, self._zones):
+                self._total += value - before + (largest if value < before else 0.0)
         self._before = now
-        microwatts = self._rate.of((self._whole,))[0]
-        return Reading(None if microwatts is None else microwatts / 1e6, self._whole / 1e6)
+        microwatts = self._rate.of((self._total,))[0]
+        return Reading(None if microwatts is None else microwatts / 1e6, self._total / 1e6)
 
     def _find(self) -> str | None:
-        """Why there is none, after looking."""
+        """Find the counters; return why none can be used."""
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.startswith("intel-rapl:"))  # noqa: PTH208
         except OSError:
@@ -116,13 +116,13 @@ class Rapl:
             try:
                 label = _text(zone + "name")
                 if not label.startswith(("package", "dram")):
-                    continue  # of a package: its cores; of all: the board's, where it is said at all
+                    continue  # other zones are parts of a package, or the whole board
                 _number(zone + "energy_uj")
                 self._zones.append((zone + "energy_uj", _number(zone + "max_energy_range_uj")))
                 if label == "dram":
                     self.means = "RAPL: processors and memory, not the whole host"
             except PermissionError:
-                return f"RAPL: {zone}energy_uj may not be read by this user (root may)"
+                return f"RAPL: {zone}energy_uj is readable by root only"
             except (OSError, ValueError):
                 continue
         return None if self._zones else f"RAPL: no counters in {self._folder}"
@@ -133,48 +133,48 @@ class Ipmi:
 
     def __init__(self, root: str = "", ask: Callable[..., str] = command.run) -> None:
         self._ask = ask
-        self._way: Callable[[], float] | None = None
+        self._read_watts: Callable[[], float] | None = None
         self.means = "IPMI"
-        self.why_not: str | None = None
+        self.problem: str | None = None
         if not any(os.path.exists(root + node) for node in _IPMI_NODES):  # noqa: PTH110
-            self.why_not = "IPMI: none of {}".format(", ".join(_IPMI_NODES))
+            self.problem = "IPMI: no device found ({})".format(", ".join(_IPMI_NODES))
         elif not any(os.access(folder + "/ipmitool", os.X_OK) for folder in os.get_exec_path()):
-            self.why_not = "IPMI: no ipmitool on this host's PATH"
+            self.problem = "IPMI: ipmitool not found on this host's PATH"
 
     def read(self) -> float:
-        """W now; raises CommandError."""
-        if self._way is None:
-            return self._find_way()
-        return self._way()
+        """Return the present power in W; raise CommandError on failure."""
+        if self._read_watts is None:
+            return self._find_command()
+        return self._read_watts()
 
-    def _find_way(self) -> float:
-        ways = (
+    def _find_command(self) -> float:
+        commands = (
             (self._dcmi, "ipmitool dcmi power reading: the whole host"),
-            (self._sensors, "ipmitool sdr list: the greatest of the sensors in Watts"),
+            (self._sensors, "ipmitool sdr list: the largest of the sensors in Watts"),
         )
-        whys = []
-        for way, means in ways:
+        problems = []
+        for read, means in commands:
             try:
-                watts = way()
+                watts = read()
             except command.CommandError as error:
-                whys.append(str(error))
+                problems.append(str(error))
                 continue
-            self._way, self.means = way, means
+            self._read_watts, self.means = read, means
             return watts
-        raise command.CommandError("; ".join(whys))
+        raise command.CommandError("; ".join(problems))
 
     def _dcmi(self) -> float:
         text = self._ask(["ipmitool", "dcmi", "power", "reading"], _IPMI_DEADLINE_S)
-        found = _DCMI.search(text)
-        if found is None or float(found.group(1)) <= 0:
-            raise command.CommandError("ipmitool dcmi power reading: no instantaneous power in its answer")
-        return float(found.group(1))
+        match = _DCMI.search(text)
+        if match is None or float(match.group(1)) <= 0:
+            raise command.CommandError("ipmitool dcmi power reading: no instantaneous power in its output")
+        return float(match.group(1))
 
     def _sensors(self) -> float:
-        found = _WATTS.findall(self._ask(["ipmitool", "sdr", "list"], _IPMI_DEADLINE_S))
-        if not found:
+        values = _WATTS.findall(self._ask(["ipmitool", "sdr", "list"], _IPMI_DEADLINE_S))
+        if not values:
             raise command.CommandError("ipmitool sdr list: no sensor in Watts")
-        return max(map(float, found))
+        return max(map(float, values))
 
 
 def _text(path: str) -> str:

@@ -1,9 +1,10 @@
-"""Devices through the tool of their vendor: a command, and a pure ``parse(text)`` that reads its output.
+"""Sample devices with the command-line tool of their vendor.
 
-A vendor's probe.py has ``COMMAND``, a list of words, and ``parse(text) -> list of readings``: a dictionary a device
-with any of ``devices.QUANTITIES`` as numbers in ``devices.UNITS`` (throttle as text), and ``device``, its number, where
-that is not its place in the list; and any of ``health.WORDS`` and ``health.PROCESSES``, which preflight and reports
-tell. It may say ``EVERY_S`` (5), ``DEADLINE_S`` (10) and ``ENVIRONMENT`` (a dictionary).
+A vendor's probe.py has ``COMMAND``, a list of strings, and ``parse(text)``, a pure function that parses the output and
+returns a list with a dictionary for each device. Its keys are ``device``, the device's number (by default the position
+in the list), any of ``devices.QUANTITIES`` as numbers in ``devices.UNITS`` (``throttle`` as text), and any of
+``health.FACTS`` and ``health.PROCESSES``, which preflight and reports use. ``EVERY_S`` (5), ``DEADLINE_S`` (10) and
+``ENVIRONMENT`` (a dictionary) are optional.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver.node import command
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, QUANTITIES, Cell, DeviceFiles, DeviceSource
-from flagperf_driver.node.sampling.health import PROCESSES, WORDS, DeviceHealth, described, fits, understood
+from flagperf_driver.node.sampling.health import FACTS, PROCESSES, DeviceHealth, describe_device, fits, valid_facts
 from flagperf_driver.node.sampling.notes import CHANGED, Notes
 
-_KNOWN = frozenset(["device", PROCESSES, *WORDS, *QUANTITIES])
+_KNOWN = frozenset(["device", PROCESSES, *FACTS, *QUANTITIES])
 EVERY_S = 5.0
 DEADLINE_S = 10.0
 
 
 class ProbeError(RuntimeError):
-    """A sentence on why the probe gives nothing."""
+    """The probe is invalid or gave no readings; the text is the reason."""
 
 
 class Tool:
-    """What a vendor's probe.py says."""
+    """A vendor's probe.py: the command, how to parse its output, and the intervals."""
 
     def __init__(self, path: str) -> None:
         module = _load(path)
-        path = _as_the_vendor_knows_it(path)
+        path = _short_path(path)
         self.command = _command(path, module)
         self.parse: Callable[[str], Any] = getattr(module, "parse", None)  # type: ignore[assignment]
         if not callable(self.parse):
@@ -42,23 +43,23 @@ class Tool:
         self.environment = _environment(path, module)
 
     def read(self) -> list[Mapping[str, Any]]:
-        """The readings; raises CommandError or ProbeError."""
+        """Run the command and return the readings; raise CommandError or ProbeError on failure."""
         text = command.run(self.command, self.deadline_s, self.environment)
         try:
-            found = self.parse(text)
+            readings = self.parse(text)
         except Exception as error:
-            raise ProbeError(f"parse() of what {self.command[0]} printed: {type(error).__name__}: {error}") from None
-        if not isinstance(found, list) or not all(isinstance(reading, dict) for reading in found):
-            raise ProbeError("parse() must return a list of dictionaries, one a device")
-        numbers = [number for number, _ in _numbered(found)]
+            raise ProbeError(f"parse() of the output of {self.command[0]}: {type(error).__name__}: {error}") from None
+        if not isinstance(readings, list) or not all(isinstance(reading, dict) for reading in readings):
+            raise ProbeError("parse() must return a list of dictionaries, one for each device")
+        numbers = [number for number, _ in _numbered(readings)]
         wrong = [number for number in numbers if type(number) is not int or numbers.count(number) > 1]
         if wrong:
-            raise ProbeError(f"parse() gave a device the number {wrong[0]!r}: each needs a whole one of its own")
-        return found
+            raise ProbeError(f"parse() returned the device number {wrong[0]!r}; expected a unique integer")
+        return readings
 
 
-def _as_the_vendor_knows_it(path: str) -> str:
-    """``vendors/<vendor>/probe.py``: where a host keeps it says nothing to whoever is to mend it."""
+def _short_path(path: str) -> str:
+    """Return ``vendors/<vendor>/probe.py``, the path that the author of the probe knows."""
     return "/".join(path.split("/")[-3:])
 
 
@@ -72,35 +73,35 @@ def _load(path: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ProbeError(f"{_as_the_vendor_knows_it(path)} cannot be loaded: {type(error).__name__}: {error}") from None
+        raise ProbeError(f"{_short_path(path)} cannot be loaded: {type(error).__name__}: {error}") from None
     return module
 
 
 def _command(path: str, module: Any) -> list[str]:
     words = getattr(module, "COMMAND", None)
     if not isinstance(words, (list, tuple)) or not words or not all(isinstance(word, str) for word in words):
-        raise ProbeError(f"{path}: COMMAND is {words!r}; it must be a list of words, as in ['tool', '-q']")
+        raise ProbeError(f"{path}: COMMAND must be a list of strings, for example ['tool', '-q']; got {words!r}")
     return list(words)
 
 
-def _seconds(path: str, module: Any, name: str, usual: float) -> float:
-    value = getattr(module, name, usual)
+def _seconds(path: str, module: Any, name: str, default: float) -> float:
+    value = getattr(module, name, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ProbeError(f"{path}: {name} is {value!r}; it must be a number of seconds, more than 0")
+        raise ProbeError(f"{path}: {name} must be a positive number of seconds; got {value!r}")
     return float(value)
 
 
 def _environment(path: str, module: Any) -> dict[str, str]:
-    told = getattr(module, "ENVIRONMENT", {})
-    if not isinstance(told, dict) or not all(isinstance(text, str) for pair in told.items() for text in pair):
+    values = getattr(module, "ENVIRONMENT", {})
+    if not isinstance(values, dict) or not all(isinstance(text, str) for pair in values.items() for text in pair):
         raise ProbeError(
-            f"{path}: ENVIRONMENT is {told!r}; it must be a dictionary of texts, as in {{'PATH': '/opt/x'}}"
+            f"{path}: ENVIRONMENT must map strings to strings, for example {{'PATH': '/opt/x'}}; got {values!r}"
         )
-    return {name: os.path.expandvars(text) for name, text in told.items()}
+    return {name: os.path.expandvars(text) for name, text in values.items()}
 
 
 class Probe(DeviceSource):
-    """Runs the tool at its own rate; what it cannot read is said once and counted."""
+    """Sample devices with a vendor's tool at the tool's own interval; note errors and missing values."""
 
     def __init__(self, path: str, every_s: float, files: DeviceFiles, notes: Notes) -> None:
         self.means = path
@@ -108,67 +109,69 @@ class Probe(DeviceSource):
         self._least_s = every_s
         self._files = files
         self._notes = notes
-        self._wanted: set[int] | None = None
+        self._devices: set[int] | None = None
         self._tool: Tool | None = None
-        self._seen: set[int] = set()
-        self._courses: dict[int, DeviceHealth] = {}
+        self._present: set[int] = set()
+        self._health: dict[int, DeviceHealth] = {}
         self._facts: list[dict[str, Any]] = []
         self._processes: list[tuple[int, int]] = []
 
-    def open(self, wanted: Sequence[int] | None) -> str | None:
+    def open(self, devices: Sequence[int] | None) -> str | None:
         try:
             self._tool = Tool(self._path)
         except ProbeError as error:
             return str(error)
-        self._wanted = None if wanted is None else set(wanted)
+        self._devices = None if devices is None else set(devices)
         self.every_s = max(self._least_s, self._tool.every_s)
         self.means = " ".join(self._tool.command)
         return None
 
     def sample(self, _: int, everything: bool = False) -> None:
         if everything or self._tool is None:
-            return  # the last sample is not worth the wait for a process
+            return  # do not wait for a process for the last sample
         now = time.time()
         try:
             readings = self._tool.read()
-        except command.Ending:
+        except command.SamplerEnding:
             return
         except (ProbeError, command.CommandError) as error:
             self._notes.error(str(error))
             return
-        found = {index: reading for index, reading in _numbered(readings) if self._is_wanted(index)}
-        for index, reading in found.items():
-            self._learn(index, reading)
+        sampled = {index: reading for index, reading in _numbered(readings) if self._is_sampled(index)}
+        for index, reading in sampled.items():
+            self._update_health(index, reading)
             self._row(index, now, reading)
-        self._processes = [(index, one["pid"]) for index, reading in found.items() for one in _computing(reading)]
-        for index in sorted(self._seen - found.keys()):
+        self._processes = [
+            (index, process["pid"]) for index, reading in sampled.items() for process in _processes_of(reading)
+        ]
+        for index in sorted(self._present - sampled.keys()):
             self._files.forget(index)
             self._notes.event(f"device {index} is no longer in the output of {self._tool.command[0]}", index, CHANGED)
-        self._seen = set(found)
+        self._present = set(sampled)
 
-    def _is_wanted(self, index: int) -> bool:
-        return self._wanted is None or index in self._wanted
+    def _is_sampled(self, index: int) -> bool:
+        return self._devices is None or index in self._devices
 
-    def _learn(self, index: int, reading: Mapping[str, Any]) -> None:
-        """What it is and how it fares; as it was at first it is told with the results."""
-        if index not in self._courses:
-            self._courses[index] = DeviceHealth(index, self._notes)
-            self._facts.append(described(index, reading))
-            self.driver = ", ".join(sorted({one["driver"] for one in self._facts if one["driver"]})) or None
-        self._courses[index].learn({"trouble": "none", **understood(reading)})
+    def _update_health(self, index: int, reading: Mapping[str, Any]) -> None:
+        """Compare the device's facts with the previous ones; store the first ones for the results."""
+        if index not in self._health:
+            self._health[index] = DeviceHealth(index, self._notes)
+            self._facts.append(describe_device(index, reading))
+            self.driver = ", ".join(sorted({device["driver"] for device in self._facts if device["driver"]})) or None
+        self._health[index].update({"trouble": "none", **valid_facts(reading)})
 
     def processes(self) -> list[tuple[int, int]]:
         return self._processes
 
     def facts(self) -> list[dict[str, Any]]:
-        return sorted(self._facts, key=lambda one: int(one["index"]))
+        return sorted(self._facts, key=lambda device: int(device["index"]))
 
     def _row(self, index: int, now: float, reading: Mapping[str, Any]) -> None:
         for name in sorted(map(str, set(reading) - _KNOWN)):
-            self._notes.missing(f"{name}: not a word that is known here ({', '.join((*QUANTITIES, *WORDS))})")
-        for name in set(reading).intersection(WORDS) - set(QUANTITIES):
+            self._notes.missing(f"{name}: unknown key; expected one of {', '.join((*QUANTITIES, *FACTS))}")
+        for name in set(reading).intersection(FACTS) - set(QUANTITIES):
             if not fits(name, reading[name]):
-                self._notes.missing(f"{name}: {reading[name]!r} is not a value of it", index)
+                self._notes.missing(f"{name}: invalid value {reading[name]!r}", index)
         cells = [self._cell(index, name, reading.get(name)) for name in QUANTITIES]
         self._files.row(index, now, cells, cells)
 
@@ -178,37 +181,37 @@ class Probe(DeviceSource):
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
         self._notes.missing(
-            f"{name}: the tool gives none" if value is None else f"{name}: {value!r} is not a number", index
+            f"{name}: missing in the tool's output" if value is None else f"{name}: {value!r} is not a number", index
         )
         return None
 
 
 def _numbered(readings: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Each by the device's number, which is its place in the list where the tool does not say it."""
-    for place, reading in enumerate(readings):
-        yield reading.get("device", place), reading
+    """Yield each reading with the device's number, by default its position in the list."""
+    for position, reading in enumerate(readings):
+        yield reading.get("device", position), reading
 
 
-def _computing(reading: Mapping[str, Any]) -> list[dict[str, Any]]:
-    told = reading.get(PROCESSES)
-    found = told if isinstance(told, (list, tuple)) else ()
-    return [_process(one) for one in found if isinstance(one, dict) and type(one.get("pid")) is int]
+def _processes_of(reading: Mapping[str, Any]) -> list[dict[str, Any]]:
+    entries = reading.get(PROCESSES)
+    processes = entries if isinstance(entries, (list, tuple)) else ()
+    return [_process(entry) for entry in processes if isinstance(entry, dict) and type(entry.get("pid")) is int]
 
 
-def _process(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Its number, and of the rest what is a value of its kind."""
+def _process(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pid, and the name and the memory if they are valid."""
     kinds: dict[str, Any] = {"pid": int, "name": str, "memory": (int, float)}
-    return {name: told[name] for name, kind in kinds.items() if isinstance(told.get(name), kind)}
+    return {name: entry[name] for name, kind in kinds.items() if isinstance(entry.get(name), kind)}
 
 
 def survey(path: str) -> dict[str, Any]:
-    """The devices as the tool shows them, in the words of ``nvml.survey``; what a tool does not tell is None."""
+    """Return the devices that the tool reports, in the format of ``nvml.facts.survey``; None for unknown facts."""
     try:
         readings = Tool(path).read()
     except (ProbeError, command.CommandError) as error:
         return {"driver": None, "devices": [], "error": str(error)}
     devices = [
-        described(index, reading, processes=_computing(reading), throttle=_throttle(reading), error=None)
+        describe_device(index, reading, processes=_processes_of(reading), throttle=_throttle(reading), error=None)
         for index, reading in _numbered(readings)
     ]
     drivers = sorted({device["driver"] for device in devices if device["driver"]})
@@ -216,5 +219,5 @@ def survey(path: str) -> dict[str, Any]:
 
 
 def _throttle(reading: Mapping[str, Any]) -> list[str]:
-    told = reading.get("throttle")
-    return [reason for reason in str(told or "none").split("+") if reason not in NO_THROTTLING]
+    reasons = reading.get("throttle")
+    return [reason for reason in str(reasons or "none").split("+") if reason not in NO_THROTTLING]

@@ -1,14 +1,14 @@
-"""What the host and its devices do while a round runs: a process of its own beside the agent.
+"""The sampler: measure the host and its devices during a round, in a process beside the agent.
 
-Its orders are one JSON line on stdin; it ends when stdin does, or at SIGTERM. It leaves in ``folder``:
+It reads its orders as one JSON line from stdin, and ends at the end of stdin or at SIGTERM. It writes to ``folder``:
 
 * ``sys_info.log``, ``cpu_monitor.log`` and ``mem_monitor.log`` (shares, every 5 s), ``pwr_monitor.log`` (W, every
-  120 s) and ``<vendor>_monitor.log`` (a block every 5 s), as the original's readers expect them;
-* ``host.series.csv``, ``load.series.csv`` and ``devices.series.csv``: a column a quantity with its unit in the header,
-  and the time at which each row was read, in seconds since the epoch;
-* ``monitors.json``: what was read by which means and what was not, what happened, what was late or missed.
+  120 s) and ``<vendor>_monitor.log`` (a block every 5 s), in FlagPerf's original formats;
+* ``host.series.csv``, ``load.series.csv`` and ``devices.series.csv``: one column for each quantity with its unit in the
+  header, and the time of each row in seconds since the epoch;
+* ``monitors.json``: the source of each quantity, missing quantities, events, and late or missed samples.
 
-Files grow about once a second, so that a kill leaves all but the last one.
+It writes about once a second, so that a killed sampler loses at most the last second.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from flagperf_driver.node.sampling.schedule import Stop, Task
 
 POWER_LOG_S = 120.0
 _REPORT_S = 10.0
-_PATIENCE_S = 1.0
+_THREADS_END_S = 1.0
 _CLOCK_SET_S = 0.5
-"""More than a clock that is only steered can go wrong between two samples."""
+"""A larger step of the clock between two samples cannot result from gradual adjustment."""
 
 
 class HostSampler:
-    """Rows of the host's series, and the original's lines from the same sources."""
+    """Write the host's series, and its logs in FlagPerf's original format."""
 
     def __init__(self, orders: SamplerOrders, notes: Notes, node_power: power.NodePower) -> None:
         self._every_s = orders.every_s
@@ -49,7 +49,7 @@ class HostSampler:
         self._files = [self._series]
         self._logs = {name: self._log(name) for name in ("cpu", "mem")}
         self._cpu, self._memory = host.Cpu(), host.Memory()
-        self._cpu_of_log = host.Cpu()  # over the log's own, longer time
+        self._cpu_of_log = host.Cpu()  # over the longer interval of the log
         self._rates = _rates(notes)
         self._slow_due = 0
         self._notes = notes
@@ -72,7 +72,7 @@ class HostSampler:
         ]
 
     def sample(self, tick: int, everything: bool = False) -> None:
-        """One row; the slow quantities are in it when it is their time."""
+        """Add one row, with the slow quantities if they are due."""
         self._watch_clock()
         cells = [f"{time.time():.4f}", _share(self._cpu.read())]
         if everything or tick >= self._slow_due:
@@ -83,7 +83,7 @@ class HostSampler:
         self._series.add(",".join(cells))
 
     def _watch_clock(self) -> None:
-        """Rows keep the host's own time, as its ranks' logs do; that it was set is said."""
+        """Note that the host's clock was set. Rows keep the host's time, as the ranks' logs do."""
         epoch = time.time() - time.monotonic()
         if abs(epoch - self._epoch) > _CLOCK_SET_S:
             step = epoch - self._epoch
@@ -100,7 +100,7 @@ class HostSampler:
         return cells + ["" if value is None else f"{value:.1f}" for value in power]
 
     def _log_power(self, watts: float) -> None:
-        """The first reading, then the mean of those of each two minutes."""
+        """Log the first reading, then the mean of every two minutes."""
         self._watts.append(watts)
         if self._power_log is None:
             self._power_log = self._log("pwr")
@@ -111,7 +111,7 @@ class HostSampler:
 
     def _write_logs(self, tick: int) -> None:
         if tick == 0:
-            return  # the first line after its time, as the original's
+            return  # the first line comes after one interval, as in the original
         for name, value in (("cpu", self._cpu_of_log.read()), ("mem", self._memory.read())):
             if value is not None:
                 self._logs[name].add(series.stamped(f"{value:.4f}"))
@@ -121,7 +121,7 @@ class HostSampler:
             file.flush()
 
     def finish(self) -> None:
-        """A last row; a line in each log also after a round of a few seconds."""
+        """Add a last row; after a very short round also a line in each log."""
         self.sample(0, everything=True)
         if not self._logs["mem"].written:
             self._write_logs(1)
@@ -132,7 +132,7 @@ class HostSampler:
 
 
 def _rates(notes: Notes) -> list[tuple[host.Rate, Callable[[], tuple[float, ...]] | None]]:
-    """What is counted, two counters each; None where the host has no such thing."""
+    """Return a rate and the function that reads its two counters; None if the host has no such device."""
     network, rdma, disks = host.Network(), host.Rdma(), host.Disks()
     notes.means["network"] = network.means
     notes.means.update({name: counted.means for name, counted in (("rdma", rdma), ("disk", disks)) if counted})
@@ -148,7 +148,7 @@ def _share(value: float | None) -> str:
 
 
 class LoadSampler:
-    """Who has the cores: counters that only grow, so that they show each part of the round by itself."""
+    """Write who uses the cores, as counters that only grow, so that any part of the round can be computed."""
 
     def __init__(self, orders: SamplerOrders, notes: Notes) -> None:
         self._notes = notes
@@ -157,7 +157,7 @@ class LoadSampler:
         notes.means["load"] = load.MEANS
 
     def run(self, stop: Stop) -> None:
-        """In a thread of its own: among thousands of processes a look at all of them takes its time."""
+        """Sample in a separate thread, because reading thousands of processes takes time."""
         file = Task("load file", series.FLUSH_S, lambda _: self._series.flush())
         schedule.run([Task("load", load.EVERY_S, lambda _: self.sample()), file], stop)
 
@@ -172,7 +172,7 @@ class LoadSampler:
             self._notes.missing(self._load.missing)
 
     def others(self) -> list[dict[str, Any]]:
-        """The processes beside the round that used most while a rank waited for a core."""
+        """Return the busiest processes outside the round while a rank waited for a core."""
         return self._load.busiest()
 
     def losses(self) -> list[str]:
@@ -180,7 +180,7 @@ class LoadSampler:
 
 
 class Sampling:
-    """All of it, from the orders to the last report."""
+    """All sampling of a round, from the orders to the last report."""
 
     def __init__(self, orders: SamplerOrders) -> None:
         self._orders = orders
@@ -191,36 +191,36 @@ class Sampling:
         self._power = power.NodePower(self._notes, processors_first=orders.processors_first)
         self._host = HostSampler(orders, self._notes, self._power)
         self._load = LoadSampler(orders, self._notes)
-        wanted = (orders.nvml or orders.probe) and orders.devices != []
-        self._devices = DeviceSampler(orders, self._notes) if wanted else None
+        has_devices = (orders.nvml or orders.probe) and orders.devices != []
+        self._devices = DeviceSampler(orders, self._notes) if has_devices else None
         self._tasks = [*self._host.tasks(), Task("report", _REPORT_S, self._report)]
 
     def run(self, stdin: int) -> None:
-        signal.signal(signal.SIGTERM, self._stop.tell)
+        signal.signal(signal.SIGTERM, self._stop.stop)
         with open(f"{self._orders.folder}/{layout.SYSTEM}", "w") as out:  # noqa: PTH123
             out.write(host.system_info(self._notes.host))
-        threads = [threading.Thread(target=call, args=(self._stop,), daemon=True) for call in self._beside()]
+        threads = [threading.Thread(target=call, args=(self._stop,), daemon=True) for call in self._thread_calls()]
         for thread in [*threads, threading.Thread(target=self._listen, args=(stdin,), daemon=True)]:
             thread.start()
         schedule.run(self._tasks, self._stop)
         command.end_all()
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + _THREADS_END_S
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
         if self._devices is not None and threads[0].is_alive():
-            self._devices.say_that_it_hangs()
+            self._devices.report_hang()
         self._host.finish()
         self._load.finish()
         self._report(ended=time.time())
 
     def _listen(self, stdin: int) -> None:
-        """Nothing more is said; the end of it is the end."""
+        """Stop at the end of stdin; ignore any input."""
         while os.read(stdin, 4096):
             pass
-        self._stop.tell()
+        self._stop.stop()
 
-    def _beside(self) -> list[Callable[[Stop], None]]:
-        """The devices first."""
+    def _thread_calls(self) -> list[Callable[[Stop], None]]:
+        """Return the functions that run in threads, that of the devices first."""
         devices = [self._devices.run] if self._devices is not None else []
         return [*devices, self._load.run, *([self._power.run] if self._power.asks else [])]
 
@@ -237,22 +237,22 @@ class Sampling:
             "others": self._load.others(),
             "lost_lines": losses,
             "cpu_seconds": round(time.process_time(), 3),
-            "schedule": {task.name: task.report() for task in [*self._tasks, *devices] if task.name in _TOLD},
+            "schedule": {task.name: task.report() for task in [*self._tasks, *devices] if task.name in _REPORTED_TASKS},
         }
-        with contextlib.suppress(OSError):  # a full disk: the next one may fit
+        with contextlib.suppress(OSError):  # the disk is full; the next report may succeed
             series.replace(f"{self._orders.folder}/{layout.MONITORS}", content)
 
 
-_TOLD = ("host", "devices")
+_REPORTED_TASKS = ("host", "devices")
 
 
 def main() -> int:
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
-        signal.signal(ignored, signal.SIG_IGN)  # the agent says when to end
+        signal.signal(ignored, signal.SIG_IGN)  # the agent decides when to end
     line = sys.stdin.buffer.readline()
     try:
         sampling = Sampling(SamplerOrders.parse(line))
-        # Nothing here makes cycles: what is imported by now need not be looked through again and again.
+        # Exclude the imported modules from garbage collection: the sampler creates no reference cycles.
         gc.freeze()
         sampling.run(sys.stdin.fileno())
     except (OrderError, OSError) as error:
@@ -262,5 +262,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Without waiting for a thread that a driver keeps in the kernel.
+    # Do not wait for a thread that a driver blocks in the kernel.
     os._exit(main())

@@ -1,4 +1,4 @@
-"""What a sampler's process has to sample: the JSON line on its stdin."""
+"""The orders of the sampler: the JSON line on its stdin."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ LEAST_S = 0.001
 
 
 class OrderError(ValueError):
-    """The orders cannot be followed."""
+    """The orders are invalid."""
 
 
 class SamplerOrders:
-    """What to sample, how often and where to."""
+    """The folder, the intervals, and the devices to sample."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self.folder = str(body["folder"])
@@ -37,5 +37,5 @@ class SamplerOrders:
 def _interval(body: Mapping[str, Any], name: str) -> float:
     seconds = float(body.get(name) or 1.0)
     if seconds < LEAST_S:
-        raise ValueError(f"{name} is {seconds:g}; allowed: {LEAST_S:g} and more")
+        raise ValueError(f"{name} is {seconds:g}; expected at least {LEAST_S:g}")
     return seconds

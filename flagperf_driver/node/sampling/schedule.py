@@ -1,4 +1,4 @@
-"""When to sample: each task at its own rate, on a fixed grid; what was late or missed is counted, never made up for."""
+"""Run each sampling task at its own rate on a fixed grid. Late and missed samples are counted, not repeated."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import time
 from typing import Any, Callable
 
 GAPS_AT_MOST = 100
-"""Kept with their times; all of them are counted."""
-_SOON_S = 0.1
+"""Maximum number of gaps that are stored with their times; all gaps are counted."""
+_SLEEP_S = 0.1
 
 
 class Stop:
-    """Told once, from a signal's handler too, and heard at once by every thread that waits."""
+    """A stop signal for all threads, which a signal handler may set."""
 
     def __init__(self) -> None:
-        self._heard, self._told = os.pipe()
-        self.told = False
+        self._read_end, self._write_end = os.pipe()
+        self.stopped = False
 
-    def tell(self, *_: object) -> None:
-        if not self.told:
-            self.told = True
-            os.close(self._told)
+    def stop(self, *_: object) -> None:
+        if not self.stopped:
+            self.stopped = True
+            os.close(self._write_end)
 
     def wait(self, seconds: float) -> None:
-        """Until told, for so long at most; what is soon over is slept through, which takes half as much."""
-        if seconds > _SOON_S:
-            select.select([self._heard], [], [], seconds)
+        """Wait until stopped, at most for the given time. Short waits use sleep(), which takes half the CPU time."""
+        if seconds > _SLEEP_S:
+            select.select([self._read_end], [], [], seconds)
         elif seconds > 0:
             time.sleep(seconds)
 
 
 class Lateness:
-    """How long after their time the samples were taken: percentiles within a tenth, however many there are."""
+    """The lateness of samples: percentiles with an error of at most a tenth, in constant memory."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -47,8 +47,8 @@ class Lateness:
 
     def milliseconds(self) -> dict[str, float]:
         shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-        found = {name: round(self._percentile(share) * 1e3, 3) for name, share in shares.items()}
-        return {**found, "max": round(self._worst * 1e3, 3)}
+        percentiles = {name: round(self._percentile(share) * 1e3, 3) for name, share in shares.items()}
+        return {**percentiles, "max": round(self._worst * 1e3, 3)}
 
     def _percentile(self, share: float) -> float:
         counts = dict(self._counts)
@@ -61,7 +61,7 @@ class Lateness:
 
 
 class Task:
-    """Something to do every so often; ``call`` is given the number of the tick, which grows over missed ones."""
+    """A repeated task; ``call`` gets the number of the tick, which includes missed ticks."""
 
     def __init__(self, name: str, every_s: float, call: Callable[[int], None]) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class Task:
         self._tick = 0
         self._samples = 0
         self._missed = 0
-        self._holes = 0
+        self._gap_count = 0
         self._gaps: list[dict[str, float]] = []
         self._last = 0.0
         self._lateness = Lateness()
@@ -95,7 +95,7 @@ class Task:
 
     def _note_gap(self, missed: int) -> None:
         self._missed += missed
-        self._holes += 1
+        self._gap_count += 1
         if len(self._gaps) < GAPS_AT_MOST:
             since = self._last or time.time()
             self._gaps.append({"time": round(since, 3), "seconds": round(time.time() - since, 3), "missed": missed})
@@ -105,18 +105,18 @@ class Task:
             "every_s": self.every_s,
             "samples": self._samples,
             "missed": self._missed,
-            "gap_count": self._holes,
+            "gap_count": self._gap_count,
             "gaps": list(self._gaps),
             "late_ms": self._lateness.milliseconds(),
         }
 
 
 def run(tasks: list[Task], stop: Stop) -> None:
-    """Every task at its time, in their order where it is the same, until told to stop."""
+    """Run every task at its times until ``stop`` is set; tasks that are due together run in their order."""
     start = time.monotonic()
     for task in tasks:
         task.start(start)
-    while not stop.told:
+    while not stop.stopped:
         for task in tasks:
             now = time.monotonic()
             if task.due <= now:

@@ -1,4 +1,4 @@
-"""What vendors' tools print for people, taken apart: figures with their units, and tables drawn with + - and |."""
+"""Parse the output of vendors' tools: figures with units, and tables drawn with + - and |."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _PROCESS = re.compile(
 
 
 class NotUnderstood(ValueError):
-    """It is not what the tool prints when all is well."""
+    """The text is not the normal output of the tool."""
 
 
 def figure(text: object, *units: str) -> float | None:
-    """``109.51W`` is 109.51; None for what is no figure (NA, N/A, -), or has another unit: a part of one, when cut."""
+    """Return 109.51 for ``109.51W``; None for text that is not a figure (NA, N/A, -) or has another unit."""
     match = _FIGURE.match(text) if isinstance(text, str) else None
     if match is None or match[2].lower() not in [unit.lower() for unit in units or ("",)]:
         return None
@@ -28,81 +28,82 @@ def figure(text: object, *units: str) -> float | None:
 
 
 def first(text: str, unit: str) -> float | None:
-    """The first figure with that unit; what stands behind a slash is a limit."""
+    """Return the first figure with that unit; figures after a slash are limits and are skipped."""
     match = re.search(rf"(?<![/0-9.])(?<!/ )([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)\s*{unit}\b", text, re.ASCII)
     return float(match[1]) if match else None
 
 
 def pci(text: object) -> str | None:
-    """The address on the bus that begins a text; by it a host knows which of its cores are near."""
+    """Return the PCI address at the start of a text; the host needs it to find the cores near the device."""
     match = _PCI.match(text.strip()) if isinstance(text, str) else None
     return match[0] if match else None
 
 
 def limit(text: str, unit: str) -> float | None:
-    """The figure behind the last slash, of ``N/A / 350W``."""
+    """Return the figure after the last slash: 350 for ``N/A / 350W``."""
     _, slash, last = text.rpartition("/")
     return figure(last, unit) if slash else None
 
 
 def used_of_total(text: str, *units: str) -> tuple[float | None, float | None]:
-    """Both of ``914/65536 MiB`` and of ``0 MiB / 23374 MiB``."""
+    """Return both figures of ``914/65536 MiB`` or ``0 MiB / 23374 MiB``."""
     used, _, total = text.partition("/")
     return figure(used, "", *units), figure(total, *units)
 
 
 def index(text: str) -> int | None:
-    """A device's number, where there is nothing else in the cell."""
+    """Return a device's number; None if the cell contains anything else."""
     word = text.strip()
     return int(word) if _INDEX.fullmatch(word) else None
 
 
 def cells(line: str) -> list[str]:
-    """What stands between a table's bars; nothing of a line that is no row."""
+    """Return the cells between the bars of a table's row; an empty list for any other line."""
     line = line.strip()
     return [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") and line.endswith("|") else []
 
 
 def table(text: str, *head: str) -> list[list[str]]:
-    """The cells of each device's one line, which its number begins; below other headings nothing is guessed."""
-    rows = [row for row in map(cells, _whole(text)) if any(row)]
+    """Return the cells of each device's line below these headings; the first cell is the device's number."""
+    rows = [row for row in map(cells, _complete_lines(text)) if any(row)]
     if list(head) not in rows:
-        raise refused(text, "no table of " + ", ".join(head))
-    found = rows[rows.index(list(head)) + 1 :]
-    wrong = [row for row in found if len(row) != len(head) or index(row[0]) is None]
+        raise refused(text, "no table with the columns " + ", ".join(head))
+    devices = rows[rows.index(list(head)) + 1 :]
+    wrong = [row for row in devices if len(row) != len(head) or index(row[0]) is None]
     if wrong:
-        raise NotUnderstood(f"{_quoted(' | '.join(wrong[0]))} is no device's line: {len(head)} cells are wanted")
-    if not found:
-        raise refused(text, "no device below the headings")
-    return found
+        line = _quote(" | ".join(wrong[0]))
+        raise NotUnderstood(f"{line} is not the line of a device; expected a number and {len(head) - 1} more cells")
+    if not devices:
+        raise refused(text, "no device found below the headings")
+    return devices
 
 
 def two_lines(
     text: str, tool: str, columns: int, opens: Callable[[list[str]], bool]
 ) -> list[tuple[list[str], list[str]]]:
-    """The cells of both lines of each device, where a device has two; ``opens`` knows a first one."""
-    rows = [row for row in map(cells, _whole(text)) if len(row) == columns]
-    found = []
+    """Return the cells of both lines of each device; ``opens`` recognizes a first line."""
+    rows = [row for row in map(cells, _complete_lines(text)) if len(row) == columns]
+    devices = []
     for number, first in enumerate(rows):
         if not opens(first):
             continue
         second = rows[number + 1] if number + 1 < len(rows) else None
         if second is None or opens(second):
             raise NotUnderstood(f"the second line of the device {first[0]!r} is missing")
-        found.append((first, second))
-    if not found:
-        raise refused(text, f"no device of {tool}'s table")
-    return found
+        devices.append((first, second))
+    if not devices:
+        raise refused(text, f"no device found in {tool}'s table")
+    return devices
 
 
-def two_line_readings(what: list[str], load: list[str]) -> dict[str, object]:
-    """The readings at the places that several tools' tables share.
+def two_line_readings(identity: list[str], load: list[str]) -> dict[str, object]:
+    """Return the readings at the positions that several tools' tables have in common.
 
-    ``| 0  NAME | 00000000:98:00.0 | ... |`` stands above ``| 30C  40W / 250W | 257MiB / 32768MiB | ... |``.
+    The lines are ``| 0  NAME | 00000000:98:00.0 | ... |`` and ``| 30C  40W / 250W | 257MiB / 32768MiB | ... |``.
     """
     used, total = used_of_total(load[1], "MiB")
     return known(
-        pci=pci(what[1]),
+        pci=pci(identity[1]),
         temperature=first(load[0], "C"),
         power=first(load[0], "W"),
         power_limit=limit(load[0], "W"),
@@ -112,49 +113,50 @@ def two_line_readings(what: list[str], load: list[str]) -> dict[str, object]:
 
 
 def computing(text: str, row: Pattern[str] = _PROCESS) -> dict[str, list[dict[str, object]]]:
-    """By ``device``, who computes on it: from the lines of the table of processes, of which ``row`` names the parts.
+    """Return the processes on each device, from the table of processes.
 
-    These are ``device``, ``pid``, ``name`` and ``memory`` (MiB); what stands between a line's outer bars is matched.
+    ``row`` matches the text between a line's outer bars, with the groups ``device``, ``pid``, ``name`` and ``memory``
+    (MiB).
     """
-    found: dict[str, list[dict[str, object]]] = {}
+    processes: dict[str, list[dict[str, object]]] = {}
     inner = (line.strip()[1:-1].strip() for line in text.partition("Process")[2].splitlines() if line.startswith("|"))
     for match in (row.fullmatch(line) for line in inner if len(line) <= _LONGEST_ROW):
         if match:
-            who = known(pid=int(match["pid"]), name=match["name"].strip(), memory=figure(match["memory"]))
-            found.setdefault(match["device"].strip(), []).append(who)
-    return found
+            process = known(pid=int(match["pid"]), name=match["name"].strip(), memory=figure(match["memory"]))
+            processes.setdefault(match["device"].strip(), []).append(process)
+    return processes
 
 
-def joined(found: list[dict[str, object]], users: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
-    """Each device with who computes on it."""
-    return [{**each, **known(processes=users.get(str(each["device"])))} for each in found]
+def joined(devices: list[dict[str, object]], users: dict[str, list[dict[str, object]]]) -> list[dict[str, object]]:
+    """Return each device with its processes."""
+    return [{**device, **known(processes=users.get(str(device["device"])))} for device in devices]
 
 
-def _whole(text: str) -> list[str]:
-    """Its lines, if the table is: of one cut short, the devices behind the cut would count as lost."""
+def _complete_lines(text: str) -> list[str]:
+    """Return the lines of a complete table; refuse a truncated one, whose missing devices would count as lost."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in lines:
         if line.startswith("|") and (line[-1] not in "|+" or line is lines[-1]):
-            raise NotUnderstood(f"the table ends at {_quoted(line)}")
+            raise NotUnderstood(f"the table is truncated at {_quote(line)}")
     return lines
 
 
 def after(label: str, text: str) -> str | None:
-    """The word that follows a label in a heading, as in ``Driver Version: 3.1.0``."""
+    """Return the word after a label in a heading, for example in ``Driver Version: 3.1.0``."""
     match = re.search(re.escape(label) + r":?\s*([^\s|]+)", text)
     return match[1] if match else None
 
 
 def known(**readings: object) -> dict[str, object]:
-    """Without those that the tool did not give: a figure that is missing is told, one that is None is none."""
+    """Return the readings without missing ones, which the sampler then reports."""
     return {name: reading for name, reading in readings.items() if reading not in (None, "", [])}
 
 
-def refused(text: str, wanted: str) -> NotUnderstood:
-    """An error that quotes what was printed instead: often it says what is wrong."""
-    said = " ".join(" ".join(line.split()) for line in text.splitlines() if line.strip(" \t+-=|*"))
-    return NotUnderstood(f"there is {wanted} in it; " + (f"it says {_quoted(said)}" if said else "it is empty"))
+def refused(text: str, problem: str) -> NotUnderstood:
+    """Return an error that quotes the output, which often names the cause."""
+    output = " ".join(" ".join(line.split()) for line in text.splitlines() if line.strip(" \t+-=|*"))
+    return NotUnderstood(f"{problem}; the output is {_quote(output) if output else 'empty'}")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "...")

@@ -1,56 +1,56 @@
-"""Which of a host's CPUs are cores of their own, and which are near a device, as the kernel tells it."""
+"""The topology of a host's CPUs: which are separate cores, and which are near a device."""
 
 from __future__ import annotations
 
 import re
 from typing import Iterable
 
-from flagperf_driver.node.sampling.host import SYS, content, names
+from flagperf_driver.node.sampling.host import SYS, names, read_text
 
 _PCI = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{1,2}:[0-9a-f]{1,2}\.[0-7])$", re.IGNORECASE)
 
 
-def cards(usable: Iterable[int], sys_root: str = SYS) -> list[int]:
-    """These CPUs in the order in which they are cards: one of each core, a node's cores before the next node's.
+def cpu_devices(usable: Iterable[int], sys_root: str = SYS) -> list[int]:
+    """Return the CPUs in the order in which they are used as devices: one of each core, NUMA node by NUMA node.
 
-    After them come the cores' other threads, which are cards only where there are more cards than cores.
+    The cores' other threads come last: they are used only if more devices are requested than there are cores.
     """
     cpus, nodes = set(usable), _nodes(sys_root)
     order: dict[int, tuple[int, int, int]] = {}
     for cpu in sorted(cpus):
-        if cpu not in order:  # a file's reading costs, and the core's first thread names the others
-            told = content(f"{sys_root}/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-            threads = sorted(cpus.intersection(listed(told)) | {cpu})
+        if cpu not in order:  # the first thread of a core lists the others, which saves reading files
+            siblings = read_text(f"{sys_root}/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+            threads = sorted(cpus.intersection(parse_list(siblings)) | {cpu})
             order.update({thread: (place, nodes.get(cpu, -1), cpu) for place, thread in enumerate(threads)})
     return sorted(sorted(cpus), key=order.__getitem__)
 
 
 def near(pci: object, usable: Iterable[int], sys_root: str = SYS) -> list[int]:
-    """Those of these CPUs that are on the node of the device with that bus id; none where that is all, or not known."""
+    """Return the CPUs on the device's NUMA node; an empty list if all are on it, or if it is unknown."""
     match = _PCI.match(str(pci))
     if match is None:
         return []
-    domain = int(match.group(1) or "0", 16)  # tools write it with four digits or eight, or leave it out
+    domain = int(match.group(1) or "0", 16)  # tools print it with four or eight digits, or leave it out
     address = f"{domain:04x}:{match.group(2).lower()}"
     cpus = set(usable)
-    found = cpus.intersection(listed(content(f"{sys_root}/bus/pci/devices/{address}/local_cpulist")))
-    return [] if found == cpus else sorted(found)
+    local = cpus.intersection(parse_list(read_text(f"{sys_root}/bus/pci/devices/{address}/local_cpulist")))
+    return [] if local == cpus else sorted(local)
 
 
-def listed(text: str) -> list[int]:
-    """The numbers of a list as the kernel writes it: ``0-3,8``; of anything else none."""
-    found: list[int] = []
+def parse_list(text: str) -> list[int]:
+    """Parse a list of numbers in the kernel's format, ``0-3,8``; return an empty list for anything else."""
+    numbers: list[int] = []
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
         last = last if dash else first
         if not first.isdigit() or not last.isdigit():
             return []
-        found += range(int(first), int(last) + 1)
-    return found
+        numbers += range(int(first), int(last) + 1)
+    return numbers
 
 
 def as_list(cpus: Iterable[int]) -> str:
-    """The numbers as the kernel writes them."""
+    """Format numbers as the kernel does: ``0-3,8``."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and cpu == runs[-1][1] + 1:
@@ -61,7 +61,7 @@ def as_list(cpus: Iterable[int]) -> str:
 
 
 def _nodes(sys_root: str) -> dict[int, int]:
-    """By CPU, the number of its NUMA node."""
+    """Return the number of the NUMA node of each CPU."""
     folder = sys_root + "/devices/system/node"
     numbers = [int(name[4:]) for name in names(folder) if name[:4] == "node" and name[4:].isdigit()]
-    return {cpu: number for number in numbers for cpu in listed(content(f"{folder}/node{number}/cpulist"))}
+    return {cpu: number for number in numbers for cpu in parse_list(read_text(f"{folder}/node{number}/cpulist"))}

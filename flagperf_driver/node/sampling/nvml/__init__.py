@@ -1,1 +1,1 @@
-"""NVML: the quantities, facts and processes of devices, by a library call each."""
+"""NVML: quantities, facts and processes of devices."""

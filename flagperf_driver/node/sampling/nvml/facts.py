@@ -1,11 +1,11 @@
-"""What NVML reports of a device beside its quantities: what the device is, its health and its processes."""
+"""Read a device's identity, health and processes with NVML."""
 
 from __future__ import annotations
 
 from typing import Any, Sequence
 
-from flagperf_driver.node.sampling.health import PROCESSES, described
-from flagperf_driver.node.sampling.host import content
+from flagperf_driver.node.sampling.health import PROCESSES, describe_device
+from flagperf_driver.node.sampling.host import read_text
 from flagperf_driver.node.sampling.nvml.library import MIB, NEVER, NvmlError, ask, load, text
 from flagperf_driver.node.sampling.nvml.quantities import HARMLESS, REASONS_CALLS, scalar, throttle_names
 
@@ -13,20 +13,20 @@ _CORRECTED, _UNCORRECTED, _SINCE_BOOT = 0, 1, 0
 _LINK_ERRORS = tuple(
     f"NVML_FI_DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL" for kind in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY")
 )
-"""Of all links of a device in one call, where each link's own counters would take four calls."""
+"""Counters of all links of a device, read in one call; the counters of each link would take four calls."""
 _PROCESSES_CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 _SHARING_CALLS = ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2")
 
 
 def survey() -> dict[str, Any]:
-    """Every device of this host with its health and who computes on it; ``error`` says why there is none."""
+    """Return every device of this host with its health and processes; ``error`` is the reason if NVML does not work."""
     try:
         nvml = load()
     except NvmlError as error:
         return {"driver": None, "devices": [], "error": str(error)}
     try:
         count = int(nvml.nvmlDeviceGetCount())
-        devices = [_surveyed(nvml, index) for index in range(count)]
+        devices = [_describe(nvml, index) for index in range(count)]
         return {"driver": driver_version(nvml), "devices": devices, "error": None}
     except nvml.NVMLError as error:
         return {"driver": None, "devices": [], "error": f"NVML: {error}"}
@@ -34,17 +34,17 @@ def survey() -> dict[str, Any]:
         ask(nvml, nvml.nvmlShutdown)
 
 
-def _surveyed(nvml: Any, index: int) -> dict[str, Any]:
-    """One that cannot be read says so itself, in its own ``error``."""
+def _describe(nvml: Any, index: int) -> dict[str, Any]:
+    """Return the facts of a device; if it cannot be read, with the reason as ``error``."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, forgiven=NEVER)
     except nvml.NVMLError as error:
-        return described(index, {}, processes=[], throttle=[], error=str(error))
+        return describe_device(index, {}, processes=[], throttle=[], error=str(error))
     bits = (ask(nvml, scalar(nvml, REASONS_CALLS, wide=True), handle) or (0,))[0]
     return {
         **device_facts(nvml, index, handle),
-        PROCESSES: [_process(one) for one in computing_processes(nvml, handle) or ()],
+        PROCESSES: [_process(process) for process in computing_processes(nvml, handle) or ()],
         "throttle": throttle_names(bits & ~HARMLESS).split("+") if bits & ~HARMLESS else [],
         "error": None,
     }
@@ -54,21 +54,21 @@ def device_facts(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
     memory = ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     usual = ask(nvml, nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)
     pci = ask(nvml, nvml.nvmlDeviceGetPciInfo, handle)
-    told = {
-        **standing(nvml, handle),
+    facts = {
+        **stable_facts(nvml, handle),
         **pcie_bus(nvml, handle),
         "memory_total": memory.total // MIB if memory else None,
         "usual_power_limit": usual / 1000 if usual else None,
         "pci": text(pci.busId) if pci else None,
-        # What device and host can do together: a slot of half the lanes is no link that trained down.
+        # The best that device and slot support together: a slot with half the lanes is not a degraded link.
         "best_pcie_generation": ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         "best_pcie_width": ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
     }
-    return described(index, told)
+    return describe_device(index, facts)
 
 
-def standing(nvml: Any, handle: Any) -> dict[str, Any]:
-    """What stays as it is over a round in which nothing happens."""
+def stable_facts(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Return the facts that do not change in a normal round."""
     texts = {
         "name": nvml.nvmlDeviceGetName,
         "uuid": nvml.nvmlDeviceGetUUID,
@@ -98,17 +98,17 @@ def pcie_bus(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _links(nvml: Any, handle: Any) -> dict[str, Any]:
-    """Those to other devices. One that a device has not got is an error, one with nothing at its end is down."""
+    """Count the active and inactive links; NVML returns an error for a link that the device does not have."""
     states = [ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
-    there = [bool(state) for state in states if state is not None]
-    if not there:
+    active = [bool(state) for state in states if state is not None]
+    if not active:
         return {}
-    return {"links": sum(there), "links_down": len(there) - sum(there), "link_errors": _link_errors(nvml, handle)}
+    return {"links": sum(active), "links_down": len(active) - sum(active), "link_errors": _link_errors(nvml, handle)}
 
 
 def _link_errors(nvml: Any, handle: Any) -> int | None:
-    told = ask(nvml, nvml.nvmlDeviceGetFieldValues, handle, [getattr(nvml, name) for name in _LINK_ERRORS]) or ()
-    counts = [int(one.value.ullVal) for one in told if one.nvmlReturn == 0]
+    fields = ask(nvml, nvml.nvmlDeviceGetFieldValues, handle, [getattr(nvml, name) for name in _LINK_ERRORS]) or ()
+    counts = [int(field.value.ullVal) for field in fields if field.nvmlReturn == 0]
     return sum(counts) if counts else None
 
 
@@ -117,26 +117,26 @@ def driver_version(nvml: Any) -> str | None:
 
 
 def computing_processes(nvml: Any, handle: Any) -> list[Any] | None:
-    """Who computes on it, also those that share it by a server; None where nobody can be told."""
-    told = [_first(nvml, calls, handle) for calls in (_PROCESSES_CALLS, _SHARING_CALLS)]
-    return None if told[0] is None else [process for found in told for process in found or ()]
+    """Return the processes on the device, including those of an MPS server; None if NVML does not report them."""
+    lists = [_first(nvml, calls, handle) for calls in (_PROCESSES_CALLS, _SHARING_CALLS)]
+    return None if lists[0] is None else [process for processes in lists for process in processes or ()]
 
 
 def _first(nvml: Any, names: Sequence[str], handle: Any) -> Any:
-    """The answer of the first that gives one."""
+    """Return the answer of the first function that is supported."""
     answers = (ask(nvml, getattr(nvml, name), handle) for name in names if hasattr(nvml, name))
     return next((answer for answer in answers if answer is not None), None)
 
 
-def _process(told: Any) -> dict[str, Any]:
-    """Memory in MiB, None where it is not told."""
-    memory = told.usedGpuMemory
+def _process(process: Any) -> dict[str, Any]:
+    """Return the pid, the name, and the memory in MiB (None if NVML does not report it)."""
+    memory = process.usedGpuMemory
     return {
-        "pid": told.pid,
-        "name": _process_name(told.pid),
+        "pid": process.pid,
+        "name": _process_name(process.pid),
         "memory": memory // MIB if memory is not None else None,
     }
 
 
 def _process_name(pid: int) -> str:
-    return content(f"/proc/{pid}/comm").strip() or "?"
+    return read_text(f"/proc/{pid}/comm").strip() or "?"

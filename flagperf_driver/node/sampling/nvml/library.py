@@ -8,17 +8,17 @@ import sys
 from typing import Any, Callable, Sequence
 
 MIB = 1 << 20
-NEVER = (2, 3, 4, 13, 25)  # argument, not supported, no permission, function or version unknown: also next time
+NEVER = (2, 3, 4, 13, 25)  # permanent errors: argument, not supported, no permission, function or version unknown
 
 
 class NvmlError(RuntimeError):
-    """A sentence on why NVML cannot be used."""
+    """NVML cannot be used; the text is the reason."""
 
 
 def load() -> Any:
-    """The pynvml module with its library initialised."""
-    beside = os.path.join(os.path.dirname(__file__), "..", "..", "..", "..", "lib")  # noqa: PTH118, PTH120
-    path = os.path.abspath(beside)  # noqa: PTH100
+    """Import pynvml and initialize NVML."""
+    library = os.path.join(os.path.dirname(__file__), "..", "..", "..", "..", "lib")  # noqa: PTH118, PTH120
+    path = os.path.abspath(library)  # noqa: PTH100
     if path not in sys.path and os.path.isdir(path):  # noqa: PTH112
         sys.path.append(path)
     try:
@@ -33,7 +33,7 @@ def load() -> Any:
 
 
 def ask(nvml: Any, call: Callable[..., Any], *values: Any, forgiven: Sequence[int] | None = None) -> Any:
-    """Its answer, or None where the library or the device has none; other errors than those forgiven are raised."""
+    """Call an NVML function; return None on an error. With ``forgiven``, raise all errors but these."""
     try:
         return call(*values)
     except nvml.NVMLError as error:

@@ -1,4 +1,4 @@
-"""The quantities that NVML samples, and how often each is worth a call."""
+"""The quantities that NVML samples, each with its interval."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASONS = {
     0x80: "hw_power_brake",
     0x100: "display_clocks",
 }
-"""Why the clocks are lower than they could be, as NVML's bits say it."""
+"""NVML's bits for the reasons of reduced clocks."""
 HARMLESS = sum(bit for bit, name in REASONS.items() if name in NO_THROTTLING)
 _FAST_S, _SLOW_S = 0.1, 1.0
 _SM, _MEMORY = 1, 2
@@ -29,7 +29,7 @@ Read = Callable[[Any], Sequence[Cell]]
 
 
 class Quantity:
-    """One question to a device: the columns that its answer fills, and how often it is worth asking."""
+    """One NVML call: its interval, and the columns that its result fills."""
 
     def __init__(self, every_s: float, names: Sequence[str], read: Read) -> None:
         self.every_s = every_s
@@ -39,15 +39,15 @@ class Quantity:
 
 
 def quantities(nvml: Any) -> list[Quantity]:
-    """What is asked most often is asked without pynvml's wrappers, which take longer than the library.
+    """Return all quantities. Frequent calls avoid pynvml's wrappers, which take longer than the library itself.
 
-    The throughput of PCIe is left out: the driver counts for 20 ms in each call, 320 ms a sample of eight devices.
+    The throughput of PCIe is left out: the driver measures for 20 ms in each call, 320 ms for eight devices.
     """
     memory_clock, energy = nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetTotalEnergyConsumption
     return [
         Quantity(0.0, ["power"], scalar(nvml, ["nvmlDeviceGetPowerUsage"], lambda milliwatts: milliwatts / 1000)),
         Quantity(_FAST_S, ["utilization"], _utilization(nvml)),
-        Quantity(_FAST_S, ["sm_clock"], scalar(nvml, ["nvmlDeviceGetClockInfo"], given=(_SM,))),
+        Quantity(_FAST_S, ["sm_clock"], scalar(nvml, ["nvmlDeviceGetClockInfo"], arguments=(_SM,))),
         Quantity(_FAST_S, ["throttle"], scalar(nvml, REASONS_CALLS, throttle_names, wide=True)),
         Quantity(_SLOW_S, ["temperature"], _temperature(nvml)),
         Quantity(_SLOW_S, ["memory_used", "memory_total"], _memory(nvml)),
@@ -57,11 +57,11 @@ def quantities(nvml: Any) -> list[Quantity]:
 
 
 def throttle_names(bits: int) -> str:
-    """The reasons' names joined by "+", "none" without any; an unknown bit by its number."""
+    """Return the names of the reasons joined by "+", or "none"; an unknown bit as a number."""
     if not bits:
         return "none"
-    given = [1 << place for place in range(bits.bit_length()) if bits & 1 << place]
-    return "+".join(REASONS.get(bit, hex(bit)) for bit in given)
+    set_bits = [1 << place for place in range(bits.bit_length()) if bits & 1 << place]
+    return "+".join(REASONS.get(bit, hex(bit)) for bit in set_bits)
 
 
 def scalar(
@@ -69,16 +69,16 @@ def scalar(
     names: Sequence[str],
     form: Callable[[int], Cell] = int,
     *,
-    given: tuple[int, ...] = (),
+    arguments: tuple[int, ...] = (),
     wide: bool = False,
 ) -> Read:
-    """A call that gives one number, under the first of its names that the library has."""
+    """Return a function that reads one number with the first of the NVML functions that the library has."""
     function = _function(nvml, names)
     answer = ctypes.c_ulonglong() if wide else ctypes.c_uint()
-    where = ctypes.byref(answer)
+    pointer = ctypes.byref(answer)
 
     def read(handle: Any) -> Sequence[Cell]:
-        code = function(handle, *given, where)
+        code = function(handle, *arguments, pointer)
         if code:
             raise nvml.NVMLError(code)
         return (form(answer.value),)
@@ -88,7 +88,7 @@ def scalar(
 
 def _utilization(nvml: Any) -> Read:
     function = _function(nvml, ["nvmlDeviceGetUtilizationRates"])
-    answer = (ctypes.c_uint * 2)()  # of the chip, of its memory's bus
+    answer = (ctypes.c_uint * 2)()  # of the chip and of its memory bus
 
     def read(handle: Any) -> Sequence[Cell]:
         code = function(handle, answer)
@@ -100,18 +100,18 @@ def _utilization(nvml: Any) -> Read:
 
 
 def _function(nvml: Any, names: Sequence[str]) -> Callable[..., int]:
-    """The library's function; one that says so where it has none."""
+    """Return the library's function; if it is missing, a function that returns NVML's error for that."""
     for name in names:
         try:
-            found: Callable[..., int] = nvml._nvmlGetFunctionPointer(name)
+            function: Callable[..., int] = nvml._nvmlGetFunctionPointer(name)
         except nvml.NVMLError:
             continue
-        return found
+        return function
     return lambda *_: int(nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 def _temperature(nvml: Any) -> Read:
-    """Of the chip. The first call is to go away, an old library has not got the second."""
+    """Return a function that reads the temperature: newer libraries lack the first call, older the second."""
     first, second = nvml.nvmlDeviceGetTemperature, getattr(nvml, "nvmlDeviceGetTemperatureV", None)
     try:
         nvml._nvmlGetFunctionPointer("nvmlDeviceGetTemperature")
@@ -121,17 +121,17 @@ def _temperature(nvml: Any) -> Read:
 
 
 def _memory(nvml: Any) -> Read:
-    """Without what the driver keeps for itself, as the vendor's own tool shows it, where the library can tell."""
+    """Return a function that reads the memory, without the driver's reserved part if the library can exclude it."""
     version: list[Any] = [getattr(nvml, "nvmlMemory_v2", None)]
 
     def read(handle: Any) -> Sequence[Cell]:
         try:
-            found = nvml.nvmlDeviceGetMemoryInfo(handle, version[0])
+            info = nvml.nvmlDeviceGetMemoryInfo(handle, version[0])
         except nvml.NVMLError as error:
             if version[0] is None or error.value not in NEVER:
                 raise
             version[0] = None
-            found = nvml.nvmlDeviceGetMemoryInfo(handle)
-        return found.used // MIB, found.total // MIB
+            info = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return info.used // MIB, info.total // MIB
 
     return read

@@ -1,7 +1,7 @@
-"""Devices through NVML: figures in microseconds, without a process for each sample.
+"""Sample devices with NVML, in microseconds and without a process for each sample.
 
-``pynvml`` lies beside the shipped code, in ``lib``; without it, without the driver's library, or with one that knows
-only a part, what is missing is said once and the rest is sampled.
+The deployment puts ``pynvml`` into ``lib`` beside the code. If it, the driver's library or a part of that is missing,
+this is noted once and the rest is sampled.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from flagperf_driver.node.sampling.nvml.facts import (
     device_facts,
     driver_version,
     pcie_bus,
-    standing,
+    stable_facts,
 )
 from flagperf_driver.node.sampling.nvml.library import NEVER, NvmlError, ask, load
 from flagperf_driver.node.sampling.nvml.quantities import Quantity, quantities
 
-_LOST = (15, 16)  # fallen off the bus; needs a reset
+_LOST = (15, 16)  # NVML errors: GPU is lost, reset required
 _UTILIZATION = QUANTITIES.index("utilization")
 _BUSY = 50
-"""Percent of utilization from which on a bus that slows down at rest is awake."""
+"""The utilization in percent above which the PCIe bus, which slows down when idle, must run at full speed."""
 
 
 class Device:
-    """One device while it is there, and its latest figures."""
+    """One device and the latest values of its quantities."""
 
-    def __init__(self, index: int, handle: Any, questions: list[Quantity], notes: Notes) -> None:
+    def __init__(self, index: int, handle: Any, quantities: list[Quantity], notes: Notes) -> None:
         self.index = index
         self.handle = handle
-        self.questions = questions
+        self.quantities = quantities
         self.last: list[Cell] = [None] * len(QUANTITIES)
         self.lost = False
-        self.told: set[str] = set()
+        self.reported_buses: set[str] = set()
         self.facts: dict[str, Any] = {}
-        self.course = DeviceHealth(index, notes)
+        self.health = DeviceHealth(index, notes)
 
 
 class Nvml(DeviceSource):
-    """All the devices that were asked for; each quantity as often as it changes."""
+    """Sample the requested devices, each quantity at its own interval."""
 
     def __init__(self, every_s: float, files: DeviceFiles, notes: Notes) -> None:
         self.every_s = every_s
@@ -51,11 +51,11 @@ class Nvml(DeviceSource):
         self._files = files
         self._notes = notes
         self._devices: list[Device] = []
-        self._questions: list[Quantity] = []
+        self._quantities: list[Quantity] = []
         self._due: dict[float, int] = {}
         self._nvml: Any = None
 
-    def open(self, wanted: Sequence[int] | None) -> str | None:
+    def open(self, devices: Sequence[int] | None) -> str | None:
         try:
             self._nvml = nvml = load()
             count = int(nvml.nvmlDeviceGetCount())
@@ -65,22 +65,22 @@ class Nvml(DeviceSource):
             return f"NVML: {error}"
         self.driver = driver_version(nvml)
         self.means = f"NVML, driver {self.driver or 'unknown'}"
-        self._questions = quantities(nvml)
-        self._due = {question.every_s: 0 for question in self._questions}
-        for index in range(count) if wanted is None else wanted:
+        self._quantities = quantities(nvml)
+        self._due = {quantity.every_s: 0 for quantity in self._quantities}
+        for index in range(count) if devices is None else devices:
             self._add(index, count)
-        return None if self._devices else f"NVML: none of the devices {wanted or 'of this host'} can be read"
+        return None if self._devices else f"NVML: no device {devices or 'of this host'} can be read"
 
     def _add(self, index: int, count: int) -> None:
         if index >= count:
-            self._notes.missing(f"all figures: NVML knows {count} devices", index)
+            self._notes.missing(f"all quantities: NVML reports only {count} devices", index)
             return
         try:
             handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
         except self._nvml.NVMLError as error:
-            self._notes.event(f"device {index} cannot be read from the start: {error}", index)
+            self._notes.event(f"device {index} cannot be read: {error}", index)
             return
-        device = Device(index, handle, list(self._questions), self._notes)
+        device = Device(index, handle, list(self._quantities), self._notes)
         device.facts = device_facts(self._nvml, index, handle)
         self._devices.append(device)
 
@@ -96,67 +96,67 @@ class Nvml(DeviceSource):
         cells: list[Cell] = [None] * len(QUANTITIES)
         last, handle = device.last, device.handle
         now = time.time()
-        for question in device.questions:
-            if question.every_s not in due:
+        for quantity in device.quantities:
+            if quantity.every_s not in due:
                 continue
             try:
-                found = question.read(handle)
+                values = quantity.read(handle)
             except self._nvml.NVMLError as error:
-                self._failed(device, question, error)
+                self._failed(device, quantity, error)
                 if device.lost:
                     break
                 continue
-            for column, value in zip(question.columns, found):
+            for column, value in zip(quantity.columns, values):
                 cells[column] = last[column] = value
         if not device.lost:
             self._files.row(device.index, now, cells, last)
         if device.lost:
             self._files.forget(device.index)
 
-    def _failed(self, device: Device, question: Quantity, error: Any) -> None:
-        names = ", ".join(question.names)
+    def _failed(self, device: Device, quantity: Quantity, error: Any) -> None:
+        names = ", ".join(quantity.names)
         if error.value in _LOST:
             device.lost = True
             self._notes.event(f"device {device.index} is lost: {error}", device.index, CHANGED)
         elif error.value in NEVER:
-            device.questions = [one for one in device.questions if one is not question]
+            device.quantities = [other for other in device.quantities if other is not quantity]
             self._notes.missing(f"{names}: {error}", device.index)
         else:
-            for column in question.columns:
+            for column in quantity.columns:
                 device.last[column] = None
             self._notes.error(f"device {device.index}, {names}: {error}")
 
-    def look_after(self, _: int) -> None:
-        """The driver, what a device is and how it fares: what changes is an event."""
+    def check_health(self, _: int) -> None:
+        """Check the driver, and each device's identity and health; note changes as events."""
         driver = driver_version(self._nvml)
         if driver != self.driver and driver:
-            self._notes.event(f"the driver went from {self.driver} to {driver}", kind=CHANGED)
+            self._notes.event(f"the driver changed from {self.driver} to {driver}", kind=CHANGED)
             self.driver = driver
         for device in self._devices:
             if not device.lost:
-                device.course.learn({**standing(self._nvml, device.handle), **self._bus_at_work(device)})
+                device.health.update({**stable_facts(self._nvml, device.handle), **self._bus_under_load(device)})
 
-    def _bus_at_work(self, device: Device) -> dict[str, Any]:
-        """At rest it is slow on purpose."""
+    def _bus_under_load(self, device: Device) -> dict[str, Any]:
+        """Read the PCIe bus of a busy device: the bus of an idle one is slow on purpose."""
         if (device.last[_UTILIZATION] or 0) < _BUSY:  # type: ignore[operator]
             return {}
         bus = pcie_bus(self._nvml, device.handle)
-        for name, what in (("pcie_width", "{} of its {} PCIe lanes"), ("pcie_generation", "PCIe {} of {}")):
+        for name, text in (("pcie_width", "{} of its {} PCIe lanes"), ("pcie_generation", "PCIe generation {} of {}")):
             now, best = bus[name], device.facts[f"best_{name}"]
-            if now and best and now < best and name not in device.told:
-                device.told.add(name)
-                self._notes.event(f"device {device.index} computes with {what.format(now, best)}", device.index)
+            if now and best and now < best and name not in device.reported_buses:
+                device.reported_buses.add(name)
+                self._notes.event(f"device {device.index} uses {text.format(now, best)}", device.index)
         return bus
 
     def processes(self) -> list[tuple[int, int]]:
-        there = [device for device in self._devices if not device.lost]
-        return [(device.index, pid) for device in there for pid in self._pids(device)]
+        present = [device for device in self._devices if not device.lost]
+        return [(device.index, pid) for device in present for pid in self._pids(device)]
 
     def _pids(self, device: Device) -> set[int]:
-        found = computing_processes(self._nvml, device.handle)
-        if found is None:
-            self._notes.missing("who else computes on the devices: the driver does not tell", device.index)
-        return {int(process.pid) for process in found or ()}
+        processes = computing_processes(self._nvml, device.handle)
+        if processes is None:
+            self._notes.missing("foreign processes on the devices: not reported by the driver", device.index)
+        return {int(process.pid) for process in processes or ()}
 
     def facts(self) -> list[dict[str, Any]]:
         return [device.facts for device in self._devices if not device.lost]
