@@ -1,4 +1,4 @@
-"""Save a run's measurements as baselines for later runs; refuse failed cases and validity warnings.
+"""Save a run's measurements as baselines for later runs; refuse cases that failed or have validity warnings.
 
 A baseline is one file per case. Commit these files, so that a review shows each change. Bounds in an existing baseline
 are kept. The exit code is 1 if a case was refused.

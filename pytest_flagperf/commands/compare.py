@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metric",
         action="append",
         metavar="NAME",
-        help=f"judge this metric instead of {', '.join(JUDGED)}; may be given again",
+        help=f"judge this metric instead of {', '.join(JUDGED)}; may be repeated",
     )
     parser.add_argument("--all", action="store_true", help="show all measured metrics")
     parser.add_argument(

@@ -18,7 +18,7 @@ from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, unread
 from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
 from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
-from pytest_flagperf.stored import FormatError, files, layout, typed
+from pytest_flagperf.stored import FormatError, files, layout, type_check
 from pytest_flagperf.stored.round import RoundDir, case_folders, rounds_of
 
 SCHEMA = 1
@@ -180,7 +180,7 @@ def _judged(path: Path) -> tuple[str, tuple[Verdict, ...]]:
 def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, ...]:
     verdicts = tuple(Verdict.from_json(item) for item in items)
     for verdict in verdicts:
-        typed.check(verdict, where)
+        type_check.check(verdict, where)
         if not verdict.name.strip():
             raise FormatError(f"{where}: a verdict has no name")
     return verdicts
@@ -284,7 +284,7 @@ def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
         for name in ("command", "selected", "unsupported"):
             run[name] = tuple(run.get(name) or ())
         info = RunInfo(**run)
-        typed.check(info, str(path))
+        type_check.check(info, str(path))
         return info
     except FormatError as error:
         problems.append(str(error))
@@ -309,7 +309,7 @@ def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
 def _one_card_from(body: Mapping[str, Any], where: str) -> OneCard:
     p_core, known = body["p_core"], {name: tuple(map(number, body.get(name, ()))) for name in ("values", "many")}
     found = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), **known})
-    typed.check(found, where)
+    type_check.check(found, where)
     return found
 
 

@@ -11,7 +11,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.case import Case, CaseError
 from pytest_flagperf.printable import printable_in
 
-from . import typed
+from . import type_check
 from .files import FormatError, check_schema, listed, need, read
 from .layout import host_folder
 
@@ -152,7 +152,7 @@ class StoredPlan:
             "additions": _records(StoredAddition, shown, "additions", {"name": str}, where),
         }
         plan = _made(cls, {**shown, **converted})
-        typed.check(plan, where, skip=("case",))
+        type_check.check(plan, where, skip=("case",))
         return plan
 
 
@@ -197,7 +197,7 @@ def _records(cls: type[T], body: Mapping[str, Any], key: str, kinds: Mapping[str
 
 
 def _made(cls: type[T], body: Mapping[str, Any]) -> T:
-    """Make a record from its known keys; ``typed`` checks the values."""
+    """Make a record from its known keys; ``type_check`` checks the values."""
     return cls(**{name: body[name] for name in cls.__dataclass_fields__ if name in body})  # type: ignore[attr-defined]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import layout, typed
+from . import layout, type_check
 from .files import FormatError, check_schema, listed, need, read, write, writing
 from .plan import StoredHost, StoredPlan, read_plan
 
@@ -92,7 +92,7 @@ class RoundRecord:
                 **{name: _tuple(body.get(name, [])) for name in ("swept", "warnings")},
             }
         )
-        typed.check(record, where)
+        type_check.check(record, where)
         return record
 
 
@@ -153,7 +153,7 @@ class RoundDir:
         """Return how a rank ended, as the agent wrote it into the folder of its host."""
         path = self.path / folder / layout.rank_exit(rank)
         end = RankEnd(**{**_known(RankEnd, read(path)), "rank": rank})
-        typed.check(end, str(path))
+        type_check.check(end, str(path))
         return end
 
     def write_inputs(self, plan: Mapping[str, Any], case: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from flagperf_driver.node.sampling.notes import KINDS
 from flagperf_driver.perflog import number
-from pytest_flagperf.stored import FormatError, files, typed
+from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import (
     DEVICE_SERIES,
     HOST_SERIES,
@@ -127,7 +127,7 @@ def _report(folder: Path) -> Mapping[str, Any]:
     path = folder / MONITORS
     try:
         report = files.read_printable(path) if path.exists() else {}
-        typed.check_json(report, Report, str(path))
+        type_check.check_json(report, Report, str(path))
     except FormatError as error:
         return {"missing": [str(error)]}
     return report

@@ -18,7 +18,7 @@ from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.stored import FormatError, files, typed
+from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import round_folder
 
 __all__ = ["SCHEMA", "Evaluation", "Failure", "MetricValue", "Outcome", "Step", "Target"]
@@ -188,7 +188,7 @@ class Outcome:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: is not an outcome: {type(error).__name__}: {error}") from error
-        typed.check(outcome, where, skip=("steps", "evaluations"))  # these many are made of checked parts
+        type_check.check(outcome, where, skip=("steps", "evaluations"))  # these many are made of checked parts
         return outcome
 
 
