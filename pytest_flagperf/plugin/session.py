@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if run is None:
         return
     config.stash[RUN] = run
+    atexit.register(gc.freeze)  # Python's exit is 0.1 s faster if it does not search all modules for reference cycles
     _set_log_level(config, run.log_level.lower())
     config.pluginmanager.register(Interrupts(config, worker=is_worker(config)), "flagperf-interrupts")
     config.pluginmanager.register(PageHooks(run), "flagperf-page")
