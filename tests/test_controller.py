@@ -1,4 +1,4 @@
-"""The machine that runs pytest: what is stored and shown of it."""
+"""The load and memory of the machine that runs pytest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-def test_this_machines_figures_are_those_of_its_kernel() -> None:
+def test_figures_agree_with_the_kernel() -> None:
     figures = controller.before_run()
     assert figures["cores"] == os.cpu_count()
     assert figures["memory"] == psutil.virtual_memory().total
@@ -29,7 +29,7 @@ def test_this_machines_figures_are_those_of_its_kernel() -> None:
     assert figures["load_1min"] >= 0
 
 
-def test_the_cost_of_the_harness_is_without_its_children() -> None:
+def test_the_own_cost_does_not_include_children() -> None:
     before = controller.own_cost()["harness_cpu_s"]
     children = os.times().children_user
     subprocess.run([sys.executable, "-c", "sum(range(3 * 10**7))"], check=True)
@@ -38,7 +38,7 @@ def test_the_cost_of_the_harness_is_without_its_children() -> None:
     assert controller.own_cost()["harness_cpu_s"] - before < used / 2
 
 
-def test_they_are_stored_and_shown(tmp_path: Path) -> None:
+def test_figures_are_stored_and_shown(tmp_path: Path) -> None:
     store.write_run(tmp_path, RunInfo(controller=FIGURES), ())
     problems: list[str] = []
     info = store.load_info(tmp_path, problems)
@@ -49,6 +49,6 @@ def test_they_are_stored_and_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("figures", [{}, {"cores": 8}])
-def test_a_run_of_before_says_nothing_of_it(tmp_path: Path, figures: dict[str, float]) -> None:
+def test_a_run_without_figures_shows_no_controller(tmp_path: Path, figures: dict[str, float]) -> None:
     store.write_run(tmp_path, RunInfo(controller=figures), ())
     assert "<dt>Controller" not in page.body(tmp_path, tmp_path)

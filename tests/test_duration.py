@@ -1,4 +1,4 @@
-"""How long a round takes: by stored rounds, else as declared, and never made up; more than a week is marked."""
+"""The estimated duration of a round: by stored rounds, else as declared; more than a week has a warning."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lines(plan: Plan, reports: Path) -> list[str]:
 
 def test_without_a_stored_round_and_a_declaration_there_is_no_estimate(tmp_path: Path, reports: Path) -> None:
     assert lines(of_small(tmp_path), reports) == NONE
-    # Neither is of this work: another vendor, another scale.
+    # Stored rounds of another vendor and another scale do not count.
     store(reports, "run1", 100.0, vendor="other")
     store(reports, "run2", 100.0, scale="reference")
     assert lines(of_small(tmp_path), reports) == NONE
@@ -59,26 +59,25 @@ def test_the_newest_stored_run_counts(tmp_path: Path, reports: Path) -> None:
     assert lines(of_small(tmp_path, repeat=3), reports) == [text]
 
 
-def test_another_batch_is_other_work(tmp_path: Path, reports: Path) -> None:
-    """Its throughput gives an estimate all the same, its times do not."""
+def test_of_another_batch_only_the_throughput_counts(tmp_path: Path, reports: Path) -> None:
     store(reports, "run1", 50.0)
     (line,) = lines(of_small(tmp_path, settings=["train_batch_size=16"]), reports)
     assert line == "at most 190 ms per round (320 images, 1,684 images/s measured)"
 
 
-def test_a_shorter_training_is_other_work(tmp_path: Path, reports: Path) -> None:
+def test_of_a_shorter_training_only_the_step_time_counts(tmp_path: Path, reports: Path) -> None:
     store(reports, "run1", 50.0)
     (line,) = lines(of_small(tmp_path, settings=["max_steps=1000"]), reports)
     assert line == "at most 20 s per round (1,000 steps at 20 ms in 1 stored round, without evaluations)"
 
 
-def test_rounds_for_throughput_give_a_bound_by_their_steps(tmp_path: Path, reports: Path) -> None:
+def test_of_rounds_for_throughput_only_the_step_time_counts(tmp_path: Path, reports: Path) -> None:
     store(reports, "run1", 3.0, replay="throughput_only")
     (line,) = lines(of_small(tmp_path), reports)
     assert line == "at most 400 ms per round (20 steps at 20 ms in 1 stored round, without evaluations)"
 
 
-def test_the_steps_are_those_of_the_nearest_limit(tmp_path: Path) -> None:
+def test_the_smallest_limit_gives_the_steps(tmp_path: Path) -> None:
     assert most_steps(of_small(tmp_path)) == 20
     assert most_steps(of_small(tmp_path, settings=["max_samples=100"])) == 4
     assert most_steps(of_small(tmp_path, settings=["max_samples=100", "max_steps=2"])) == 2
@@ -86,21 +85,21 @@ def test_the_steps_are_those_of_the_nearest_limit(tmp_path: Path) -> None:
     assert most_steps(of_small(tmp_path, throughput_only=True)) == 55
 
 
-@pytest.mark.parametrize(("seconds", "marked"), [(WEEK_S, False), (WEEK_S + 1, True)])
-def test_a_declared_time_has_its_line_and_a_mark_above_a_week(
-    tmp_path: Path, reports: Path, seconds: float, marked: bool
+@pytest.mark.parametrize(("seconds", "too_long"), [(WEEK_S, False), (WEEK_S + 1, True)])
+def test_a_declared_time_has_its_line_and_a_warning_above_a_week(
+    tmp_path: Path, reports: Path, seconds: float, too_long: bool
 ) -> None:
     catalog = tree(tmp_path / "tree", f"ratio = 0.25\nexpected_time_s = {seconds}\n")
     plan = planned(catalog, synthetic=False, check_data=False)
     first, *more = lines(plan, reports)
     assert first.endswith(" per round (vendors/acme/toy-pytorch/config/config_X9x1x8.py:2)")
-    assert more == (["MORE THAN A WEEK: a standard case must converge within a week"] if marked else [])
+    assert more == (["MORE THAN A WEEK: a standard case must converge within a week"] if too_long else [])
     text = describe(plan, duration=[first, *more]).splitlines()
     at = text.index(f"  duration  {first}")
-    assert ("MORE THAN A WEEK" in text[at + 1]) is marked
+    assert ("MORE THAN A WEEK" in text[at + 1]) is too_long
     assert max(map(len, text)) <= 120
 
 
-def test_a_declared_time_does_not_make_figures_unlike(tmp_path: Path) -> None:
+def test_a_declared_time_does_not_change_the_fingerprint(tmp_path: Path) -> None:
     plain = planned(tree(tmp_path / "plain"))
     assert planned(tree(tmp_path / "timed", "expected_time_s = 5\n")).fingerprint["key"] == plain.fingerprint["key"]

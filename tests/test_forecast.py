@@ -1,4 +1,4 @@
-"""What is known of a case before it runs: whether it converges, and an estimate of how long it trains."""
+"""The forecast of a case before it runs: its convergence, and the estimated duration of the training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def planned(root: Path, config: str, case: str = "toy:pytorch:X9:1:1:1", **more:
     return make_plan(tree(root), Case.parse(case), vendor="acme", check_data=False, **more)
 
 
-def none_stored(root: Path) -> StoredRuns:
+def no_stored_runs(root: Path) -> StoredRuns:
     return StoredRuns(root / "reports", "run1")
 
 
@@ -36,20 +36,20 @@ def none_stored(root: Path) -> StoredRuns:
         ("max_time_s = 7.0\n", None),
     ],
 )
-def test_the_limits_of_a_config_give_the_most_samples(tmp_path: Path, config: str, samples: float | None) -> None:
+def test_the_limits_of_a_config_give_the_number_of_samples(tmp_path: Path, config: str, samples: float | None) -> None:
     assert most_samples(planned(tmp_path, config)) == samples
 
 
-def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_path: Path) -> None:
+def test_without_a_stored_run_the_estimate_is_from_the_peak(tmp_path: Path) -> None:
     # 30 % of 80.5 TFLOP/s, 24 GFLOP each: 1,006 images/s.
     plan = planned(tmp_path, "max_samples = 3622500\n")
-    assert training_time(plan, none_stored(tmp_path)) == (
+    assert training_time(plan, no_stored_runs(tmp_path)) == (
         "estimated 1 h 0 min for at most 3,622,500 images (1,006 images/s at an assumed 30 % of the peak)"
     )
     unlimited = planned(tmp_path, "")
-    assert training_time(unlimited, none_stored(tmp_path)) == "duration unknown: no limit on samples"
+    assert training_time(unlimited, no_stored_runs(tmp_path)) == "duration unknown: no limit on samples"
     no_peak = planned(tmp_path, 'max_samples = 10\nprecision = "fp16"\n')
-    assert training_time(no_peak, none_stored(tmp_path)) == (
+    assert training_time(no_peak, no_stored_runs(tmp_path)) == (
         "duration unknown: no stored throughput and no declared peak"
     )
 
@@ -62,11 +62,11 @@ def test_without_a_stored_run_the_peak_gives_an_estimate_that_is_called_one(tmp_
         (False, "at most 1 h 0 min per round (3,622,500 images, 1,006 images/s at an assumed 30 % of the peak)"),
     ],
 )
-def test_a_round_that_was_never_measured_has_an_estimate_by_the_peak(
+def test_the_duration_of_a_round_without_a_stored_run_is_from_the_peak(
     tmp_path: Path, throughput_only: bool, text: str
 ) -> None:
     plan = planned(tmp_path, "max_samples = 3622500\n", throughput_only=throughput_only)
-    assert list(duration(plan, none_stored(tmp_path))) == [text]
+    assert list(duration(plan, no_stored_runs(tmp_path))) == [text]
 
 
 @pytest.mark.parametrize(
@@ -79,30 +79,30 @@ def test_a_round_that_was_never_measured_has_an_estimate_by_the_peak(
         ({"converged": False}, False),
     ],
 )
-def test_a_published_result_verifies_its_own_case_alone(tmp_path: Path, change: dict[str, Any], verified: bool) -> None:
+def test_a_published_result_verifies_only_its_own_case(tmp_path: Path, change: dict[str, Any], verified: bool) -> None:
     plan = planned(tmp_path, "max_samples = 10\n", throughput_only=False)
-    about = {"vendor": "acme", "hardware": "X9", "scale": "reference", **change}
-    replay = "converged_1x1" if about.pop("converged", True) else "missed_target"
-    run = run_of(tmp_path / "elsewhere" / "run1", replay, **about)
+    properties = {"vendor": "acme", "hardware": "X9", "scale": "reference", **change}
+    replay = "converged_1x1" if properties.pop("converged", True) else "missed_target"
+    run = run_of(tmp_path / "elsewhere" / "run1", replay, **properties)
     published = tmp_path / "published"
     write(published, "new-chips/results.json", (run / "results.json").read_text(encoding="utf-8"))
-    known = convergence(plan, none_stored(tmp_path), forecast.published([published, tmp_path / "missing"]))
+    text = convergence(plan, no_stored_runs(tmp_path), forecast.published([published, tmp_path / "missing"]))
     if verified:
-        assert known == "verified in new-chips/results.json"
+        assert text == "verified in new-chips/results.json"
     else:
-        assert known == "not verified: no stored or published run of this case reached its target"
+        assert text == "not verified: no stored or published run of this case reached its target"
 
 
 def test_a_damaged_published_result_verifies_nothing(tmp_path: Path) -> None:
     plan = planned(tmp_path, "max_samples = 10\n", throughput_only=False)
     write(tmp_path, "published/new-chips/results.json", "{")
     results = forecast.published([tmp_path / "published"])
-    assert convergence(plan, none_stored(tmp_path), results).startswith("not verified")
+    assert convergence(plan, no_stored_runs(tmp_path), results).startswith("not verified")
 
 
-def test_what_is_not_required_to_converge_is_not_called_unverified(tmp_path: Path) -> None:
+def test_a_case_that_need_not_converge_is_not_called_unverified(tmp_path: Path) -> None:
     plan = planned(tmp_path, "max_samples = 10\n")
-    assert convergence(plan, none_stored(tmp_path), []).startswith(
+    assert convergence(plan, no_stored_runs(tmp_path), []).startswith(
         "not required; --no-throughput-only trains to the target, estimated 9.94 ms for at most 10 images"
     )
-    assert convergence(planned(tmp_path, "", synthetic=True), none_stored(tmp_path), []) == ""
+    assert convergence(planned(tmp_path, "", synthetic=True), no_stored_runs(tmp_path), []) == ""

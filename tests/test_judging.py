@@ -1,4 +1,4 @@
-"""What a case is judged by beside its own rounds: what is accepted of a run, and what was expected."""
+"""Accepted baselines and expected failures."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SOURCE = ExpectedInFile(Expected("*", "efficiency", "one bus"), "flagperf.toml")
 
 
 def verdict(name: str, *, ok: bool) -> Verdict:
-    return Verdict(name, ok, "got", "wanted", f"{name} is {'fine' if ok else 'bad'}")
+    return Verdict(name, ok, "got", "expected", f"{name} is {'fine' if ok else 'bad'}")
 
 
 # -- accepting ------------------------------------------------------------------------------------------------
 
 
-def test_a_stored_run_is_accepted_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stored_run_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path / "reports" / "run1", rounds=faster(1.0, 1.01))
     folder = tmp_path / "baselines"
     assert main(["accept", str(run), f"--baselines={folder}", "--note=first"]) == 0
@@ -42,15 +42,14 @@ def test_a_stored_run_is_accepted_and_said(tmp_path: Path, capsys: pytest.Captur
     assert all(one.ok for one in baselines.judge(store.load_run(run).cases[0].outcomes, read))
 
 
-def test_what_failed_is_refused_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_case_is_refused_with_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path / "run1", "missed_target")
     assert main(["accept", str(run), f"--baselines={tmp_path}"]) == 1
-    said = capsys.readouterr().out
-    assert said.startswith("not accepted: toy:pytorch:CPU:1:1:1: round 1: top1 reached")
+    assert capsys.readouterr().out.startswith("not accepted: toy:pytorch:CPU:1:1:1: round 1: top1 reached")
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_edited_bounds_are_kept_unless_new_ones_are_asked_for(tmp_path: Path) -> None:
+def test_edited_bounds_are_kept_without_new_bounds(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run1")
     path = tmp_path / "toy_pytorch_CPU_1_1.json"
     for option, lower in ([], -0.05), ([], -0.01), (["--new-bounds"], -0.05):
@@ -61,7 +60,7 @@ def test_edited_bounds_are_kept_unless_new_ones_are_asked_for(tmp_path: Path) ->
         path.write_text(text.replace('"lower": -0.05', '"lower": -0.01'))
 
 
-def test_an_old_one_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None:
+def test_an_unreadable_baseline_is_not_overwritten(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run1")
     path = tmp_path / "toy_pytorch_CPU_1_1.json"
     path.write_text("{")
@@ -71,7 +70,7 @@ def test_an_old_one_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> N
     assert path.read_text() == "{"
 
 
-def test_a_baseline_under_another_cases_name_is_told(tmp_path: Path) -> None:
+def test_a_baseline_of_another_case_is_an_error(tmp_path: Path) -> None:
     written, _ = judging.accept(store.load_run(run_of(tmp_path / "run1")), tmp_path)
     written[0].path.rename(tmp_path / "toy_pytorch_CPU_1_2.json")
     set_options(tmp_path, baselines=str(tmp_path))
@@ -83,54 +82,54 @@ def test_a_baseline_under_another_cases_name_is_told(tmp_path: Path) -> None:
         check_baseline(settings, "toy:pytorch:CPU:1:2:5")
 
 
-def test_of_cases_that_differ_in_their_rounds_alone_the_one_with_most_is_accepted(tmp_path: Path) -> None:
+def test_of_cases_that_differ_only_in_rounds_the_one_with_most_is_accepted(tmp_path: Path) -> None:
     add_case(tmp_path / "run1", "converged_1x1", faster(1.0))
     add_case(tmp_path / "run1", "converged_1x1", faster(2.0, 2.0))
     written, refused = judging.accept(store.load_run(finish(tmp_path / "run1")), tmp_path)
-    assert [each.baseline.metrics["p_core"].rounds for each in written] == [2]
+    assert [item.baseline.metrics["p_core"].rounds for item in written] == [2]
     assert refused == ["toy:pytorch:CPU:1:1:1: toy:pytorch:CPU:1:1:2 of the same run has more rounds"]
 
 
-def test_the_runs_beside_it_say_how_much_a_figure_varies(tmp_path: Path) -> None:
+def test_other_runs_of_the_folder_give_the_variation(tmp_path: Path) -> None:
     for number, factor in enumerate((1.0, 1.1, 0.92, 1.05, 0.95, 1.08)):
         run = run_of(tmp_path / f"run{number}", rounds=faster(factor))
         for path in run.glob("*/round*/outcome.json"):
             edit_json(path, started_ms=1_700_000_000_000 + number)
     shutil.copytree(tmp_path / "run0", tmp_path / "away" / "run9")
     alone, _ = judging.accept(store.load_run(tmp_path / "away" / "run9"), tmp_path / "a")
-    beside, _ = judging.accept(store.load_run(tmp_path / "run0"), tmp_path / "b")
-    widths = [each.baseline.metrics["p_core"].upper or 0 for each in (*alone, *beside)]
+    among_others, _ = judging.accept(store.load_run(tmp_path / "run0"), tmp_path / "b")
+    widths = [item.baseline.metrics["p_core"].upper or 0 for item in (*alone, *among_others)]
     assert widths[0] == baselines.LEAST < widths[1]
 
 
 # -- expected failures ----------------------------------------------------------------------------------------
 
 
-def test_a_failure_that_was_expected_carries_the_reason_and_no_other_does() -> None:
-    judged = [verdict("efficiency", ok=False), verdict("speedup", ok=False), verdict("finished", ok=True)]
-    found = judging.with_expected(judged, [SOURCE], strict=False)
-    assert [one.expected_failure for one in found] == ["one bus", None, None]
+def test_only_an_expected_failure_has_the_reason() -> None:
+    verdicts = [verdict("efficiency", ok=False), verdict("speedup", ok=False), verdict("finished", ok=True)]
+    judged = judging.with_expected(verdicts, [SOURCE], strict=False)
+    assert [item.expected_failure for item in judged] == ["one bus", None, None]
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_an_expectation_that_did_not_come_true_is_a_verdict(strict: bool) -> None:
-    found = judging.with_expected([verdict("efficiency", ok=True)], [SOURCE], strict=strict)
-    assert [one.name for one in found] == ["efficiency", "expected"]
-    assert (found[1].ok, found[1].warning) == (not strict, not strict)
-    assert "expected to fail but passed: efficiency (one bus)" in found[1].sentence
-    assert "flagperf.toml" in found[1].sentence
+def test_an_expected_failure_that_passes_is_a_verdict(strict: bool) -> None:
+    first, second = judging.with_expected([verdict("efficiency", ok=True)], [SOURCE], strict=strict)
+    assert (first.name, second.name) == ("efficiency", "expected")
+    assert (second.ok, second.warning) == (not strict, not strict)
+    assert "expected to fail but passed: efficiency (one bus)" in second.sentence
+    assert "flagperf.toml" in second.sentence
 
 
-def test_of_several_of_a_name_one_that_fails_is_enough_and_of_none_nothing_is_said() -> None:
+def test_one_failed_verdict_of_the_name_is_enough_and_without_any_there_is_no_verdict() -> None:
     both = [verdict("efficiency", ok=True), verdict("efficiency", ok=False)]
     assert len(judging.with_expected(both, [SOURCE], strict=True)) == 2
     assert len(judging.with_expected([verdict("target", ok=True)], [SOURCE], strict=True)) == 1
 
 
-def test_a_slip_of_the_pen_is_told_where_a_name_is_near() -> None:
+def test_an_unknown_verdict_with_a_similar_name_is_reported() -> None:
     cases = [CaseResult("a:b:c:1:2:1", (), {"test": (verdict("efficiency", ok=True),)})]
-    slip = ExpectedInFile(Expected("*", "eficiency", "why"), "flagperf.toml")
-    assert judging.unknown_verdicts([slip, SOURCE], cases) == [
+    misspelt = ExpectedInFile(Expected("*", "eficiency", "why"), "flagperf.toml")
+    assert judging.unknown_verdicts([misspelt, SOURCE], cases) == [
         "warning: flagperf.toml: [[expected]]: unknown verdict 'eficiency'; did you mean efficiency?"
     ]
     assert judging.unknown_verdicts([ExpectedInFile(Expected("*", "parity", "why"), "f")], cases) == []

@@ -1,4 +1,4 @@
-"""``make test``: all phases run, and what fails twice, or on a machine of its own, has failed."""
+"""``make test``: all phases run; a failure counts if it happens twice, or if no CPU time was stolen."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ FAILED = pytest.ExitCode.TESTS_FAILED
 
 
 class Runs:
-    """Pytest by hand: exit codes in their order, and what the hypervisor takes in each phase of 100 s."""
+    """A fake pytest with exit codes, and the CPU time that the hypervisor steals in each phase of 100 s."""
 
     def __init__(self, *codes: int, stolen: int = 0) -> None:
         self.codes = iter(codes)
-        self.given: list[tuple[str, ...]] = []
+        self.calls: list[tuple[str, ...]] = []
         self.cpu: Iterator[tuple[float, float]] = ((100 * number, stolen * number) for number in range(100))
 
     def passed(self) -> bool:
         return run_phases(["tests"], self.run, self.cpu.__next__)
 
     def run(self, *arguments: str) -> int:
-        self.given.append(arguments)
+        self.calls.append(arguments)
         return next(self.codes, 0)
 
 
-def test_all_phases_run_and_one_that_has_no_test_passes() -> None:
+def test_all_phases_run_and_a_phase_without_tests_passes() -> None:
     runs = Runs(0, pytest.ExitCode.NO_TESTS_COLLECTED)
     assert runs.passed()
-    assert runs.given == [("tests", *phase) for phase in PHASES]
+    assert runs.calls == [("tests", *phase) for phase in PHASES]
 
 
 @pytest.mark.parametrize("code", [FAILED, pytest.ExitCode.INTERNAL_ERROR, -9])
-def test_on_a_machine_of_its_own_a_failure_is_one_and_the_other_phases_run(code: int) -> None:
+def test_without_stolen_time_a_failure_counts_and_the_other_phases_run(code: int) -> None:
     runs = Runs(code, stolen=5)  # of 105
     assert not runs.passed()
-    assert len(runs.given) == 3
+    assert len(runs.calls) == 3
 
 
-# Without a test that failed, the first run failed for something else, as what it left behind.
+# If no test failed again, the first run failed for another reason, such as leftover processes.
 @pytest.mark.parametrize(
     ("second", "passed"), [(0, True), (FAILED, False), (pytest.ExitCode.NO_TESTS_COLLECTED, False)]
 )
-def test_where_cores_are_taken_away_what_failed_runs_once_more(second: int, passed: bool) -> None:
+def test_with_stolen_time_failed_tests_run_again(second: int, passed: bool) -> None:
     runs = Runs(0, FAILED, second, stolen=6)
     assert runs.passed() is passed
-    assert runs.given[2] == ("tests", "-m", "slow and alone", *AGAIN)
-    assert len(runs.given) == 4
+    assert runs.calls[2] == ("tests", "-m", "slow and alone", *AGAIN)
+    assert len(runs.calls) == 4
 
 
-def test_a_run_that_broke_off_has_failed_however_busy_the_machine() -> None:
+def test_an_interrupted_run_always_fails() -> None:
     runs = Runs(pytest.ExitCode.INTERRUPTED, stolen=90)
     assert not runs.passed()
-    assert len(runs.given) == 3
+    assert len(runs.calls) == 3

@@ -179,7 +179,7 @@ def test_a_closed_terminal_is_one_event_however_often_it_is_reported(
     wait_for_beta(local)
     for number in numbers:
         process.send_signal(number)
-    assert process.wait(60) == pytest.ExitCode.INTERRUPTED, local.said
-    assert "exiting at once" not in local.said
+    assert process.wait(60) == pytest.ExitCode.INTERRUPTED, local.output
+    assert "exiting at once" not in local.output
     assert_ended_in_order(local)
     assert_devices_are_free(local)

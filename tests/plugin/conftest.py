@@ -1,4 +1,4 @@
-"""A tree with toy suites and vendors, to run pytest on: everything real but the training, which takes a moment."""
+"""A tree with toy suites and vendors to run pytest in; only the training is simulated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ devices_per_host = 8
 
 
 class Toy:
-    """The tree, and a way to run pytest in it."""
+    """The tree, and methods to run pytest in it."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
@@ -95,12 +95,12 @@ class Toy:
 
 @pytest.fixture
 def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """Two suites that run at the small scale anywhere."""
+    """A tree with two suites that run at the small scale on any machine."""
     monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
     monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
     monkeypatch.setenv("PYTHONPATH", str(QUIET), prepend=os.pathsep)
     monkeypatch.setenv("PYTEST_PLUGINS", "quiet_machine")
-    # The ranks' python3. A version manager's is a script, which starts 40 processes to find an interpreter.
+    # The python3 of the ranks; that of a version manager is a script that starts 40 processes.
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     tree = Toy(pytester)
     tree.suite("alpha")

@@ -1,4 +1,4 @@
-"""An environment is built once for a run, while nothing waits for devices; a build that failed is not repeated."""
+"""An environment is built once for a run, before its cases wait for devices; a failed build is not repeated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNBUILT = "could not be built: uv pip failed with exit code 1"
 
 @pytest.fixture
 def index(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    """The index of what the toys' environment is built from; the machine's own settings say nothing."""
+    """The package index of the toy environment, without the settings of this machine."""
     for name in ("UV_FIND_LINKS", "UV_NO_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -49,7 +49,7 @@ def test_four_cases_build_one_environment(toy: Toy, index: PackageIndex, workers
 
 
 @pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "workers"])
-def test_a_failed_build_fails_all_items_and_is_tried_once(
+def test_a_failed_build_fails_all_tests_and_is_tried_once(
     toy: Toy, index: PackageIndex, workers: tuple[str, ...]
 ) -> None:
     require(toy, "frame==3.0")
@@ -61,7 +61,7 @@ def test_a_failed_build_fails_all_items_and_is_tried_once(
     assert junit.count(_UNBUILT) >= 4
     assert "all of them: " in junit
     once = index.times("simple", "frame")
-    toy.run("suites", "-k", "alpha and CPU:1:1", "--maxfail=1")  # the control: one item of another run asks as much
+    toy.run("suites", "-k", "alpha and CPU:1:1", "--maxfail=1")  # the control: one test of another run
     assert index.times("simple", "frame") == 2 * once
 
 
@@ -77,7 +77,7 @@ def test_a_build_does_not_wait_for_devices_that_another_process_holds(toy: Toy, 
         )
     try:
         assert until(lambda: "is held by pid" in output.read_text(), process)
-        # The case waits for its device, and what it will run in is there.
+        # The case waits for its device, and its environment is built.
         assert list((toy.root / "cache" / "venv").glob("plain-*/complete.json"))
         assert not list(toy.root.glob("reports/run*/*/round1/plan.json"))
     finally:
@@ -86,7 +86,7 @@ def test_a_build_does_not_wait_for_devices_that_another_process_holds(toy: Toy, 
 
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
-    """Whether something came true before the process ended; it has two minutes."""
+    """Return True if the condition is met before the process ends or two minutes pass."""
     deadline = time.monotonic() + 120
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -95,7 +95,7 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bo
     return True
 
 
-def test_a_build_names_itself_while_it_goes_on(toy: Toy, index: PackageIndex) -> None:
+def test_a_running_build_is_shown(toy: Toy, index: PackageIndex) -> None:
     require(toy, "frame==1.0")
     result = toy.run("suites", "-k", "alpha and CPU:1:1")
     cache = Path("cache", "venv")

@@ -1,4 +1,4 @@
-"""What CI shows of a run: the last lines of its log, JUnit's file, GitHub's summary."""
+"""Runs in CI: the last lines of the log, the JUnit file, the summary for GitHub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = Path(__file__).parent.parent / "schemas" / "junit-10.xsd"
 
 
 def verdict(lines: list[str]) -> str:
-    """The last line of our section: no other of ours follows it."""
+    """Return the last line of the flagperf section, which must be the verdict."""
     start = max(number for number, line in enumerate(lines) if " flagperf ===" in line)
     section = lines[start + 1 : next(n for n in range(start + 1, len(lines)) if lines[n].startswith(("===", "- Gen")))]
     assert sum(line.startswith("flagperf: ") for line in section) == 1
@@ -34,9 +34,9 @@ def verdict(lines: list[str]) -> str:
 
 
 @pytest.mark.parametrize("arguments", [(), ("-q",), ("-qq",), ("-v",), ("-n2",), ("--tb=no",)], ids=str)
-def test_a_run_closes_with_its_verdict(toy: Toy, arguments: tuple[str, ...]) -> None:
+def test_a_run_ends_with_its_verdict(toy: Toy, arguments: tuple[str, ...]) -> None:
     result = toy.run("suites", "-k", "alpha and converges", "--html=page.html", *arguments)
-    # Without a summary there is nothing after our section that ends it.
+    # Without a summary of pytest, nothing follows the flagperf section.
     line = verdict([*result.outlines, "=== end"])
     assert line.startswith("flagperf: 2 of 2 cases passed")
 
@@ -52,20 +52,20 @@ def test_a_failure_is_named_in_the_verdict_and_above_it(toy: Toy, monkeypatch: p
     assert wide.endswith("report.html")
 
 
-def test_where_nothing_ran_the_verdict_says_so(toy: Toy) -> None:
+def test_the_verdict_of_a_run_without_cases(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--vendor=acme")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     assert verdict(result.outlines) == "flagperf: no case ran, 2 cases asked for"
     result.stdout.fnmatch_lines(["not run: alpha:plain:X1:1:1:1: acme has no config*"])
 
 
-def test_tests_that_take_no_case_close_without_one(toy: Toy) -> None:
+def test_tests_without_a_case_have_no_verdict(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_other.py").write_text("def test_other(): pass\n")
     assert "flagperf: 0" not in toy.run("suites", "-k", "other").stdout.str()
 
 
 @pytest.mark.parametrize("workers", [(), ("-n1",)], ids=str)
-def test_after_ctrl_c_the_rounds_that_were_done_are_kept_and_told(toy: Toy, workers: tuple[str, ...]) -> None:
+def test_after_ctrl_c_finished_rounds_are_kept_and_reported(toy: Toy, workers: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "pytest", "suites", "--nodes=1x1", "--repeat=2", "--set=step_s=0.1", *workers]
     process = subprocess.Popen(
         [*command, "-p", "no:cacheprovider"],
@@ -84,7 +84,7 @@ def test_after_ctrl_c_the_rounds_that_were_done_are_kept_and_told(toy: Toy, work
     line = verdict(lines)
     assert line.startswith("flagperf: interrupted: ")
     assert " of 2 cases passed, 1 not " in line
-    # A worker goes on until it is told to stop.
+    # A worker continues until it is stopped.
     assert workers or " 1 not finished, 1 not run" in line
     assert any(line.startswith("--resume=reports/run") for line in lines)
     assert (toy.runs[0] / "results.json").is_file()
@@ -98,7 +98,7 @@ def junit(toy: Toy) -> ET.Element:
 
 
 @pytest.mark.parametrize("workers", [(), ("-n2",)], ids=str)
-def test_a_failure_stands_alone_and_its_logs_are_attached(toy: Toy, workers: tuple[str, ...]) -> None:
+def test_a_failure_has_the_case_and_its_logs_attached(toy: Toy, workers: tuple[str, ...]) -> None:
     toy.run("suites", "-k", "alpha and 1:2 and converges", "--set=fault=kill", *workers)
     (case,) = junit(toy).iter("testcase")
     failure = case.find("failure")
@@ -111,8 +111,8 @@ def test_a_failure_stands_alone_and_its_logs_are_attached(toy: Toy, workers: tup
     assert all(path.is_absolute() and path.is_file() for path in paths)
 
 
-def test_a_worker_that_dies_is_a_failure_in_all_files(toy: Toy) -> None:
-    """Another takes its place, and passes; the first goes before a round of its is begun."""
+def test_a_dead_worker_is_a_failure_in_all_files(toy: Toy) -> None:
+    """The worker dies before its round starts; the worker that replaces it passes."""
     (toy.root / "suites" / "conftest.py").write_text(
         "import os, pathlib, pytest\n"
         "@pytest.fixture\n"
@@ -146,13 +146,13 @@ def test_on_gitlab_attachments_are_relative_to_the_project(toy: Toy, monkeypatch
 
 
 @pytest.mark.parametrize("logging", ["system-out", "all", "log", "system-err"])
-def test_what_the_user_logs_there_is_left_and_there_is_one_output(toy: Toy, logging: str) -> None:
+def test_captured_output_is_kept_in_a_single_element(toy: Toy, logging: str) -> None:
     toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=exit", f"-ojunit_logging={logging}")
     (output,) = junit(toy).iter("system-out")
     assert "[[ATTACHMENT|" in (output.text or "")
 
 
-def test_what_passed_has_properties_and_no_attachments(toy: Toy) -> None:
+def test_passed_tests_have_properties_and_no_attachments(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha and 1:1:1")
     assert not list(junit(toy).iter("system-out"))
     for case in junit(toy).iter("testcase"):
@@ -161,7 +161,7 @@ def test_what_passed_has_properties_and_no_attachments(toy: Toy) -> None:
         assert {"case", "round1.p_core[samples/s]", "target.accuracy"} <= set(names)
 
 
-def test_the_file_is_as_jenkins_wants_it(toy: Toy) -> None:
+def test_the_file_matches_the_schema_of_jenkins(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
         "import pytest\n@pytest.fixture\ndef broken(training): raise OSError('no')\n"
         "def test_mine(case, broken): pass\ndef test_skip(case): pytest.skip('no')\n"
@@ -169,7 +169,7 @@ def test_the_file_is_as_jenkins_wants_it(toy: Toy) -> None:
     toy.run("suites/alpha", "--set=fault=exit")
     root = junit(toy)
     schema = xmlschema.XMLSchema(str(SCHEMA))
-    # Jenkins reads a test's properties, and its schema does not know them yet.
+    # Jenkins reads properties of a test, but its schema does not have them yet.
     for case in root.iter("testcase"):
         for properties in case.findall("properties"):
             case.remove(properties)
@@ -183,7 +183,7 @@ def test_the_file_is_as_jenkins_wants_it(toy: Toy) -> None:
 
 @pytest.fixture
 def github(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The step's summary file, in which another program has written."""
+    """The summary file of a step, with text of another program."""
     path = toy.root / "summary.md"
     path.write_text("of another\n")
     for name, value in {
@@ -196,7 +196,7 @@ def github(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("workers", [(), ("-n2",)], ids=str)
-def test_github_is_given_a_summary(toy: Toy, github: Path, workers: tuple[str, ...]) -> None:
+def test_the_summary_is_appended(toy: Toy, github: Path, workers: tuple[str, ...]) -> None:
     result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5", *workers)
     text = github.read_text()
     assert text.startswith("of another\n### flagperf: 1 of 2 cases passed, 1 failed")
@@ -207,20 +207,20 @@ def test_github_is_given_a_summary(toy: Toy, github: Path, workers: tuple[str, .
     assert "ghs_secret" not in text + result.stdout.str()
 
 
-def test_a_full_summary_is_left_as_it_is(toy: Toy, github: Path) -> None:
+def test_a_full_summary_stays_unchanged(toy: Toy, github: Path) -> None:
     github.write_bytes(b"x" * (1024 * 1024 - 10))
     assert toy.run("suites", "-k", "alpha and 1:1:1").ret == 0
     assert github.stat().st_size == 1024 * 1024 - 10
 
 
-def test_a_summary_that_cannot_be_written_costs_a_line(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_summary_is_reported_in_one_line(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(toy.root / "none" / "summary.md"))
     result = toy.run("suites", "-k", "alpha and 1:1:1")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["flagperf: cannot write GITHUB_STEP_SUMMARY=*: *"])
 
 
-def test_elsewhere_nothing_of_this_is_told(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_github_no_summary_is_written(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_ACTIONS")
     toy.run("suites", "-k", "alpha", "--set=efficiency=0.5")
     assert github.read_text() == "of another\n"

@@ -1,4 +1,4 @@
-"""What a run is judged by beside itself: accepted baselines, validity warnings, and failures that were expected."""
+"""The gates of a run: accepted baselines, validity warnings and expected failures."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ THROUGHPUT = (*ONE, "-k", "throughput")
 
 
 def slower(toy: Toy, factor: float) -> None:
-    """As a commit might do it: the suite's own code, which is what a gate is there to test."""
+    """Make the suite's own code slower, as a commit might do."""
     program = toy.root / "suites" / "alpha" / "plain" / "run_pretraining.py"
     text = program.read_text()
     assert "config.speed * world" in text
     program.write_text(text.replace("config.speed * world", f"config.speed * {factor} * world"))
 
 
-def told(result: pytest.RunResult) -> str:
-    """What was printed, however its lines were broken."""
+def output(result: pytest.RunResult) -> str:
+    """Return the output without line breaks."""
     return " ".join(result.stdout.str().split())
 
 
@@ -47,11 +47,11 @@ def junit(toy: Toy) -> ET.Element:
 # -- baselines ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_accepted_passes_and_a_regression_fails_the_item_junit_and_the_exit_code(toy: Toy) -> None:
+def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_exit_code(toy: Toy) -> None:
     accepted = toy.run(*ONE, "--accept-baseline", "--repeat=2")
     accepted.assert_outcomes(passed=3)
-    assert "accepted: alpha:plain:CPU:1:1: p_core 100 samples/s, -5 % to +5 % (variation unknown" in told(accepted)
-    assert f"is not known from 2 rounds): {baseline(toy)}" in told(accepted)
+    assert "accepted: alpha:plain:CPU:1:1: p_core 100 samples/s, -5 % to +5 % (variation" in output(accepted)
+    assert f"unknown: 2 rounds): {baseline(toy)}" in output(accepted)
     assert json.loads(baseline(toy).read_text())["accepted"]["run"] == toy.runs[0].name
     again = toy.run(*THROUGHPUT)
     again.assert_outcomes(passed=1, deselected=1)
@@ -61,14 +61,14 @@ def test_what_is_accepted_passes_and_a_regression_fails_the_item_junit_and_the_e
     worse = toy.run(*THROUGHPUT)
     worse.assert_outcomes(failed=1, deselected=1)
     assert worse.ret == 1
-    said = "*p_core is 90 samples/s (1 round), 10.0 % below the baseline's 100 samples/s; expected at least 95*"
-    worse.stdout.fnmatch_lines([f"{said}{toy.runs[0].name}*"])
+    sentence = "*p_core is 90 samples/s (1 round), 10.0 % below the baseline's 100 samples/s; expected at least 95*"
+    worse.stdout.fnmatch_lines([f"{sentence}{toy.runs[0].name}*"])
     assert not verdicts(toy)["baseline p_core"]["ok"]
     (failure,) = junit(toy).iter("failure")
     assert "10.0 % below the baseline's" in (failure.text or "") + failure.get("message", "")
 
 
-def test_with_workers_too_a_regression_fails(toy: Toy) -> None:
+def test_a_regression_fails_with_workers(toy: Toy) -> None:
     pytest.importorskip("xdist")
     toy.run("suites", "--nodes=1x1", "-n2", "--accept-baseline").assert_outcomes(passed=4)
     assert len(list(baseline(toy).parent.glob("*.json"))) == 2
@@ -79,7 +79,7 @@ def test_with_workers_too_a_regression_fails(toy: Toy) -> None:
     assert len(list(junit(toy).iter("failure"))) == 1
 
 
-def test_a_change_within_the_bounds_passes_and_bounds_may_be_edited(toy: Toy) -> None:
+def test_a_change_within_the_bounds_passes_and_bounds_can_be_edited(toy: Toy) -> None:
     toy.run(*ONE, "--accept-baseline")
     slower(toy, 0.96)
     toy.run(*THROUGHPUT).assert_outcomes(passed=1, deselected=1)
@@ -92,7 +92,7 @@ def test_a_change_within_the_bounds_passes_and_bounds_may_be_edited(toy: Toy) ->
     assert (kept["value"], kept["lower"]) == (96, -0.03)
 
 
-def test_rounds_that_are_unlike_the_baseline_fail_unless_they_are_to_be_compared(toy: Toy) -> None:
+def test_rounds_that_differ_from_the_baseline_fail_unless_the_comparison_is_forced(toy: Toy) -> None:
     toy.run(*ONE, "--accept-baseline")
     unlike = toy.run(*THROUGHPUT, "--set=train_batch_size=8")
     unlike.assert_outcomes(failed=1, deselected=1)
@@ -101,7 +101,7 @@ def test_rounds_that_are_unlike_the_baseline_fail_unless_they_are_to_be_compared
     assert "although different: batch_per_card: 2 -> 8" in verdicts(toy)["baseline p_core"]["sentence"]
 
 
-def test_a_baseline_that_cannot_be_read_is_told_before_anything_runs(toy: Toy) -> None:
+def test_an_unreadable_baseline_is_an_error_before_anything_runs(toy: Toy) -> None:
     baseline(toy).parent.mkdir(parents=True)
     baseline(toy).write_text('{"schema": 1, "case": "x"}')
     result = toy.run(*ONE)
@@ -110,7 +110,7 @@ def test_a_baseline_that_cannot_be_read_is_told_before_anything_runs(toy: Toy) -
     assert toy.runs == []
 
 
-def test_a_folder_of_baselines_that_is_not_there_is_told(toy: Toy) -> None:
+def test_a_missing_folder_of_baselines_is_an_error(toy: Toy) -> None:
     set_options(toy.root, baselines="nowhere")
     result = toy.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -124,10 +124,10 @@ def test_a_folder_of_baselines_that_is_not_there_is_told(toy: Toy) -> None:
     )
 
 
-def test_what_failed_is_not_accepted(toy: Toy) -> None:
+def test_a_failed_run_is_not_accepted(toy: Toy) -> None:
     result = toy.run(*ONE, "--accept-baseline", "--set=learning_rate=0")
     assert result.ret == 1
-    assert "not accepted: alpha:plain:CPU:1:1:1: round 1: accuracy reached 0" in told(result)
+    assert "not accepted: alpha:plain:CPU:1:1:1: round 1: accuracy reached 0" in output(result)
     assert not baseline(toy).exists()
 
 
@@ -158,7 +158,7 @@ reason = "two cores share one cache"
 """
 
 
-def test_an_expected_failure_is_none_and_stands_with_its_reason_everywhere(toy: Toy) -> None:
+def test_an_expected_failure_passes_and_all_reports_have_its_reason(toy: Toy) -> None:
     (toy.root / "flagperf.toml").write_text(EXPECTED)
     result = toy.run("suites/alpha", "--set=efficiency=0.7")
     result.assert_outcomes(passed=4, xfailed=1)
@@ -172,7 +172,7 @@ def test_an_expected_failure_is_none_and_stands_with_its_reason_everywhere(toy: 
     toy.run("suites/alpha", "--set=efficiency=0.7", "--runxfail").assert_outcomes(passed=4, failed=1)
 
 
-def test_a_vendor_may_expect_and_no_other_failure_is_hidden(toy: Toy) -> None:
+def test_a_vendor_can_expect_a_failure_without_hiding_others(toy: Toy) -> None:
     with (toy.root / "vendors" / "cpu" / "vendor.toml").open("a") as file:
         file.write(EXPECTED.replace("efficiency", "speedup"))
     result = toy.run("suites/alpha", "--set=efficiency=0.4", "-k", "speedup")
@@ -185,7 +185,7 @@ def test_a_vendor_may_expect_and_no_other_failure_is_hidden(toy: Toy) -> None:
     )
 
 
-def test_with_workers_an_expected_failure_is_none(toy: Toy) -> None:
+def test_an_expected_failure_passes_with_workers(toy: Toy) -> None:
     pytest.importorskip("xdist")
     (toy.root / "flagperf.toml").write_text(EXPECTED)
     result = toy.run("suites", "-n2", "--set=efficiency=0.7", "-k", "alpha")
@@ -193,24 +193,24 @@ def test_with_workers_an_expected_failure_is_none(toy: Toy) -> None:
     assert result.ret == 0
 
 
-def test_an_expectation_that_does_not_come_true_is_told_and_fails_where_all_is_strict(toy: Toy) -> None:
+def test_an_expected_failure_that_passes_is_reported_and_fails_under_strict(toy: Toy) -> None:
     (toy.root / "flagperf.toml").write_text(EXPECTED)
     result = toy.run("suites/alpha")
     result.assert_outcomes(passed=5)
-    said = "expected to fail but passed: efficiency (two cores share one cache)"
-    assert said in told(result)
+    sentence = "expected to fail but passed: efficiency (two cores share one cache)"
+    assert sentence in output(result)
     strict = toy.run("suites/alpha", "--strict")
     strict.assert_outcomes(passed=4, failed=1)
-    assert said in told(strict)
+    assert sentence in output(strict)
 
 
-def test_an_expectation_of_a_verdict_that_nobody_gives_is_told(toy: Toy) -> None:
+def test_an_expected_failure_of_an_unknown_verdict_is_reported(toy: Toy) -> None:
     (toy.root / "flagperf.toml").write_text(EXPECTED.replace("efficiency", "eficiency"))
-    assert "unknown verdict 'eficiency'; did you mean efficiency" in told(toy.run("suites/alpha"))
+    assert "unknown verdict 'eficiency'; did you mean efficiency" in output(toy.run("suites/alpha"))
 
 
 @pytest.mark.parametrize("file", ["flagperf.toml", "vendors/cpu/vendor.toml"])
-def test_what_no_expectation_can_be_is_told_before_anything_runs(toy: Toy, file: str) -> None:
+def test_an_invalid_expected_failure_is_an_error_before_anything_runs(toy: Toy, file: str) -> None:
     with (toy.root / file).open("a") as stream:
         stream.write('[[expected]]\ncase = "a"\nverdict = "x"\nreason = "y"\n')
     result = toy.run("suites/alpha")

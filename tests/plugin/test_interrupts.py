@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: who is told, and what a second one does."""
+"""Ctrl-C and SIGTERM: the workers stop, and a second signal exits at once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def pytest_keyboard_interrupt():
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60)
 """
-# SIGTERM is taken for a Ctrl-C, and nobody starts the tests with that ignored.
+# SIGTERM acts like Ctrl-C, and unlike SIGINT it is not ignored in the background of a shell.
 ONCE = "import os, signal\ndef test_mine(): os.kill(os.getpid(), signal.SIGTERM)\n"
 
 
 @pytest.fixture
 def config() -> Iterator[Any]:
-    """A process that has just begun: the run that these tests are part of has handlers of its own."""
+    """A configuration with default signal handlers; pytest of these tests has its own."""
     usual: dict[int, Any] = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT), signal.SIG_DFL)
     usual[signal.SIGINT] = signal.default_int_handler
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
@@ -43,7 +43,7 @@ def config() -> Iterator[Any]:
         signal.signal(number, handler)
 
 
-def test_workers_of_this_machine_are_told_at_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_on_this_machine_are_stopped_at_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     here, elsewhere = processes
     controller = Interrupts(config, worker=False)
@@ -59,22 +59,22 @@ def test_workers_of_this_machine_are_told_at_once(config: Any, monkeypatch: pyte
     controller.pytest_keyboard_interrupt()
 
 
-def test_a_worker_that_ends_its_round_is_not_disturbed_by_the_next_word(config: Any) -> None:
+def test_a_stopping_worker_ignores_further_signals(config: Any) -> None:
     Interrupts(config, worker=True)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)
 
 
-def test_one_event_that_sends_two_signals_counts_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`timeout` signals its child and then the child's group."""
+def test_two_signals_of_one_event_count_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout` signals its child and then the group of the child."""
     Interrupts(config, worker=False)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGINT)
     monkeypatch.setattr(interrupts, "_ONE_EVENT_S", 0)
-    with pytest.raises(KeyboardInterrupt):  # the control: later, it is a second event
+    with pytest.raises(KeyboardInterrupt):  # the control: a later signal is a second event
         signal.raise_signal(signal.SIGTERM)
 
 
@@ -90,7 +90,7 @@ def test_a_closed_terminal_counts_once(config: Any, monkeypatch: pytest.MonkeyPa
         signal.raise_signal(signal.SIGHUP)
     signal.raise_signal(signal.SIGHUP)
     signal.raise_signal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt):  # the control: a second SIGTERM is impatience
+    with pytest.raises(KeyboardInterrupt):  # the control: a second SIGTERM stops the run
         signal.raise_signal(signal.SIGTERM)
 
 
@@ -101,7 +101,7 @@ def test_an_ignored_signal_stays_ignored(config: Any) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def test_a_handler_of_others_stays(config: Any) -> None:
+def test_other_handlers_stay(config: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Interrupts(config, worker=False)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -109,7 +109,7 @@ def test_a_handler_of_others_stays(config: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_one_while_the_reports_are_made_ends_it_with_a_sentence(toy: Toy) -> None:
+def test_a_second_signal_while_the_reports_are_written_exits_with_a_message(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text(ONCE)
     once = toy.run("suites", "-k", "mine")
     assert once.ret == pytest.ExitCode.INTERRUPTED

@@ -1,4 +1,4 @@
-"""Our options, settings, fixtures and markers beside those of the most used other plugins.
+"""Options, settings, fixtures and markers have other names than those of the most used plugins.
 
 ``other_plugins.json`` lists their names; ``survey_plugins.py`` writes it.
 """
@@ -40,7 +40,7 @@ def clashes(kind: str, own: Iterable[str]) -> list[str]:
     return [f"{name} of {who}" for name in own for who, one in OTHERS["plugins"].items() if name in one[kind]]
 
 
-def test_no_option_and_no_fixture_has_the_name_of_another_plugins() -> None:
+def test_options_and_fixtures_have_unique_names() -> None:
     assert {"--vendor", "--cluster", "--no-synthetic"} <= set(own_options())
     assert {"case", "training", "judge"} <= set(own_fixtures())
     assert clashes("options", own_options()) == []
@@ -48,7 +48,7 @@ def test_no_option_and_no_fixture_has_the_name_of_another_plugins() -> None:
     assert not set(QUESTIONS) & set(OTHERS["markers"])
 
 
-def test_a_clash_would_be_found() -> None:
+def test_a_clash_is_detected() -> None:
     assert clashes("options", ["--hosts"]) == ["--hosts of pytest-testinfra"]
     assert clashes("fixtures", ["benchmark"]) == ["benchmark of pytest-benchmark"]
     assert {"asyncio", "benchmark"} <= set(OTHERS["markers"])
@@ -57,14 +57,14 @@ def test_a_clash_would_be_found() -> None:
 
 @pytest.fixture(scope="module")
 def together(repo: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
-    """The Python of a new environment that holds all the plugins and ours."""
+    """The Python of a new environment with all plugins, including pytest-flagperf."""
     folder = tmp_path_factory.mktemp("together") / "venv"
     python = folder / "bin" / "python"
     uv = [find_uv_bin(), "--quiet"]
     subprocess.run([*uv, "venv", f"--python={sys.executable}", str(folder)], check=True)
-    wanted = [f"{name}=={one['version']}" for name, one in OTHERS["plugins"].items()]
+    requirements = [f"{name}=={one['version']}" for name, one in OTHERS["plugins"].items()]
     done = subprocess.run(
-        [*uv, "pip", "install", f"--python={python}", str(repo), f"pytest=={OTHERS['pytest']}", *wanted],
+        [*uv, "pip", "install", f"--python={python}", str(repo), f"pytest=={OTHERS['pytest']}", *requirements],
         env={**os.environ, **index_settings(os.environ)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode and any(word in done.stderr for word in _UNREACHABLE) and not pytestconfig.getini("strict"):
@@ -74,14 +74,14 @@ def together(repo: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig:
 
 
 def environment() -> dict[str, str]:
-    """The environment of these tests, without the options that leave a plugin out."""
+    """Return the environment without the options that disable a plugin."""
     return {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", OTHERS["apart"])
-def test_a_run_passes_with_all_of_them_installed(toy: Toy, together: Path, apart: str) -> None:
-    """Two of them have an option of the same name, so each is left out once."""
+def test_a_run_passes_with_all_plugins_installed(toy: Toy, together: Path, apart: str) -> None:
+    """Two of the plugins have the same option, so each is disabled once."""
     (toy.root / "pytest.ini").write_text("[pytest]\n")
     done = subprocess.run(
         [str(together), "-m", "pytest", "suites", "-k", "alpha and 1x1", "-p", "no:cacheprovider", "-p", f"no:{apart}"],
@@ -90,14 +90,14 @@ def test_a_run_passes_with_all_of_them_installed(toy: Toy, together: Path, apart
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "flagperf: 1 of 1 case passed" in done.stdout
     listed = done.stdout.split("plugins: ", 1)[1].splitlines()[0]
-    # The header shows each distribution once, pytest-mock as mock-3.17.0; a blocked one is listed too.
+    # The header lists each distribution once, pytest-mock as mock-3.17.0, also if it is disabled.
     assert len(listed.split(", ")) > MOST_USED
     assert "flagperf-" in listed
 
 
 @pytest.mark.slow
-def test_an_option_of_another_plugins_name_ends_pytest_before_it_starts(toy: Toy, together: Path) -> None:
-    """The control: what the former --hosts did."""
+def test_a_clash_of_options_ends_pytest_before_it_starts(toy: Toy, together: Path) -> None:
+    """The control: a plugin with the option --hosts."""
     (toy.root / "clash.py").write_text("def pytest_addoption(parser):\n    parser.addoption('--hosts')\n")
     done = subprocess.run(
         [str(together), "-m", "pytest", "-p", "clash", "-p", "no:pytest-ansible", "--collect-only"],

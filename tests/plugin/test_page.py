@@ -1,4 +1,4 @@
-"""The page in pytest-html's report: one section a case, the tests' rows link to it, with workers too."""
+"""The report of pytest-html: a section for each case, with links from the rows of its tests, also with workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def rows(page: str) -> list[str]:
-    """The cells of each test's row, as pytest-html keeps them."""
+    """Return the cells of the rows of tests, as pytest-html stores them."""
     found = re.search(r'data-jsonblob="([^"]*)"', page)
     assert found is not None
     tests = json.loads(unescape(found[1]))["tests"]
@@ -22,7 +22,7 @@ def rows(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
-def test_a_case_has_one_section_and_each_of_its_tests_a_link_to_it(toy: Toy, workers: tuple[str, ...]) -> None:
+def test_each_test_links_to_the_section_of_its_case(toy: Toy, workers: tuple[str, ...]) -> None:
     toy.run("suites", "-k", "alpha", *workers).assert_outcomes(passed=5)
     page = (toy.runs[0] / "report.html").read_text()
     for case in ("case-alpha-plain-CPU-1-1-1", "case-alpha-plain-CPU-1-2-1"):
@@ -35,7 +35,7 @@ def test_a_case_has_one_section_and_each_of_its_tests_a_link_to_it(toy: Toy, wor
     assert all((toy.runs[0] / log).is_file() for log in logs)
 
 
-def test_a_failure_stands_first_with_its_reason(toy: Toy) -> None:
+def test_a_failure_comes_first_with_its_reason(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha and 1:1:1", "--set", "learning_rate=0")
     page = (toy.runs[0] / "report.html").read_text()
     first = page[page.index('id="summary"') : page.index('id="overview"')]
@@ -43,7 +43,7 @@ def test_a_failure_stands_first_with_its_reason(toy: Toy) -> None:
     assert "#case-alpha-plain-CPU-1-1-1" in first
 
 
-def test_a_page_elsewhere_and_that_of_the_run_link_to_the_logs_each_from_its_place(toy: Toy) -> None:
+def test_links_to_logs_are_relative_to_each_page(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and 1:1:1", "--html=out/mine.html", "--self-contained-html")
     (run,) = toy.runs
     for page in (toy.root / "out" / "mine.html", run / "report.html"):
@@ -54,22 +54,22 @@ def test_a_page_elsewhere_and_that_of_the_run_link_to_the_logs_each_from_its_pla
 
 
 @pytest.mark.parametrize("off", ["html", "junitxml", "terminal", "skipping"])
-def test_without_a_plugin_of_pytests_the_rest_is_as_ever(toy: Toy, off: str) -> None:
+def test_without_a_plugin_the_other_reports_are_written(toy: Toy, off: str) -> None:
     result = toy.run("suites", "-k", "alpha and 1:1:1", "--set=learning_rate=0", f"-pno:{off}")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    wanted = {"report.html", "results.json", "results.csv", *(["junit.xml"] if off != "junitxml" else [])}
-    assert wanted <= {path.name for path in toy.runs[0].iterdir()}
+    expected = {"report.html", "results.json", "results.csv", *(["junit.xml"] if off != "junitxml" else [])}
+    assert expected <= {path.name for path in toy.runs[0].iterdir()}
     assert "1 failed" in (toy.runs[0] / "report.html").read_text()
 
 
-def test_where_no_case_ran_nothing_is_said_of_cases(toy: Toy) -> None:
+def test_without_cases_the_page_has_no_cases(toy: Toy) -> None:
     (toy.root / "tests").mkdir()
     (toy.root / "tests" / "test_mine.py").write_text("def test_mine(): pass\n")
     toy.run("tests", "--html=page.html", "--self-contained-html").assert_outcomes(passed=1)
     assert "No results" not in (toy.root / "page.html").read_text()
 
 
-def test_other_tests_pages_stay_as_they_are(pytester: pytest.Pytester) -> None:
+def test_pages_of_other_projects_stay_unchanged(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one(): pass")
     pytester.runpytest_subprocess("--html=page.html", "--self-contained-html").assert_outcomes(passed=1)
     assert "flagperf-cases" not in (pytester.path / "page.html").read_text()

@@ -1,4 +1,4 @@
-"""Runs on this machine that break off and are gone on with: what is taken up, skipped, run again, and said."""
+"""Interrupted runs on this machine and --resume: rounds that are continued, skipped or run again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.trees import set_options
 from .conftest import Toy
 
 pytestmark = pytest.mark.slow
-# A training that goes on until it is ended.
+# A training that runs until it is stopped.
 FOREVER = ("--set=step_s=0.1", "--set=max_steps=100000", "--set=learning_rate=0")
 ONE = ("-k", "converges", "--nodes=1x1")
 
@@ -50,39 +50,39 @@ class Local:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         code = self.start(*arguments).wait(120)
-        return code, self.said
+        return code, self.output
 
     @property
-    def said(self) -> str:
-        """What the user has seen of the last one so far."""
+    def output(self) -> str:
+        """The output of the last run so far."""
         return self._log(len(self.going) - 1).read_text(errors="replace")
 
     def resume(self, *arguments: str, tests: str = "suites") -> tuple[int, str]:
         return self.run(tests, f"--resume={self.run_directory}", *arguments)
 
     def _log(self, number: int) -> Path:
-        return self.toy.root / f"said{number}.log"
+        return self.toy.root / f"output{number}.log"
 
     @property
     def run_directory(self) -> Path:
         return self.toy.runs[-1]
 
     def rounds(self, name: str = "round.json") -> dict[str, Any]:
-        """What each round has left in a file, by case and round."""
+        """Return the content of a file of each round, by case and round."""
         return {
             f"{path.parent.parent.name}/{path.parent.name}": json.loads(path.read_text())
             for path in sorted(self.toy.root.glob(f"reports/run*/*/*round*/{name}"))
         }
 
-    def wait_for(self, ready: Callable[[], object], what: str) -> None:
+    def wait_for(self, ready: Callable[[], object], event: str) -> None:
         deadline = time.monotonic() + 60
         while not ready():
-            assert self.going[-1].poll() is None, f"it ended before {what}:\n{self.said}"
-            assert time.monotonic() < deadline, f"{what} did not come:\n{self.said}"
+            assert self.going[-1].poll() is None, f"pytest ended before {event}:\n{self.output}"
+            assert time.monotonic() < deadline, f"timeout waiting for {event}:\n{self.output}"
             time.sleep(0.02)
 
     def wait_until(self, ready: Callable[[], object]) -> None:
-        """What comes of itself."""
+        """Wait for a condition that does not depend on a running pytest."""
         deadline = time.monotonic() + 60
         while not ready():
             assert time.monotonic() < deadline
@@ -95,16 +95,16 @@ class Local:
         logs = self.toy.root.glob(f"reports/run*/{case}/round*/*/rank0.out.log")
         return sum(path.read_text(errors="replace").count("STEP_END") for path in logs)
 
-    def break_off(self) -> None:
-        """The harness ends as nobody can help: kill -9."""
+    def kill(self) -> None:
+        """Kill pytest with SIGKILL."""
         self.going[-1].kill()
         self.going[-1].wait(10)
 
     def processes(self) -> list[str]:
-        """Agents and ranks of this tree's rounds."""
+        """Return the agents and ranks of this tree's rounds."""
         reports = str(self.toy.root / "reports")
-        mine = (each for each in running() if reports in " ".join([*each.environment.values(), each.folder]))
-        return [f"{each.pid}: {each.line[:100]}" for each in mine]
+        own = (process for process in running() if reports in " ".join([*process.environment.values(), process.folder]))
+        return [f"{process.pid}: {process.line[:100]}" for process in own]
 
     def assert_nothing_runs(self, within_s: float = 15) -> None:
         deadline = time.monotonic() + within_s
@@ -123,17 +123,17 @@ def local(toy: Toy) -> Iterator[Local]:
         process.wait(10)
 
 
-# -- the harness is killed ------------------------------------------------------------------------------------
+# -- pytest is killed ----------------------------------------------------------------------------------------
 
 
-def test_without_a_lease_the_ranks_here_end_with_the_harness(local: Local) -> None:
+def test_without_a_lease_local_ranks_end_with_pytest(local: Local) -> None:
     local.start("suites", *ONE, *FOREVER)
     local.wait_for_steps()
     assert local.processes()  # the control
-    local.break_off()
+    local.kill()
     local.assert_nothing_runs()
-    code, said = local.resume(*ONE, "--set=step_s=0.01")
-    assert code == 0, said
+    code, output = local.resume(*ONE, "--set=step_s=0.01")
+    assert code == 0, output
     assert {end["state"] for end in local.rounds().values()} == {"finished"}
     assert list(local.rounds("plan.json")) == [
         "alpha_plain_CPU_1_1_1/failed1-round1",
@@ -142,17 +142,17 @@ def test_without_a_lease_the_ranks_here_end_with_the_harness(local: Local) -> No
     ]
 
 
-def test_with_a_lease_the_ranks_here_go_on_and_are_taken_up(local: Local) -> None:
+def test_with_a_lease_local_ranks_continue_and_are_resumed(local: Local) -> None:
     set_options(local.toy.root, lease_time=60)
     local.start("suites/alpha", *ONE, "--set=step_s=0.3")
     local.wait_for_steps()
-    local.break_off()
+    local.kill()
     steps = local.steps()
     time.sleep(1)
     assert local.steps() > steps
-    code, said = local.resume(*ONE)
-    assert code == 0, said
-    assert "alpha_plain_CPU_1_1_1 round1 still runs: resuming it" in said
+    code, output = local.resume(*ONE)
+    assert code == 0, output
+    assert "alpha_plain_CPU_1_1_1 round1 still runs: resuming it" in output
     (end,) = local.rounds().values()
     assert (end["state"], end["fault"]) == ("finished", None)
     (outcome,) = local.rounds("outcome.json").values()
@@ -161,32 +161,32 @@ def test_with_a_lease_the_ranks_here_go_on_and_are_taken_up(local: Local) -> Non
     local.assert_nothing_runs()
 
 
-def test_a_lease_that_is_over_ends_the_ranks_and_the_round_runs_again(local: Local) -> None:
+def test_an_expired_lease_ends_the_ranks_and_the_round_runs_again(local: Local) -> None:
     set_options(local.toy.root, lease_time=2)
     local.start("suites/alpha", *ONE, *FOREVER)
     local.wait_for_steps()
-    local.break_off()
+    local.kill()
     local.assert_nothing_runs()
-    assert local.rounds() == {}  # nobody was there to write it
-    code, said = local.resume(*ONE, "--set=step_s=0.01")
-    assert code == 0, said
-    assert "still runs" not in said
+    assert local.rounds() == {}  # no controller was running to write it
+    code, output = local.resume(*ONE, "--set=step_s=0.01")
+    assert code == 0, output
+    assert "still runs" not in output
     assert sorted(local.rounds("plan.json")) == [
         "alpha_plain_CPU_1_1_1/failed1-round1",
         "alpha_plain_CPU_1_1_1/round1",
     ]
 
 
-def test_ranks_that_ended_meanwhile_are_taken_to_their_end(local: Local) -> None:
-    """Nobody waited for them; their logs, exit codes and FINISHED are there all the same."""
+def test_the_round_of_ranks_that_ended_meanwhile_is_finished(local: Local) -> None:
+    """Their logs, exit codes and FINISHED records are complete, although no controller was running."""
     set_options(local.toy.root, lease_time=60)
     local.start("suites/alpha", *ONE, "--set=step_s=0.1")
     local.wait_for_steps()
-    local.break_off()
+    local.kill()
     local.wait_until(lambda: local.steps() == 16)
     time.sleep(1)
-    code, said = local.resume(*ONE)
-    assert code == 0, said
+    code, output = local.resume(*ONE)
+    assert code == 0, output
     (end,) = local.rounds().values()
     assert (end["state"], end["hosts"][0]["ranks"][0]["code"]) == ("finished", 0)
     local.assert_nothing_runs()
@@ -196,20 +196,20 @@ def test_ranks_that_ended_meanwhile_are_taken_to_their_end(local: Local) -> None
 
 
 @pytest.mark.parametrize("workers", [(), ("-n2",)])
-def test_done_rounds_are_skipped_and_failed_ones_run_again(local: Local, workers: tuple[str, ...]) -> None:
+def test_finished_rounds_are_skipped_and_failed_rounds_run_again(local: Local, workers: tuple[str, ...]) -> None:
     program = local.toy.root / "suites" / "beta" / "plain" / "run_pretraining.py"
     training = program.read_text()
     program.write_text(training.replace("driver.run(main)", "sys.exit(9)"))
-    code, said = local.run("suites", *ONE, "--repeat=2")
-    assert code == 1, said
+    code, output = local.run("suites", *ONE, "--repeat=2")
+    assert code == 1, output
     before = local.rounds("plan.json")
     when = {name: (local.run_directory / name / "plan.json").stat().st_mtime_ns for name in before}
     assert len(before) == 4
     program.write_text(training)
-    code, said = local.resume(*ONE, *workers)
-    assert code == 0, said
-    assert said.count("runs again: beta:plain:CPU:1:1:2") == 2
-    assert "runs again: alpha" not in said
+    code, output = local.resume(*ONE, *workers)
+    assert code == 0, output
+    assert output.count("runs again: beta:plain:CPU:1:1:2") == 2
+    assert "runs again: alpha" not in output
     assert set(local.rounds("plan.json")) == set(before) | {
         f"beta_plain_CPU_1_1_2/failed1-round{number}" for number in (1, 2)
     }
@@ -218,84 +218,84 @@ def test_done_rounds_are_skipped_and_failed_ones_run_again(local: Local, workers
         assert again == name.startswith("beta"), name
 
 
-def test_a_complete_run_is_not_run_again_and_its_reports_are_made_again(local: Local) -> None:
-    code, said = local.run("suites/alpha", "--nodes=1x1,1x2")
-    assert code == 0, said
+def test_resuming_a_complete_run_only_writes_its_reports_again(local: Local) -> None:
+    code, output = local.run("suites/alpha", "--nodes=1x1,1x2")
+    assert code == 0, output
     ends = {path: path.stat().st_mtime_ns for path in local.run_directory.glob("*/round*/round.json")}
     for name in ("results.json", "results.csv", "report.html", "junit.xml"):
         (local.run_directory / name).unlink()
-    code, said = local.resume(tests="suites/alpha")
-    assert code == 0, said
-    assert "5 passed" in said
+    code, output = local.resume(tests="suites/alpha")
+    assert code == 0, output
+    assert "5 passed" in output
     assert {path: path.stat().st_mtime_ns for path in local.run_directory.glob("*/*round*/round.json")} == ends
     for name in ("results.json", "results.csv", "report.html", "junit.xml"):
         assert "alpha:plain:CPU:1:2:1" in (local.run_directory / name).read_text(), name
     assert len(local.toy.runs) == 1
 
 
-# -- what is remembered ----------------------------------------------------------------------------------------
+# -- stored options --------------------------------------------------------------------------------------------
 
 
-def test_cases_and_options_are_remembered(local: Local) -> None:
-    code, said = local.run(
+def test_cases_and_options_are_stored(local: Local) -> None:
+    code, output = local.run(
         "suites", "-k", "converges", "--case=alpha:plain:CPU:1:2:1", "--set=step_s=0.02", "--set=train_batch_size=8"
     )
-    assert code == 0, said
+    assert code == 0, output
     asked = json.loads((local.run_directory / "options.json").read_text())
     assert asked["case"] == ["alpha:plain:CPU:1:2:1"]
     assert asked["set"] == ["step_s=0.02", "train_batch_size=8"]
     for path in local.run_directory.glob("*/round1/outcome.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "ok": False, "state": "failed"}))
-    code, said = local.resume("-k", "converges")
-    assert code == 0, said
-    assert "1 passed" in said
+    code, output = local.resume("-k", "converges")
+    assert code == 0, output
+    assert "1 passed" in output
     (plan,) = (plan for name, plan in local.rounds("plan.json").items() if "/round1" in name)
     assert (plan["config"]["step_s"], plan["config"]["train_batch_size"]) == (0.02, 8)
 
 
-def test_the_command_line_wins_over_what_is_remembered(local: Local) -> None:
-    code, said = local.run("suites/alpha", *ONE, "--set=fault=exit")
-    assert code == 1, said
-    code, said = local.resume(*ONE)
-    assert code == 1, said  # the control: the fault is remembered
-    code, said = local.resume(*ONE, "--set=max_steps=25")
-    assert code == 0, said
+def test_the_command_line_overrides_stored_options(local: Local) -> None:
+    code, output = local.run("suites/alpha", *ONE, "--set=fault=exit")
+    assert code == 1, output
+    code, output = local.resume(*ONE)
+    assert code == 1, output  # the control: the fault is stored
+    code, output = local.resume(*ONE, "--set=max_steps=25")
+    assert code == 0, output
     plans = local.rounds("plan.json")
     assert [plan["config"]["fault"] for plan in plans.values()] == ["exit", "exit", ""]
     assert json.loads((local.run_directory / "options.json").read_text())["set"] == ["max_steps=25"]
 
 
-# -- what is no run --------------------------------------------------------------------------------------------
+# -- not a run directory ---------------------------------------------------------------------------------------
 
 
-def test_a_resume_of_nonsense_is_refused(local: Local) -> None:
+def test_resuming_something_else_is_an_error(local: Local) -> None:
     (local.toy.root / "empty").mkdir()
     (local.toy.root / "broken").mkdir()
     (local.toy.root / "broken" / "options.json").write_text("{")
     (local.toy.root / "list").mkdir()
     (local.toy.root / "list" / "options.json").write_text("[1]")
     for name in ("nowhere", "empty", "broken", "list"):
-        code, said = local.run("suites", f"--resume={name}")
-        assert code == pytest.ExitCode.USAGE_ERROR, said
-        assert f"--resume={name}" in said
-        assert "cannot resume" in said
-        assert "Traceback" not in said
+        code, output = local.run("suites", f"--resume={name}")
+        assert code == pytest.ExitCode.USAGE_ERROR, output
+        assert f"--resume={name}" in output
+        assert "cannot resume" in output
+        assert "Traceback" not in output
     assert local.toy.runs == []
 
 
-# -- the harness is interrupted --------------------------------------------------------------------------------
+# -- pytest is interrupted ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [(), ("-n2",)])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_an_interrupt_keeps_what_is_finished(local: Local, number: signal.Signals, workers: tuple[str, ...]) -> None:
+def test_an_interrupt_keeps_finished_rounds(local: Local, number: signal.Signals, workers: tuple[str, ...]) -> None:
     slow = local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py"
     slow.write_text("step_s = 0.1\nmax_steps = 100000\nlearning_rate = 0\n")
     process = local.start("suites", *ONE, "-v", *workers)
-    local.wait_for(lambda: "PASSED" in local.said, "the first case's end")
+    local.wait_for(lambda: "PASSED" in local.output, "the first case's end")
     local.wait_for_steps("beta*")
     process.send_signal(number)
-    assert process.wait(30) == pytest.ExitCode.INTERRUPTED, local.said
+    assert process.wait(30) == pytest.ExitCode.INTERRUPTED, local.output
     local.assert_nothing_runs(5)
     results = json.loads((local.run_directory / "results.json").read_text())
     assert {case["case"]: case["rounds"] for case in results["cases"]}
@@ -303,8 +303,8 @@ def test_an_interrupt_keeps_what_is_finished(local: Local, number: signal.Signal
     names = {item.get("name") or "" for item in ET.parse(local.run_directory / "junit.xml").iter("testcase")}
     assert any("alpha:plain:CPU:1:1:1" in name for name in names)
     assert local.rounds()["beta_plain_CPU_1_1_1/round1"]["state"] == "interrupted"
-    # And it can be gone on with.
+    # The run can be resumed.
     slow.write_text("")
-    code, said = local.resume(*ONE)
-    assert code == 0, said
-    assert "runs again: beta:plain:CPU:1:1:1" in said
+    code, output = local.resume(*ONE)
+    assert code == 0, output
+    assert "runs again: beta:plain:CPU:1:1:1" in output

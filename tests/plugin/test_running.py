@@ -1,4 +1,4 @@
-"""The pytest surface: how runs end, what they leave, and what is left behind."""
+"""Runs: their ends, their reports, and their processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_junit_carries_the_metrics(toy: Toy) -> None:
     assert any(name and "p_core" in name for name in properties)
 
 
-def test_reports_that_the_user_asked_for_are_where_they_were_asked_for(toy: Toy) -> None:
+def test_reports_are_written_to_the_paths_of_the_user(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha and 1:1:1", "--html=mine.html", "--junitxml=mine.xml")
     assert "alpha" in (toy.root / "mine.html").read_text()
     assert "alpha" in (toy.root / "mine.xml").read_text()
@@ -52,7 +52,7 @@ def test_reports_that_the_user_asked_for_are_where_they_were_asked_for(toy: Toy)
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "lines"),
     [
         ("import", ["*round 1: rank 1*ModuleNotFoundError*no_such_module*"]),
         ("kill", ["*round 1: rank 1*SIGKILL*"]),
@@ -62,12 +62,12 @@ def test_reports_that_the_user_asked_for_are_where_they_were_asked_for(toy: Toy)
         ("hang", ["*round 1: rank 1*"]),
     ],
 )
-def test_a_fault_fails_the_item_and_names_round_rank_and_cause(toy: Toy, fault: str, said: list[str]) -> None:
+def test_a_fault_fails_the_test_with_round_rank_and_cause(toy: Toy, fault: str, lines: list[str]) -> None:
     toy_arguments = [f"--set=fault={fault}", "--set=hang_timeout_s=1.0"]
     result = toy.run("suites", "-k", "alpha and 1:2 and converges", *toy_arguments)
     result.assert_outcomes(failed=1, deselected=9)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(said)
+    result.stdout.fnmatch_lines(lines)
     assert "Traceback" not in result.stdout.str().split("short test summary")[0].split("FAILURES")[1][:200]
 
 
@@ -83,7 +83,7 @@ def test_a_poor_speedup_fails(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["*efficiency 50.0 %*expected at least 80.0 %*"])
 
 
-def test_a_speedup_that_stays_poor_is_measured_again_and_fails(toy: Toy) -> None:
+def test_a_poor_speedup_is_measured_again_and_fails(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and speedup", "--set=efficiency=0.5", "-v")
     result.assert_outcomes(failed=1, deselected=9)
     result.stdout.fnmatch_lines(
@@ -96,12 +96,12 @@ def test_a_speedup_that_stays_poor_is_measured_again_and_fails(toy: Toy) -> None
     assert turns == [f"turn{number}_{name}" for number in (1, 2, 3) for name in ("all_cards", "one_card")]
 
 
-def test_a_speedup_that_was_poor_once_is_good_by_the_middle_of_several(toy: Toy) -> None:
+def test_a_speedup_that_was_poor_once_passes_by_the_median(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and speedup", "--set=fault=disturbed")
     result.assert_outcomes(passed=1, deselected=9)
     (results,) = [json.loads((run / "results.json").read_text()) for run in toy.runs]
     (case,) = [case for case in results["cases"] if ":1:2:" in case["case"]]
-    # After one more time the middle of two is still too low.
+    # After one more measurement the median of two is still too low.
     assert len(case["one_card"]["many"]) == 2
     assert case["speedup"] == pytest.approx(2 * 0.9, rel=0.02)
     (verdicts,) = [its for test, its in case["verdicts"].items() if test.startswith("test_speedup")]
@@ -119,7 +119,7 @@ def test_a_speedup_above_the_cards_is_shown_as_noise(toy: Toy) -> None:
     assert "2.08x (above 2 cards: noise)" in (toy.runs[0] / "report.html").read_text()
 
 
-def test_a_round_runs_once_whoever_asks_first(toy: Toy) -> None:
+def test_a_round_runs_once_for_several_tests(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
         "def test_mine(case, training, cluster, container, monitors, plan):\n"
         "    assert training.value('p_core') > 0\n"
@@ -133,20 +133,20 @@ def test_a_round_runs_once_whoever_asks_first(toy: Toy) -> None:
     assert len(rounds) == 1
 
 
-def test_the_speedup_measures_one_card_when_nobody_has(toy: Toy) -> None:
+def test_the_speedup_measures_one_card_if_no_run_did(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4")
     result.assert_outcomes(passed=1, deselected=5)
     assert list(toy.runs[0].glob("alpha*/one_card/plan.json"))
 
 
-def test_the_speedup_takes_the_one_card_figure_of_an_earlier_run(toy: Toy) -> None:
+def test_the_speedup_uses_the_figure_of_an_earlier_run(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha", "--nodes=1x1")
     toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4")
     assert len(toy.runs) == 2
     assert not list(toy.runs[1].glob("alpha*/one_card"))
 
 
-def test_a_stored_figure_of_another_config_is_not_taken(toy: Toy) -> None:
+def test_a_stored_figure_of_another_config_is_not_used(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha", "--nodes=1x1")
     toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4", "--set=train_batch_size=8")
     assert list(toy.runs[1].glob("alpha*/one_card"))
@@ -180,7 +180,7 @@ def test_a_case_of_a_suite_stays_on_one_worker(toy: Toy) -> None:
     assert set(worker) == {"alpha", "beta"}
 
 
-def test_the_original_reports_of_a_run_without_rounds_are_not_left(toy: Toy) -> None:
+def test_a_run_without_rounds_leaves_no_reports(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_other.py").write_text("def test_other(): pass\n")
     toy.run("suites", "-k", "other")
     assert toy.runs == []
@@ -199,12 +199,12 @@ def test_no_process_is_left_after_a_fault(toy: Toy) -> None:
 
 
 def _processes_of(root: Path) -> list[int]:
-    """Processes whose environment names a file of this tree's reports."""
+    """Return the processes whose environment contains a path of this tree's reports."""
     case = f"{root}/"
     return [each.pid for each in running() if each.environment.get("FLAGPERF_CASE", "").startswith(case)]
 
 
-# -- what users do beside ----------------------------------------------------------------------------------
+# -- other uses ------------------------------------------------------------------------------------------
 
 
 def test_runs_of_the_same_second_have_their_own_directories(toy: Toy) -> None:
@@ -217,7 +217,7 @@ def test_runs_of_the_same_second_have_their_own_directories(toy: Toy) -> None:
     assert all((run / "results.json").is_file() for run in toy.runs)
 
 
-def test_a_round_runs_once_though_two_files_ask_in_parallel(toy: Toy) -> None:
+def test_a_round_runs_once_for_two_files_in_parallel(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text("def test_mine(case, training): assert training.ok\n")
     for extra in ([], ["--dist=worksteal"]):
         result = toy.run("suites/alpha", "--nodes=1x1", "-n2", "--set=step_s=0.05", *extra)
@@ -226,20 +226,20 @@ def test_a_round_runs_once_though_two_files_ask_in_parallel(toy: Toy) -> None:
         assert len(logs) == 1
 
 
-def test_with_workers_too_all_is_checked_before_anything_starts(toy: Toy) -> None:
+def test_with_workers_everything_is_checked_before_the_start(toy: Toy) -> None:
     result = toy.run("suites", "-n2", "--set=learning_rat=1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "did you mean learning_rate" in result.stdout.str() + result.stderr.str()
     assert not list(toy.root.glob("reports/run*/*/round*"))
 
 
-def test_a_plan_is_printed_though_workers_were_asked_for(toy: Toy) -> None:
+def test_a_plan_is_printed_with_workers(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and 1:2", "--plan", "-n2")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*run_pretraining.py*"])
 
 
-def test_all_results_say_the_same_of_a_loss_that_is_not_a_number(toy: Toy) -> None:
+def test_all_reports_agree_on_a_loss_that_is_not_a_number(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=nan")
     result.assert_outcomes(failed=1, deselected=9)
     (case,) = json.loads((toy.runs[0] / "results.json").read_text())["cases"]
@@ -249,7 +249,7 @@ def test_all_results_say_the_same_of_a_loss_that_is_not_a_number(toy: Toy) -> No
     result.stdout.fnmatch_lines(["*0/1*0.800 (>= 0.800)*"])
 
 
-def test_a_check_of_ones_own_counts(toy: Toy) -> None:
+def test_a_test_of_the_user_counts(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text("def test_mine(case, training): assert False, 'why'\n")
     toy.run("suites/alpha", "--nodes=1x1")
     (case,) = json.loads((toy.runs[0] / "results.json").read_text())["cases"]
@@ -268,7 +268,7 @@ def test_a_linked_tree_keeps_its_cases_apart(toy: Toy) -> None:
     assert all(line.split("suites/")[1].split("/")[0] in line.rsplit("[", 1)[1] for line in collected)
 
 
-def test_own_tests_elsewhere_have_reports_too(toy: Toy) -> None:
+def test_tests_outside_suites_have_reports(toy: Toy) -> None:
     (toy.root / "mine").mkdir()
     (toy.root / "mine" / "test_mine.py").write_text("def test_mine(case, training): assert training.ok\n")
     result = toy.run("mine", "-k", "alpha and 1:1:1")
@@ -276,7 +276,7 @@ def test_own_tests_elsewhere_have_reports_too(toy: Toy) -> None:
     assert {"report.html", "junit.xml", "results.json"} <= {path.name for path in toy.runs[0].iterdir()}
 
 
-def test_strict_leaves_an_expected_failure_alone(toy: Toy) -> None:
+def test_strict_does_not_change_an_expected_failure(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
         "import pytest\n@pytest.mark.xfail(reason='known')\ndef test_mine(case): assert False\n"
     )
@@ -285,22 +285,22 @@ def test_strict_leaves_an_expected_failure_alone(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("plugin", ["html", "metadata", "junitxml", "terminal", "xdist"])
-def test_other_plugins_may_be_switched_off(toy: Toy, plugin: str) -> None:
+def test_other_plugins_can_be_disabled(toy: Toy, plugin: str) -> None:
     result = toy.run("suites/alpha", "--nodes=1x1", "-k", "throughput", "-p", f"no:{plugin}")
     assert result.ret == 0, result.stdout.str()
     assert (toy.runs[0] / "results.json").is_file()
 
 
-def test_a_problem_is_told_once(toy: Toy) -> None:
+def test_a_problem_is_reported_once(toy: Toy) -> None:
     set_options(toy.root, python="/nonexistent/python3")
     result = toy.run("suites/alpha", "--nodes=1x1", "-k", "throughput")
     assert result.ret == 1
-    said = result.stdout.str().split("FAILURES")[-1].split("short test summary")[0]
-    assert said.count("/nonexistent/python3") <= 2
-    assert "direct cause" not in said
+    failures = result.stdout.str().split("FAILURES")[-1].split("short test summary")[0]
+    assert failures.count("/nonexistent/python3") <= 2
+    assert "direct cause" not in failures
 
 
-def test_a_place_for_reports_that_is_none_is_told(toy: Toy) -> None:
+def test_an_unusable_reports_folder_is_an_error(toy: Toy) -> None:
     (toy.root / "file").write_text("")
     result = toy.run("suites/alpha", "--reports=file")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

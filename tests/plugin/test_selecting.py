@@ -1,4 +1,4 @@
-"""Selecting cases in the first minutes: keywords, markers, near names, counts, and what must converge."""
+"""The selection of cases: keywords, markers, similar names, counts, and convergence."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_tests_carry_markers(toy: Toy) -> None:
         ("alpha and beta", "*'alpha and beta'; available keywords: 1x1, 1x2, CPU, alpha, beta, cpu, plain, small, *"),
     ],
 )
-def test_a_k_that_selects_nothing_names_what_could_be_meant(toy: Toy, expression: str, shown: str) -> None:
+def test_a_k_that_selects_nothing_has_a_suggestion(toy: Toy, expression: str, shown: str) -> None:
     nodes = [] if expression != "x1" else ["--nodes=1x2"]
     for workers in ([], ["-n2"]) if "alpah" in expression else ([],):
         result = toy.run("suites", "-k", expression, *nodes, *workers)
@@ -66,7 +66,7 @@ def test_a_k_that_selects_nothing_names_what_could_be_meant(toy: Toy, expression
         result.stdout.fnmatch_lines([shown])
 
 
-def test_a_k_that_selects_nothing_of_other_tests_is_not_commented(toy: Toy) -> None:
+def test_a_k_that_selects_nothing_of_other_tests_has_no_suggestion(toy: Toy) -> None:
     toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text("def test_it(): pass\n")
     result = toy.run("elsewhere", "-k", "nothing")
     assert "flagperf: " not in result.stdout.str()
@@ -75,14 +75,14 @@ def test_a_k_that_selects_nothing_of_other_tests_is_not_commented(toy: Toy) -> N
 # -- the count -----------------------------------------------------------------------------------------------
 
 
-def test_the_cases_that_were_selected_are_counted_once_also_by_workers(toy: Toy) -> None:
+def test_selected_cases_are_counted_once_also_with_workers(toy: Toy) -> None:
     for workers in ([], ["-n2"]):
         result = toy.run("suites", "-k", "alpha and throughput", "--throughput-only", *workers)
         assert result.ret == 0
         assert result.stdout.str().count("flagperf: 2 cases selected: cpu CPU at small scale; reports: ") == 1
 
 
-def test_cases_that_need_more_hosts_are_not_counted_as_able_to_run(toy: Toy) -> None:
+def test_cases_that_need_more_hosts_cannot_run(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha", "--nodes=1x1,2x1", "--plan")
     result.stdout.fnmatch_lines(
         [
@@ -97,10 +97,10 @@ def test_a_run_of_other_tests_shows_no_cases(toy: Toy) -> None:
     assert "selected" not in toy.run("elsewhere").stdout.str()
 
 
-# -- what must converge --------------------------------------------------------------------------------------
+# -- convergence ---------------------------------------------------------------------------------------------
 
 
-def test_one_card_of_the_reference_scale_converges_on_request(toy: Toy) -> None:
+def test_one_card_at_the_reference_scale_converges_on_request(toy: Toy) -> None:
     for shape in ("1x1", "1x2"):
         toy.config("alpha", shape, "train_batch_size = 8\n")
     asked = ("--vendor=acme", "--data-dir=.", "-k", "alpha and converges")
@@ -111,7 +111,7 @@ def test_one_card_of_the_reference_scale_converges_on_request(toy: Toy) -> None:
     assert len(listed(toy, *asked)) == 2
 
 
-def test_the_plan_shows_whether_a_case_is_known_to_converge(toy: Toy) -> None:
+def test_the_plan_shows_if_a_case_has_converged_before(toy: Toy) -> None:
     toy.config("alpha", "1x1", "train_batch_size = 8\n")
     planned = ("suites/alpha", "--nodes=1x1", "--plan")
     unknown = "  converges not verified: no stored or published run of this case reached its target"
@@ -136,7 +136,7 @@ def test_the_plan_shows_whether_a_case_is_known_to_converge(toy: Toy) -> None:
 
 
 def foreign_suite(root: Path, model: str = "mlp") -> Path:
-    """A suite below a folder that pytest's rootdir contains, with a test class."""
+    """Create a suite with a test class in a folder below pytest's rootdir."""
     folder = root / "proj" / "suites" / model
     (folder / "plain" / "config").mkdir(parents=True)
     (folder / "plain" / "suite.toml").write_text(SUITE)
@@ -146,7 +146,7 @@ def foreign_suite(root: Path, model: str = "mlp") -> Path:
     return folder
 
 
-def test_a_class_of_an_unknown_suite_gets_no_cases_of_other_suites(toy: Toy) -> None:
+def test_a_class_in_an_unknown_suite_has_no_cases_of_other_suites(toy: Toy) -> None:
     (toy.root / "pytest.ini").write_text("[pytest]\n")
     folder = foreign_suite(toy.root)
     result = toy.run(str(folder), "--vendor=cpu")
@@ -160,7 +160,7 @@ def test_a_class_of_an_unknown_suite_gets_no_cases_of_other_suites(toy: Toy) -> 
     assert all("[mlp:plain:CPU:" in name for name in found)
 
 
-def test_a_class_outside_of_suites_is_an_error_and_a_function_is_not(toy: Toy) -> None:
+def test_a_class_outside_suites_is_an_error_but_a_function_is_not(toy: Toy) -> None:
     place = toy.pytester.mkpydir("elsewhere")
     (place / "test_it.py").write_text("def test_it(case): pass\n")
     assert len(ids(toy.run("elsewhere", "--collect-only", "-q"))) == 4
@@ -170,10 +170,10 @@ def test_a_class_outside_of_suites_is_an_error_and_a_function_is_not(toy: Toy) -
     result.stdout.fnmatch_lines(["*no suite contains this class;*move it to suites/<model>/*"])
 
 
-# -- what to do next -----------------------------------------------------------------------------------------
+# -- next steps ----------------------------------------------------------------------------------------------
 
 
-def test_the_first_run_ends_with_what_to_do_next(toy: Toy) -> None:
+def test_the_first_run_ends_with_next_steps(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and 1x1")
     lines = result.outlines
     start = lines.index("next:")
@@ -186,5 +186,5 @@ def test_the_first_run_ends_with_what_to_do_next(toy: Toy) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     assert (toy.root / "vendors" / "made" / "vendor.toml").is_file()
     assert Path(shlex.split(model)[0]).parent in (Path(sys.executable).parent, Path())
-    # The control: who passes an option knows what to do next.
+    # The control: no next steps if an option is passed.
     assert "next:" not in toy.run("suites", "-k", "alpha", "--nodes=1x1").outlines

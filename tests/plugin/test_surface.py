@@ -1,4 +1,4 @@
-"""The pytest surface: what is collected, what is refused and what is said, before anything runs."""
+"""Before a run: collection, checks of the input, and the plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_case_becomes_its_tests_one_card_first(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "number"),
     [
         (["suites", "-k", "alpha"], 5),
         (["suites", "-k", "alpha and 1:2"], 3),
@@ -46,8 +46,8 @@ def test_a_case_becomes_its_tests_one_card_first(toy: Toy) -> None:
         (["suites", "--case=alpha:plain:CPU:1:4:3"], 5),
     ],
 )
-def test_what_one_expects_is_selected(toy: Toy, arguments: list[str], wanted: int) -> None:
-    assert len(names(toy.run(*arguments, "--collect-only", "-q"))) == wanted
+def test_number_of_selected_tests(toy: Toy, arguments: list[str], number: int) -> None:
+    assert len(names(toy.run(*arguments, "--collect-only", "-q"))) == number
 
 
 def test_a_flag_of_the_settings_file_is_switched_off(toy: Toy) -> None:
@@ -57,7 +57,7 @@ def test_a_flag_of_the_settings_file_is_switched_off(toy: Toy) -> None:
     assert any("converges" in name for name in names(toy.run(*arguments, "--no-synthetic")))
 
 
-def test_outside_a_tree_with_suites_it_is_silent(pytester: pytest.Pytester) -> None:
+def test_outside_a_tree_with_suites_nothing_is_printed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(): pass")
     result = pytester.runpytest_subprocess()
     assert result.ret == 0
@@ -65,12 +65,12 @@ def test_outside_a_tree_with_suites_it_is_silent(pytester: pytest.Pytester) -> N
     assert not (pytester.path / "reports").exists()
 
 
-def test_outside_a_tree_with_suites_next_to_nothing_is_imported(pytester: pytest.Pytester) -> None:
+def test_outside_a_tree_with_suites_the_run_is_not_imported(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\ndef test_it(): assert 'pytest_flagperf.running.run' not in sys.modules")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
-def test_other_peoples_pages_and_exit_codes_stay_as_they_are(toy: Toy) -> None:
+def test_pages_and_exit_codes_of_other_projects_stay_unchanged(toy: Toy) -> None:
     toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text(
         "import pytest\n@pytest.mark.skip\ndef test_it(): pass\n"
     )
@@ -89,7 +89,7 @@ def test_collecting_leaves_nothing_behind(toy: Toy) -> None:
     assert toy.runs == []
 
 
-# -- what cannot run ----------------------------------------------------------------------------------------
+# -- unsupported cases --------------------------------------------------------------------------------------
 
 
 def test_a_suite_without_a_config_is_listed_and_skipped(toy: Toy) -> None:
@@ -106,7 +106,7 @@ def test_strict_makes_the_skip_an_error(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["*--strict*beta*"])
 
 
-def test_nothing_that_ran_is_not_green(toy: Toy) -> None:
+def test_a_run_that_only_skips_does_not_pass(toy: Toy) -> None:
     result = toy.run("suites", "--vendor=acme", "--nodes=1x1")
     result.assert_outcomes(skipped=2)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
@@ -120,7 +120,7 @@ def test_a_named_case_that_cannot_run_is_an_error_before_anything_starts(toy: To
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--vendor=acm"], "*vendor 'acm'*did you mean acme*"),
         (["--hw=CPX"], "*CPX*did you mean CPU*"),
@@ -134,15 +134,15 @@ def test_a_named_case_that_cannot_run_is_an_error_before_anything_starts(toy: To
         (["--hosts=gpu1,gpu2"], "ERROR: --hosts was renamed; use --cluster"),
     ],
 )
-def test_bad_input_is_told_with_what_is_allowed(toy: Toy, arguments: list[str], said: str) -> None:
+def test_invalid_input_is_reported_with_allowed_values(toy: Toy, arguments: list[str], message: str) -> None:
     result = toy.run("suites", *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([said])
+    result.stderr.fnmatch_lines([message])
     assert toy.runs == []
 
 
 @pytest.mark.parametrize(
-    ("options", "arguments", "said"),
+    ("options", "arguments", "message"),
     [
         (
             {"container_opt": ["--gpu all"]},
@@ -152,13 +152,13 @@ def test_bad_input_is_told_with_what_is_allowed(toy: Toy, arguments: list[str], 
         ({"sample": 0}, [], "*sample*0.01*"),
     ],
 )
-def test_a_bad_setting_of_the_site_is_told_with_its_file(
-    toy: Toy, options: dict[str, Any], arguments: list[str], said: str
+def test_an_invalid_setting_is_reported_with_its_file(
+    toy: Toy, options: dict[str, Any], arguments: list[str], message: str
 ) -> None:
     set_options(toy.root, **options)
     result = toy.run("suites", *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([said])
+    result.stderr.fnmatch_lines([message])
     assert toy.runs == []
 
 
@@ -175,14 +175,14 @@ def test_a_setting_of_the_site_on_the_command_line_starts_nothing(toy: Toy) -> N
     assert toy.runs == []
 
 
-def test_another_plugins_option_of_the_same_name_is_its_own(toy: Toy) -> None:
+def test_an_option_of_another_plugin_with_the_same_name_works(toy: Toy) -> None:
     (toy.root / "conftest.py").write_text("def pytest_addoption(parser): parser.addoption('--sample')\n")
     assert toy.run("suites", "--sample=1", "--collect-only").ret == 0
     (toy.root / "conftest.py").unlink()  # the control
     assert toy.run("suites", "--sample=1", "--collect-only").ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_help_shows_the_options_in_their_groups_and_where_the_settings_of_a_site_are(toy: Toy) -> None:
+def test_help_shows_options_in_groups_and_refers_to_the_settings_file(toy: Toy) -> None:
     text = toy.run("--help").stdout.str()
     places = [text.index(f"{title}:\n") for title in GROUPS]
     assert places == sorted(places)
@@ -191,14 +191,14 @@ def test_help_shows_the_options_in_their_groups_and_where_the_settings_of_a_site
         assert (f"  --{option.name}" in text) == (option.group != SITE), option.name
 
 
-def test_a_reference_case_without_data_says_so(toy: Toy) -> None:
+def test_a_reference_case_without_data_is_an_error(toy: Toy) -> None:
     toy.config("alpha", "1x1", "train_batch_size = 8\n")
     result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*data*--data-dir*--synthetic*"])
 
 
-# -- plan, settings, the original's file ----------------------------------------------------------------------
+# -- plan, settings, FlagPerf's test_conf.py-------------------------------------------------------------------
 
 
 def test_the_plan_is_printed_and_nothing_starts(toy: Toy) -> None:
@@ -211,7 +211,7 @@ def test_the_plan_is_printed_and_nothing_starts(toy: Toy) -> None:
     assert toy.runs == []
 
 
-def test_a_plan_of_nothing_is_not_green_and_says_why(toy: Toy) -> None:
+def test_a_plan_without_cases_does_not_pass(toy: Toy) -> None:
     toy.config("alpha", "1x2", "train_batch_size = 4\n")
     for quiet in ([], ["-q"]):
         result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan", *quiet)
@@ -220,14 +220,14 @@ def test_a_plan_of_nothing_is_not_green_and_says_why(toy: Toy) -> None:
         assert result.stdout.str().count("cannot run: alpha:plain:X1:1:1:1") == 1
 
 
-def test_a_settings_file_is_taken(toy: Toy) -> None:
+def test_a_settings_file_is_used(toy: Toy) -> None:
     (toy.root / "flagperf.toml").write_text('nodes = "1x4"\nreports = "elsewhere"\n')
     assert "alpha:plain:CPU:1:4:1" in toy.run("suites", "--collect-only", "-q").stdout.str()
     toy.run("suites", "-k", "alpha and throughput")
     assert list((toy.root / "elsewhere").glob("run*/results.json"))
 
 
-def test_the_originals_test_conf_is_taken_as_it_is(toy: Toy) -> None:
+def test_a_test_conf_of_flagperf_is_used_unchanged(toy: Toy) -> None:
     toy.config("alpha", "1x2", "train_batch_size = 8\n")
     data = toy.root / "data"
     data.mkdir()
@@ -241,7 +241,7 @@ def test_the_originals_test_conf_is_taken_as_it_is(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["*FLAGPERF_PATH has no effect*"])
 
 
-CONF_WITH_STRANGERS = """
+CONF_WITH_UNKNOWN_MODELS = """
 VENDOR = 'acme'
 FLAGPERF_LOG_LEVEL = '{level}'
 CASES = {{
@@ -252,17 +252,17 @@ CASES = {{
 """
 
 
-def with_strangers(toy: Toy, level: str = "info") -> None:
-    """A suite in another spelling, one chip without a config, and a model that is in no suite."""
+def use_unknown_models(toy: Toy, level: str = "info") -> None:
+    """Use a test_conf.py with another spelling of a suite, a chip without a config, and an unknown model."""
     toy.suite("waveglow")
     toy.config("waveglow", "1x1", "train_batch_size = 8\n")
     toy.config("alpha", "1x1", "train_batch_size = 8\n")
     (toy.root / "data").mkdir(exist_ok=True)
-    (toy.root / "test_conf.py").write_text(CONF_WITH_STRANGERS.format(level=level, data=toy.root / "data"))
+    (toy.root / "test_conf.py").write_text(CONF_WITH_UNKNOWN_MODELS.format(level=level, data=toy.root / "data"))
 
 
-def test_what_a_test_conf_names_and_cannot_run_is_skipped_and_the_rest_runs(toy: Toy) -> None:
-    with_strangers(toy)
+def test_unsupported_cases_of_a_test_conf_are_skipped_and_the_others_run(toy: Toy) -> None:
+    use_unknown_models(toy)
     result = toy.run("suites", "--test-conf=test_conf.py")
     result.assert_outcomes(passed=1, skipped=2)
     result.stdout.fnmatch_lines([
@@ -274,20 +274,20 @@ def test_what_a_test_conf_names_and_cannot_run_is_skipped_and_the_rest_runs(toy:
     assert "waveglow:plain_1.8:X1:1:1:1" in (toy.runs[-1] / "results.json").read_text()
 
 
-def test_a_quiet_plan_names_what_a_test_conf_has_and_no_suite_trains(toy: Toy) -> None:
-    with_strangers(toy)
+def test_a_quiet_plan_lists_unknown_models_of_a_test_conf(toy: Toy) -> None:
+    use_unknown_models(toy)
     result = toy.run("suites", "--test-conf=test_conf.py", "--plan", "-q")
     result.stdout.fnmatch_lines(["*cannot run: llama3_8B:megatron:TG-V200:1:16:1: model 'llama3_8B': no such folder*"])
 
 
 def test_strict_makes_an_unknown_model_an_error(toy: Toy) -> None:
-    with_strangers(toy)
+    use_unknown_models(toy)
     result = toy.run("suites", "--test-conf=test_conf.py", "--strict", "-k", "llama3_8B")
     result.assert_outcomes(failed=1, deselected=2)
     result.stdout.fnmatch_lines(["*--strict makes this skip an error: model 'llama3_8B': no such folder*"])
 
 
-def test_a_test_conf_of_unknown_models_alone_is_not_green(toy: Toy) -> None:
+def test_a_test_conf_with_only_unknown_models_does_not_pass(toy: Toy) -> None:
     (toy.root / "test_conf.py").write_text("CASES = {'llama3_8B:megatron:TG-V200:1:16:1': ''}\n")
     result = toy.run("suites", "--test-conf=test_conf.py")
     result.assert_outcomes(skipped=1)
@@ -295,13 +295,13 @@ def test_a_test_conf_of_unknown_models_alone_is_not_green(toy: Toy) -> None:
 
 
 def test_an_unknown_model_of_the_command_line_is_an_error(toy: Toy) -> None:
-    """The control: only the original's own file names cases that are skipped."""
+    """The control: only cases of a test_conf.py are skipped."""
     result = toy.run("suites", "--case=llama3_8B:megatron:TG-V200:1:16:1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_models_own_folder_has_no_skip_of_another_model(toy: Toy) -> None:
-    with_strangers(toy)
+def test_the_folder_of_a_model_has_no_skips_of_other_models(toy: Toy) -> None:
+    use_unknown_models(toy)
     result = toy.run("suites/waveglow", "--test-conf=test_conf.py", "--collect-only", "-q")
     assert "llama3_8B" not in "".join(line for line in result.outlines if "::" in line)
     everything = toy.run("suites", "--test-conf=test_conf.py", "--collect-only", "-q")
@@ -309,8 +309,8 @@ def test_a_models_own_folder_has_no_skip_of_another_model(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize(("level", "words", "verbose"), [("debug", [], 1), ("error", [], -1), ("error", ["-v"], 1)])
-def test_the_log_level_of_a_test_conf_is_pytests(toy: Toy, level: str, words: list[str], verbose: int) -> None:
-    with_strangers(toy, level)
+def test_the_log_level_of_a_test_conf_is_used_by_pytest(toy: Toy, level: str, words: list[str], verbose: int) -> None:
+    use_unknown_models(toy, level)
     (toy.root / "conftest.py").write_text(
         "def pytest_collection_finish(session):\n"
         "    option = session.config.option\n"
@@ -320,7 +320,7 @@ def test_the_log_level_of_a_test_conf_is_pytests(toy: Toy, level: str, words: li
     result.stdout.fnmatch_lines([f"*verbose {verbose} log_level {level.upper()}"])
 
 
-def test_a_framework_version_that_picks_nothing_is_told(toy: Toy) -> None:
+def test_an_unused_framework_version_is_reported(toy: Toy) -> None:
     result = toy.run("suites", "--case=alpha:plain_1.8:CPU:1:1:1", "--collect-only")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*alpha:plain_1.8:CPU:1:1:1: the version selects a container image*"])
@@ -340,7 +340,7 @@ def test_throughput_only_shapes_have_no_convergence_test(toy: Toy) -> None:
     planned.stdout.fnmatch_lines(["*throughput_only *True *vendor *vendors/acme/alpha-plain/config/config_X1x1x1.py:1"])
 
 
-def test_a_whole_run_for_throughput(toy: Toy) -> None:
+def test_a_run_for_throughput(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--throughput-only", "-v")
     result.assert_outcomes(passed=3)
     assert "test_converges" not in result.stdout.str()

@@ -1,4 +1,4 @@
-"""A page in headless Chromium, and what is wrong with it: complaints, requests, things that lie over each other."""
+"""Open a page in headless Chromium and find its problems: console errors, network requests, overlapping elements."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 CHECKS = Path(__file__).with_name("checks.js")
 PHONE, DESK = 400, 1400
 HEIGHT = 900
-HIGHEST_PICTURE = 8000
+MAX_PICTURE_HEIGHT = 8000
 
 
 def program() -> str | None:
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
 def missing() -> str | None:
-    """Why there is no browser; None where there is one."""
-    return None if program() else f"none of {', '.join(PROGRAMS)} is on the PATH: apt-get install chromium"
+    """Return why no browser can be started; None if a browser is installed."""
+    return None if program() else f"no {', '.join(PROGRAMS)} on the PATH; apt-get install chromium"
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
-    # Root may not use Chromium's sandbox, and all it is shown was made here.
+    # Chromium's sandbox does not work for root, and all pages are our own.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program(), args=arguments)
@@ -45,48 +45,49 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Shown:
-    """An open page; ``complaints`` is all that went wrong since it was opened."""
+    """An open page; ``complaints`` are the errors since it was opened."""
 
     page: Page
     file: Path
     complaints: list[str] = field(default_factory=list)
 
-    def laid_out_badly(self) -> list[str]:
-        """What is wider than the window, or over something else, as it is shown now."""
-        found: list[str] = self.page.evaluate("flagperfChecks.layout()")
-        return found
+    def layout_problems(self) -> list[str]:
+        """Return the elements that are wider than the window or overlap others."""
+        problems: list[str] = self.page.evaluate("flagperfChecks.layout()")
+        return problems
 
     def problems(self) -> list[str]:
-        return [*self.complaints, *self.laid_out_badly()]
+        return [*self.complaints, *self.layout_problems()]
 
     def painted(self, selector: str) -> list[bool]:
-        """Of each such canvas, whether anything is drawn on it."""
-        found: list[bool] = self.page.evaluate("selector => flagperfChecks.painted(selector)", selector)
-        return found
+        """Return for each canvas if anything is drawn on it."""
+        painted: list[bool] = self.page.evaluate("selector => flagperfChecks.painted(selector)", selector)
+        return painted
 
-    def read_through(self, selector: str, holds: str) -> int:
-        """Scroll to each that is visible; how many then do not hold what they are to hold."""
-        missing: int = self.page.evaluate("([of, holds]) => flagperfChecks.readThrough(of, holds)", [selector, holds])
+    def read_through(self, selector: str, content: str) -> int:
+        """Scroll to each visible element; return how many do not get the expected content."""
+        script = "([selector, content]) => flagperfChecks.readThrough(selector, content)"
+        missing: int = self.page.evaluate(script, [selector, content])
         return missing
 
     def picture(self, path: Path) -> Path:
-        """From the page's top; a very long page only as far as a picture may go."""
+        """Take a picture of the page from its top, up to the maximum height."""
         size = self.page.evaluate("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")
-        clip: Any = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], HIGHEST_PICTURE)}
+        clip: Any = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], MAX_PICTURE_HEIGHT)}
         self.page.screenshot(path=path, full_page=True, clip=clip)
         return path
 
 
 @contextmanager
 def shown(browser: Browser, file: Path, width: int = DESK, *, dark: bool = False) -> Iterator[Shown]:
-    """The file as somebody sees it who opens it from disk, without a network."""
+    """Open a file from disk without a network."""
     context = browser.new_context(
         viewport={"width": width, "height": HEIGHT}, color_scheme="dark" if dark else "light", offline=True
     )
     page = context.new_page()
-    page.set_default_timeout(60_000)  # beside other work a page of 100 cases needs a while for its charts
+    page.set_default_timeout(60_000)  # on a busy machine the charts of 100 cases take long
     seen = Shown(page, file)
-    page.on("console", lambda said: _console(seen.complaints, said.type, said.text))
+    page.on("console", lambda message: _console(seen.complaints, message.type, message.text))
     page.on("pageerror", lambda error: seen.complaints.append(f"an error in a script: {error}"))
     page.route("**/*", lambda route: _route(seen, route))
     page.add_init_script(path=CHECKS)
@@ -103,18 +104,18 @@ def _console(complaints: list[str], kind: str, text: str) -> None:
 
 
 def _route(seen: Shown, route: Route) -> None:
-    if _itself(seen.file, route.request):
+    if _is_page(seen.file, route.request):
         route.continue_()
     else:
-        seen.complaints.append(f"the page asks for {route.request.url}")
+        seen.complaints.append(f"the page requests {route.request.url}")
         route.abort()
 
 
-def _itself(file: Path, request: Request) -> bool:
-    """A page that stands alone asks for nothing but itself; what lies within it is never routed."""
+def _is_page(file: Path, request: Request) -> bool:
+    """Return True for the request of the page itself, the only one that a standalone page may make."""
     return request.url.partition("#")[0] == file.as_uri()
 
 
 def named(parts: Sequence[object]) -> str:
-    """A picture's name."""
+    """Return the file name of a picture."""
     return "-".join(map(str, parts)) + ".png"

@@ -1,7 +1,7 @@
-// What a person would see is wrong with a page's layout. Every finding is a sentence.
+// Find visible problems in the layout of a page, each as a sentence.
 "use strict";
 window.flagperfChecks = (() => {
-  const MOST = 20;
+  const MAX_PROBLEMS = 20;
   const CLIPS = new Set(["auto", "scroll", "hidden", "clip"]);
 
   const seen = (element) =>
@@ -14,7 +14,7 @@ window.flagperfChecks = (() => {
 
   const words = (text) => JSON.stringify(text.trim().replace(/\s+/g, " ").slice(0, 40));
 
-  // The part of a box that is left by what scrolls or cuts off; null where nothing is.
+  // The visible part of a box inside the elements that scroll or clip it; null if no part is visible.
   const clipped = (box, element) => {
     let { left, top, right, bottom } = box;
     for (let at = element; at && at !== document.body && at !== document.documentElement; at = at.parentElement) {
@@ -33,26 +33,26 @@ window.flagperfChecks = (() => {
   const elements = () => [...document.body.querySelectorAll("*")].filter(seen);
 
   const tooWide = () => {
-    const found = [];
+    const problems = [];
     const width = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth > width + 1)
-      found.push(`the page is ${document.documentElement.scrollWidth} px wide in a window of ${width} px`);
+      problems.push(`the page is ${document.documentElement.scrollWidth} px wide in a window of ${width} px`);
     for (const element of elements()) {
       const box = clipped(element.getBoundingClientRect(), element);
       if (box && (box.right > width + 1 || box.left < -1))
-        found.push(`${name(element)} reaches from ${Math.round(box.left)} to ${Math.round(box.right)} px of ${width}`);
+        problems.push(`${name(element)} reaches from ${Math.round(box.left)} to ${Math.round(box.right)} px of ${width}`);
     }
-    return found;
+    return problems;
   };
 
-  // Letters fill the middle of their line's box; tight lines may share the rest.
+  // Letters fill the middle of the box of their line; narrow lines may overlap outside of it.
   const inner = (box) => {
     const height = box.bottom - box.top;
     return { left: box.left + 1, right: box.right - 1, top: box.top + height / 4, bottom: box.bottom - height / 4 };
   };
 
   const texts = () => {
-    const found = [];
+    const boxes = [];
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
       const node = walker.currentNode;
@@ -62,19 +62,19 @@ window.flagperfChecks = (() => {
       range.selectNodeContents(node);
       for (const rect of range.getClientRects()) {
         const box = clipped(inner(rect), parent);
-        if (box) found.push({ box, element: parent, says: words(node.data), node });
+        if (box) boxes.push({ box, element: parent, name: words(node.data), node });
       }
     }
-    return found;
+    return boxes;
   };
 
   const things = () =>
     elements()
       .filter((element) => element.matches("canvas, img, svg, input, select, button, video"))
-      .map((element) => ({ element, box: clipped(inner(element.getBoundingClientRect()), element), says: name(element) }))
+      .map((element) => ({ element, box: clipped(inner(element.getBoundingClientRect()), element), name: name(element) }))
       .filter((thing) => thing.box);
 
-  // A text is never a part of another one; other things may hold what lies over them.
+  // A text is never part of another text; other elements may contain those that overlap them.
   const related = (one, other) =>
     one.node && other.node
       ? one.node === other.node
@@ -85,20 +85,20 @@ window.flagperfChecks = (() => {
     Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 1;
 
   const overlaps = () => {
-    const found = [];
+    const problems = [];
     const boxes = [...texts(), ...things()].sort((one, other) => one.box.top - other.box.top);
     let open = [];
     for (const one of boxes) {
       open = open.filter((other) => other.box.bottom > one.box.top);
       for (const other of open)
         if (over(one.box, other.box) && !related(one, other) && !floats(one, other))
-          found.push(`${one.says} lies over ${other.says}`);
+          problems.push(`${one.name} overlaps ${other.name}`);
       open.push(one);
     }
-    return found;
+    return problems;
   };
 
-  // What follows the window while the page scrolls lies over it on purpose.
+  // Fixed and sticky elements overlap others on purpose.
   const floats = (one, other) => held(one.element) !== held(other.element);
   const held = (element) => {
     for (let at = element; at && at !== document.body; at = at.parentElement)
@@ -106,8 +106,10 @@ window.flagperfChecks = (() => {
     return null;
   };
 
-  const told = (found) =>
-    found.length > MOST ? [...found.slice(0, MOST), `... and ${found.length - MOST} more like these`] : found;
+  const limited = (problems) =>
+    problems.length > MAX_PROBLEMS
+      ? [...problems.slice(0, MAX_PROBLEMS), `... and ${problems.length - MAX_PROBLEMS} more`]
+      : problems;
 
   const painted = (selector) =>
     [...document.querySelectorAll(selector)].map((canvas) => {
@@ -119,19 +121,19 @@ window.flagperfChecks = (() => {
 
   const frame = () => new Promise((done) => requestAnimationFrame(done));
 
-  // Brings each into sight, as somebody does who reads the page; how many stay without what they are to hold.
-  const readThrough = async (selector, holds) => {
+  // Scroll to each element, as a reader does; return how many do not get the expected content.
+  const readThrough = async (selector, content) => {
     let missing = 0;
     for (const element of document.querySelectorAll(selector)) {
       if (!seen(element)) continue;
       element.scrollIntoView({ block: "center" });
-      for (let waited = 0; waited < 300 && !element.querySelector(holds); waited++) await frame();
-      missing += !element.querySelector(holds);
+      for (let waited = 0; waited < 300 && !element.querySelector(content); waited++) await frame();
+      missing += !element.querySelector(content);
     }
     scrollTo(0, 0);
     await frame();
     return missing;
   };
 
-  return { readThrough, layout: () => [...told(tooWide()), ...told(overlaps())], painted };
+  return { readThrough, layout: () => [...limited(tooWide()), ...limited(overlaps())], painted };
 })();

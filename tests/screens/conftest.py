@@ -1,4 +1,4 @@
-"""The browser as tests get it."""
+"""The fixtures with the browser and the folder of pictures."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
-    """Without one its tests are skipped, loudly; where skips count as errors they fail."""
+    """The browser; without a browser the tests are skipped with a message, or fail with --strict."""
     problem = browsers.missing()
     if problem:
-        text = f"NO BROWSER ON THIS MACHINE, so nobody looks at the reports: {problem}"
+        text = f"NO BROWSER: the reports are not tested: {problem}"
         if request.config.getini("strict"):
             pytest.fail(text, pytrace=False)
         pytest.skip(text)
@@ -30,7 +30,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where screenshots are kept: $FLAGPERF_TEST_PICTURES, else a folder of pytest's own."""
+    """The folder of screenshots: $FLAGPERF_TEST_PICTURES, else a temporary folder of pytest."""
     given = os.environ.get("FLAGPERF_TEST_PICTURES")
     folder = Path(given).resolve() if given else tmp_path_factory.mktemp("pictures")
     folder.mkdir(parents=True, exist_ok=True)

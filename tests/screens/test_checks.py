@@ -1,4 +1,4 @@
-"""The checks find what is wrong with a page, and nothing where nothing is."""
+"""The checks find the problems of a page, and no problems on a good page."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ def page(tmp_path: Path, planted: str = "") -> Path:
     return path
 
 
-def test_a_page_that_is_well_has_no_problems(browser: Browser, tmp_path: Path) -> None:
+def test_a_good_page_has_no_problems(browser: Browser, tmp_path: Path) -> None:
     with shown(browser, page(tmp_path), PHONE) as seen:
         assert seen.problems() == []
         assert seen.painted("canvas") == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("planted", "told"),
+    ("planted", "problem"),
     [
-        ('<p style="margin-bottom: -2.5em">one text lies</p>', 'lies over "one text lies"'),
-        ('<div style="position: absolute; top: 25px">over it</div>', 'lies over'),
-        ('<img alt="" src="data:," width="90" height="90" style="position: absolute; top: 60px">', "lies over <img>"),
+        ('<p style="margin-bottom: -2.5em">one text lies</p>', 'overlaps "one text lies"'),
+        ('<div style="position: absolute; top: 25px">over it</div>', 'overlaps'),
+        ('<img alt="" src="data:," width="90" height="90" style="position: absolute; top: 60px">', "overlaps <img>"),
         ('<div style="width: 500px">wide</div>', "the page is 508 px wide in a window of 400 px"),
         ('<p style="margin-left: -60px">on the left</p>', "<p> reaches from -"),
         ("<script>console.error('this went wrong')</script>", "error on the console: this went wrong"),
         ("<script>console.warn('take care')</script>", "warning on the console: take care"),
-        ("<script>nobody.knows()</script>", "an error in a script: nobody is not defined"),
-        ('<img alt="" src="http://127.0.0.1:9/picture.png">', "the page asks for http://127.0.0.1:9/picture.png"),
+        ("<script>unknown.call()</script>", "an error in a script: unknown is not defined"),
+        ('<img alt="" src="http://127.0.0.1:9/picture.png">', "the page requests http://127.0.0.1:9/picture.png"),
         ('<link rel="stylesheet" href="style.css">', "style.css"),
-        ("<script>fetch('https://127.0.0.1:9/data').catch(() => null)</script>", "the page asks for https://127.0.0.1:9/"),
+        ("<script>fetch('https://127.0.0.1:9/data').catch(() => null)</script>", "the page requests https://127.0.0.1:9/"),
     ],
 )  # fmt: skip
-def test_what_is_planted_is_found(browser: Browser, tmp_path: Path, planted: str, told: str) -> None:
+def test_a_planted_problem_is_found(browser: Browser, tmp_path: Path, planted: str, problem: str) -> None:
     with shown(browser, page(tmp_path, planted), PHONE) as seen:
         seen.page.wait_for_timeout(50)
-        found = seen.problems()
-    assert [problem for problem in found if told in problem], found
+        problems = seen.problems()
+    assert [text for text in problems if problem in text], problems

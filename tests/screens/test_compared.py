@@ -1,4 +1,4 @@
-"""The page of a comparison, as people see it."""
+"""The page of a comparison in a browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HARDWARE = ("CPU", "CPU", "X9")
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Three runs side by side, one of them of other hardware; twelve runs in order, the last ones slower."""
+    """Pages of three runs, one on other hardware, and of twelve runs, the last of them slower."""
     folder = tmp_path_factory.mktemp("runs")
     rng = random.Random(1)
     for number in range(12):
@@ -42,7 +42,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", ["compared", "trend"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_nothing_lies_over_anything_and_every_chart_is_drawn(
+def test_no_elements_overlap_and_every_chart_is_drawn(
     browser: Browser, pages: dict[str, Path], pictures: Path, name: str, dark: bool, width: int
 ) -> None:
     with shown(browser, pages[name], width, dark=dark) as seen:

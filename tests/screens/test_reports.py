@@ -1,6 +1,6 @@
-"""The reports as people see them: on a phone and on a desk, by day and by night, and on paper.
+"""The reports in a browser: narrow and wide, light and dark, and printed.
 
-Every page is opened from disk in a browser without a network. Each screenshot is kept: see ``pictures``.
+Every page is opened from disk without a network. All screenshots are kept: see ``pictures``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIGHT_AND_DARK = pytest.mark.parametrize("dark", [False, True], ids=["light", "d
 
 @pytest.fixture(scope="session")
 def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """The report of a stored run with so many cases."""
+    """A function that returns the report of a stored run with a number of cases."""
 
     @cache
     def made(cases: int) -> Path:
@@ -48,7 +48,7 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
 
 
 def open_one(seen: Shown) -> None:
-    """Clicks open a case, of eight cards where there is one, and what its first round has to say."""
+    """Open a case, if possible with eight cards, and its first round."""
     closed = seen.page.locator(f"{CASES}:not([open]) > summary")
     if closed.count():
         closed.nth(min(3, closed.count() - 1)).click()
@@ -61,15 +61,15 @@ def open_one(seen: Shown) -> None:
 
 
 def scroll_through(seen: Shown) -> None:
-    """Charts are drawn when they come into sight."""
+    """Scroll to all charts, which are drawn when they become visible."""
     assert seen.read_through("figure.chart", "canvas") == 0
 
 
 def follow(seen: Shown, link: Locator) -> Locator:
-    """Where a click on it leads: a case, which is open then."""
-    wanted = str(link.get_attribute("href"))
+    """Click on a link and return its case, which must be open."""
+    target = str(link.get_attribute("href"))
     link.click()
-    case = seen.page.locator(f"{wanted}[open]")
+    case = seen.page.locator(f"{target}[open]")
     case.wait_for()
     return case
 
@@ -89,7 +89,6 @@ def test_a_page_of_cases(
         assert seen.problems() == []
         open_one(seen)
         charts = f"{CASES}[open] {CANVAS}"
-        # They are made when they come into view.
         seen.page.locator(charts).nth(5).wait_for(state="attached")
         drawn = seen.painted(charts)
         seen.picture(pictures / named(["cases", cases, colours, width, "open"]))
@@ -100,7 +99,7 @@ def test_a_page_of_cases(
 
 @LIGHT_AND_DARK
 def test_the_report_of_pytest_itself(browser: Browser, toy: Toy, pictures: Path, dark: bool) -> None:
-    """Of a real run with passed and failed items, and another test beside them."""
+    """The report of a real run with passed and failed tests, and a test that is not of flagperf."""
     file = run_of_tests(toy)
     for width in (PHONE, DESK):
         with shown(browser, file, width, dark=dark) as seen:
@@ -132,31 +131,31 @@ def test_what_pytest_html_does_by_itself_still_works(browser: Browser, toy: Toy)
 
 
 def run_of_tests(toy: Toy) -> Path:
-    """Two suites that are well, one whose loss is none, and a test that is not ours and fails."""
+    """Run two good suites, one with a NaN loss, and a failing test that is not of flagperf."""
     toy.suite("gamma", base='fault = "nan"\n')
-    (toy.root / "suites" / "test_other.py").write_text("def test_other():\n    print('said')\n    assert 1 == 2\n")
+    (toy.root / "suites" / "test_other.py").write_text("def test_other():\n    print('text')\n    assert 1 == 2\n")
     toy.run("suites", "--nodes=1x1,1x2")
     return toy.runs[-1] / "report.html"
 
 
-# -- what answers to a click -----------------------------------------------------------------------------------
+# -- clicks ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def dozen(browser: Browser, page_of: Callable[[int], Path]) -> Iterator[Shown]:
-    """A page of twelve cases whose complaints must stay none."""
+    """A page of twelve cases, which must have no problems at the end."""
     with shown(browser, page_of(12)) as seen:
         yield seen
         assert seen.problems() == []
 
 
 def picture_of(seen: Shown, canvas: int = 0) -> str:
-    found: str = seen.page.locator(f"{CASES}[open] {CANVAS}").nth(canvas).evaluate("canvas => canvas.toDataURL()")
-    return found
+    data: str = seen.page.locator(f"{CASES}[open] {CANVAS}").nth(canvas).evaluate("canvas => canvas.toDataURL()")
+    return data
 
 
 def changed(seen: Shown, before: str, canvas: int = 0) -> bool:
-    """Charts are drawn anew in the next frame or two."""
+    """Return True if the chart changes within some frames."""
     for _ in range(50):
         if picture_of(seen, canvas) != before:
             return True
@@ -164,7 +163,7 @@ def changed(seen: Shown, before: str, canvas: int = 0) -> bool:
     return False
 
 
-def test_a_click_on_its_name_hides_a_line_and_shows_it_again(dozen: Shown) -> None:
+def test_a_click_on_the_name_of_a_line_hides_and_shows_it(dozen: Shown) -> None:
     open_one(dozen)
     figure = dozen.page.locator(f"{CASES}[open] figure.chart").first
     whole = picture_of(dozen)
@@ -176,9 +175,7 @@ def test_a_click_on_its_name_hides_a_line_and_shows_it_again(dozen: Shown) -> No
     assert changed(dozen, without)
 
 
-def test_a_line_has_one_colour_in_all_charts_also_where_one_before_it_is_lacking(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_a_line_has_the_same_colour_in_all_charts(browser: Browser, tmp_path: Path) -> None:
     lines = [charts.ChartLine(f"device {number}", [0, 1, 2], [number, 1, 2]) for number in range(4)]
     made = [charts.Chart("Some", "time", "%", (lines[0], *lines[2:])), charts.Chart("All", "time", "W", tuple(lines))]
     path = tmp_path / "page.html"
@@ -195,7 +192,7 @@ def test_a_line_has_one_colour_in_all_charts_also_where_one_before_it_is_lacking
     assert len({(name, colour) for name, colour in named}) == len({colour for _, colour in named}) == 4
 
 
-def test_a_drag_over_a_chart_zooms_and_a_double_click_goes_back(dozen: Shown) -> None:
+def test_a_drag_over_a_chart_zooms_and_a_double_click_zooms_out(dozen: Shown) -> None:
     open_one(dozen)
     over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over").first
     over.scroll_into_view_if_needed()
@@ -215,8 +212,8 @@ def test_a_drag_over_a_chart_zooms_and_a_double_click_goes_back(dozen: Shown) ->
     assert picture_of(dozen) == whole
 
 
-def test_charts_of_one_round_show_the_same_moment(dozen: Shown) -> None:
-    """A cursor over one shows in the others whose axis is the same."""
+def test_charts_of_a_round_share_the_cursor(dozen: Shown) -> None:
+    """The cursor over a chart is shown in all charts with the same axis."""
     open_one(dozen)
     over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over")
     over.first.hover()
@@ -225,10 +222,10 @@ def test_charts_of_one_round_show_the_same_moment(dozen: Shown) -> None:
 
 
 def rows(seen: Shown) -> list[str]:
-    """What the rows that are there now are about."""
+    """Return the cases of the visible rows."""
     script = "rows => rows.filter((row) => row.checkVisibility()).map((row) => row.dataset.about)"
-    found: list[str] = seen.page.locator(ROWS).evaluate_all(script)
-    return found
+    cases: list[str] = seen.page.locator(ROWS).evaluate_all(script)
+    return cases
 
 
 def test_the_overview_is_filtered_by_words_and_by_state(dozen: Shown) -> None:
@@ -242,7 +239,7 @@ def test_the_overview_is_filtered_by_words_and_by_state(dozen: Shown) -> None:
     assert dozen.page.locator(f"{CASES}:visible").count() == len(rows(dozen))
 
 
-def test_the_overview_is_sorted_by_a_click_and_back_by_another(dozen: Shown) -> None:
+def test_a_click_sorts_the_overview_and_another_reverses_it(dozen: Shown) -> None:
     everything = rows(dozen)
     seen = []
     for head in dozen.page.locator("#flagperf-cases th[data-sort] button").all():
@@ -255,23 +252,23 @@ def test_the_overview_is_sorted_by_a_click_and_back_by_another(dozen: Shown) -> 
     assert any(seen)
 
 
-def test_a_row_leads_to_its_case(dozen: Shown) -> None:
+def test_a_row_links_to_its_case(dozen: Shown) -> None:
     case = follow(dozen, dozen.page.locator(f'{ROWS} a[href^="#"]').nth(5))
     assert case.locator("summary").first.is_visible()
 
 
 @pytest.mark.parametrize("cases", [1, 12])
-def test_on_paper_everything_is_open(
+def test_a_printed_page_is_open_and_drawn(
     browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int
 ) -> None:
     with shown(browser, page_of(cases), dark=True) as seen:
-        seen.page.evaluate("addEventListener('beforeprint', () => { window.asked = true; })")
+        seen.page.evaluate("addEventListener('beforeprint', () => { window.printed = true; })")
         seen.page.pdf(path=pictures / f"paper-{cases}.pdf", format="A4")
-        assert seen.page.evaluate("window.asked")
+        assert seen.page.evaluate("window.printed")
         seen.page.set_viewport_size({"width": 720, "height": 1000})
         seen.page.emulate_media(media="print")
         seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        closed = [one for one in seen.page.locator(f"{CASES} > div").all() if not one.is_visible()]
+        closed = [case for case in seen.page.locator(f"{CASES} > div").all() if not case.is_visible()]
         assert closed == []
         drawn = seen.painted(CANVAS)
         assert drawn
