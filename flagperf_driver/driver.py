@@ -189,7 +189,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise DriverError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise DriverError(f"{path}: is not JSON: {error}") from error
+        raise DriverError(f"{path}: invalid JSON: {error}") from error
     if not isinstance(body, dict):
         raise DriverError(f"{path}: expected a JSON object; got {type(body).__name__}")
     return body

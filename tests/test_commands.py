@@ -67,7 +67,7 @@ def test_a_run_with_unreadable_files_has_failed_for_that_reason(tmp_path: Path, 
     case_dir = add_case(tmp_path / "run", "converged_1x1")
     (case_dir / "round1" / "outcome.json").write_text("{", encoding="utf-8")
     out = output_of(capsys, "show", tmp_path / "run")
-    assert "outcome.json: is not JSON" in out
+    assert "outcome.json: invalid JSON" in out
     assert "0 of 1 case passed, 1 failed" in out
 
 

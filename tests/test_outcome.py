@@ -213,7 +213,7 @@ def test_an_empty_round_is_a_finding_and_an_unreadable_plan_an_error(tmp_path: P
     with pytest.raises(FormatError, match=r"plan.json: case is None; expected str"):
         measure(tmp_path)
     (tmp_path / "plan.json").write_text("{", encoding="utf-8")
-    with pytest.raises(FormatError, match=r"plan.json: is not JSON"):
+    with pytest.raises(FormatError, match=r"plan.json: invalid JSON"):
         measure(tmp_path)
 
 

@@ -137,9 +137,9 @@ def test_a_counter_that_is_far_from_the_integral_of_the_power_is_told(
     sampled(round_dir, *((when, 300, jump(when, joules)) for when in ticks(0.5)))
     sampled(round_dir, *((when, 300, jump(when, 0)) for when in ticks(0.5)), device=1)
     outcome = measure(round_dir)
-    doubt = f"localhost: device 0: the energy counter is {told} off the integral of the power"
+    doubt = f"localhost: device 0: the energy counter differs by {told} from the integral of the power"
     assert [text for text in outcome.warnings if "energy counter" in text] == (
-        [f"{doubt}: one of the two is wrong, and device_energy is by the counter"] if told else []
+        [f"{doubt}; device_energy uses the counter"] if told else []
     )
 
 

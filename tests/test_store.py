@@ -132,7 +132,7 @@ def test_of_a_run_killed_midway_is_read_what_is_there(tmp_path: Path) -> None:
     broken = store.load_run(tmp_path)
     first = broken.cases[0].outcomes[0]
     assert (first.round, first.state, len(broken.cases[0].outcomes)) == (1, "unreadable", 2)
-    assert any("outcome.json: is not JSON" in problem for problem in broken.problems)
+    assert any("outcome.json: invalid JSON" in problem for problem in broken.problems)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "run": 3, "cases": []}'])

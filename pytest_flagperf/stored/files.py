@@ -92,7 +92,7 @@ def read(path: Path) -> dict[str, Any]:
     except RecursionError:
         too_deep = True
     except ValueError as error:
-        raise FormatError(f"{path}: is not JSON: {error}") from error
+        raise FormatError(f"{path}: invalid JSON: {error}") from error
     if too_deep:
         raise FormatError(
             f"{path}: lists and objects are nested too deeply; expected at most {perflog.MAX_DEPTH} levels"

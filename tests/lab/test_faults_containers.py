@@ -262,7 +262,7 @@ def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> N
         file.write(f"[container]\noptions = {options}\n[images]\nplain = 'flagperf-lab:python'\n")
     code, output = lone.run("-k", "converges")
     assert code == 0, output
-    sentence = "container was privileged, as vendors/cpu/vendor.toml asks"
+    sentence = "container was privileged, as vendors/cpu/vendor.toml requests"
     run = lone.toy.runs[-1]
     assert sentence in output
     assert sentence in (run / "report.html").read_text()

@@ -249,7 +249,9 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     assert f"round 1: {fault['sentence']}" in going.text
     missing = cluster.round_json()["missing"]
     assert [each["host"] for each in missing] == ["h2"]
-    reported_once(going.text, rf"warning: .*the logs of h2 are missing, they are there in {missing[0]['log_dir']}: .*")
+    reported_once(
+        going.text, rf"warning: .*the logs of h2 are missing here; they are on the host in {missing[0]['log_dir']}: .*"
+    )
     if switch == "freeze":
         two.thaw()
     if switch != "power":

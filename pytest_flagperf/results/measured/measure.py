@@ -231,13 +231,13 @@ def _exit_of(end: RankEnd, *, shared: bool = False) -> Exit:
 
 def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
     privileged = plan.interpreter.get("privileged")
-    told = [f"the ranks' container was privileged, as {privileged} asks"] if privileged else []
+    told = [f"the ranks' container was privileged, as {privileged} requests"] if privileged else []
     if end is None:
         return tuple(told)
     told += end.warnings
     told += [f"left after the end of the round, and removed: {line}" for line in end.swept]
     for item in end.missing:
-        how = "gone" if item.gone else f"missing, they are there in {item.log_dir}"
+        how = "gone" if item.gone else f"missing here; they are on the host in {item.log_dir}"
         told.append(f"the logs of {item.host} are {how}: {item.why}")
     return tuple(told)
 

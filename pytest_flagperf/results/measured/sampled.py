@@ -138,8 +138,8 @@ def doubts(samples: Mapping[str, Samples], training: Phase | None) -> Iterator[s
             who = f"device{'s' if len(apart) > 1 else ''} {', '.join(map(str, apart))}"
             most = "up to " if len(apart) > 1 else ""
             yield (
-                f"{host_of(folder)}: {who}: the energy counter is {most}{signed(worst)} off the integral of the power:"
-                " one of the two is wrong, and device_energy is by the counter"
+                f"{host_of(folder)}: {who}: the energy counter differs by {most}{signed(worst)} from the integral"
+                " of the power; device_energy uses the counter"
             )
 
 
