@@ -69,7 +69,7 @@ class Selection:
     @property
     def unsupported(self) -> list[Selected | Absent]:
         """Every case that cannot run."""
-        return [*(one for one in self.cases if one.unsupported), *self.absent]
+        return [*(selected for selected in self.cases if selected.unsupported), *self.absent]
 
 
 def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:
@@ -88,8 +88,8 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
     return Selection(tuple(sorted(_explicit(present, query), key=_sort_key)), tuple(notes), absent)
 
 
-def _sort_key(one: Selected) -> tuple[str, str, str, int]:
-    case = one.case
+def _sort_key(selected: Selected) -> tuple[str, str, str, int]:
+    case = selected.case
     return case.model, case.framework, case.hardware, case.shape.cards
 
 
@@ -129,7 +129,7 @@ def lane(nodeid: str, known: Collection[str]) -> str:
 def hints(expression: str, cases: Sequence[Selected], catalog: Catalog) -> list[str]:
     """Return a hint for each word of a -k expression without matches: an option that adds it, or similar names."""
     known = list(keywords(cases))
-    texts = [text.lower() for text in (*known, *(str(one.case) for one in cases))]
+    texts = [text.lower() for text in (*known, *(str(selected.case) for selected in cases))]
     words = dict.fromkeys(re.findall(r"[^\s()]+", expression))
     unknown = [word for word in words if word not in _OPERATORS and not any(word.lower() in text for text in texts)]
     by_word = {
@@ -140,7 +140,7 @@ def hints(expression: str, cases: Sequence[Selected], catalog: Catalog) -> list[
 
 def keywords(cases: Sequence[Selected]) -> dict[str, None]:
     """Return all words that -k can select cases by."""
-    return dict.fromkeys([*sorted({word for one in cases for word in one.keywords}), *QUESTIONS])
+    return dict.fromkeys([*sorted({word for selected in cases for word in selected.keywords}), *QUESTIONS])
 
 
 def _option(word: str, catalog: Catalog) -> str | None:
@@ -236,17 +236,17 @@ def _explicit(named: Sequence[_ListedCase], query: _Query) -> Iterator[Selected]
     chosen: dict[str, Selected] = {}
     for item in named:
         try:
-            one = _select_one(item, query)
+            selected = _select_one(item, query)
         except Problems as error:
             problems += [f"{problem} ({item.where})" for problem in error.problems]
             continue
-        if one.unsupported and not item.skippable:
-            problems.append(f"case {item.text}: {one.unsupported} ({item.where})")
+        if selected.unsupported and not item.skippable:
+            problems.append(f"case {item.text}: {selected.unsupported} ({item.where})")
         elif item.text in texts:
             problems.append(f"case {item.text} is listed twice ({item.where}); set its number of rounds instead")
         texts.add(item.text)
         # With --repeat, cases that differ only in the number of rounds are the same case.
-        chosen.setdefault(str(one.case), one)
+        chosen.setdefault(str(selected.case), selected)
     if problems:
         raise Problems(problems)
     yield from chosen.values()
@@ -297,23 +297,23 @@ def _matrix(query: _Query) -> Iterator[Selected]:
     if hardware not in vendor.chips:
         makers = [f"; use --vendor={maker.name}" for maker in _makers(hardware, query.catalog)]
         vendors = [vendor] if settings.given("vendor") else query.catalog.vendors.values()
-        similar = "".join(makers) or near(hardware, [chip for each in vendors for chip in each.chips])
+        similar = "".join(makers) or near(hardware, [chip for candidate in vendors for chip in candidate.chips])
         choices = f"(choose from {', '.join(vendor.chips)})"
         raise Problems([f"{settings.as_written('hw')}: not a chip of {vendor.name}{similar} {choices}"])
     shapes, data = _shapes(settings, vendor), _data_for_all(settings)
     for suite in query.catalog.suites.values():
         for shape in shapes:
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, settings.repeat)
-            one = _selected(case, suite, vendor, data, query)
-            yield one if settings.nodes or settings.plan else _check_hosts(one, query.hosts)
+            selected = _selected(case, suite, vendor, data, query)
+            yield selected if settings.nodes or settings.plan else _check_hosts(selected, query.hosts)
 
 
-def _check_hosts(one: Selected, hosts: int) -> Selected:
+def _check_hosts(selected: Selected, hosts: int) -> Selected:
     """Mark a case as unsupported if its shape, a default of the vendor, needs more hosts than available."""
-    if one.unsupported or one.case.nnodes <= hosts:
-        return one
+    if selected.unsupported or selected.case.nnodes <= hosts:
+        return selected
     fix = "add hosts with --cluster or in [cluster] of flagperf.toml"
-    return replace(one, unsupported=f"needs {one.case.nnodes} hosts, {hosts} available; {fix}")
+    return replace(selected, unsupported=f"needs {selected.case.nnodes} hosts, {hosts} available; {fix}")
 
 
 def _shapes(settings: Settings, vendor: Vendor) -> tuple[Shape, ...]:

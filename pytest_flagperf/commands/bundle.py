@@ -129,7 +129,7 @@ def _case_problems(part: _CaseOfRun, must_converge: bool, scale: str) -> Iterato
     if not first.fingerprint.get("key"):
         yield "no fingerprint"
     if not part.successful_rounds:
-        reason = next((failure.sentence for one in part.case.outcomes for failure in one.failures), first.state)
+        reason = next((failure.sentence for outcome in part.case.outcomes for failure in outcome.failures), first.state)
         yield f"no successful round: {reason}"
     elif must_converge and not any(has_converged(outcome) for outcome in part.successful_rounds):
         parity = "parity_samples is set, so they were judged by the reference's loss curve"

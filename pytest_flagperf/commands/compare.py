@@ -115,7 +115,7 @@ def _load(paths: Sequence[Path]) -> list[StoredRun]:
 
 def _started(run: StoredRun) -> int:
     """Return when the first round started, in ms; 0 for a run without times."""
-    times = [one.started_ms for case in run.cases for one in case.outcomes if one.started_ms is not None]
+    times = [outcome.started_ms for case in run.cases for outcome in case.outcomes if outcome.started_ms is not None]
     return min(times, default=0)
 
 
@@ -124,11 +124,14 @@ def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
     first = row.old.outcomes[0]
     if first.hardware != row.new.outcomes[0].hardware:
         return []
-    given = [tuple(one for one in case.outcomes if one.ok and not one.validity_warnings) for _, case in row.runs[:-1]]
+    given = [
+        tuple(outcome for outcome in case.outcomes if outcome.ok and not outcome.validity_warnings)
+        for _, case in row.runs[:-1]
+    ]
     between = [rounds for rounds in given if rounds and not outcome_differences(first, rounds[0])]
     runs = [*stored_runs.like(first), *between]
-    new = {one.identity for one in row.new.outcomes}
-    runs = [rounds for rounds in runs if not new & {one.identity for one in rounds}]
+    new = {outcome.identity for outcome in row.new.outcomes}
+    runs = [rounds for rounds in runs if not new & {outcome.identity for outcome in rounds}]
     return sorted(without_copies(runs), key=lambda rounds: rounds[0].started_ms or 0)
 
 
@@ -151,7 +154,7 @@ def _hidden_by_noise(cases: Sequence[Compared], threshold: float) -> str:
 def _case(case: Compared, threshold: float) -> Iterator[str]:
     """Return a table with a row per metric; a narrow terminal shows only the last of the runs between."""
     row = case.row
-    rounds = [str(sum(one.ok for one in side.outcomes)) for side in (row.old, row.new)]
+    rounds = [str(sum(outcome.ok for outcome in side.outcomes)) for side in (row.old, row.new)]
     yield f"{row.name} (rounds: {' -> '.join(rounds)})"
     yield from (f"  different: {text}" for text in row.unlike)
     yield from (f"  note: {text}" for text in row.notes)
@@ -191,7 +194,9 @@ def _value(text: str, change: Change, *, units: bool) -> str:
 
 
 def _check_metrics(judged: Sequence[str], runs: Sequence[StoredRun]) -> None:
-    known = {metric.name for run in runs for case in run.cases for one in case.outcomes for metric in one.metrics}
+    known = {
+        metric.name for run in runs for case in run.cases for outcome in case.outcomes for metric in outcome.metrics
+    }
     unknown = [f"--metric={name}: no round has this metric{near(name, known)}" for name in judged if name not in known]
     # Runs without a successful round have no metrics; the report shows why.
     if unknown and known and set(judged) != set(JUDGED):

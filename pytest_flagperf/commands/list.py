@@ -72,11 +72,11 @@ def _suite(suite: Suite) -> tuple[str, ...]:
 def _vendors(catalog: Catalog, root: Path) -> list[tuple[str, ...]]:
     """Return the table's rows; the column "from" is left out if all vendors are in the tree."""
     vendors = _sorted_vendors(catalog)
-    origins = ["" if one.root == root else catalog.packages.get(one.root, str(one.root)) for one in vendors]
+    origins = ["" if vendor.root == root else catalog.packages.get(vendor.root, str(vendor.root)) for vendor in vendors]
     rows = [("vendor", "name", "default scale", "from", "chips")]
     rows += [
-        (one.name, one.title, one.scale, origin, ", ".join(_chip(*item) for item in one.chips.items()))
-        for one, origin in zip(vendors, origins, strict=True)
+        (vendor.name, vendor.title, vendor.scale, origin, ", ".join(_chip(*item) for item in vendor.chips.items()))
+        for vendor, origin in zip(vendors, origins, strict=True)
     ]
     return [row if any(origins) else (*row[:3], row[4]) for row in rows]
 

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     rounds = list(_rounds(common.load_runs(arguments.runs)))
-    suite_scales = list(dict.fromkeys(one.suite_scale for one in rounds))
+    suite_scales = list(dict.fromkeys(round_.suite_scale for round_ in rounds))
     if arguments.to and len(suite_scales) > 1:
         names = ", ".join(":".join(names) for names in suite_scales)
         raise Problems([f"--to={arguments.to}: expected runs of one suite and scale, got {names}"])
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     references, notes, problems = {}, [], []
     for suite_scale in suite_scales:
         reference, new_notes, new_problems = _make_reference(
-            [one for one in rounds if one.suite_scale == suite_scale], files[suite_scale]
+            [round_ for round_ in rounds if round_.suite_scale == suite_scale], files[suite_scale]
         )
         notes += new_notes
         problems += new_problems
@@ -97,16 +97,16 @@ def _make_reference(rounds: Sequence[_Round], file: Path) -> tuple[Reference, li
     """Return the suite's reference with the curves of these rounds, notes to print, and problems."""
     first = rounds[0].outcome
     notes: list[str] = []
-    usable = [one for one in rounds if not _unusable(one, notes)]
+    usable = [round_ for round_ in rounds if not _unusable(round_, notes)]
     problems = list(_differences(usable))
     batches = []
-    for size in sorted({global_batch(one.outcome) or 0 for one in usable}):
-        of_size = _one_per_seed([one for one in usable if global_batch(one.outcome) == size], notes)
+    for size in sorted({global_batch(round_.outcome) or 0 for round_ in usable}):
+        of_size = _one_per_seed([round_ for round_ in usable if global_batch(round_.outcome) == size], notes)
         if len(of_size) < FEWEST:
             batch = f"{first.model}:{first.framework}, a batch of {size:,}"
             notes.append(f"{batch}: {count(len(of_size), 'round')} converged; expected at least {FEWEST}")
         elif not problems:
-            batches.append(of_rounds([(one.run, one.outcome) for one in of_size]))
+            batches.append(of_rounds([(round_.run, round_.outcome) for round_ in of_size]))
     if not batches and not problems:
         problems = [f"{':'.join(rounds[0].suite_scale)}: no batch size has {FEWEST} rounds that converged"]
     kept = _kept(file, first, batches, notes)
@@ -128,50 +128,50 @@ def _long_intervals(reference: Reference) -> Iterator[str]:
             yield f"a batch of {batch.global_batch:,}: {interval}, too rarely for the verdict not_too_early; {fix}"
 
 
-def _unusable(one: _Round, notes: list[str]) -> bool:
+def _unusable(round_: _Round, notes: list[str]) -> bool:
     """Return True if a reference cannot use the round, and add the reason to the notes."""
-    outcome = one.outcome
+    outcome = round_.outcome
     if outcome.synthetic or not outcome.meant_to_converge:
         reason = "it was not trained to the target on the suite's data"
     else:
         # The present reference must not decide which rounds the new one uses.
         reason = "; ".join(verdict.sentence for verdict in failed(converges(replace(outcome, reference=None))))
     if reason:
-        notes.append(f"left out: {one.name}: {reason}")
+        notes.append(f"left out: {round_.name}: {reason}")
     return bool(reason)
 
 
 def _one_per_seed(rounds: Sequence[_Round], notes: list[str]) -> list[_Round]:
     """Return the first round of each seed: another round of the same seed adds no information."""
     by_seed: dict[int | None, _Round] = {}
-    for one in rounds:
-        seed = one.outcome.seed
+    for round_ in rounds:
+        seed = round_.outcome.seed
         if seed in by_seed:
-            notes.append(f"left out: {one.name}: it has the same seed, {seed}, as {by_seed[seed].name}")
+            notes.append(f"left out: {round_.name}: it has the same seed, {seed}, as {by_seed[seed].name}")
         else:
-            by_seed[seed] = one
+            by_seed[seed] = round_
     return list(by_seed.values())
 
 
 def _differences(rounds: Sequence[_Round]) -> Iterator[str]:
     """Yield a sentence for each difference in the training between rounds of one batch size."""
     firsts: dict[int | None, _Round] = {}
-    for one in rounds:
-        first = firsts.setdefault(global_batch(one.outcome), one)
-        values, expected = _training(one), _training(first)
+    for round_ in rounds:
+        first = firsts.setdefault(global_batch(round_.outcome), round_)
+        values, expected = _training(round_), _training(first)
         for key in sorted(values.keys() | expected.keys()):
             if values.get(key) != expected.get(key):
                 yield (
-                    f"{one.name}: {key} is {values.get(key)!r}, but {expected.get(key)!r} in {first.name};"
+                    f"{round_.name}: {key} is {values.get(key)!r}, but {expected.get(key)!r} in {first.name};"
                     " pass only rounds of the same training"
                 )
 
 
-def _training(one: _Round) -> dict[str, Any]:
+def _training(round_: _Round) -> dict[str, Any]:
     """Return the values that decide what a round learns."""
-    target = one.outcome.target
-    config = {key: value for key, value in one.config.items() if key not in _NO_EFFECT}
-    return {**config, "suite_code": one.outcome.fingerprint.get("suite_code"), "target": (target.name, target.value)}
+    target = round_.outcome.target
+    config = {key: value for key, value in round_.config.items() if key not in _NO_EFFECT}
+    return {**config, "suite_code": round_.outcome.fingerprint.get("suite_code"), "target": (target.name, target.value)}
 
 
 def _kept(file: Path, outcome: Outcome, batches: Sequence[Batch], notes: list[str]) -> list[Batch]:

@@ -81,7 +81,9 @@ class TranslationTable:
     def without(self, names: Collection[str]) -> TranslationTable:
         """Return the table without these names."""
         applied = tuple(rule for rule in self.applied if rule.theirs not in names)
-        return replace(self, applied=applied, idle={name: one for name, one in self.idle.items() if name not in names})
+        return replace(
+            self, applied=applied, idle={name: entry for name, entry in self.idle.items() if name not in names}
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _read(file: Path, _changed: int) -> TranslationTable:
     ]
     if problems:
         raise CatalogError(problems)
-    idle = {key: one for one in table.without_effect for key in one.keys}
+    idle = {key: entry for entry in table.without_effect for key in entry.keys}
     lines = {name: int(where(file, "base", name).rpartition(":")[2]) for name in table.base}
     base = {name: Assigned(_as_whole(value), file, lines[name]) for name, value in table.base.items()}
     return TranslationTable(table.applied, idle, base)
@@ -192,7 +194,7 @@ class _Translator:
         ruled = {rule.theirs for rule in self.table.applied}
         direct = {name: given for name, given in self.names.items() if name not in ruled}
         settings = [setting for ours, candidates in rules.items() for setting in self._settle(ours, candidates)]
-        settings = [one for one in settings if not one.from_base or one.ours not in direct]
+        settings = [setting for setting in settings if not setting.from_base or setting.ours not in direct]
         for setting in settings:
             if setting.ours in direct and setting.value != direct[setting.ours].value:
                 self._set_twice(setting, direct[setting.ours])

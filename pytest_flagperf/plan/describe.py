@@ -78,7 +78,10 @@ def _host_requirements(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
 
 def _additions(plan: Plan) -> Iterator[str]:
     """List the vendor's additions, one per line."""
-    lines = [f"{one.name}: {one.value}, {one.where} (default: {one.reference})" for one in plan.additions]
+    lines = [
+        f"{addition.name}: {addition.value}, {addition.where} (default: {addition.reference})"
+        for addition in plan.additions
+    ]
     for number, line in enumerate(lines or ["none, only its config"]):
         yield _fact("" if number else "additions", line)
 
@@ -141,10 +144,10 @@ def _config(plan: Plan) -> Iterator[str]:
 def _translated(plan: Plan) -> Iterator[str]:
     """List FlagPerf's names in the config file, grouped by their outcome."""
     for outcome in OUTCOMES if plan.translated else ():
-        names = [one for one in plan.translated if one.outcome == outcome]
+        names = [item for item in plan.translated if item.outcome == outcome]
         yield _title(f"FlagPerf's names, {outcome} ({len(names)})")
-        for one in names:
-            yield from _wrapped(f"{one.key} = {one.value}, {one.where}: {one.effect}", "    ")
+        for item in names:
+            yield from _wrapped(f"{item.key} = {item.value}, {item.where}: {item.effect}", "    ")
 
 
 def _commands(plan: Plan, placement: Placement) -> Iterator[str]:

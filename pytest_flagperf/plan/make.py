@@ -182,8 +182,12 @@ def _plan(
             **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
             # Values that differ from the suite's, for readers; the key contains hashes of all of them.
             "deviations": {
-                **{one.key: [one.value, one.reference] for one in resolved.deviations if one.key not in _PLACES},
-                **{one.name: [one.value, one.reference] for one in additions},
+                **{
+                    deviation.key: [deviation.value, deviation.reference]
+                    for deviation in resolved.deviations
+                    if deviation.key not in _PLACES
+                },
+                **{addition.name: [addition.value, addition.reference] for addition in additions},
             },
         },
         reference=suite.reference(scale),

@@ -249,17 +249,17 @@ class Settings:
     def as_written(self, key: str) -> str:
         """Return an option as written, for messages: ``--nodes=1x8``, or the file with its key and value."""
         option, value = _BY_KEY[key], getattr(self, key)
-        public = [option.shown(each) for each in (value if isinstance(value, tuple) else (value,))]
+        public = [option.shown(word) for word in (value if isinstance(value, tuple) else (value,))]
         if self.commanded(key):
-            return " ".join(f"--{option.name}={shlex.quote(each)}" for each in public)
+            return " ".join(f"--{option.name}={shlex.quote(word)}" for word in public)
         stored = public if option.many else value if option.may_be_stored(value) else public[0]
         return f"{self.sources[key]}: {option.name} = {shown(stored)}"
 
 
 OPTIONS: tuple[Option, ...] = tuple(
-    replace(each.metadata["option"], name=each.name.replace("_", "-"))
-    for each in fields(Settings)
-    if "option" in each.metadata
+    replace(attribute.metadata["option"], name=attribute.name.replace("_", "-"))
+    for attribute in fields(Settings)
+    if "option" in attribute.metadata
 )
 _BY_KEY = {option.key: option for option in OPTIONS}
 COMMAND_LINE_OPTIONS = tuple(option for option in OPTIONS if option.group != SITE)

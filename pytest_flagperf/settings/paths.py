@@ -33,7 +33,7 @@ def located_in(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         # A program name without a slash is searched on the PATH.
         if option.path and option.key in given and (option.key != "python" or "/" in given[option.key]):
             value = given[option.key]
-            values[option.key] = [located(each, folder) for each in value] if option.many else located(value, folder)
+            values[option.key] = [located(text, folder) for text in value] if option.many else located(value, folder)
     if "case" in given:
         values["case"] = [_located_case(text, folder) for text in given["case"]]
     return values
@@ -50,8 +50,8 @@ def unusable_paths(given: Mapping[str, Any], folder: Path) -> Iterator[str]:
         value = given.get(option.key)
         if value is None or not (option.path or option.key == "case"):
             continue
-        for each in value if option.many else (value,):
-            path = split_case(each)[1] if option.key == "case" else each
+        for text in value if option.many else (value,):
+            path = split_case(text)[1] if option.key == "case" else text
             if path == "":
                 yield f"{option.name} is empty: expected a path"
             elif path is not None and (problem := unusable_path(path) or unusable_path(located(path, folder))):

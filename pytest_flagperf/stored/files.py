@@ -131,7 +131,7 @@ def need(body: Mapping[str, Any], kinds: Mapping[str, type | tuple[type, ...]], 
     for key, kind in kinds.items():
         value = body.get(key)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+            names = " or ".join(member.__name__ for member in (kind if isinstance(kind, tuple) else (kind,)))
             raise FormatError(f"{where}: {key} is {value!r:.40}; expected {names}")
 
 

@@ -56,7 +56,9 @@ class Tree:
 
     def results_of(self, suite: Suite, vendor: Vendor) -> list[Published]:
         name = (suite.model, suite.framework, vendor.name)
-        return [one for one in self.results if (one.first.model, _framework(one), one.first.vendor) == name]
+        return [
+            result for result in self.results if (result.first.model, _framework(result), result.first.vendor) == name
+        ]
 
     def _plans(self, suite: Suite, vendor: Vendor) -> dict[tuple[str, Shape], Plan]:
         keys = sorted(self.catalog.configs(suite, vendor), key=lambda key: (chip_order(vendor, key[0]), key[1]))

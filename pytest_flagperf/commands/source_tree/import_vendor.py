@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         existing = catalog.vendors[name].path
         raise Problems([f"vendor {name!r} already exists in {existing}; remove --to, or set another name with --name"])
     cases, left_out = _cases(case_folders, flagperf_vendor, name, catalog)
-    files = {target / one.file: one.text for one in cases}
+    files = {target / imported.file: imported.text for imported in cases}
     _refuse_overwriting(files, overwrite=arguments.overwrite)
     scaffold = _missing_files(name, target, cases)
     for file, text in {**scaffold, **files}.items():
@@ -105,7 +105,9 @@ def _cases(
         suite, configs = suites.get(folder.name.lower()), list_configs(folder / "config")
         if suite is None or not configs:
             reason = "no config_<hardware>x<hosts>x<cards>.py" if suite else "no suite of this name in this tree"
-            left_out[folder] = reason + ("" if suite else near(folder.name, [one.folder for one in suites.values()]))
+            left_out[folder] = reason + (
+                "" if suite else near(folder.name, [other.folder for other in suites.values()])
+            )
             continue
         vendor = Vendor(name, flagperf_vendor, flagperf_vendor.parent)
         own = replace(catalog, roots=(flagperf_vendor.parent, *catalog.roots), _configs={(suite.path, name): configs})
@@ -133,25 +135,26 @@ def _missing_files(name: str, target: Path, cases: Sequence[_Imported]) -> dict[
     """Return the files of ``flagperf new-vendor`` for a vendor without vendor.toml; no files for other vendors."""
     if (target / "vendor.toml").exists():
         return {}
-    chips = list(dict.fromkeys(one.case.hardware for one in cases))
-    shapes = sorted({one.case.shape for one in cases})
+    chips = list(dict.fromkeys(imported.case.hardware for imported in cases))
+    shapes = sorted({imported.case.shape for imported in cases})
     return {target / file: text for file, text in new_vendor.scaffold(name, chips, shapes)}
 
 
 # -- writing -----------------------------------------------------------------------------------------------
 
 
-def _lines(one: _Imported) -> Iterator[str]:
+def _lines(imported: _Imported) -> Iterator[str]:
     """Yield the lines of a config file: each value below a comment with FlagPerf's line."""
-    source = f"{one.source.parents[2].name}/{one.source.parents[1].name}/config"
-    yield f'"""{one.case.hardware}, {one.case.shape}: from FlagPerf\'s {source}, by flagperf import-vendor."""'
-    translated = {item.where: item for item in one.resolved.translated}
-    for key, value in one.resolved.values.items():
+    source = f"{imported.source.parents[2].name}/{imported.source.parents[1].name}/config"
+    case = imported.case
+    yield f'"""{case.hardware}, {case.shape}: from FlagPerf\'s {source}, by flagperf import-vendor."""'
+    translated = {item.where: item for item in imported.resolved.translated}
+    for key, value in imported.resolved.values.items():
         if value.layer == "vendor" and key != "vendor":
             yield ""
             yield f"# {_origin(translated.get(value.where), value.where)}"
             yield f"{key} = {value.value!r}"
-    for item in one.resolved.translated:
+    for item in imported.resolved.translated:
         if item.outcome != "applied":
             yield ""
             yield f"# {_origin(item, item.where)}"
@@ -175,10 +178,10 @@ def _report(
 ) -> Iterator[str]:
     yield f"{target}:"
     yield from (f"  {file.relative_to(target)}" for file in scaffold)
-    for one in cases:
-        outcomes = [item.outcome for item in one.resolved.translated]
+    for imported in cases:
+        outcomes = [item.outcome for item in imported.resolved.translated]
         counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in OUTCOMES)
-        yield f"  {one.file}: {counts if outcomes else 'no FlagPerf names to translate'}"
+        yield f"  {imported.file}: {counts if outcomes else 'no FlagPerf names to translate'}"
     yield from (f"left out: {folder}: {reason}" for folder, reason in left_out.items())
     for folder in folders:
         if folder not in left_out:
@@ -188,6 +191,6 @@ def _report(
         yield f"Next: fill in {target / 'vendor.toml'}, which was made from a template."
     yield "Next: see what would run:"
     roots = f" --roots={to}" if to else ""
-    shapes = ",".join(dict.fromkeys(str(one.case.shape) for one in cases))
+    shapes = ",".join(dict.fromkeys(str(imported.case.shape) for imported in cases))
     hardware = cases[0].case.hardware
     yield f"  pytest suites --vendor={target.name}{roots} --hw={hardware} --scale=reference --nodes={shapes} --plan"

@@ -76,7 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.check:
         for document in documents:
             document.create_if_missing()
-    problems = [f"{one.file.relative_to(root)}: {problem}" for one in documents for problem in handle(one)]
+    problems = [
+        f"{document.file.relative_to(root)}: {problem}" for document in documents for problem in handle(document)
+    ]
     for problem in problems:
         print(problem)
     if not problems:
@@ -93,11 +95,17 @@ def _documents(source_tree: Tree) -> Iterator[_Document]:
     for suite in source_tree.suites:
         file = suite.path / "README.md"
         yield _Document(file, _bound(_OF_SUITE, source_tree, file, suite), skeletons.of_suite(suite.name))
-    for one in source_tree.vendor_cases():
-        file = one.folder / "README.md"
-        skeleton = skeletons.of_vendor_case(one.suite.name, one.vendor.title)
-        texts = _bound(_OF_VENDOR_CASE, source_tree, file, one)
-        yield _Document(file, texts, skeleton, vendor_sections.changed_keys(one), vendor_sections.unchanged_keys(one))
+    for vendor_case in source_tree.vendor_cases():
+        file = vendor_case.folder / "README.md"
+        skeleton = skeletons.of_vendor_case(vendor_case.suite.name, vendor_case.vendor.title)
+        texts = _bound(_OF_VENDOR_CASE, source_tree, file, vendor_case)
+        yield _Document(
+            file,
+            texts,
+            skeleton,
+            vendor_sections.changed_keys(vendor_case),
+            vendor_sections.unchanged_keys(vendor_case),
+        )
 
 
 def _bound(
@@ -114,33 +122,33 @@ def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
             yield _Document(file, {"support": partial(sections.support, source_tree, file, language)})
 
 
-def _check(one: _Document) -> list[str]:
-    if not one.file.is_file():
+def _check(document: _Document) -> list[str]:
+    if not document.file.is_file():
         return ["no such file; run: flagperf readme"]
-    text = markers.read_document(one.file)
-    problems = markers.marker_problems(text, one.sections)
-    stale = [] if problems else markers.stale(text, one.texts)
+    text = markers.read_document(document.file)
+    problems = markers.marker_problems(text, document.sections)
+    stale = [] if problems else markers.stale(text, document.texts)
     outdated = [f"section {name} is out of date; run: flagperf readme" for name in stale]
-    return [*problems, *outdated, *_reason_problems(one, text)]
+    return [*problems, *outdated, *_reason_problems(document, text)]
 
 
-def _update(one: _Document) -> list[str]:
-    text = markers.read_document(one.file)
-    if problems := markers.marker_problems(text, one.sections):
+def _update(document: _Document) -> list[str]:
+    text = markers.read_document(document.file)
+    if problems := markers.marker_problems(text, document.sections):
         return problems
-    filled = markers.filled(text, one.texts)
+    filled = markers.filled(text, document.texts)
     if filled != text:
-        write_text(one.file, filled)
-    return _reason_problems(one, filled)
+        write_text(document.file, filled)
+    return _reason_problems(document, filled)
 
 
-def _reason_problems(one: _Document, text: str) -> list[str]:
+def _reason_problems(document: _Document, text: str) -> list[str]:
     """Return a problem for each changed value without a reason, and for each reason without a changed value."""
     own = markers.hand_written(text)
     given = {key for keys in _REASON.findall(own) for key in keys.strip("`").split("`, `")}
     missing = [
         f'no reason for the changed value of {key}: add the line "- `{key}`: REASON" outside the generated sections'
-        for key in one.changed
+        for key in document.changed
         if key not in given
     ]
-    return missing + [f"no config here changes {key}: remove the reason" for key in one.unchanged if key in given]
+    return missing + [f"no config here changes {key}: remove the reason" for key in document.unchanged if key in given]

@@ -67,9 +67,10 @@ def _title(suite: Suite) -> str:
 
 def _status(tree: Tree, document: Path, suite: Suite, vendor: Vendor, language: str) -> str:
     words, configs = _WORDS[language], tree.catalog.configs(suite, vendor)
-    results = [one for one in tree.results_of(suite, vendor) if one.measured]
-    real = {_config(one) for one in results if one.first.scale == REFERENCE and not one.first.synthetic} & {*configs}
-    synthetic = {_config(one) for one in results if one.first.scale == REFERENCE and one.first.synthetic} & {*configs}
+    results = [result for result in tree.results_of(suite, vendor) if result.measured]
+    reference = [result for result in results if result.first.scale == REFERENCE and _config(result) in configs]
+    real = {_config(result) for result in reference if not result.first.synthetic}
+    synthetic = {_config(result) for result in reference if result.first.synthetic}
     parts = []
     if real | synthetic:
         parts.append(words["measured"].format(number=len(real | synthetic), all=len(configs)))
@@ -77,7 +78,7 @@ def _status(tree: Tree, document: Path, suite: Suite, vendor: Vendor, language: 
             parts.append(words["synthetic"].format(number=len(synthetic - real)))
     elif configs:
         parts.append(words["planned"])
-    if not real | synthetic and any(one.first.scale != REFERENCE for one in results):
+    if not real | synthetic and any(result.first.scale != REFERENCE for result in results):
         parts.append(words["small"])
     if not parts:
         return _NO_CONFIG
@@ -99,7 +100,7 @@ def chips(tree: Tree, document: Path, suites: Sequence[Suite]) -> str:
         framework = tree.link(document, suite.path / "README.md", suite.framework)
         for vendor in tree.vendors:
             configs = tree.catalog.configs(suite, vendor)
-            results = [_config(one) for one in tree.results_of(suite, vendor) if one.measured]
+            results = [_config(result) for result in tree.results_of(suite, vendor) if result.measured]
             if configs or results:
                 name = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", vendor.title)
                 rows.append([name, framework, _by_chip(vendor, configs), _by_chip(vendor, results)])
@@ -126,7 +127,7 @@ def case(tree: Tree, document: Path, suite: Suite) -> str:
     rows = [
         ["scale", *(scale.name for scale in scales)],
         ["---"] * (len(scales) + 1),
-        [f"target: {suite.metric.name}", *(f"{limit} {quantity(one.target, suite.metric.unit)}" for one in scales)],
+        [f"target: {suite.metric.name}", *(f"{limit} {quantity(scale.target, suite.metric.unit)}" for scale in scales)],
         ["samples", *([suite.sample_unit] * len(scales))],
         ["training FLOPs per sample", *(_flops(scale) for scale in scales)],
         ["data directory", *(_data(scale) for scale in scales)],
@@ -163,9 +164,9 @@ def suite_results(tree: Tree, document: Path, suite: Suite) -> str:
 # -- results -------------------------------------------------------------------------------------------------
 
 
-def vendor_results(tree: Tree, document: Path, one: VendorCase) -> str:
+def vendor_results(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
     """The published results of a suite on a vendor's chips."""
-    return _results(tree, document, one.suite, [one.vendor])
+    return _results(tree, document, vendor_case.suite, [vendor_case.vendor])
 
 
 def _results(tree: Tree, document: Path, suite: Suite, vendors: Sequence[Vendor]) -> str:
@@ -182,13 +183,13 @@ def _results(tree: Tree, document: Path, suite: Suite, vendors: Sequence[Vendor]
 def _rows(tree: Tree, document: Path, suite: Suite, vendor: Vendor, width: int) -> Iterator[list[str]]:
     """Yield a row for each result, and a row for each chip with its shapes that have a config but no result."""
     configs, results = tree.catalog.configs(suite, vendor), _in_order(tree, suite, vendor)
-    of_config = {_config(one) for one in results if one.first.scale == REFERENCE}
-    hardware = {*(name for name, _ in configs), *(one.first.hardware for one in results)}
+    of_config = {_config(result) for result in results if result.first.scale == REFERENCE}
+    hardware = {*(name for name, _ in configs), *(result.first.hardware for result in results)}
     for name in sorted(hardware, key=lambda name: chip_order(vendor, name)):
         chip = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", f"{vendor.title} {name}")
-        for one in results:
-            if one.first.hardware == name:
-                yield [chip, str(Shape(*one.shape)), _kind(one), *figures(one.case)]
+        for result in results:
+            if result.first.hardware == name:
+                yield [chip, str(Shape(*result.shape)), _kind(result), *figures(result.case)]
         missing = sorted(key[1] for key in configs if key[0] == name and key not in of_config)
         if missing:
             yield [chip, ", ".join(map(str, missing)), _NOT_MEASURED, *[NONE] * (width - 3)]
@@ -196,37 +197,39 @@ def _rows(tree: Tree, document: Path, suite: Suite, vendor: Vendor, width: int) 
 
 def _in_order(tree: Tree, suite: Suite, vendor: Vendor) -> list[Published]:
     results = tree.results_of(suite, vendor)
-    return sorted(results, key=lambda one: (chip_order(vendor, one.first.hardware), one.shape, _kind(one)))
+    return sorted(results, key=lambda result: (chip_order(vendor, result.first.hardware), result.shape, _kind(result)))
 
 
-def _kind(one: Published) -> str:
+def _kind(result: Published) -> str:
     """The scale, the kind of data, and failed rounds."""
-    parts = [f"{one.first.scale} scale"]
-    if one.first.synthetic:
+    parts = [f"{result.first.scale} scale"]
+    if result.first.synthetic:
         parts.append("synthetic data")
-    if not one.measured:
+    if not result.measured:
         parts.append("no successful round")
-    elif one.failed:
-        parts.append(f"failed: {' and '.join(one.failed)}")
+    elif result.failed:
+        parts.append(f"failed: {' and '.join(result.failed)}")
     return ", ".join(parts)
 
 
 def _notes(tree: Tree, document: Path, suite: Suite, vendor: Vendor) -> Iterator[str]:
     """Yield a note on each result: its date, machine and file."""
-    for one in _in_order(tree, suite, vendor):
-        distorted = (warning.sentence for outcome in one.case.outcomes for warning in outcome.validity_warnings)
-        facts = escape("; ".join(dict.fromkeys([*_ran_on(one), *_other_values(tree, suite, vendor, one), *distorted])))
-        name = f"{one.first.hardware} {Shape(*one.shape)}, {one.first.scale} scale"
-        yield f"- {name}: {facts}; {tree.link(document, one.file, RESULTS)}"
+    for result in _in_order(tree, suite, vendor):
+        distorted = (warning.sentence for outcome in result.case.outcomes for warning in outcome.validity_warnings)
+        facts = escape(
+            "; ".join(dict.fromkeys([*_ran_on(result), *_other_values(tree, suite, vendor, result), *distorted]))
+        )
+        name = f"{result.first.hardware} {Shape(*result.shape)}, {result.first.scale} scale"
+        yield f"- {name}: {facts}; {tree.link(document, result.file, RESULTS)}"
 
 
-def _other_values(tree: Tree, suite: Suite, vendor: Vendor, one: Published) -> Iterator[str]:
+def _other_values(tree: Tree, suite: Suite, vendor: Vendor, result: Published) -> Iterator[str]:
     """Yield a sentence if the config has changed since the run."""
-    then = one.first.fingerprint.get("deviations")
-    if one.first.scale != REFERENCE or _config(one) not in tree.catalog.configs(suite, vendor) or then is None:
+    then = result.first.fingerprint.get("deviations")
+    if result.first.scale != REFERENCE or _config(result) not in tree.catalog.configs(suite, vendor) or then is None:
         return
     had = {key: values[0] for key, values in then.items() if " " not in key}
-    has = {deviation.key: deviation.value for deviation in tree.plan(suite, vendor, *_config(one)).deviations}
+    has = {deviation.key: deviation.value for deviation in tree.plan(suite, vendor, *_config(result)).deviations}
     changed = sorted(key for key in had.keys() | has.keys() if had.get(key) != has.get(key))
     if changed:
         yield f"the config has changed since: {', '.join(changed)}"
@@ -235,11 +238,11 @@ def _other_values(tree: Tree, suite: Suite, vendor: Vendor, one: Published) -> I
 _MACHINE = ("chip", "driver", "cpu", "usable_cores", "memory", "interconnect", "network", "os", "kernel", "image")
 
 
-def _ran_on(one: Published) -> Iterator[str]:
-    first, rounds = one.first, count(len(one.case.outcomes), "round")
+def _ran_on(result: Published) -> Iterator[str]:
+    first, rounds = result.first, count(len(result.case.outcomes), "round")
     ended = datetime.fromtimestamp((first.ended_ms or 0) / 1000, timezone.utc).date().isoformat()
     yield f"{rounds} on {ended}" if first.ended_ms else rounds
     yield from (f"{name} {first.machine[name]}" for name in _MACHINE if first.machine.get(name))
     yield from filter(None, [first.environment.get("framework")])
-    if one.case.vendor_code:
-        yield one.case.vendor_code
+    if result.case.vendor_code:
+        yield result.case.vendor_code

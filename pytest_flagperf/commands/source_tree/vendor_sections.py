@@ -13,9 +13,9 @@ from pytest_flagperf.report.export.markdown import NONE, row
 from pytest_flagperf.results.units import plain
 
 
-def environment(tree: Tree, document: Path, one: VendorCase) -> str:
+def environment(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
     """The hardware and software that the case needs, as vendor.toml and the suite declare them."""
-    plans, vendor = one.plans, one.vendor
+    plans, vendor = vendor_case.plans, vendor_case.vendor
     rows = [["chip", "devices per host", "memory", "dense peaks (TFLOPS)"], ["---"] * 4]
     for hardware in dict.fromkeys(hardware for hardware, _ in plans):
         chip = vendor.chips.get(hardware)
@@ -23,15 +23,15 @@ def environment(tree: Tree, document: Path, one: VendorCase) -> str:
         memory = f"{chip.memory_gib:g} GiB" if chip and chip.memory_gib else NONE
         devices = str(chip.devices_per_host) if chip and chip.devices_per_host else NONE
         rows.append([hardware, devices, memory, peaks or "none: no MFU"])
-    return "\n".join([*map(row, rows), "", *_surroundings(tree, document, one, next(iter(plans.values())))])
+    return "\n".join([*map(row, rows), "", *_surroundings(tree, document, vendor_case, next(iter(plans.values())))])
 
 
-def _surroundings(tree: Tree, document: Path, one: VendorCase, plan: Plan) -> Iterator[str]:
-    vendor, config = one.vendor, one.folder / "config"
+def _surroundings(tree: Tree, document: Path, vendor_case: VendorCase, plan: Plan) -> Iterator[str]:
+    vendor, config = vendor_case.vendor, vendor_case.folder / "config"
     toml = tree.link(document, vendor.path / "vendor.toml", "vendor.toml")
     yield f"- Device `{vendor.toml.device}`, backend `{vendor.toml.backend}` ({toml})."
-    yield f"- Default runtime: `{vendor.runtime}`. Image for `--runtime=docker`: {_image(tree, document, one)}."
-    yield f"- Packages of the suite: {packages(tree, document, one.suite.path / 'requirements.txt')}."
+    yield f"- Default runtime: `{vendor.runtime}`. Image for `--runtime=docker`: {_image(tree, document, vendor_case)}."
+    yield f"- Packages of the suite: {packages(tree, document, vendor_case.suite.path / 'requirements.txt')}."
     if (own := config / "requirements.txt").is_file():
         yield f"- Packages of the vendor: {packages(tree, document, own)}."
     if vendor.environment:
@@ -45,8 +45,8 @@ def _surroundings(tree: Tree, document: Path, one: VendorCase, plan: Plan) -> It
     yield "- The notes below the results name the driver, the kernel and the host of each published result."
 
 
-def _image(tree: Tree, document: Path, one: VendorCase) -> str:
-    image = one.vendor.image(one.suite.framework)
+def _image(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
+    image = vendor_case.vendor.image(vendor_case.suite.framework)
     if image is None:
         return "none; pass `--image=NAME`"
     if image.folder:
@@ -54,15 +54,15 @@ def _image(tree: Tree, document: Path, one: VendorCase) -> str:
     return f"`{image.name}`"
 
 
-def run(tree: Tree, document: Path, one: VendorCase) -> str:
+def run(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
     """The command that runs the case."""
-    plans = [*one.plans.values()]
+    plans = [*vendor_case.plans.values()]
     plan = next((plan for plan in plans if not plan.throughput_only), plans[0])
-    model = tree.link(document, one.suite.path.parent / "README.md", "the model's README")
+    model = tree.link(document, vendor_case.suite.path.parent / "README.md", "the model's README")
     cluster = tree.link(document, tree.root / "docs" / "cluster.md", "Several hosts")
     return "\n".join([
         "```sh",
-        f"pytest suites --vendor={one.vendor.name} --case={plan.case}=DATA_DIR",
+        f"pytest suites --vendor={vendor_case.vendor.name} --case={plan.case}=DATA_DIR",
         "```",
         "",
         f"`DATA_DIR` is the folder with the data that {model} describes.",
@@ -71,15 +71,15 @@ def run(tree: Tree, document: Path, one: VendorCase) -> str:
     ])  # fmt: skip
 
 
-def config(tree: Tree, document: Path, one: VendorCase) -> str:
+def config(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
     """The values that differ from the suite's, for each chip and shape."""
-    chips = dict.fromkeys(hardware for hardware, _ in one.plans)
-    return "\n\n".join(_deviations(tree, document, one, hardware) for hardware in chips)
+    chips = dict.fromkeys(hardware for hardware, _ in vendor_case.plans)
+    return "\n\n".join(_deviations(tree, document, vendor_case, hardware) for hardware in chips)
 
 
-def _deviations(tree: Tree, document: Path, one: VendorCase, hardware: str) -> str:
-    files = tree.catalog.configs(one.suite, one.vendor)
-    plans = {shape: plan for (chip, shape), plan in one.plans.items() if chip == hardware}
+def _deviations(tree: Tree, document: Path, vendor_case: VendorCase, hardware: str) -> str:
+    files = tree.catalog.configs(vendor_case.suite, vendor_case.vendor)
+    plans = {shape: plan for (chip, shape), plan in vendor_case.plans.items() if chip == hardware}
     values = {shape: _changed(plan) for shape, plan in plans.items()}
     changed = {key for deviations in values.values() for key in deviations}
     keys = [key for key in next(iter(plans.values())).values if key in changed]
@@ -99,11 +99,11 @@ def _changed(plan: Plan) -> dict[str, Deviation]:
     return {deviation.key: deviation for deviation in plan.deviations if deviation.key != "throughput_only"}
 
 
-def changed_keys(one: VendorCase) -> list[str]:
+def changed_keys(vendor_case: VendorCase) -> list[str]:
     """Return the keys whose values differ from the suite's; the README must give a reason for each."""
-    return sorted({key for plan in one.plans.values() for key in _changed(plan)})
+    return sorted({key for plan in vendor_case.plans.values() for key in _changed(plan)})
 
 
-def unchanged_keys(one: VendorCase) -> list[str]:
+def unchanged_keys(vendor_case: VendorCase) -> list[str]:
     """Return the keys that have the suite's values for every chip and shape."""
-    return sorted({key for plan in one.plans.values() for key in plan.values} - {*changed_keys(one)})
+    return sorted({key for plan in vendor_case.plans.values() for key in plan.values} - {*changed_keys(vendor_case)})
