@@ -59,7 +59,7 @@ class Round:
 
     def next(self) -> Message:
         message = self.channel.receive(PATIENCE_S)
-        assert message is not None, f"the agent ended: {self.messages[-3:]}, {self.channel.complaint()}"
+        assert message is not None, f"the agent ended: {self.messages[-3:]}, {self.channel.error_output()}"
         self.messages.append(message)
         if "seq" in message:
             self.channel.send({"op": "ack", "seq": message["seq"]})

@@ -47,7 +47,7 @@ class FakeChannel:
         self.incoming.put(None)
         return 0
 
-    def complaint(self) -> str:
+    def error_output(self) -> str:
         return "Traceback: it broke"
 
 
@@ -102,11 +102,11 @@ def test_orders_are_sent_again_to_a_reconnected_agent(
     first.refuses = HostLost("cut")
     agents = Agents()
 
-    def attached(*_: Any) -> FakeChannel:
+    def connect_to_agent(*_: Any) -> FakeChannel:
         tell(agents)
         return second
 
-    monkeypatch.setattr(lost_hosts, "attached", attached)
+    monkeypatch.setattr(lost_hosts, "connect_to_agent", connect_to_agent)
     agents.join(agent_on(first, tmp_path))
     second.incoming.put({"type": "over", "seq": 1})
     kinds = [message["type"] for _, message in agents.messages()]
@@ -119,7 +119,7 @@ def test_orders_are_sent_again_to_a_reconnected_agent(
 class Away(LocalHost):
     """A remote host that cannot be reached again."""
 
-    here = False
+    is_local = False
 
     def reconnect(self) -> None:
         raise HostLost(f"{self.name}: no answer")

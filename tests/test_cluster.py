@@ -70,7 +70,7 @@ def test_a_channel_passes_objects_and_skips_other_lines() -> None:
     channel.send({"big": "x" * 300_000})
     assert channel.receive(20) == {"big": "x" * 300_000}
     assert channel.close() == 0
-    assert channel.complaint() == "a complaint"
+    assert channel.error_output() == "a complaint"
 
 
 def test_a_channel_distinguishes_the_end_from_silence() -> None:
@@ -125,7 +125,7 @@ def test_no_file_of_the_harness_stays_open_in_a_program(tmp_path: Path) -> None:
 
 
 def test_the_local_host_needs_no_tunnel_and_cannot_be_lost() -> None:
-    assert HOST.here
+    assert HOST.is_local
     assert HOST.forward("/var/run/some.sock") == "/var/run/some.sock"
     HOST.reconnect()
 

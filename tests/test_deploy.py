@@ -203,5 +203,5 @@ def test_attaching_without_an_agent_reports_the_last_agents_message(tmp_path: Pa
     channel = attach(HOST, str(tmp_path))
     assert channel.receive(20) is None
     assert channel.close() == 1
-    assert channel.complaint().startswith(f"no agent listens in {tmp_path} (No such file or directory); ")
-    assert "its lease was over" in channel.complaint()
+    assert channel.error_output().startswith(f"no agent listens in {tmp_path} (No such file or directory); ")
+    assert "its lease was over" in channel.error_output()

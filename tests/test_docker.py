@@ -175,7 +175,7 @@ def vendor(tmp_path: Path) -> Path:
 @pytest.fixture
 def required(vendor: Path, tmp_path: Path) -> RuntimeRequest:
     needs = write(tmp_path / "suites/model/frame/requirements.txt", "pip\n")
-    image = Image(folder=vendor / "images/frame", extras=vendor / "model-frame", options_by="toy's options")
+    image = Image(folder=vendor / "images/frame", extras=vendor / "model-frame", options_source="toy's options")
     return RuntimeRequest("frame", (needs,), image=image)
 
 
@@ -298,7 +298,7 @@ def silent_socket(path: Path) -> Any:
 class Near(LocalHost):
     """A lab host whose engine is reached through the file system; connections have their own tests."""
 
-    here = False
+    is_local = False
 
     def __init__(self, host: LabHost, user: str = "root") -> None:
         from tests.lab.lab import PYTHON as PYTHON_THERE
@@ -585,7 +585,7 @@ def test_privileges_are_in_the_details_with_their_source(near: Near, required: R
     assert "host_namespaces" not in plain
     asked = with_image(required, options=("--privileged", "--ipc=host"))
     assert prepare(near, asked, quiet).details["privileged"] == "toy's options"
-    named = prepare(near, with_image(asked, privileged_by="vendors/toy/vendor.toml"), quiet).details
+    named = prepare(near, with_image(asked, privileged_source="vendors/toy/vendor.toml"), quiet).details
     assert named["privileged"] == "vendors/toy/vendor.toml"
     assert named["host_namespaces"] == "ipc: toy's options"
 

@@ -39,7 +39,7 @@ BY_DEVICE = "[container]\noptions = ['--device', '/dev/acme{device}']\n"
 class Away(LocalHost):
     """A host that cannot be reached."""
 
-    here = False
+    is_local = False
 
     def reconnect(self) -> None:
         raise HostLost(f"{self.name}: no answer")
@@ -176,12 +176,12 @@ def test_a_missing_image_is_reported(tmp_path: Path) -> None:
 def test_the_source_of_the_image_is_recorded(tmp_path: Path) -> None:
     write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
     agents_engine, plan, vendor = planned(tmp_path)
-    assert image_of(agents_engine, plan, vendor).image_by == "vendors/acme/images/pytorch/Dockerfile"
+    assert image_of(agents_engine, plan, vendor).image_source == "vendors/acme/images/pytorch/Dockerfile"
     assert agents_engine.notes(plan.case, vendor, "docker") == []
     write_vendor(tmp_path, toml=VENDOR_TOML + '[images]\npytorch = "maker/torch:1"\npytoch = "maker/torch:2"\n')
     agents_engine, plan, vendor = planned(tmp_path)
     image = image_of(agents_engine, plan, vendor)
-    assert (image.image, image.image_by, image.folder) == (
+    assert (image.image, image.image_source, image.folder) == (
         "maker/torch:1",
         "[images] of vendors/acme/vendor.toml",
         None,
@@ -192,7 +192,7 @@ def test_the_source_of_the_image_is_recorded(tmp_path: Path) -> None:
     agents_engine, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--device /dev/acme{device}",))
     request = agents_engine._environments.request(plan.case, vendor, "docker")
     image = image_of(agents_engine, plan, vendor)
-    assert (image.image, image.image_by) == ("mine:3", "--image=mine:3")
+    assert (image.image, image.image_source) == ("mine:3", "--image=mine:3")
     lines = describe(plan, vendor, request=request)
     assert "image     mine:3, of --image=mine:3" in lines
     assert "ACME_VISIBLE" in describe(plan, vendor)

@@ -63,7 +63,7 @@ REQUIREMENTS = HostRequirements(CODE, limits=ROOMY)
 class Elsewhere(LocalHost):
     """The local machine as a remote host."""
 
-    here = False
+    is_local = False
 
 
 @pytest.fixture(autouse=True)

@@ -212,7 +212,7 @@ def test_a_missing_interpreter_is_a_fault_that_names_it(tmp_path: Path) -> None:
 class Elsewhere(LocalHost):
     """The local machine as a remote host."""
 
-    here = False
+    is_local = False
 
 
 # Kill the agent and its other children, among them the reaper, which leaves a process of the rank behind.

@@ -371,7 +371,7 @@ def answer(**changed: Any) -> dict[str, Any]:
 class Far(LocalHost):
     """A remote host that records the files that were copied to it."""
 
-    here = False
+    is_local = False
 
     def __init__(self, name: str = "far") -> None:
         super().__init__(name)

@@ -346,7 +346,7 @@ def test_a_channel_passes_objects_and_skips_other_lines(host: SSHHost) -> None:
     with pytest.raises(TimeoutError, match="no message in time"):
         channel.receive(0.05)
     assert channel.close() == 0
-    assert channel.complaint() == "a complaint"
+    assert channel.error_output() == "a complaint"
 
 
 def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHost) -> None:

@@ -51,7 +51,7 @@ class Channel(Protocol):
     def close(self, timeout_s: float = 5.0) -> int | None:
         """Close the connection, wait for the program's end, kill it after ``timeout_s``; return its exit code."""
 
-    def complaint(self) -> str:
+    def error_output(self) -> str:
         """Return the last lines that the program wrote to stderr."""
 
 
@@ -70,7 +70,7 @@ class Host(Protocol):
         """A Python >= 3.8 that exists before any environment is built."""
 
     @property
-    def here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether this is the harness's own machine, which already has every file."""
 
     def run(

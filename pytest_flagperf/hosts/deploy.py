@@ -20,7 +20,7 @@ from typing import Any
 import flagperf_driver
 
 from . import Channel, Host, HostError, Message, bootstrap
-from .replies import TEXT, Checked, Shape, check
+from .replies import TEXT, CheckedChannel, Shape, check
 
 _TIMEOUT_S = 120.0
 _CLOSE_S = 5.0
@@ -112,7 +112,7 @@ def attach(host: Host, log_dir: str) -> Channel:
 
 
 def _start_bootstrap(host: Host, *words: str) -> Channel:
-    return Checked(host.name, host.open([host.python, "-I", "-S", "-c", _BOOTSTRAP.read_text("utf-8"), *words]))
+    return CheckedChannel(host.name, host.open([host.python, "-I", "-S", "-c", _BOOTSTRAP.read_text("utf-8"), *words]))
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def _next(host: Host, channel: Channel, module: str, deadline: float) -> Message
         raise HostError(f"{host.name}: {module} did not answer in time") from late
     if message is None:
         code = channel.close(_CLOSE_S)
-        last = channel.complaint().strip().splitlines()[-1:] or ["no output"]
+        last = channel.error_output().strip().splitlines()[-1:] or ["no output"]
         raise HostError(f"{host.name}: {module} by {host.python} failed with exit code {code}: {last[0]}")
     return message
 

@@ -22,7 +22,7 @@ from .line_channel import LineChannel
 from .replies import check_length
 
 _log = logging.getLogger("flagperf.hosts")
-_COMPLAINT_BYTES = 8192
+_STDERR_BYTES = 8192
 _POLL_S = 0.2  # a reader sees within this time that the channel was closed
 
 
@@ -30,7 +30,7 @@ class LocalHost:
     """The machine on which the harness itself runs."""
 
     address = "127.0.0.1"
-    here = True
+    is_local = True
 
     def __init__(self, name: str = "localhost") -> None:
         self.name = name
@@ -64,11 +64,11 @@ class LocalHost:
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> LocalChannel:
         # A file, not a pipe: a full pipe would block the program.
-        complaint = tempfile.TemporaryFile()  # noqa: SIM115 - the channel closes it
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - the channel closes it
         try:
-            return LocalChannel(self.name, self._start(argv, env, complaint), complaint)
+            return LocalChannel(self.name, self._start(argv, env, stderr), stderr)
         except HostError:
-            complaint.close()
+            stderr.close()
             raise
 
     def forward(self, path: str) -> str:
@@ -106,11 +106,11 @@ class LocalHost:
 class LocalChannel(LineChannel):
     """A connection over pipes."""
 
-    def __init__(self, host: str, process: subprocess.Popen[bytes], complaint: IO[bytes]) -> None:
+    def __init__(self, host: str, process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
         super().__init__(host)
         self._host = host
         self._process = process
-        self._complaint = complaint
+        self._stderr = stderr
         self._buffer = bytearray()
         self._closed = False
         self._errors = ""
@@ -136,15 +136,15 @@ class LocalChannel(LineChannel):
         self._closed = True
         with self._reading:
             self._process.stdout.close()
-            self.complaint()
-            self._complaint.close()
+            self.error_output()
+            self._stderr.close()
         return self._process.returncode
 
-    def complaint(self) -> str:
-        if not self._complaint.closed:
-            size = self._complaint.seek(0, os.SEEK_END)
-            self._complaint.seek(max(0, size - _COMPLAINT_BYTES))
-            self._errors = _text(self._complaint.read()).strip()
+    def error_output(self) -> str:
+        if not self._stderr.closed:
+            size = self._stderr.seek(0, os.SEEK_END)
+            self._stderr.seek(max(0, size - _STDERR_BYTES))
+            self._errors = _text(self._stderr.read()).strip()
         return self._errors
 
     def _line(self, deadline: float) -> bytes | None:

@@ -158,7 +158,7 @@ REPLIES: Mapping[str, Mapping[str, Shape]] = {
 }
 
 
-class Checked:
+class CheckedChannel:
     """A connection to this project's code on a host: each message that arrives is checked by the table."""
 
     def __init__(self, host: str, channel: Channel) -> None:
@@ -177,8 +177,8 @@ class Checked:
     def close(self, timeout_s: float = 5.0) -> int | None:
         return self._channel.close(timeout_s)
 
-    def complaint(self) -> str:
-        return self._channel.complaint()
+    def error_output(self) -> str:
+        return self._channel.error_output()
 
 
 def check_reply(host: str, message: Message) -> None:

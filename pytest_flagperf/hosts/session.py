@@ -154,7 +154,7 @@ class Session:
         if self.channel.exit_status < 0:
             self._link.check()
             raise HostError(f"{self._name}: {action}: killed by a signal")
-        last = self.complaint().splitlines()[-1:] or ["no output"]
+        last = self.error_output().splitlines()[-1:] or ["no output"]
         if self.first is None:
             why = "program not found" if self.channel.exit_status == 127 else "it cannot be started"
             raise HostError(f"{self._name}: {self._python}: {why} ({last[0]}); {_PYTHON_REQUIRED}")
@@ -165,7 +165,7 @@ class Session:
         if self.channel.exit_status < 0:
             self._link.check()
 
-    def complaint(self) -> str:
+    def error_output(self) -> str:
         return bytes(self.err).decode("utf-8", "replace")
 
     def _take(self, data: bytes) -> None:

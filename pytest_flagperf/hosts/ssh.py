@@ -34,7 +34,7 @@ from .tunnel import Tunnel
 _log = logging.getLogger("flagperf.hosts")
 _BOOT = 'import sys; stdin=open(0,"rb",closefd=False); exec(stdin.read(int(stdin.readline())))'
 _START_S = 60.0
-_COMPLAINT_BYTES = 8192
+_STDERR_BYTES = 8192
 _COPY_IDLE_S = 60.0
 
 
@@ -49,7 +49,7 @@ def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
 class SSHHost:
     """A machine at the other end of a permanent connection, which is opened when it is first needed."""
 
-    here = False
+    is_local = False
 
     def __init__(self, address: Address, conf: ClusterConfig, gateway: Gateway | None = None) -> None:
         self.name = address.name
@@ -82,7 +82,7 @@ class SSHHost:
                 session.abandon()
                 raise HostError(f"{self.name}: {argv[0]} did not end within {timeout_s:g} s")
             last = session.last_reply(f"cannot start {argv[0]}")
-        return Completed(tuple(argv), int(last["code"]), bytes(session.out), session.complaint())
+        return Completed(tuple(argv), int(last["code"]), bytes(session.out), session.error_output())
 
     def put(self, source: Path, target: str) -> None:
         with readable(source, self.name) as file:
@@ -219,8 +219,8 @@ class SSHChannel(LineChannel):
         self._session.close()
         return code if code >= 0 else None
 
-    def complaint(self) -> str:
-        return self._session.complaint()[-_COMPLAINT_BYTES:].strip()
+    def error_output(self) -> str:
+        return self._session.error_output()[-_STDERR_BYTES:].strip()
 
     def _wait(self, timeout_s: float) -> bool:
         """Return True if the program ends within the time; its output is discarded."""
@@ -245,7 +245,7 @@ class SSHChannel(LineChannel):
     def _read(self, timeout_s: float) -> None:
         session = self._session
         self._ended = not session.listen(timeout_s)
-        del session.err[:-_COMPLAINT_BYTES]
+        del session.err[:-_STDERR_BYTES]
         if session.out:
             *lines, rest = (bytes(self._rest + session.out) if b"\n" in session.out else b"").split(b"\n")
             if lines:

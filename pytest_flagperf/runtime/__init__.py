@@ -30,16 +30,16 @@ class Image:
     """The image of a case's container, and the options that start it."""
 
     image: str | None = None  # name of an existing image; None: an image is built
-    image_by: str = ""  # where the image was given, or the file that it is built from
+    image_source: str = ""  # where the image was given, or the file that it is built from
     folder: Path | None = None  # folder of the vendor's Dockerfile for the framework
     expected: str = ""  # vendors/<vendor>/images/<framework>/Dockerfile, for messages
     extras: Path | None = None  # the case's folder: config/requirements.txt and csrc/ are added to the image
     options: tuple[str, ...] = field(default=(), repr=False)  # of docker run; may contain passwords
-    options_by: str = "container options"  # where the options were given, for messages
+    options_source: str = "container options"  # where the options were given, for messages
     unreadable: str = ""  # why the options cannot be split, for example an unclosed quote
     shm_size: str | None = None
-    shm_size_by: str = "shm size"  # where the size was given, for messages
-    privileged_by: str | None = None  # the file that sets --privileged, for the report
+    shm_size_source: str = "shm size"  # where the size was given, for messages
+    privileged_source: str | None = None  # the file that sets --privileged, for the report
     unused: tuple[str, ...] = ()  # sentences on the vendor's images that the case does not use
 
 

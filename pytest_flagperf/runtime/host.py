@@ -47,7 +47,7 @@ class _Host(Runtime):
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:  # noqa: ARG002
         """Return ``request.python``, else ``python3`` on the PATH or the host's own, if it has all packages."""
-        python = request.python or (host.here and shutil.which("python3")) or host.python
+        python = request.python or (host.is_local and shutil.which("python3")) or host.python
         lines = union(request.requirements)
         done = host.run([python, "-c", _INSPECT, *_names(lines)], timeout_s=_TIMEOUT_S)
         if done.code != 0:

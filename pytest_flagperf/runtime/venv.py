@@ -123,7 +123,7 @@ def _advice(host: Host, request: RuntimeRequest) -> str:
     """Return how to choose another Python, if the packages do not support this one."""
     if request.python:
         return "set python in flagperf.toml to another one"
-    if host.here:
+    if host.is_local:
         return "run pytest with another Python"
     return "set another Python with python = ... in [cluster] of flagperf.toml"
 
@@ -144,7 +144,7 @@ def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, prog
 def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
     """Return the path of uv on the host: a copy of this machine's uv if it runs there, else the host's own."""
     own_uv: str = find_uv_bin()
-    if host.here:
+    if host.is_local:
         return own_uv
     if _runs_own_uv(result):
         target = f"{result['cache']}/bin/uv-{_hash(own_uv)}"

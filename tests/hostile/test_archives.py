@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.agent.archive import GIB, LogLimits
-from pytest_flagperf.engines.agents.unpack import Damaged, TooMuch, unpack
+from pytest_flagperf.engines.agents.unpack import DamagedArchive, LogsTooLarge, unpack
 from pytest_flagperf.hosts import HostError
 
 PRECIOUS = "precious\n"
@@ -245,25 +245,25 @@ def many_folders(it: Hostile) -> None:
 
 
 REFUSED: dict[str, tuple[Make, type[HostError], str]] = {
-    "size beyond the end": (bad_size, Damaged, "the archive is truncated"),
-    "size of 4 EiB": (huge_size, TooMuch, "larger than 0.015625 GiB"),
-    "negative size": (negative_size, Damaged, "an entry of -512 bytes"),
-    "sparse": (sparse, Damaged, "an entry of type b'S'; expected a file or a folder"),
-    "unknown type": (unknown_type, Damaged, "an entry of type b'Z'"),
-    "large extended header": (large_header, Damaged, "a header of 1073741824 bytes; expected at most 65536"),
-    "large long name": (large_long_name, Damaged, "a header of 1073741824 bytes"),
-    "extended header without length": (damaged_headers(b"path=a\n"), Damaged, "a damaged extended header"),
-    "extended header of length 0": (damaged_headers(b"0 path=a\n"), Damaged, "a damaged extended header"),
-    "extended header too long": (damaged_headers(b"99 path=a\n"), Damaged, "a damaged extended header"),
-    "extended header without =": (damaged_headers(b"7 path\n"), Damaged, "a damaged extended header"),
-    "extended size -1": (damaged_headers(b"11 size=-1\n"), Damaged, "a damaged extended header"),
-    "wrong checksum": (wrong_checksum, Damaged, "bad checksum"),
-    "gzip bomb": (bomb, TooMuch, "max_log_gib"),
-    "many bombs": (many_bombs, TooMuch, "max_log_gib"),
-    "size by an extended header": (pax_size_bomb, TooMuch, "max_log_gib"),
-    "many entries": (many_entries, TooMuch, "more than 200 files and folders; .* max_log_entries"),
-    "many links": (many_links, TooMuch, "more than 200 files and folders"),
-    "many folders": (many_folders, TooMuch, "more than 200 files and folders"),
+    "size beyond the end": (bad_size, DamagedArchive, "the archive is truncated"),
+    "size of 4 EiB": (huge_size, LogsTooLarge, "larger than 0.015625 GiB"),
+    "negative size": (negative_size, DamagedArchive, "an entry of -512 bytes"),
+    "sparse": (sparse, DamagedArchive, "an entry of type b'S'; expected a file or a folder"),
+    "unknown type": (unknown_type, DamagedArchive, "an entry of type b'Z'"),
+    "large extended header": (large_header, DamagedArchive, "a header of 1073741824 bytes; expected at most 65536"),
+    "large long name": (large_long_name, DamagedArchive, "a header of 1073741824 bytes"),
+    "extended header without length": (damaged_headers(b"path=a\n"), DamagedArchive, "a damaged extended header"),
+    "extended header of length 0": (damaged_headers(b"0 path=a\n"), DamagedArchive, "a damaged extended header"),
+    "extended header too long": (damaged_headers(b"99 path=a\n"), DamagedArchive, "a damaged extended header"),
+    "extended header without =": (damaged_headers(b"7 path\n"), DamagedArchive, "a damaged extended header"),
+    "extended size -1": (damaged_headers(b"11 size=-1\n"), DamagedArchive, "a damaged extended header"),
+    "wrong checksum": (wrong_checksum, DamagedArchive, "bad checksum"),
+    "gzip bomb": (bomb, LogsTooLarge, "max_log_gib"),
+    "many bombs": (many_bombs, LogsTooLarge, "max_log_gib"),
+    "size by an extended header": (pax_size_bomb, LogsTooLarge, "max_log_gib"),
+    "many entries": (many_entries, LogsTooLarge, "more than 200 files and folders; .* max_log_entries"),
+    "many links": (many_links, LogsTooLarge, "more than 200 files and folders"),
+    "many folders": (many_folders, LogsTooLarge, "more than 200 files and folders"),
 }
 
 
@@ -328,7 +328,7 @@ def test_a_damaged_or_too_large_archive_leaves_nothing(name: str, folder: Path, 
 def test_a_truncated_archive_leaves_nothing(keep: float, folder: Path, outside: Path) -> None:
     packed = made_by(lambda it: it.add("log", content=os.urandom(100_000)), outside)
     cut = packed[: int(keep * len(packed)) if isinstance(keep, float) else keep]
-    with pytest.raises(Damaged, match="the logs cannot be unpacked"):
+    with pytest.raises(DamagedArchive, match="the logs cannot be unpacked"):
         unpack(io.BytesIO(cut), folder, LIMITS)
     assert_harmless(folder, outside)
 

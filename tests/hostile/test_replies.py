@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.collect import _archive
 from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
-from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, TooMuch
+from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge
 from pytest_flagperf.hosts import Channel, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, Checked, check_reply
+from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, CheckedChannel, check_reply
 from pytest_flagperf.stored.round import RoundRecord
 from tests.rounds import processes_of, run_tiny, tiny_plan
 
@@ -53,7 +53,7 @@ sys.exit(child.wait())
 class Elsewhere(LocalHost):
     """The local machine, treated as another host."""
 
-    here = False
+    is_local = False
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ BROKEN = {
 def channel_to(host: LocalHost, line: bytes, tmp_path: Path) -> Channel:
     """Return a conversation with a program that sends this line."""
     (tmp_path / "line").write_bytes(line)
-    return Checked(host.name, host.open(["cat", str(tmp_path / "line")]))
+    return CheckedChannel(host.name, host.open(["cat", str(tmp_path / "line")]))
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -278,7 +278,7 @@ def test_a_transfer_ends_at_the_limit_before_it_began() -> None:
         next(asked)
         return piece_of(bytes(2 * MIB), offset, MIB)
 
-    with pytest.raises(TooMuch, match=r"larger than 0\.000976562 GiB; .* max_log_gib"):
+    with pytest.raises(LogsTooLarge, match=r"larger than 0\.000976562 GiB; .* max_log_gib"):
         _archive(Elsewhere("h2"), ask, LogLimits(MIB))
     assert next(asked) == 1
 

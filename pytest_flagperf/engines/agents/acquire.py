@@ -93,7 +93,7 @@ def _agents_on(
     new = [host for host in chosen if host.name not in running]
     for host, opened in run_on_each(new, lambda host: _open(pool, host, code, request, agents)).items():
         if isinstance(opened, HostError):
-            if host.here:
+            if host.is_local:
                 raise opened
             pool.exclude(host, str(opened))
     order = {host.name: number for number, host in enumerate(pool.hosts)}
@@ -104,14 +104,14 @@ def _agents_on(
 
 def _open(pool: HostPool, host: Host, code: Code, request: DeviceRequest, agents: Agents) -> HostAgent:
     noderank = pool.hosts.index(host)
-    lease_s = request.lease_here_s if host.here else request.lease_s
+    lease_s = request.lease_here_s if host.is_local else request.lease_s
     agent = HostAgent(host, noderank, request.directory.absolute(), _open_agent_module(host, code), lease_s, code)
     agents.join(agent)
     try:
         hello = agent.ask(_hello(agent, request), "hello")
         agent.log_dir, agent.code_root = hello["log_dir"], hello["code_root"]
         agent.cpus, agent.port = tuple(hello["cpus"]), hello["port"]
-        agent.clock_offset_s = 0.0 if host.here else clock_offset(agent)
+        agent.clock_offset_s = 0.0 if host.is_local else clock_offset(agent)
     except HostError:
         agents.remove(agent)
         raise
@@ -128,13 +128,13 @@ def _open_agent_module(host: Host, code: Code) -> Channel:
 
 
 def _hello(agent: HostAgent, request: DeviceRequest) -> dict[str, Any]:
-    here = agent.host.here
+    local = agent.host.is_local
     return {
         "op": "hello",
-        "log_dir": str(agent.folder) if here else None,
+        "log_dir": str(agent.folder) if local else None,
         "name": f"{request.name}-{agent.name}",
         "lease_s": agent.lease_s,
-        "silence_s": None if here else _SILENCE_S,
+        "silence_s": None if local else _SILENCE_S,
     }
 
 
@@ -155,7 +155,7 @@ def _lease_all(pool: HostPool, targets: Sequence[HostAgent], request: DeviceRequ
     busy: list[str] = []
     for agent, answer in _ask_all(pool, targets, lambda agent: _ask_for_devices(agent, request), agents):
         agent.devices = tuple(answer.get("devices", ()))
-        busy += [line if agent.host.here else f"{agent.name}: {line}" for line in answer.get("holders", ())]
+        busy += [line if agent.host.is_local else f"{agent.name}: {line}" for line in answer.get("holders", ())]
     return busy
 
 
@@ -178,7 +178,7 @@ def _ask_all(
     by_host = {agent.host: agent for agent in targets}
     answers = []
     for host, answer in run_on_each(by_host, lambda host: ask(by_host[host])).items():
-        if isinstance(answer, (HostLost, InvalidReply)) and not host.here:
+        if isinstance(answer, (HostLost, InvalidReply)) and not host.is_local:
             pool.exclude(host, str(answer))
             agents.remove(by_host[host])
         elif isinstance(answer, HostError):

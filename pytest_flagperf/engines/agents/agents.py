@@ -19,8 +19,8 @@ from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
 
-from .lost_hosts import ANSWER_S, attached, latest_return, reach_again
-from .unpack import DEFAULT_LIMITS, TooMuch
+from .lost_hosts import ANSWER_S, connect_to_agent, give_up_time, reconnect_to_agent
+from .unpack import DEFAULT_LIMITS, LogsTooLarge
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,7 +47,7 @@ class Refused(HostError):
 def refusal(host: str, answer: Message) -> HostError:
     """Return the exception for an agent's answer of the type ``error``."""
     if answer.get("limit"):
-        return TooMuch(answer["sentence"])
+        return LogsTooLarge(answer["sentence"])
     return Refused(f"{host}: its agent refused: {answer['sentence']}")
 
 
@@ -196,7 +196,7 @@ class Agents:
         """End all reachable agents; agents named in ``keep`` leave their logs on their hosts."""
         self._closing = True
         for agent in self.all:
-            _leave(agent, remove=not agent.host.here and agent.name not in keep)
+            _leave(agent, remove=not agent.host.is_local and agent.name not in keep)
         with ThreadPoolExecutor(max(1, len(self.all))) as pool:
             list(pool.map(lambda agent: agent.channel.close(GRACE_S), self.all))
         for reader in self._readers:
@@ -245,7 +245,7 @@ class Agents:
             return self._reconnect(agent, str(error))
 
     def _last_error(self, agent: HostAgent) -> str:
-        return agent.channel.complaint().strip() or "no reason given"
+        return agent.channel.error_output().strip() or "no reason given"
 
     def _take(self, agent: HostAgent, message: Message) -> None:
         if message["type"] in _ANSWERS:
@@ -272,10 +272,10 @@ class Agents:
         deadline = time.monotonic() + agent.lease_s
 
         def is_given_up() -> bool:
-            return self._closing or time.monotonic() >= latest_return(deadline, self._stopped_at)
+            return self._closing or time.monotonic() >= give_up_time(deadline, self._stopped_at)
 
         try:
-            channel, why = reach_again(agent.host, agent.log_dir, agent.seq, why, is_given_up)
+            channel, why = reconnect_to_agent(agent.host, agent.log_dir, agent.seq, why, is_given_up)
         except HostError as error:
             agent.gone, agent.lost = f"{agent.lost}; after the host came back: {error}", None
             return False
@@ -307,7 +307,7 @@ def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float
         host,
         placed.noderank,
         directory,
-        attached(host, placed.log_dir, 0),
+        connect_to_agent(host, placed.log_dir, 0),
         lease_s,
         log_dir=placed.log_dir,
         code_root=placed.code_root,

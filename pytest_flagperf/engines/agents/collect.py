@@ -20,7 +20,7 @@ from pytest_flagperf.stored.round import MissingLogs
 from .acquire import MODULE
 from .agents import GRACE_S, MARGIN_S, HostAgent, Refused, refusal
 from .lost_hosts import ANSWER_S
-from .unpack import TooMuch, check_limits, unpack
+from .unpack import LogsTooLarge, check_limits, unpack
 
 _IN_MEMORY = 1 << 26
 _LEAST = 1 << 20  # bytes of a piece other than the last: a host must not send its logs byte by byte
@@ -30,13 +30,13 @@ _TRIES = 3
 T = TypeVar("T")
 
 
-class Gone(HostError):
+class LogsGone(HostError):
     """The logs of a round are no longer on its host."""
 
 
 def collect(agents: Sequence[HostAgent], limits: LogLimits) -> tuple[MissingLogs, ...]:
     """Fetch the logs from all other hosts at once. Return the logs that could not be fetched and stay there."""
-    remote = [agent for agent in agents if not agent.host.here and agent.started]
+    remote = [agent for agent in agents if not agent.host.is_local and agent.started]
     with ThreadPoolExecutor(max(1, len(remote))) as pool:
         results = pool.map(lambda agent: _collect_one(agent, limits), remote)
         return tuple(missing for missing in results if missing is not None)
@@ -49,7 +49,7 @@ def _collect_one(agent: HostAgent, limits: LogLimits) -> MissingLogs | None:
             time.sleep(_AGAIN_S)
         try:
             left_out = _fetch_from(agent, limits)
-        except (TooMuch, Gone) as error:
+        except (LogsTooLarge, LogsGone) as error:
             why = str(error)
             break
         except (HostError, OSError) as error:
@@ -89,7 +89,7 @@ def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits)
             chunk = _chunk(channel, host, _order(offset, limits))
             if not chunk["files"]:
                 channel.send({"op": "leave", "remove": True})
-                raise Gone(f"{host.name}: no files in {log_dir}: the host was restarted, or the folder was removed")
+                raise LogsGone(f"{host.name}: no files in {log_dir}: the host was restarted, or the folder was removed")
             return chunk
 
         with _archive(host, ask, limits) as archive:
@@ -160,7 +160,7 @@ def _next(channel: Channel, host: Host, kind: str) -> Message:
             return message
         if message["type"] == "error":
             raise refusal(host.name, message)
-    raise HostError(f"{host.name}: {channel.complaint().strip() or f'no {kind} from the agent'}")
+    raise HostError(f"{host.name}: {channel.error_output().strip() or f'no {kind} from the agent'}")
 
 
 def _receive(channel: Channel, host: Host, deadline: float) -> Message | None:

@@ -124,5 +124,5 @@ class Environments:
 
 def _show_progress(watch: Live, host: Host, text: str, hosts: int) -> None:
     """Show the start of a build as a permanent line, and its steps as a line that is replaced."""
-    line = f"{host.name}: {text}" if hosts > 1 or not host.here else text
+    line = f"{host.name}: {text}" if hosts > 1 or not host.is_local else text
     (watch.note if text.startswith(_PERMANENT) else watch.passing)(line)

@@ -14,8 +14,8 @@ from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.round import MissingLogs, RoundDir
 
-from .collect import Gone, fetch
-from .unpack import TooMuch
+from .collect import LogsGone, fetch
+from .unpack import LogsTooLarge
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LateLogs:
             return
         for placed in places:
             host = self.pool.host(placed.name)
-            if host is not None and not host.here:
+            if host is not None and not host.is_local:
                 try:
                     self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""))
                 except (HostError, OSError) as error:
@@ -65,11 +65,11 @@ class LateLogs:
                     raise HostError(unreachable[name])
                 warnings += [f"{name}: {sentence}" for sentence in self._fetch_from(directory, missing)]
                 how = "were fetched late"
-            except Gone as error:
+            except LogsGone as error:
                 how = f"are gone: {error}"
                 still.append(replace(missing, why=str(error), gone=True))
             except (HostError, OSError) as error:
-                if not isinstance(error, TooMuch):
+                if not isinstance(error, LogsTooLarge):
                     unreachable[name] = str(error)
                 how = f"are missing here: {error}"
                 still.append(replace(missing, why=str(error)))

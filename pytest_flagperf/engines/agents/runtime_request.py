@@ -37,16 +37,16 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
     words, unreadable = _container_options(settings)
     return Image(
         image=given or (vendors_image.name if vendors_image else None),
-        image_by=settings.as_written("image") if given else vendors_image.by if vendors_image else "",
+        image_source=settings.as_written("image") if given else vendors_image.by if vendors_image else "",
         folder=vendors_image.folder if vendors_image and not given else None,
         expected=f"vendors/{vendor.name}/images/{case.framework}/Dockerfile",
         extras=own if own.is_dir() else None,
         options=(*container.options, *words),
         unreadable=unreadable,
-        options_by=_options_source(settings, vendor),
+        options_source=_options_source(settings, vendor),
         shm_size=settings.shm_size or container.shm_size,
-        shm_size_by=settings.as_written("shm_size"),
-        privileged_by=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in container.options else None,
+        shm_size_source=settings.as_written("shm_size"),
+        privileged_source=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in container.options else None,
         unused=() if given else tuple(vendor.unused_images(case.framework, frameworks)),
     )
 

@@ -42,17 +42,17 @@ DEFAULT_LIMITS = LogLimits()
 _CLASHES = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
 
 
-class TooMuch(HostError):
+class LogsTooLarge(HostError):
     """A host's logs exceed the limits."""
 
 
 def check_limits(limits: LogLimits, size: int, entries: int = 0) -> None:
-    """Raise TooMuch if the number of bytes, or of files and folders, exceeds the limits."""
+    """Raise LogsTooLarge if the number of bytes, or of files and folders, exceeds the limits."""
     if reason := limits.refusal(size, entries):
-        raise TooMuch(reason)
+        raise LogsTooLarge(reason)
 
 
-class Damaged(HostError):
+class DamagedArchive(HostError):
     """The archive is truncated, damaged, or has entries that no agent writes."""
 
 
@@ -95,7 +95,7 @@ def unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ..
             folder.rename(work / "old")  # a link is moved, not followed
         new.rename(folder)
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
-        raise Damaged(f"the logs cannot be unpacked: {error}") from error
+        raise DamagedArchive(f"the logs cannot be unpacked: {error}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return left_out.sentences()
@@ -149,7 +149,7 @@ class _Source:
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)
         if len(data) < size:
-            raise Damaged("the logs cannot be unpacked: the archive is truncated")
+            raise DamagedArchive("the logs cannot be unpacked: the archive is truncated")
         self.at += size
         return data
 
@@ -175,7 +175,7 @@ def _entries(source: _Source) -> Iterator[Entry]:
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             return
         if header.size < 0:
-            raise Damaged(f"the logs cannot be unpacked: an entry of {header.size} bytes")
+            raise DamagedArchive(f"the logs cannot be unpacked: an entry of {header.size} bytes")
         if header.type in (*_PAX, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
             content = _small(source, header.size)
             if header.type in _PAX:
@@ -191,7 +191,9 @@ def _entries(source: _Source) -> Iterator[Entry]:
 def _with_content(source: _Source, entry: Entry) -> Iterator[Entry]:
     """Yield the entry, whose content the caller may read; skip the rest of the content."""
     if entry.kind not in (*_FILES, tarfile.DIRTYPE, *_DROPPED):
-        raise Damaged(f"the logs cannot be unpacked: an entry of type {entry.kind!r}; expected a file or a folder")
+        raise DamagedArchive(
+            f"the logs cannot be unpacked: an entry of type {entry.kind!r}; expected a file or a folder"
+        )
     end = source.at + (_blocks(entry.size) if entry.kind in _FILES else 0)
     yield entry
     source.skip_to(end)
@@ -200,7 +202,9 @@ def _with_content(source: _Source, entry: Entry) -> Iterator[Entry]:
 def _small(source: _Source, size: int) -> bytes:
     """Return the content of an extended header."""
     if size > _LONGEST_HEADER:
-        raise Damaged(f"the logs cannot be unpacked: a header of {size} bytes; expected at most {_LONGEST_HEADER}")
+        raise DamagedArchive(
+            f"the logs cannot be unpacked: a header of {size} bytes; expected at most {_LONGEST_HEADER}"
+        )
     return b"".join(source.pieces(_blocks(size)))[:size]
 
 
@@ -213,12 +217,12 @@ def _pax(content: bytes) -> tuple[str | None, int | None]:
         record = content[len(digits) + 1 : length]
         key, equals, value = record.partition(b"=")
         if not equals or length > len(content) or not value.endswith(b"\n"):
-            raise Damaged("the logs cannot be unpacked: a damaged extended header")
+            raise DamagedArchive("the logs cannot be unpacked: a damaged extended header")
         records[key] = value[:-1]
         content = content[length:]
     name, size = records.get(b"path"), records.get(b"size")
     if size is not None and (not size.isdigit() or len(size) > 20):
-        raise Damaged("the logs cannot be unpacked: a damaged extended header")
+        raise DamagedArchive("the logs cannot be unpacked: a damaged extended header")
     return name.decode("utf-8", "surrogateescape") if name is not None else None, int(size) if size else None
 
 

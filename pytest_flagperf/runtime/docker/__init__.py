@@ -36,13 +36,13 @@ class _Docker(Runtime):
 
     def image(self, request: RuntimeRequest) -> str:
         image = _image(request)
-        return f"{image.image}, of {image.image_by}" if image.image else f"built from {image.image_by}"
+        return f"{image.image}, of {image.image_source}" if image.image else f"built from {image.image_source}"
 
     def sees_all_devices(self, request: RuntimeRequest) -> bool:
         from . import options
 
         image = _image(request)
-        return not options.parse(image.options, image.options_by).only_leased
+        return not options.parse(image.options, image.options_source).only_leased
 
     def engine(self, request: RuntimeRequest) -> EngineRequirements:
         from . import images
@@ -63,13 +63,13 @@ def _invalid_options(image: Image) -> Iterator[str]:
     if image.unreadable:
         yield image.unreadable
     try:
-        options.parse(image.options, image.options_by)
+        options.parse(image.options, image.options_source)
     except options.OptionsError as error:
         yield from error.problems
     try:
         options.size(image.shm_size or options.SHM_SIZE)
     except ValueError as error:
-        yield f"{image.shm_size_by}: {error}"
+        yield f"{image.shm_size_source}: {error}"
 
 
 def _missing_image(image: Image) -> Iterator[str]:

@@ -60,7 +60,7 @@ def prepare(host: Host, request: RuntimeRequest, progress: OnProgress) -> Interp
 
 def _options(spec: Image, devices: Sequence[int] = ()) -> Options:
     try:
-        return parse(spec.options, spec.options_by, devices)
+        return parse(spec.options, spec.options_source, devices)
     except OptionsError as error:
         raise RuntimeSetupError(str(error)) from error
 
@@ -82,9 +82,9 @@ def _privileges(spec: Image, options: Options) -> dict[str, str]:
     """Return the unusual privileges of the container and where they were set."""
     granted = {}
     if options.privileged:
-        granted["privileged"] = spec.privileged_by or spec.options_by
+        granted["privileged"] = spec.privileged_source or spec.options_source
     if options.host_namespaces:
-        granted["host_namespaces"] = f"{', '.join(options.host_namespaces)}: {spec.options_by}"
+        granted["host_namespaces"] = f"{', '.join(options.host_namespaces)}: {spec.options_source}"
     return granted
 
 
@@ -122,7 +122,7 @@ def _client(host: Host) -> Iterator[Any]:
 
     try:
         path = host.forward(docker_engine.SOCKET)  # over SSH this fails if the socket cannot be reached
-        if host.here:
+        if host.is_local:
             docker_engine.DockerEngine(path).api_version()
     except HostLost:
         raise
@@ -162,7 +162,7 @@ def _connected(path: str) -> Any:
 
 def _reason(host: Host, error: str) -> str:
     """Return why Docker cannot be used; on another host the host itself checks its socket."""
-    if host.here:
+    if host.is_local:
         return error
     script = Path(docker_engine.__file__).read_text("utf-8")
     done = host.run([host.python, "-I", "-S", "-c", script], timeout_s=_ANSWER_S)

@@ -67,7 +67,7 @@ class _Visit:
     def look(self) -> None:
         with self._errors_as_findings():
             self.channel = open_module(self.host, self.request.code, _CHECKUP)
-            clock = None if self.host.here else self._clock()
+            clock = None if self.host.is_local else self._clock()
             timeout_s = _DATA_S if self.request.data else _ANSWER_S
             facts = self._ask({"op": "check", "options": _check_options(self.request, self.host)}, "facts", timeout_s)
             self.findings = list(host_findings(self.host.name, facts, self.request, clock))
@@ -106,7 +106,7 @@ class _Visit:
         while (answer := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
             if answer.get("type") == expected:
                 return {key: value for key, value in answer.items() if key != "type"}
-        last = self.channel.complaint().strip().splitlines()[-1:] or ["no output"]
+        last = self.channel.error_output().strip().splitlines()[-1:] or ["no output"]
         raise HostError(f"the host check by {self.host.python} ended early: {last[0].strip()}")
 
     def _errors_as_findings(self) -> _ErrorsAsFindings:
@@ -150,7 +150,7 @@ def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
 
 def _check_options(request: HostRequirements, host: Host) -> dict[str, Any]:
     return {
-        "folder": request.folder if host.here else None,
+        "folder": request.folder if host.is_local else None,
         "nvml": request.nvml,
         "probe": request.probe,
         "docker": request.engine.socket if request.engine else None,
