@@ -127,7 +127,7 @@ def test_a_named_case_that_cannot_run_is_an_error_before_anything_starts(toy: To
         (["--nodes=1by2"], "*1by2*NxP*"),
         (["--set=learning_rat=1"], "*learning_rat*did you mean*learning_rate*"),
         (["--set=learning_rate=fast"], "*learning_rate*fast*"),
-        (["--repeat=0"], "*repeat*at least one*"),
+        (["--repeat=0"], "*repeat*at least 1*"),
         (["--runtime=docker"], "*no container image*images/plain/Dockerfile*--image*"),
         (["--cluster=a,,b:x"], "*--cluster*b:x*"),
         (["--nodes=2x1"], "*2 hosts*"),
