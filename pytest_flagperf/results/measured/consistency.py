@@ -314,7 +314,7 @@ _CARDS = "steps x batch per card x accumulation x cards"
 
 PAIRS: tuple[Pair, ...] = (
     Pair(
-        "original_names", "the number of figures with two values", "the original's name of each and ours", _two_names,
+        "original_names", "the number of figures with two values", "FlagPerf's name of each and ours", _two_names,
         Tolerance(),
     ),
     Pair("train_time", "`raw_train_time`", "the records TRAIN_START to TRAIN_END", _train_time, _RECORDS),
