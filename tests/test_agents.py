@@ -1,4 +1,4 @@
-"""Messages of agents at moments that real agents seldom produce."""
+"""Messages of agents at moments that are hard to produce with real agents."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class LocalHost:
         """Do nothing: this machine cannot be lost."""
 
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Do nothing: a local host has no connection."""
 
     def _copy(self, source: Path, target: Path) -> None:
         with readable(source, self.name) as file, whole_file(target, self.name) as copy:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _log = logging.getLogger("flagperf.agents")
-GRACE_S = 3.0  # from SIGTERM to SIGKILL
-MARGIN_S = 15.0  # additional time for a container's end or a slow host
+GRACE_S = 3.0  # seconds from SIGTERM to SIGKILL
+MARGIN_S = 15.0  # additional seconds for a container's end or a slow host
 # An agent that watches ranks sends a message every second; an agent that is silent for longer than this is stuck.
 SILENCE_S = 60.0
 _ACK_S = 1.0
@@ -202,7 +202,7 @@ class Agents:
         for reader in self._readers:
             reader.join(GRACE_S)
 
-    # -- listening -----------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------
 
     def _read_all(self, agent: HostAgent) -> None:
         try:
@@ -221,7 +221,7 @@ class Agents:
 
     def _listen(self, agent: HostAgent) -> bool:
         """Take the agent's messages until the connection ends; return True if a new connection replaces it."""
-        heard = acked = time.monotonic()
+        received_at = acked_at = time.monotonic()
         try:
             while True:
                 try:
@@ -233,13 +233,13 @@ class Agents:
                     agent.gone = self._last_error(agent)
                     return False
                 if message:
-                    heard = now
+                    received_at = now
                     _log.debug("%s: received %s", agent.name, message["type"])
                     self._take(agent, message)
-                elif agent.started and not agent.over and now - heard > SILENCE_S:
+                elif agent.started and not agent.over and now - received_at > SILENCE_S:
                     raise HostError(f"no message from its agent for {SILENCE_S:g} s")
-                if now - acked >= _ACK_S:
-                    acked = now
+                if now - acked_at >= _ACK_S:
+                    acked_at = now
                     _acknowledge(agent)
         except HostLost as error:
             return self._reconnect(agent, str(error))
