@@ -67,8 +67,8 @@ def survey_of(root: Path, env: dict[str, str], driver_s: float = 20, **options: 
     )
     words = [sys.executable, "-I", "-S", "-c", code, str(root), json.dumps({"nvml": True, **options})]
     done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30, text=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    survey: dict[str, Any] = json.loads(done.stdout)
+    return survey
 
 
 @pytest.fixture
@@ -144,16 +144,16 @@ def test_a_broken_library_is_reported_by_preflight_and_the_vendors_tool_is_used(
 ) -> None:
     env, root = library(tmp_path / "broken", name), code_root(tmp_path)
     driver_s = 0.5 if name.startswith("hangs") else 20
-    found = survey_of(root, env, driver_s)
-    assert (found["error"], found["devices"]) == (message, [])
+    survey = survey_of(root, env, driver_s)
+    assert (survey["error"], survey["devices"]) == (message, [])
     (root / "probe.py").write_text(
         "COMMAND = ['echo', 'X9']\n"
         "def parse(text): return [dict(name='X9', processes=["
         "dict(pid=1, name=1, memory='a'), dict(pid='2'), 3], driver='7')]\n"
     )
-    found = survey_of(root, env, driver_s, probe=str(root / "probe.py"))
-    assert (found["error"], found["fallback_reason"], found["driver"]) == (None, message, "7")
-    (device,) = found["devices"]
+    survey = survey_of(root, env, driver_s, probe=str(root / "probe.py"))
+    assert (survey["error"], survey["fallback_reason"], survey["driver"]) == (None, message, "7")
+    (device,) = survey["devices"]
     (process,) = device["processes"]
     assert (process["pid"], process.keys() & {"name", "memory"}) == (1, set())
     (root / "probe.py").write_text("COMMAND = ['false']\ndef parse(text): return []\n")
@@ -165,9 +165,9 @@ def test_a_broken_library_is_reported_by_preflight_and_the_vendors_tool_is_used(
 
 @pytest.mark.parametrize("name", ["not supported", "no symbols"])
 def test_devices_without_any_facts_are_listed(tmp_path: Path, name: str) -> None:
-    found = survey_of(code_root(tmp_path), library(tmp_path / "broken", name))
-    assert found["error"] is None
-    for index, device in enumerate(found["devices"]):
+    survey = survey_of(code_root(tmp_path), library(tmp_path / "broken", name))
+    assert survey["error"] is None
+    for index, device in enumerate(survey["devices"]):
         assert {word: value for word, value in device.items() if value not in (None, [])} == {"index": index}
 
 
@@ -233,7 +233,7 @@ def test_an_error_of_the_driver_is_reported() -> None:
 
 def test_a_sharing_server_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = [{"pid": 1, "name": "acme-cuda-mps"}, {"pid": 1, "name": "python"}]
-    found = {"driver": None, "devices": [{"index": 0, "processes": processes}], "error": None}
-    monkeypatch.setattr(preflight_facts, "_survey", lambda _: found)
+    survey = {"driver": None, "devices": [{"index": 0, "processes": processes}], "error": None}
+    monkeypatch.setattr(preflight_facts, "_survey", lambda _: survey)
     (device,) = preflight_facts._devices({})["devices"]
     assert [process["name"] for process in device["processes"]] == ["python"]

@@ -105,7 +105,7 @@ def connect(path: str) -> Connection:
     return Connection(handle, handle)
 
 
-class Listener:
+class SocketListener:
     """A Unix socket in the current folder that only this user can connect to.
 
     Its name is relative because an absolute path may be too long for a socket.
@@ -146,11 +146,11 @@ class ControllerLink:
     def __init__(self, connection: Connection | None = None) -> None:
         self.got_signal = False  # SIGTERM or SIGQUIT
         self.silence_s: float | None = None  # a controller that is silent for longer is considered lost
-        self.others: list[Connection | Listener] = []  # polled here, but their messages are read elsewhere
+        self.others: list[Connection | SocketListener] = []  # polled here, but their messages are read elsewhere
         self._connection = connection
         self._created = time.monotonic()
         self._callers: list[Connection] = []
-        self._listener: Listener | None = None
+        self._listener: SocketListener | None = None
         self._orders: deque[Message] = deque()
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
@@ -159,7 +159,7 @@ class ControllerLink:
 
     def listen(self, name: str) -> None:
         """Let a controller attach, now or later."""
-        self._listener = Listener(name)
+        self._listener = SocketListener(name)
 
     # -- receiving -----------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class ControllerLink:
             return silent_s
         return silent_s - self.silence_s if self.silence_s is not None and silent_s > self.silence_s else None
 
-    def _all(self) -> Sequence[Connection | Listener]:
+    def _all(self) -> Sequence[Connection | SocketListener]:
         own = [source for source in (self._connection, self._listener) if source is not None]
         return [*own, *self._callers, *self.others]
 

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from flagperf_driver import events
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent.connections import Connection, ControllerLink, Listener, Message
+from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, SocketListener
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.rank_orders import RankOrders
 from flagperf_driver.node.agent.timer import Timer
@@ -54,7 +54,7 @@ class RoundContainer:
         self._task: tuple[processes.BackgroundTask, Callable[[processes.BackgroundTask], None]] | None = None
         self._timer = Timer()
         self._timer.every(_BEAT_S, self._check_silence)
-        self._listener: Listener | None = None
+        self._listener: SocketListener | None = None
         self._peer: Connection | None = None
         self._connect_by = 0.0
         self._last_seq = 0  # of the messages from the inner agent
@@ -68,7 +68,7 @@ class RoundContainer:
 
     def start(self) -> None:
         self._reaper.watch_container(self._socket, self._id)
-        self._listener = Listener(INNER_SOCKET)
+        self._listener = SocketListener(INNER_SOCKET)
         self._link.others.append(self._listener)
         self._call(self._on_started, lambda: self._engine.start(self._id))
         self._beat()

@@ -227,7 +227,7 @@ def test_leave_ends_the_round(lab: Lab) -> None:
     assert lab.exit(0)["cause"] == "stopped"
 
 
-# -- invalid orders -----------------------------------------------------------------------------
+# -- invalid orders ----------------------------------------------------------------------------------------
 
 BAD = [
     ({"op": "dance"}, "unknown order; expected one of hello, ping, ack, lease"),
