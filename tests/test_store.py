@@ -93,7 +93,7 @@ def test_results_json_has_figures_and_verdicts_and_no_curves(tmp_path: Path) -> 
     assert case["metrics"]["p_core"]["mean"] == 3.0
     assert case["metrics"]["p_core"]["unit"] == "images/s"
     assert case["converged"] == 3
-    assert case["ok"] is False, "nothing was judged"
+    assert case["ok"] is False, "no verdicts"
     assert "steps" not in case["outcomes"][0]
 
 

@@ -53,7 +53,7 @@ def _of_round(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "seed", str(outcome.seed)
     for metric in outcome.metrics:
         yield f"{metric.name}[{metric.unit}]" if metric.unit else metric.name, _number(metric.value)
-    yield from _numbered("validity_warning", (one.sentence for one in outcome.validity_warnings))
+    yield from _numbered("validity_warning", (warning.sentence for warning in outcome.validity_warnings))
     yield from _numbered("warning", outcome.warnings)
 
 

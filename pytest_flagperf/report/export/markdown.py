@@ -148,7 +148,7 @@ def _deviations(plan: StoredPlan | None) -> str:
     if plan is None:
         return NONE
     texts = [f"{item.key}={item.value}" for item in plan.deviations if item.key != "data_dir"]
-    texts += [f"own {one.name.partition(' ')[2]}" for one in plan.additions if one.name.startswith("step ")]
+    texts += [f"own {item.name.partition(' ')[2]}" for item in plan.additions if item.name.startswith("step ")]
     return " ".join(texts) or NONE
 
 

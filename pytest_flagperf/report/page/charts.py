@@ -89,7 +89,7 @@ class Chart:
 
 def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
     """Return the training loss over steps, one line for each round."""
-    lines = [_line(_round(one), [(step.step, step.loss) for step in one.steps], points) for one in outcomes]
+    lines = [_line(_round(outcome), [(step.step, step.loss) for step in outcome.steps], points) for outcome in outcomes]
     return make_chart("Training loss", "step", "loss", lines)
 
 
@@ -98,7 +98,7 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | Non
     if not outcomes:
         return None
     target = outcomes[0].target
-    lines = [_line(_round(one), _evaluated(one), points) for one in outcomes]
+    lines = [_line(_round(outcome), _evaluated(outcome), points) for outcome in outcomes]
     levels: tuple[Level, ...] = ()
     if target.value is not None and math.isfinite(target.value):
         levels = (Level(f"target {quantity(target.value, target.unit)}", target.value),)
@@ -110,7 +110,9 @@ def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart |
     """Return the throughput of all cards over time, one line for each round."""
     if not outcomes:
         return None
-    lines = [_line(_round(one), [(step.time, step.throughput) for step in one.steps], points) for one in outcomes]
+    lines = [
+        _line(_round(outcome), [(step.time, step.throughput) for step in outcome.steps], points) for outcome in outcomes
+    ]
     chart = make_chart("Throughput, all cards", "time since the start of the training", outcomes[0].rate_unit, lines)
     return chart and replace(chart, kind="time", floor=0.0)
 
