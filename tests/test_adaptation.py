@@ -42,11 +42,11 @@ def refusal(root: Path, config: str = "", adapter: str = "") -> str:
     return problem.removeprefix(f"case {CASE}: ")
 
 
-# -- what may not be changed -----------------------------------------------------------------------------------
+# -- forbidden changes -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("what", "config", "sentence"),
+    ("what", "config", "message"),
     [
         ("the model's size", "frozen = 4", "frozen = 4: cannot be set here: it is not in mutable_params"),
         ("the optimizer", "optimizer = 'sgd'", "optimizer = 'sgd': cannot be set here: it is not in mutable_params"),
@@ -63,11 +63,11 @@ def refusal(root: Path, config: str = "", adapter: str = "") -> str:
         ("the target", "target_top1 = 0.5", "target_top1 = 0.5: expected the suite's target 0.75 at scale"),
     ],
 )
-def test_none_of_the_five_is_a_configs_to_set(tmp_path: Path, what: str, config: str, sentence: str) -> None:
-    assert refusal(tmp_path, config).startswith(f"{OWN}/config/config_X9x1x8.py:1: {sentence}"), what
+def test_a_vendors_config_cannot_set_these_keys(tmp_path: Path, what: str, config: str, message: str) -> None:
+    assert refusal(tmp_path, config).startswith(f"{OWN}/config/config_X9x1x8.py:1: {message}"), what
 
 
-def test_data_and_checkpoint_are_no_vendors_though_whoever_runs_a_case_may_set_them(tmp_path: Path) -> None:
+def test_the_user_but_not_a_vendor_may_set_data_and_checkpoint(tmp_path: Path) -> None:
     mutable = 'mutable_params = ["train_data", "init_checkpoint"]\n'
     catalog = tree(tmp_path, "init_checkpoint = 'x.pt'\ntrain_data = 'train'\n")
     write(tmp_path, "suites/toy/pytorch/config/mutable_params.py", mutable)
@@ -76,21 +76,19 @@ def test_data_and_checkpoint_are_no_vendors_though_whoever_runs_a_case_may_set_t
     (problem,) = caught.value.problems
     assert "init_checkpoint = 'x.pt': expected the suite's None; a vendor's config " in problem
     write(tmp_path, f"{OWN}/config/config_X9x1x8.py", "")
-    told = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True, settings=["init_checkpoint=x.pt"])
-    assert told.config["init_checkpoint"] == "x.pt"
+    plan = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True, settings=["init_checkpoint=x.pt"])
+    assert plan.config["init_checkpoint"] == "x.pt"
 
 
 @pytest.mark.parametrize(("step", "reason"), NOT_REPLACEABLE.items())
-def test_no_step_that_says_what_is_trained_and_how_it_is_measured_is_replaced(
-    tmp_path: Path, step: str, reason: str
-) -> None:
+def test_a_vendor_cannot_replace_steps_of_data_and_measurement(tmp_path: Path, step: str, reason: str) -> None:
     message = refusal(tmp_path, adapter=f"\n\ndef {step}(ctx): ...\n")
     assert message.startswith(
         f"{ADAPTER}:3: '{step}' cannot be replaced by a vendor: {reason}; allowed: create_model, "
     )
 
 
-def test_a_step_that_is_none_is_told_before_anything_runs_with_all_else(tmp_path: Path) -> None:
+def test_an_unknown_step_is_reported_in_the_plan_with_all_other_problems(tmp_path: Path) -> None:
     write(tmp_path, ADAPTER, "raise SystemExit\ndef convert_modle(ctx, model): ...\n")
     with pytest.raises(Problems) as caught:
         planned(tmp_path, "frozen = 4", runtime="vnev")
@@ -100,17 +98,17 @@ def test_a_step_that_is_none_is_told_before_anything_runs_with_all_else(tmp_path
     assert "frozen = 4" in key
 
 
-def test_a_hook_that_is_none_is_told_too(tmp_path: Path) -> None:
+def test_an_unknown_hook_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "vendors/acme/device.py", "def synchronise(device): ...\n")
     message = refusal(tmp_path)
     assert message.startswith("vendors/acme/device.py:1: 'synchronise' is not a device hook that can be replaced")
 
 
-# -- what is told ----------------------------------------------------------------------------------------------
+# -- reported changes ------------------------------------------------------------------------------------------
 
 
 def adapt(root: Path) -> Catalog:
-    """A vendor that brings one of everything."""
+    """Write a vendor with one addition of each kind."""
     tree(root)
     write_vendor(root, toml=VENDOR_TOML + '[environment]\nACME_HOME = "/opt/acme"\n')
     write(root, "vendors/acme/device.py", "def synchronize(device): ...\n")
@@ -134,22 +132,22 @@ ADDITIONS = {
 }
 
 
-def test_what_a_vendor_brings_is_known_without_running_any_of_it(tmp_path: Path) -> None:
+def test_additions_are_listed_without_running_a_vendors_code(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
-    assert {one.name: [one.value, one.reference] for one in plan.additions} == ADDITIONS
-    lines = {one.name: one.line for one in plan.additions}
+    assert {addition.name: [addition.value, addition.reference] for addition in plan.additions} == ADDITIONS
+    lines = {addition.name: addition.line for addition in plan.additions}
     assert (lines["step create_optimizer"], lines["variable ACME_FAST"], lines["package acme-kernels"]) == (3, 2, 3)
     docker = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True, runtime="docker")
     assert docker.additions[-1].value == "built into the image"
 
 
-def test_packages_are_told_as_pip_reads_them_and_without_credentials(tmp_path: Path) -> None:
+def test_packages_are_listed_as_pip_reads_them_without_credentials(tmp_path: Path) -> None:
     write(tmp_path, "suites/toy/pytorch/requirements.txt", SUITES)
     options = "--extra-index-url https://me:secret@acme.example/simple\n-r more.txt\n"
     write(tmp_path, f"{OWN}/config/requirements.txt", f"{options}numpy \\\n  ==2.0\ntorch[acme]==2.1\n")
     write(tmp_path, f"{OWN}/config/more.txt", "\nkernels @ https://me:secret@acme.example/kernels.whl\n")
-    told = {one.name: (one.value, one.where) for one in planned(tmp_path).additions}
-    assert told == {
+    packages = {addition.name: (addition.value, addition.where) for addition in planned(tmp_path).additions}
+    assert packages == {
         "package --extra-index-url https://***@acme.example/simple": ("any", f"{OWN}/config/requirements.txt:1"),
         "package kernels": ("@ https://***@acme.example/kernels.whl", f"{OWN}/config/more.txt:2"),
         "package torch": ("[acme]==2.1", f"{OWN}/config/requirements.txt:5"),
@@ -162,39 +160,40 @@ def test_packages_are_told_as_pip_reads_them_and_without_credentials(tmp_path: P
         planned(tmp_path)
 
 
-def test_the_plan_prints_it(tmp_path: Path) -> None:
+def test_the_plan_prints_additions(tmp_path: Path) -> None:
     text = describe(make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True))
     assert f"\n  additions step create_optimizer: acme's own, {ADAPTER}:3 (default: the suite's own)\n" in text
     assert f"\n            package torch: ==2.4, {OWN}/config/requirements.txt:1 (default: ==2.1)\n" in text
     assert "\n  additions none, only its config\n" in describe(planned(tmp_path / "plain"))
 
 
-def test_it_is_among_the_deviations_and_parts_no_rounds_by_itself(tmp_path: Path) -> None:
-    """What parts them are the hashes of the vendor's code, environment and requirements."""
+def test_additions_are_deviations_but_do_not_make_rounds_incomparable(tmp_path: Path) -> None:
+    """The hashes of the vendor's code, environment and requirements make rounds incomparable."""
     write(tmp_path / "plain", "suites/toy/pytorch/requirements.txt", SUITES)
     plain = planned(tmp_path / "plain").fingerprint
-    told = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True).fingerprint
-    assert isinstance(told["deviations"], dict)
-    assert told["deviations"].items() >= ADDITIONS.items()
-    code, packages = fingerprint_differences(plain, told)  # the environment is known of one only
+    adapted = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True).fingerprint
+    assert isinstance(adapted["deviations"], dict)
+    assert adapted["deviations"].items() >= ADDITIONS.items()
+    code, packages = fingerprint_differences(plain, adapted)  # only one of them has an environment
     assert code.startswith("vendor_code: step create_optimizer the suite's own -> acme's own, hook synchronize")
     assert packages == "requirements: package torch ==2.1 -> ==2.4, package acme-kernels none -> >=1"
     old, new = (
-        replace(recorded("converged_1x1"), fingerprint={**plain, "deviations": each}) for each in ({}, ADDITIONS)
+        replace(recorded("converged_1x1"), fingerprint={**plain, "deviations": deviations})
+        for deviations in ({}, ADDITIONS)
     )
     assert fingerprint_differences(old.fingerprint, new.fingerprint) == []
     assert "step create_optimizer the suite's own -> acme's own" in notes(old, new)
     assert "package torch ==2.1 -> ==2.4" in notes(old, new)
     assert "variable ACME_FAST set -> none" in notes(new, old)
     elsewhere = replace(new, fingerprint={**new.fingerprint, "config": "another", "vendor_code": "another"})
-    told_beside = notes(old, elsewhere)
-    assert "variable ACME_FAST none -> set" in told_beside
-    assert not any(text.startswith("step") for text in told_beside), "said already as what makes them unlike"
+    other_notes = notes(old, elsewhere)
+    assert "variable ACME_FAST none -> set" in other_notes
+    assert not any(note.startswith("step") for note in other_notes), "already reported as a difference"
     changed = {**new.fingerprint, "key": "k", "config": "another"}
     assert fingerprint_differences(old.fingerprint, changed) == [f"config: {plain['config']} -> another"]
 
 
-def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:
+def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
     files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42, "hosts": []})
     page = section._config(tmp_path)
@@ -205,23 +204,22 @@ def test_the_page_has_it_beside_the_config(tmp_path: Path) -> None:
     assert "Vendor additions" not in section._config(tmp_path)
 
 
-def test_a_variable_that_each_rank_is_given_anyway_is_told_to_have_no_effect(tmp_path: Path) -> None:
+def test_a_variable_that_the_launcher_sets_has_no_effect(tmp_path: Path) -> None:
     catalog = adapt(tmp_path)
     write(tmp_path, f"{OWN}/config/environment_variables.sh", "\ufeffexport OMP_NUM_THREADS=4\n")
-    found = {
-        one.name: one.value for one in make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True).additions
-    }
-    assert found["variable OMP_NUM_THREADS"] == "no effect, the launcher sets it for each rank"
+    plan = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True)
+    additions = {addition.name: addition.value for addition in plan.additions}
+    assert additions["variable OMP_NUM_THREADS"] == "no effect, the launcher sets it for each rank"
 
 
-def test_what_only_a_rank_knows_is_among_them(tmp_path: Path) -> None:
+def test_deviations_found_by_a_rank_are_listed(tmp_path: Path) -> None:
     directory = Path(shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1"))
     log = next(directory.glob("*/rank0.out.log"))
     text = log.read_text(encoding="utf-8")
     assert '"replaced": []' in text
-    found = '"replaced": ["create_optimizer"], "deviations": {"optimizer class": ["Ours", "AdamW"]}'
-    log.write_text(text.replace('"replaced": []', found), encoding="utf-8")
+    replaced = '"replaced": ["create_optimizer"], "deviations": {"optimizer class": ["Ours", "AdamW"]}'
+    log.write_text(text.replace('"replaced": []', replaced), encoding="utf-8")
     edit_json(directory / "plan.json", fingerprint={"key": "k", "deviations": {"width": [1, 2]}})
-    one = measure(directory)
-    assert one.fingerprint["deviations"] == {"width": [1, 2], "optimizer class": ["Ours", "AdamW"]}
-    assert one.environment["replaced steps"] == "create_optimizer"
+    outcome = measure(directory)
+    assert outcome.fingerprint["deviations"] == {"width": [1, 2], "optimizer class": ["Ours", "AdamW"]}
+    assert outcome.environment["replaced steps"] == "create_optimizer"

@@ -1,4 +1,4 @@
-"""Vendors that cheat with times and logs: real trainings through pytest, each of which must fail by what it did."""
+"""Vendors that cheat with times and logs: each of these real trainings must fail for its own reason."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ os._exit(0)
 
 
 def trained(repo: Path, root: Path, adapter: str, device: str | None = None) -> Finished:
-    """A round of the quickest suite on this vendor's chip."""
+    """Run a round of the fastest suite with this vendor."""
     folder = root / "vendors" / "sly"
     extern = folder / "resnet50-pytorch" / "extern"
     extern.mkdir(parents=True)
@@ -77,15 +77,15 @@ def trained(repo: Path, root: Path, adapter: str, device: str | None = None) -> 
 
 
 def failed(finished: Finished) -> set[tuple[str, str]]:
-    """Names and sentences of the verdicts that failed."""
+    """Return the names and sentences of the failed verdicts."""
     (case,) = finished.results["cases"]
-    verdicts: list[dict[str, Any]] = [verdict for its in case["verdicts"].values() for verdict in its]
+    verdicts: list[dict[str, Any]] = [verdict for of_test in case["verdicts"].values() for verdict in of_test]
     return {(verdict["name"], verdict["sentence"]) for verdict in verdicts if not verdict["ok"]}
 
 
 @pytest.fixture(scope="module")
 def honest(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The control: the same vendor, who replaces a step and does not cheat."""
+    """The control: the same vendor replaces a step without cheating."""
     return trained(repo, tmp_path_factory.mktemp("honest"), HONEST)
 
 
@@ -94,31 +94,29 @@ def test_an_honest_vendor_passes(honest: Finished) -> None:
     assert failed(honest) == set()
     assert honest.directory is not None
     (outcome,) = honest.directory.glob("*/round1/outcome.json")
-    # Of one rank without devices that are sampled: all pairs but those of several ranks and of energy.
+    # All pairs except those of several ranks and of energy: one rank, no sampled devices.
     assert json.loads(outcome.read_text())["compared"] >= 28
 
 
-def test_a_clock_that_the_adapter_slowed_fails_by_what_the_agent_saw(
-    repo: Path, torch_python: str, tmp_path: Path
-) -> None:
+def test_a_slowed_clock_fails_by_the_agents_times(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = trained(repo, tmp_path, SLOW_CLOCK + HONEST)
     assert finished.code == 1, finished.out
-    found = failed(finished)
-    assert {name for name, _ in found} == {"consistent"}
-    pairs = {sentence.rpartition("(pair ")[2].rstrip(")") for _, sentence in found}
-    assert {"train_time_seen", "record_times"} <= pairs, found
+    verdicts = failed(finished)
+    assert {name for name, _ in verdicts} == {"consistent"}
+    pairs = {sentence.rpartition("(pair ")[2].rstrip(")") for _, sentence in verdicts}
+    assert {"train_time_seen", "record_times"} <= pairs, verdicts
     assert "train_time" not in pairs, "the ranks' own clocks agree with each other"
     assert "`raw_train_time`" in finished.out
 
 
-def test_a_hook_that_says_a_third_of_the_time_fails_by_the_hosts_clock(
+def test_a_hook_that_reports_a_third_of_the_time_fails_by_the_hosts_clock(
     repo: Path, torch_python: str, tmp_path: Path
 ) -> None:
     finished = trained(repo, tmp_path, HONEST, device=FAST_EVENTS)
     assert finished.code == 1, finished.out
-    found = failed(finished)
-    assert {name for name, _ in found} == {"consistent"}
-    assert {sentence.rpartition("(pair ")[2] for _, sentence in found} == {"device_clock)"}
+    verdicts = failed(finished)
+    assert {name for name, _ in verdicts} == {"consistent"}
+    assert {sentence.rpartition("(pair ")[2] for _, sentence in verdicts} == {"device_clock)"}
 
 
 def test_the_log_of_another_run_fails_by_its_token(

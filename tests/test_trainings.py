@@ -1,4 +1,4 @@
-"""The shipped suites, trained for real at their small scale; and the controls that must fail."""
+"""Real trainings of the included suites at their small scale, and control trainings that must fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MINUTES = 60
 
 
 class Finished:
-    """A pytest run on the repo's suites, and what it left."""
+    """A finished pytest run on the repository's suites, and its results."""
 
     def __init__(self, code: int, out: str, reports: Path) -> None:
         self.code, self.out = code, out
@@ -50,20 +50,21 @@ def run(repo: Path, reports: Path, *arguments: str) -> Finished:
 
 
 def site(repo: Path, folder: Path, **options: Any) -> list[str]:
-    """The arguments of a run on the repo's suites with the settings of a site, which lie in another folder."""
+    """Write a site's settings to another folder and return the arguments of a run with them."""
     set_options(folder, roots=[str(repo)], **options)
     return [f"--rootdir={folder}"]
 
 
 @pytest.fixture(scope="module")
 def bench(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """What ``make bench`` runs: every suite at 1x1 and 1x2."""
+    """The run of ``make bench``: every suite at 1x1 and 1x2."""
     return run(repo, tmp_path_factory.mktemp("bench"))
 
 
 def judged(finished: Finished) -> list[dict[str, Any]]:
-    """Every verdict of a run."""
-    return [verdict for case in finished.results["cases"] for its in case["verdicts"].values() for verdict in its]
+    """Return all verdicts of a run."""
+    tests = [verdicts for case in finished.results["cases"] for verdicts in case["verdicts"].values()]
+    return [verdict for verdicts in tests for verdict in verdicts]
 
 
 # -- the main job ------------------------------------------------------------------------------------------
@@ -84,16 +85,16 @@ def test_two_cards_are_faster_than_one_or_the_machine_was_busy(bench: Finished) 
         assert busy or float(verdict["got"].split("x")[0]) > 1.0, verdict
 
 
-def test_every_round_has_its_figures_in_order(bench: Finished) -> None:
+def test_the_throughputs_of_every_round_are_in_order(bench: Finished) -> None:
     for case in bench.results["cases"]:
         metrics = {name: metric["median"] for name, metric in case["metrics"].items()}
-        # Steps of the warm-up are in p_train alone: other work that came after them slows p_core down.
-        least = 0.5 if any(outcome["validity_warnings"] for outcome in case["outcomes"]) else 0.98
-        assert metrics["p_core"] >= least * metrics["p_train"] >= least * 0.98 * metrics["p_whole"] > 0, case["case"]
+        # Only p_train includes the warm-up; other work after the warm-up reduces p_core.
+        share = 0.5 if any(outcome["validity_warnings"] for outcome in case["outcomes"]) else 0.98
+        assert metrics["p_core"] >= share * metrics["p_train"] >= share * 0.98 * metrics["p_whole"] > 0, case["case"]
         assert metrics["e2e_time"] > metrics["init_time"] + metrics["raw_train_time"] * 0.9
 
 
-def test_the_reports_and_the_table_are_there(bench: Finished) -> None:
+def test_the_run_writes_reports_and_prints_the_table(bench: Finished) -> None:
     assert bench.directory is not None
     for name in ("report.html", "junit.xml", "results.json", "results.csv"):
         assert (bench.directory / name).stat().st_size > 0
@@ -101,12 +102,12 @@ def test_the_reports_and_the_table_are_there(bench: Finished) -> None:
     assert all(f"{suite}:CPU:1:2:1" in bench.out for suite in SUITES)
 
 
-# -- beside other work ----------------------------------------------------------------------------------------
+# -- with other work on the machine ---------------------------------------------------------------------------
 
 
 @pytest.fixture
 def other_work() -> Iterator[list[int]]:
-    """For each core two processes that always have something to do; their pids."""
+    """Start two busy processes for each core and return their pids."""
     code = "while True: pass"
     started = [
         subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
@@ -118,17 +119,17 @@ def other_work() -> Iterator[list[int]]:
         process.wait()
 
 
-def test_a_round_beside_other_work_is_marked_and_no_baseline_and_its_speed_up_does_not_fail(
+def test_other_work_causes_a_warning_prevents_a_baseline_and_fails_no_speed_up(
     repo: Path, torch_python: str, tmp_path: Path, other_work: list[int]
 ) -> None:
     baselines = site(repo, tmp_path, baselines=str(tmp_path))
     finished = run(repo, tmp_path, "-k", "resnet50 and (throughput or speedup)", "--accept-baseline", *baselines)
     assert finished.code == 0, finished.out
-    # Before the first round, and of each case after it.
+    # The warning comes before the first round, and after each case.
     assert "flagperf: warning: localhost: load: other processes use " in finished.out
     for case in finished.results["cases"]:
         (outcome,) = case["outcomes"]
-        # The hypervisor may have a sentence of its own.
+        # The hypervisor may add another warning.
         assert {warning["kind"] for warning in outcome["validity_warnings"]} == {"busy"}, outcome["validity_warnings"]
         (waited,) = (metric["value"] for metric in outcome["metrics"] if metric["name"] == "core_wait")
         assert waited > 0.2
@@ -137,11 +138,11 @@ def test_a_round_beside_other_work_is_marked_and_no_baseline_and_its_speed_up_do
     assert named
 
 
-# -- controls: what does not learn does not pass --------------------------------------------------------------
+# -- controls: trainings that do not learn must fail -----------------------------------------------------------
 
 
 def two_at_a_time(repo: Path, folder: Path) -> list[str]:
-    """How fast they are is not judged, so that two at a time may train."""
+    """Return the arguments to train two cases at a time, for tests that do not judge the speed."""
     return ["-n2", *site(repo, folder, lease="device")]
 
 
@@ -152,7 +153,7 @@ def failed_converging(finished: Finished) -> None:
         assert case["converged"] == 0
         ((test, verdicts),) = case["verdicts"].items()
         assert test.startswith("test_converges[")
-        assert [each["ok"] for each in verdicts if each["name"] == "target"] == [False]
+        assert [verdict["ok"] for verdict in verdicts if verdict["name"] == "target"] == [False]
 
 
 def test_a_learning_rate_of_zero_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
@@ -165,16 +166,14 @@ def test_labels_that_belong_to_other_samples_fail(repo: Path, torch_python: str,
     failed_converging(run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path)))
 
 
-def test_a_learning_rate_without_bound_is_a_loss_that_is_not_a_number(
-    repo: Path, torch_python: str, tmp_path: Path
-) -> None:
+def test_a_huge_learning_rate_ends_with_a_nan_loss(repo: Path, torch_python: str, tmp_path: Path) -> None:
     arguments = ["-k", "glm and converges and 1:2:1", "--set=learning_rate=1e30"]
     finished = run(repo, tmp_path, *arguments)
     assert finished.code == 1, finished.out
     assert "NonFiniteLoss" in finished.out, finished.out
 
 
-def test_synthetic_data_give_throughput_and_nothing_else(repo: Path, torch_python: str, tmp_path: Path) -> None:
+def test_synthetic_data_measure_throughput_only(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = run(repo, tmp_path, "--nodes=1x1", "--synthetic", "-v")
     assert finished.code == 0, finished.out
     assert "test_converges" not in finished.out
@@ -184,12 +183,12 @@ def test_synthetic_data_give_throughput_and_nothing_else(repo: Path, torch_pytho
 # -- other ways to run -------------------------------------------------------------------------------------
 
 
-def test_torchrun_starts_the_ranks_as_well(repo: Path, torch_python: str, tmp_path: Path, short_tmpdir: Path) -> None:
+def test_torchrun_starts_the_ranks(repo: Path, torch_python: str, tmp_path: Path, short_tmpdir: Path) -> None:
     torchrun = site(repo, tmp_path, launcher="torchrun")
     finished = run(repo, tmp_path, "-k", "glm and converges and 1:2:1", *torchrun)
     own = short_tmpdir / f"pytest-flagperf-{os.getuid()}"
     assert finished.code == 0, finished.out
-    # Neither torchelastic_* nor torchinductor_* is left.
+    # No torchelastic_* and no torchinductor_* may be left.
     left = [path.relative_to(own).as_posix() for path in short_tmpdir.rglob("*") if path != own]
     assert sorted(left) == ["compiled", "compiled/torchinductor", "tmp"]
     assert finished.directory is not None
@@ -197,7 +196,7 @@ def test_torchrun_starts_the_ranks_as_well(repo: Path, torch_python: str, tmp_pa
     assert {"rank0.out.log", "rank1.out.log", "launcher.log"} <= logs
 
 
-def test_a_device_that_is_not_there_is_named(repo: Path, torch_python: str, tmp_path: Path) -> None:
+def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: Path) -> None:
     if Path("/dev/nvidia0").exists():
         pytest.skip("this machine has the device")
     finished = run(repo, tmp_path, "-k", "glm and throughput", "--vendor=nvidia", "--scale=small", "--nodes=1x1")
@@ -205,12 +204,12 @@ def test_a_device_that_is_not_there_is_named(repo: Path, torch_python: str, tmp_
     assert "localhost: devices: NVML" in finished.out, finished.out
 
 
-# -- a rank that dies, a person who interrupts -------------------------------------------------------------------
+# -- killed ranks and interrupted runs ---------------------------------------------------------------------------
 
 
 @pytest.fixture
 def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run of a 2-rank training, caught while both ranks train."""
+    """Start a training with two ranks and wait until both train."""
     arguments = ["-k", "bert and converges and 1:2:1", "--set=learning_rate=0", "--set=max_steps=100000"]
     process = subprocess.Popen(
         command(tmp_path, *arguments),
@@ -230,18 +229,18 @@ def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subproces
 
 
 def training(reports: Path) -> dict[int, int]:
-    """The pids of the ranks that have logged a step, by rank."""
-    found = {}
+    """Return the pids of the ranks that have logged a step, by rank."""
+    pids = {}
     for rank, pid in ranks(reports).items():
         logs = list(reports.glob(f"run*/*/round1/*/rank{rank}.out.log"))
         if logs and b"STEP_END" in logs[0].read_bytes():
-            found[rank] = pid
-    return found
+            pids[rank] = pid
+    return pids
 
 
 def ranks(reports: Path) -> dict[int, int]:
-    """The pids of this run's ranks that live, by rank."""
-    environments = {each.pid: each.environment for each in running()}
+    """Return the pids of this run's living ranks, by rank."""
+    environments = {process.pid: process.environment for process in running()}
     return {
         int(environment["RANK"]): pid
         for pid, environment in environments.items()
@@ -252,11 +251,11 @@ def ranks(reports: Path) -> dict[int, int]:
 def wait_until(condition: Any, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
+        assert time.monotonic() < deadline, "the condition is not met in time"
         time.sleep(0.1)
 
 
-def test_a_killed_rank_ends_the_round_and_is_named(started: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_round_and_is_reported(started: subprocess.Popen[str], tmp_path: Path) -> None:
     os.kill(training(tmp_path)[1], signal.SIGKILL)
     out, _ = started.communicate(timeout=60)
     assert started.returncode == 1
@@ -265,7 +264,7 @@ def test_a_killed_rank_ends_the_round_and_is_named(started: subprocess.Popen[str
     assert ranks(tmp_path) == {}
 
 
-def test_ctrl_c_ends_the_ranks_and_keeps_what_there_is(started: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_ranks_and_keeps_their_results(started: subprocess.Popen[str], tmp_path: Path) -> None:
     started.send_signal(signal.SIGINT)
     out, _ = started.communicate(timeout=60)
     assert started.returncode == pytest.ExitCode.INTERRUPTED, out

@@ -1,4 +1,4 @@
-"""Run in the torch environment: a vendor's LAMB beside the standard one, in Triton's interpreter; and compiled."""
+"""Compare NVIDIA's LAMB with the standard LAMB in Triton's interpreter, and compile it; runs with PyTorch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def context(**more: Any) -> Any:
 
 
 def model() -> nn.Module:
-    """A parameter of several chunks, the last of them not whole; a short one; norms; a row of zeros."""
+    """Return a model with a parameter of several chunks and an incomplete chunk, a short one, norms, and zeros."""
     torch.manual_seed(1)
     made = nn.Sequential(nn.Linear(40, 900), nn.LayerNorm(900), nn.Linear(900, 3), nn.Linear(3, 1, bias=False))
     with torch.no_grad():
@@ -50,13 +50,13 @@ def trained(create: Any, ctx: Any, count: int = 5) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in made.parameters()]
 
 
-def apart(ones: list[torch.Tensor], others: list[torch.Tensor]) -> float:
-    pairs = zip(ones, others, strict=True)
-    return max(float((one - other).abs().max() / one.abs().max()) for one, other in pairs)
+def difference(left: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+    pairs = zip(left, right, strict=True)
+    return max(float((first - second).abs().max() / first.abs().max()) for first, second in pairs)
 
 
 def compiled() -> list[str]:
-    """The kernels, for a GPU of which none is needed."""
+    """Compile the kernels for a GPU, which needs no GPU, and return their names."""
     compiler: Any = importlib.import_module("triton.compiler")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
     module = importlib.import_module("flagperf_extern.fused_lamb")
@@ -72,32 +72,32 @@ def compiled() -> list[str]:
 
 def main() -> None:
     create = extern.load_steps(FOLDER)["create_optimizer"]
-    # In a process of its own: where Triton was once imported, it is too late to ask for its interpreter.
+    # In its own process: after Triton is imported, its interpreter cannot be switched on.
     kernels = multiprocessing.get_context("fork").Pool(1).apply(compiled)
     os.environ["TRITON_INTERPRET"] = "1"
     names = {
         "interpreted": type(create(context(), model())).__name__,
         "sharded": type(create(context(parallel="fsdp"), model())).__name__,
-        "not wanted": type(create(context(fused_optimizer=False), model())).__name__,
+        "switched off": type(create(context(fused_optimizer=False), model())).__name__,
         "adamw": type(create(context(optimizer="adamw"), model())).__name__,
     }
     ours, own = (SimpleNamespace(create_optimizer=step) for step in (create, steps.create_optimizer))
     made = model()
     standard = trained(steps.create_optimizer, context())
-    told = {
+    results = {
         "names": names,
         "kernels": kernels,
-        "apart": apart(standard, trained(create, context())),
-        "without decay": apart(
+        "difference": difference(standard, trained(create, context())),
+        "without decay": difference(
             *(trained(step, context(weight_decay=0.0)) for step in (steps.create_optimizer, create))
         ),
-        "control": apart(standard, trained(steps.create_optimizer, context(optimizer="adamw"))),
-        "moved": apart(standard, [parameter.detach() for parameter in model().parameters()][:-1] + standard[-1:]),
+        "control": difference(standard, trained(steps.create_optimizer, context(optimizer="adamw"))),
+        "moved": difference(standard, [parameter.detach() for parameter in model().parameters()][:-1] + standard[-1:]),
         "deviations": vendor_step_checks.check_optimizer(context(), ours, own, made, create(context(), made)),  # type: ignore[arg-type]
     }
     del os.environ["TRITON_INTERPRET"]
     names["cpu"] = type(create(context(), model())).__name__
-    json.dump(told, sys.stdout)
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every config of every vendor resolves and plans; none is left out, and none says what it may not."""
+"""Every config of every vendor gives a valid plan, and every case of FlagPerf has a config."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HAVE = {
     ("mthreads", "S4000"): {RESNET50},
     ("dcu", "K100"): {GLM},
 }
-"""What FlagPerf has a case of, beside H100 and H200: the least that is here."""
+"""FlagPerf's cases, and H100 and H200: the minimum of configs."""
 
 
 def planned(vendor: str, suite: str, hardware: str, shape: Shape, throughput_only: bool | None = None) -> Plan:
@@ -52,11 +52,11 @@ def planned(vendor: str, suite: str, hardware: str, shape: Shape, throughput_onl
 
 def test_every_vendor_has_what_flagperf_has_in_all_shapes() -> None:
     for (vendor, hardware), suites in HAVE.items():
-        there = {(suite, shape) for owner, suite, chip, shape in CONFIGS if (owner, chip) == (vendor, hardware)}
-        assert there >= {(suite, shape) for suite in suites for shape in SHAPES}, (vendor, hardware)
+        existing = {(suite, shape) for owner, suite, chip, shape in CONFIGS if (owner, chip) == (vendor, hardware)}
+        assert existing >= {(suite, shape) for suite in suites for shape in SHAPES}, (vendor, hardware)
 
 
-@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda each: str(each))
+@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda value: str(value))
 def test_a_config_plans(vendor: str, suite: str, hardware: str, shape: Shape) -> None:
     assert hardware in CATALOG.vendors[vendor].chips
     plan = planned(vendor, suite, hardware, shape)
@@ -71,11 +71,11 @@ def test_a_config_plans(vendor: str, suite: str, hardware: str, shape: Shape) ->
     assert steps is None or (isinstance(steps, int) and steps > 0)
 
 
-@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda each: str(each))
+@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda value: str(value))
 def test_every_shape_may_train_as_many_samples_as_the_shape_of_one_host(
     vendor: str, suite: str, hardware: str, shape: Shape
 ) -> None:
-    """A limit that FlagPerf wrote for a measurement of throughput would end a training long before the target."""
+    """FlagPerf's limit for a throughput measurement would end a training long before the target."""
     most = most_samples(planned(vendor, suite, hardware, shape))
     of_one_host = most_samples(planned(vendor, suite, hardware, Shape(1, 8)))
     assert most is not None
@@ -83,8 +83,8 @@ def test_every_shape_may_train_as_many_samples_as_the_shape_of_one_host(
     assert most > 0.75 * of_one_host
 
 
-@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda each: str(each))
-def test_a_configs_learning_rate_ends_where_the_training_does_or_later(
+@pytest.mark.parametrize(("vendor", "suite", "hardware", "shape"), CONFIGS, ids=lambda value: str(value))
+def test_a_configs_learning_rate_does_not_end_before_the_training(
     vendor: str, suite: str, hardware: str, shape: Shape
 ) -> None:
     config = planned(vendor, suite, hardware, shape).config
@@ -107,14 +107,14 @@ def test_the_command_plans_all_cards_of_a_host(vendor: str) -> None:
     cards = min(CATALOG.vendors[vendor].chips[chip].devices_per_host or 8, 8)
     suites = HAVE.get((vendor, chip), ALL)
     argv = [*(f"suites/{suite.split(':')[0]}" for suite in sorted(suites)), "--plan", "-p", "no:cacheprovider"]
-    asked = [
+    options = [
         f"--vendor={vendor}",
         f"--hw={chip}",
         f"--nodes=1x{cards}",
         *([] if (vendor, chip) in HAVE else ["--scale=small"]),
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *argv, *asked], cwd=REPO, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", *argv, *options], cwd=REPO, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:]
     for suite in suites:

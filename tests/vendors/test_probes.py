@@ -1,7 +1,7 @@
-"""Vendors' probes: what their tools print, read, refused, and sampled as in a round.
+"""Vendors' probes: recorded and damaged outputs of the tools, and probes as a round uses them.
 
-Beside each ``samples/NAME.txt`` lies NAME.json: ``{"devices": [...]}``, exactly what parse() makes of it, or
-``{"error": ...}``, a part of what it says.
+For each ``samples/NAME.txt``, NAME.json has the expected result of parse(): ``{"devices": [...]}``, or
+``{"error": ...}`` with a part of the error message.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ PARSE_ALL = """
 import importlib.util, json, sys
 for module, text in json.loads(sys.stdin.read()):
     spec = importlib.util.spec_from_file_location("probe", module)
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
+    probe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(probe)
     try:
-        print(json.dumps({"devices": found.parse(text)}))
+        print(json.dumps({"devices": probe.parse(text)}))
     except Exception as error:
         print(json.dumps({"error": str(error)}))
 """
@@ -63,8 +63,8 @@ def load(path: Path) -> Any:
 
 
 def expected(sample: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(sample.with_suffix(".json").read_text())
-    return told
+    result: dict[str, Any] = json.loads(sample.with_suffix(".json").read_text())
+    return result
 
 
 def of_vendor(probe_file: Path) -> list[Path]:
@@ -75,56 +75,57 @@ def of_vendor(probe_file: Path) -> list[Path]:
 
 
 @each_sample
-def test_what_a_tool_printed_is_read_exactly_or_refused_in_words(sample: Path) -> None:
-    module, wanted = load(sample.parent.parent / "probe.py"), expected(sample)
+def test_a_recorded_output_is_parsed_exactly_or_is_an_error(sample: Path) -> None:
+    module, result = load(sample.parent.parent / "probe.py"), expected(sample)
     text = sample.read_text(encoding="utf-8")
-    if "error" in wanted:
+    if "error" in result:
         with pytest.raises(NotUnderstood) as caught:
             module.parse(text)
-        assert wanted["error"] in str(caught.value)
+        assert result["error"] in str(caught.value)
     else:
-        assert module.parse(text) == wanted["devices"]
+        assert module.parse(text) == result["devices"]
 
 
 @each_probe
-def test_every_probe_has_samples_of_many_devices_of_a_cut_output_and_of_an_error(probe_file: Path) -> None:
-    told = {sample.stem: expected(sample) for sample in of_vendor(probe_file)}
-    assert told, f"record what the tool prints in {probe_file.parent / 'samples'}: docs/vendors.md"
-    assert max(len(one.get("devices", ())) for one in told.values()) >= 2
-    assert "cut" in told
-    assert any("error" in one for name, one in told.items() if name.startswith("error"))
-    # Missing figures are missing, they are not made up.
-    everything = [reading for one in told.values() for reading in one.get("devices", ())]
-    assert any("power" not in reading for reading in everything)
-    assert any("power" in reading for reading in everything)
+def test_every_probe_has_samples_of_many_devices_of_a_truncated_output_and_of_an_error(probe_file: Path) -> None:
+    results = {sample.stem: expected(sample) for sample in of_vendor(probe_file)}
+    assert results, f"record the tool's output in {probe_file.parent / 'samples'} (docs/vendors.md)"
+    assert max(len(result.get("devices", ())) for result in results.values()) >= 2
+    assert "truncated" in results
+    assert any("error" in result for name, result in results.items() if name.startswith("error"))
+    # A probe must leave missing readings out.
+    readings = [reading for result in results.values() for reading in result.get("devices", ())]
+    assert any("power" not in reading for reading in readings)
+    assert any("power" in reading for reading in readings)
 
 
 @each_sample
-def test_readings_are_quantities_and_facts_that_are_known(sample: Path) -> None:
+def test_all_names_of_readings_are_known(sample: Path) -> None:
     for reading in expected(sample).get("devices", ()):
         assert reading.keys() <= {"device", *QUANTITIES, *FACTS, PROCESSES}
 
 
-def test_each_text_has_its_reading_and_each_reading_its_text() -> None:
+def test_each_output_has_an_expected_result_and_each_result_an_output() -> None:
     texts = {sample.with_suffix("") for sample in SAMPLES}
     assert texts == {path.with_suffix("") for path in VENDORS.glob("*/samples/*.json")}
 
 
 @each_probe
-def test_names_that_tools_print_are_of_one_chip_of_the_vendor(probe_file: Path) -> None:
-    """What preflight goes by; devices that no chip stands for are named in the vendor's README."""
+def test_each_name_in_the_samples_matches_one_chip_of_the_vendor(probe_file: Path) -> None:
+    """Preflight compares these names; the vendor's README lists the names that match no chip."""
     vendor = Catalog.scan([VENDORS.parent]).vendors[probe_file.parent.name]
-    names = {reading.get("name") for one in of_vendor(probe_file) for reading in expected(one).get("devices", ())}
+    results = [expected(sample) for sample in of_vendor(probe_file)]
+    names = {reading.get("name") for result in results for reading in result.get("devices", ())}
     readme = (probe_file.parent / "README.md").read_text(encoding="utf-8")
     for name in names - {None}:
-        chips = [chip for chip, told in vendor.chips.items() if is_named(name, chip, told.names)]
-        assert len(chips) == 1 or (not chips and f"`{name}`" in readme), f"{name} is {chips}"
+        chips = [key for key, chip in vendor.chips.items() if is_named(name, key, chip.names)]
+        assert len(chips) == 1 or (not chips and f"`{name}`" in readme), f"{name} matches {chips}"
 
 
 def test_an_old_python_reads_the_same() -> None:
     python = next(iter(old_pythons()), None)
     if python is None:
-        pytest.skip("no old Python is here")
+        pytest.skip("no old Python found")
     work = [(str(sample.parent.parent / "probe.py"), sample.read_text(encoding="utf-8")) for sample in SAMPLES]
     done = subprocess.run(
         [python, "-c", PARSE_ALL],
@@ -135,8 +136,8 @@ def test_an_old_python_reads_the_same() -> None:
         cwd=VENDORS.parent,
     )
     for sample, line in zip(SAMPLES, done.stdout.splitlines(), strict=True):
-        wanted, got = expected(sample), json.loads(line)
-        assert got == wanted or wanted["error"] in got["error"], sample
+        result, got = expected(sample), json.loads(line)
+        assert got == result or result["error"] in got["error"], sample
 
 
 # -- any text ----------------------------------------------------------------------------------------------
@@ -152,35 +153,35 @@ _WORD = re.compile(r"[^\s|/,:]+")
 
 @st.composite
 def damaged(draw: st.DrawFn, good: list[str]) -> str:
-    """What a tool prints when all is well, with a few of its words exchanged: all else is as a parser expects it."""
+    """Return a good output with a few words replaced; the rest is as a parser expects it."""
     text = draw(st.sampled_from(good))
     words = list(_WORD.finditer(text))
-    struck = draw(st.lists(st.sampled_from(words), min_size=1, max_size=4, unique=True))
-    for word in sorted(struck, key=lambda match: -match.start()):
+    replaced = draw(st.lists(st.sampled_from(words), min_size=1, max_size=4, unique=True))
+    for word in sorted(replaced, key=lambda match: -match.start()):
         text = text[: word.start()] + draw(PIECES) + text[word.end() :]
     return text
 
 
 @st.composite
-def torn(draw: st.DrawFn, whole: list[str]) -> str:
-    """With a part cut out, and another one in its place."""
+def truncated(draw: st.DrawFn, whole: list[str]) -> str:
+    """Return an output with a part removed and another text in its place."""
     text = draw(st.sampled_from(whole))
     start, end = sorted(draw(st.integers(0, len(text))) for _ in range(2))
     return text[:start] + draw(PIECES) + text[end:]
 
 
 def texts(good: list[str], whole: list[str]) -> st.SearchStrategy[str]:
-    """Nothing but text; a tool's lines in any order; and what it prints, damaged and torn."""
+    """Return any text, a tool's lines in any order, and damaged and truncated outputs."""
     lines = sorted({line for text in whole for line in text.splitlines(keepends=True)})
     jumbled = st.lists(st.one_of(st.sampled_from(lines), PIECES), max_size=60).map("".join)
-    return st.one_of(damaged(good), damaged(good), torn(whole), jumbled, st.text())
+    return st.one_of(damaged(good), damaged(good), truncated(whole), jumbled, st.text())
 
 
 def check_any_text(module: Any, probe_file: Path, how: settings) -> None:
-    told = {sample.read_text(encoding="utf-8"): "devices" in expected(sample) for sample in of_vendor(probe_file)}
+    outputs = {sample.read_text(encoding="utf-8"): "devices" in expected(sample) for sample in of_vendor(probe_file)}
 
     @how
-    @given(texts([text for text, is_good in told.items() if is_good], list(told)))
+    @given(texts([text for text, is_good in outputs.items() if is_good], list(outputs)))
     def check(text: str) -> None:
         try:
             readings = module.parse(text)
@@ -192,9 +193,9 @@ def check_any_text(module: Any, probe_file: Path, how: settings) -> None:
             assert reading.keys() <= {"device", *QUANTITIES, *FACTS, PROCESSES}
             assert all(isinstance(reading[name], float) for name in QUANTITIES if name in reading)
             assert all(fits(name, reading[name]) for name in FACTS if name in reading)
-            for one in reading.get(PROCESSES, ()):
-                assert isinstance(one["pid"], int)
-                assert one.keys() <= {"pid", "name", "memory"}
+            for process in reading.get(PROCESSES, ()):
+                assert isinstance(process["pid"], int)
+                assert process.keys() <= {"pid", "name", "memory"}
             json.dumps(reading, allow_nan=False)
 
     check()
@@ -202,7 +203,7 @@ def check_any_text(module: Any, probe_file: Path, how: settings) -> None:
 
 @each_probe
 @pytest.mark.integration
-def test_no_text_makes_a_parser_raise_anything_but_its_own_error(probe_file: Path) -> None:
+def test_a_parser_raises_only_its_own_error_for_any_text(probe_file: Path) -> None:
     check_any_text(load(probe_file), probe_file, thoroughly)
 
 
@@ -212,11 +213,11 @@ PLANTED: dict[str, Callable[..., object]] = {
     "first": lambda text, unit: float(text.split(unit)[0].split()[-1]),
     "used_of_total": lambda text, *_: tuple(float(part) for part in text.split("/")),
     "_text": str.strip,
-    "_word": lambda told: told[2:][0],
-    "_watts": lambda given: given / 1000,
+    "_word": lambda cell: cell[2:][0],
+    "_watts": lambda power: power / 1000,
     "after": lambda label, text: text.split(label)[1].split()[0],
 }
-"""Of what parsers are built of: as somebody writes it who has only seen good output."""
+"""Naive versions of the parsers' functions, which fail for bad output."""
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ PLANTED: dict[str, Callable[..., object]] = {
 )
 @pytest.mark.integration
 def test_a_planted_bug_is_found_in_every_parser(probe_file: Path, name: str) -> None:
-    """The control of the one above."""
+    """The control of the previous test."""
     module = load(probe_file)
     setattr(module, name, PLANTED[name])
     with pytest.raises((ValueError, IndexError, TypeError, AttributeError, AssertionError)) as caught:
@@ -240,7 +241,7 @@ def test_a_planted_bug_is_found_in_every_parser(probe_file: Path, name: str) -> 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 100_000, "|" * 100_000, "| 0 " * 30_000])
 @each_probe
-def test_deep_and_long_texts_are_refused_in_time(probe_file: Path, text: str) -> None:
+def test_deep_and_long_texts_are_errors_without_delay(probe_file: Path, text: str) -> None:
     with pytest.raises(NotUnderstood):
         load(probe_file).parse("{" + text)
     with pytest.raises(NotUnderstood):
@@ -252,13 +253,13 @@ def test_deep_and_long_texts_are_refused_in_time(probe_file: Path, text: str) ->
 
 @pytest.fixture
 def running(tmp_path: Path, probe_file: Path) -> Iterator[tuple[Running, list[Any]]]:
-    """The real sampler with the vendor's own probe and command, and a tool that prints what was recorded."""
-    told = max(of_vendor(probe_file), key=lambda sample: len(expected(sample).get("devices", ())))
+    """Start the real sampler with the vendor's probe, and a tool that prints a recorded output."""
+    recorded = max(of_vendor(probe_file), key=lambda sample: len(expected(sample).get("devices", ())))
     tools = tmp_path / "tools"
     tools.mkdir()
     module = load(probe_file)
     tool = tools / module.COMMAND[0]
-    tool.write_text(f"#!/bin/sh\nexec cat {told}\n")
+    tool.write_text(f"#!/bin/sh\nexec cat {recorded}\n")
     tool.chmod(0o755)
     vendor = tmp_path / probe_file.parent.name
     vendor.mkdir()
@@ -266,14 +267,14 @@ def running(tmp_path: Path, probe_file: Path) -> Iterator[tuple[Running, list[An
     (vendor / "probe.py").write_text((vendor / "probe.py").read_text() + "\n\nEVERY_S = 0.1\n")
     root = code_root(tmp_path, with_pynvml=False)
     path = {"PATH": f"{tools}:/usr/bin:/bin"}
-    found = {"module": str(vendor / "probe.py")}
-    one = Running(
-        root, tmp_path / "h1_noderank0", path, vendor=vendor.name, probe=found, every_s=0.1, device_every_s=0.1
+    orders = {"module": str(vendor / "probe.py")}
+    sampler = Running(
+        root, tmp_path / "h1_noderank0", path, vendor=vendor.name, probe=orders, every_s=0.1, device_every_s=0.1
     )
-    yield one, expected(told)["devices"]
-    if one.process.poll() is None:
-        one.process.kill()
-    one.wait()
+    yield sampler, expected(recorded)["devices"]
+    if sampler.process.poll() is None:
+        sampler.process.kill()
+    sampler.wait()
 
 
 @each_probe
@@ -291,35 +292,33 @@ def test_the_sampler_writes_what_the_tool_prints(running: tuple[Running, list[An
         assert figures == {name: reading[name] for name in QUANTITIES if name in reading}
     log = (sampler.folder / f"{probe_file.parent.name}_monitor.log").read_text()
     assert log
-    told = {device["index"]: device for device in report["devices"]}
-    assert {index: told[index].get("name") for index in told} == {
-        reading["device"]: reading.get("name") for reading in devices
-    }
+    names = {device["index"]: device.get("name") for device in report["devices"]}
+    assert names == {reading["device"]: reading.get("name") for reading in devices}
 
 
 @each_probe
 def test_preflight_sees_the_devices(tmp_path: Path, probe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sample = max(of_vendor(probe_file), key=lambda one: len(str(expected(one).get("devices", ""))))
+    sample = max(of_vendor(probe_file), key=lambda sample: len(str(expected(sample).get("devices", ""))))
     tool = tmp_path / load(probe_file).COMMAND[0]
     tool.write_text(f"#!/bin/sh\nexec cat {sample}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = probe.survey(str(probe_file))
-    assert found["error"] is None
-    for device, told in zip(found["devices"], expected(sample)["devices"], strict=True):
-        assert device["index"] == told["device"]
-        assert device[PROCESSES] == told.get(PROCESSES, [])
-        assert {name: device[name] for name in FACTS} == {name: told.get(name) for name in FACTS}
+    survey = probe.survey(str(probe_file))
+    assert survey["error"] is None
+    for device, reading in zip(survey["devices"], expected(sample)["devices"], strict=True):
+        assert device["index"] == reading["device"]
+        assert device[PROCESSES] == reading.get(PROCESSES, [])
+        assert {name: device[name] for name in FACTS} == {name: reading.get(name) for name in FACTS}
 
 
 @each_probe
-def test_a_tool_that_is_missing_or_fails_is_told(tmp_path: Path, probe_file: Path, monkeypatch: Any) -> None:
+def test_a_tool_that_is_missing_or_fails_is_reported(tmp_path: Path, probe_file: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # the tool itself may be installed here
     command = load(probe_file).COMMAND[0]
     assert command in probe.survey(str(probe_file))["error"]
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     tool = tmp_path / command
-    said = next(one for one in of_vendor(probe_file) if one.stem.startswith("error"))
-    tool.write_text(f"#!/bin/sh\ncat {said} >&2\nexit 9\n")
+    recorded = next(sample for sample in of_vendor(probe_file) if sample.stem.startswith("error"))
+    tool.write_text(f"#!/bin/sh\ncat {recorded} >&2\nexit 9\n")
     tool.chmod(0o755)
-    assert said.read_text().split()[0] in probe.survey(str(probe_file))["error"]
+    assert recorded.read_text().split()[0] in probe.survey(str(probe_file))["error"]

@@ -1,10 +1,10 @@
 """A training ends after no more samples than FlagPerf's config of the same case allows.
 
-``PUBLISHED`` is written by hand from FlagPerf's files, commit 1b5a030 of 2025-11-11: each that sets
-``max_samples_termination``. Its ``max_steps`` counts micro-steps.
+``PUBLISHED`` was copied by hand from FlagPerf's files, commit 1b5a030 of 2025-11-11: all files that set
+``max_samples_termination``. ``max_steps`` counts micro-steps there.
 
-Left out are the six files of GLM whose limit ends a measurement of throughput, after 4,000 to 24,135 of the 5,553,080
-samples that 1x8 trains: ours measure throughput with a bounded number of steps, and train 1x1 to the target on request.
+Six files of GLM are left out, because their limit ends a throughput measurement after 4,000 to 24,135 of the 5,553,080
+samples of 1x8: our configs limit the steps of such measurements instead, and can train 1x1 to the target.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IMAGES = 1_281_167
 
 
 class Published(NamedTuple):
-    """What a file of FlagPerf says; ``max_epoch`` is its suite's where the file does not set it."""
+    """The values in a file of FlagPerf; ``max_epoch`` is the suite's value if the file does not set it."""
 
     max_samples_termination: int
     train_batch_size: int
@@ -33,7 +33,7 @@ class Published(NamedTuple):
     max_epoch: int | None = None
 
     def ends_after(self, cards: int) -> int:
-        """Samples over all cards."""
+        """Return the number of samples over all cards."""
         steps = self.max_steps and self.max_steps * self.train_batch_size * cards
         return min(filter(None, (self.max_samples_termination, steps, self.max_epoch and self.max_epoch * IMAGES)))
 
@@ -78,13 +78,13 @@ def planned(vendor: str, case: str) -> Plan:
 
 
 def per_step(plan: Plan) -> int:
-    """What a step of all cards trains, in the items that FlagPerf counts."""
+    """Return the number of items, as FlagPerf counts them, in a step of all cards."""
     config = plan.config
     return int(config["train_batch_size"] * config["gradient_accumulation_steps"] * plan.case.shape.cards)
 
 
 def ends_after(plan: Plan) -> int:
-    """The items, over all cards, after which a training that misses its target ends, by every limit of the config."""
+    """Return the number of items over all cards after which the config's limits end a training without its target."""
     config, step = plan.config, per_step(plan)
     samples = config["max_samples"]
     if samples is not None:
@@ -97,26 +97,26 @@ def ends_after(plan: Plan) -> int:
     return int(min(filter(None, limits)))
 
 
-@pytest.mark.parametrize(("vendor", "case"), PUBLISHED, ids=lambda each: str(each))
+@pytest.mark.parametrize(("vendor", "case"), PUBLISHED, ids=lambda value: str(value))
 def test_a_training_ends_after_as_many_samples_as_flagperfs(vendor: str, case: str) -> None:
     plan, published = planned(vendor, case), PUBLISHED[vendor, case]
     assert plan.config["train_batch_size"] == published.train_batch_size
     assert abs(ends_after(plan) - published.ends_after(plan.case.shape.cards)) < per_step(plan)
 
 
-@pytest.mark.parametrize(("case", "like"), AS_ON_A100, ids=lambda each: str(each))
-def test_hopper_trains_no_more_samples_than_a100(case: str, like: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("case", "a100"), AS_ON_A100, ids=lambda value: str(value))
+def test_hopper_trains_no_more_samples_than_a100(case: str, a100: tuple[str, str]) -> None:
     plan = planned("nvidia", case)
-    assert ends_after(plan) < PUBLISHED[like].ends_after(plan.case.shape.cards) + per_step(plan)
+    assert ends_after(plan) < PUBLISHED[a100].ends_after(plan.case.shape.cards) + per_step(plan)
 
 
 def test_a_new_vendors_bert_ends_as_flagperfs_suite() -> None:
     plan = planned("nvidia", "bert:pytorch:A100:1:8")
-    assert {one.reference for one in plan.deviations if one.key == "max_samples"} == {14_000_000}
+    assert {deviation.reference for deviation in plan.deviations if deviation.key == "max_samples"} == {14_000_000}
 
 
-def test_a_missing_limit_is_found() -> None:
-    """The control: FlagPerf's 1x8 without its limit on samples would train 28 % and 7 % more."""
+def test_a_missing_limit_is_detected() -> None:
+    """The control: without its limit on samples, FlagPerf's 1x8 would train 28 % and 7 % more samples."""
     for vendor, case, more in (
         ("nvidia", "bert:pytorch:A100:1:8", 0.28),
         ("iluvatar", "bert:pytorch:BI-V100:1:8", 0.067),

@@ -1,4 +1,4 @@
-"""What vendor.toml may say, and what is told when it says something else."""
+"""The keys of vendor.toml, and the error messages for invalid files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def problems(folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("backend =", "backendd =", "vendor.toml:3: backendd: no such key; did you mean backend?"),
         ("device =", "module = ['acme']\ndevice =", "module: no such key; did you mean modules?"),
@@ -69,13 +69,13 @@ def problems(folder: Path, text: str) -> str:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_what_was_meant(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_an_invalid_file_is_an_error_with_a_suggestion(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in VENDOR_TOML
-    assert said in problems(tmp_path, VENDOR_TOML.replace(old, new, 1))
+    assert message in problems(tmp_path, VENDOR_TOML.replace(old, new, 1))
 
 
 @pytest.mark.parametrize("name", VENDORS)
-def test_a_vendor_of_this_repository_says_what_a_run_needs(name: str) -> None:
+def test_a_vendor_of_this_repository_has_all_keys_that_a_run_needs(name: str) -> None:
     vendor = VENDORS[name]
     assert vendor.title
     assert vendor.toml.backend
@@ -83,10 +83,10 @@ def test_a_vendor_of_this_repository_says_what_a_run_needs(name: str) -> None:
     assert vendor.hardware in vendor.chips
     if name == "cpu":
         return
-    assert vendor.toml.visible_devices, "visible_devices is not said"
-    assert vendor.probe is not None, "there is no probe.py"
-    assert all(chip.devices_per_host for chip in vendor.chips.values()), "devices_per_host is not said of every chip"
-    assert vendor.toml.container.options, "container.options are not said"
+    assert vendor.toml.visible_devices, "visible_devices is missing"
+    assert vendor.probe is not None, "probe.py is missing"
+    assert all(chip.devices_per_host for chip in vendor.chips.values()), "a chip has no devices_per_host"
+    assert vendor.toml.container.options, "container.options is missing"
     if vendor.toml.device != "cuda":
         assert vendor.toml.modules
 
@@ -113,18 +113,18 @@ def test_a_vendor_of_this_repository_says_what_a_run_needs(name: str) -> None:
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
     ],
 )
-def test_a_slower_board_is_not_taken_for_the_chip_whose_peak_is_told(name: str, chip: str | None) -> None:
+def test_a_slower_board_does_not_match_a_chip_with_a_peak(name: str, chip: str | None) -> None:
     chips = VENDORS["nvidia"].chips
-    assert [key for key, told in chips.items() if is_named(name, key, told.names)] == ([chip] if chip else [])
+    assert [key for key, entry in chips.items() if is_named(name, key, entry.names)] == ([chip] if chip else [])
 
 
 @pytest.mark.parametrize("name", sorted(VENDORS.keys() - {"cpu"}))
-def test_a_vendors_readme_says_what_was_verified_and_where_each_sample_is_from(name: str) -> None:
+def test_a_vendors_readme_says_what_was_verified_and_the_source_of_each_sample(name: str) -> None:
     folder = VENDORS[name].path
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert "verified on silicon" in readme
     for sample in folder.glob("samples/*.txt"):
         named = f"`{sample.stem}`" in readme or ("`error_*`" in readme and sample.stem.startswith("error"))
-        assert named, f"README.md does not say where the sample {sample.stem} is from"
+        assert named, f"README.md has no source of the sample {sample.stem}"
     image = any((folder / "images").glob("*/Dockerfile")) or "--image" in readme
-    assert image, "where does an image come from?"
+    assert image, "neither a Dockerfile nor --image in README.md"

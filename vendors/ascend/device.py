@@ -1,4 +1,4 @@
-"""What PyTorch's own switches do not reach on an NPU; where it is documented is in README.md."""
+"""Settings of an NPU that PyTorch's own switches do not change; README.md lists the sources."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from flagperf_driver.pytorch import device as usual
 
 
 def settings(device: torch.device, config: Any) -> None:
-    """HF32 is Ascend's TF32, and convolutions compute in it unless they are told otherwise."""
+    """Turn HF32, Ascend's TF32, off for fp32: convolutions use it by default."""
     usual.settings(device, config)
     torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = config.precision != "fp32"
 
 
 def grad_scaler(device: torch.device) -> Any:  # noqa: ARG001 - a hook's signature
-    """A 910A gives the largest number where others give infinity: only torch_npu's own scaler sees that."""
+    """Return torch_npu's scaler: on overflow a 910A returns the largest number, which other scalers do not detect."""
     return torch.npu.amp.GradScaler()

@@ -1,9 +1,9 @@
-"""Devices by the table of ``npu-smi info``: of each two lines, the module's and the chip's.
+"""Read devices from the table of ``npu-smi info``: one line for the module, one line for the chip.
 
 | 4       910A     | OK              | NA                43             0          / 970            |
 | 0       0        | 0000:81:00.0    | 0                 861  / 21534                               |
 
-Below is a line for each process, with the numbers of its module and of the chip in it:
+Then follows a line for each process, with the numbers of its module and of the chip in the module:
 
 | 0       0                 | 812345        | python                   | 56621                   |
 """
@@ -19,7 +19,7 @@ ENVIRONMENT = {"PATH": "$PATH:/usr/local/sbin:/usr/local/bin"}
 _FIRST = re.compile(r"([0-9]{1,4})\s+(\S.*)")
 _PROCESS = re.compile(
     r"(?P<device>[0-9]{1,4} +[0-9]{1,4})\s*\|\s*(?P<pid>[0-9]{1,10})\s*\|(?P<name>[^|]+)\|"
-    r"\s*(?P<memory>[0-9]{1,9})\s*(?:\|.*)?"  # newer ones add the number in its container
+    r"\s*(?P<memory>[0-9]{1,9})\s*(?:\|.*)?"  # newer tools add the pid in the container
 )
 _VERSION = re.compile(r"Version:\s*([^\s|]+)")
 
@@ -35,12 +35,12 @@ def parse(text: str) -> list[dict[str, object]]:
 
 
 def _opens(row: list[str]) -> bool:
-    """A chip's line has the same number of cells, and a PCI address in its second."""
+    """Return True for the line of a module; the line of a chip has a PCI address in its second cell."""
     return _FIRST.fullmatch(row[0]) is not None and pci(row[1]) is None
 
 
 def _place(module: list[str], chip: list[str]) -> tuple[int, ...]:
-    """The module's number and the chip's in it."""
+    """Return the module's number and the chip's number in the module."""
     words = (module[0].split()[0], *chip[0].split()[:1])
     return tuple(int(word) for word in words if index(word) is not None)
 
@@ -48,7 +48,7 @@ def _place(module: list[str], chip: list[str]) -> tuple[int, ...]:
 def _device(module: list[str], chip: list[str], driver: str | None) -> dict[str, object]:
     number, name = _FIRST.fullmatch(module[0]).groups()  # type: ignore[union-attr]
     power, temperature, *_ = [*module[2].split(), "", ""]
-    # Either Memory-Usage alone, or Memory-Usage and HBM-Usage: what a device trains in comes last.
+    # Memory-Usage only, or Memory-Usage and HBM-Usage; the device computes in the last of them.
     load, *memory = chip[2].replace("/", " ").split() or [""]
     return known(
         device=_number(chip[0], int(number)),
@@ -65,7 +65,7 @@ def _device(module: list[str], chip: list[str], driver: str | None) -> dict[str,
 
 
 def _number(cell: str, module: int) -> int:
-    """A chip's line has its place in the module, and mostly its number on the host, which is what programs use."""
+    """Return the number that programs use: the chip's number on the host if its line has one, else the module's."""
     words = cell.split()
     number = index(words[1]) if len(words) == 2 else None
     return module if number is None else number

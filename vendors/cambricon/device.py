@@ -1,4 +1,4 @@
-"""What PyTorch's own switches do not reach on an MLU; where it is documented is in README.md."""
+"""Settings of an MLU that PyTorch's own switches do not change; README.md lists the sources."""
 
 from typing import Any
 
@@ -8,6 +8,6 @@ from flagperf_driver.pytorch import device as usual
 
 
 def settings(device: torch.device, config: Any) -> None:
-    """CNNL's TF32 has switches of its own, and convolutions compute in it unless they are told otherwise."""
+    """Turn TF32 off for fp32 with CNNL's own switches: convolutions use it by default."""
     usual.settings(device, config)
     torch.backends.cnnl.allow_tf32 = torch.backends.mlu.matmul.allow_tf32 = config.precision != "fp32"

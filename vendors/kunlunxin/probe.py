@@ -1,4 +1,4 @@
-"""Devices by ``xpu-smi -m``: a line of positions for each, of which public scripts and FlagPerf agree on these."""
+"""Read devices from ``xpu-smi -m``: one line per device; FlagPerf and public scripts agree on these positions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from shutil import which
 
 from flagperf_driver.node.sampling.tool_output import NotUnderstood, figure, index, known, pci, refused
 
-# Newer drivers have xpu-smi, as another maker's tool is called too; older ones have xpu_smi.
+# Newer drivers have xpu-smi (Intel has a tool of this name too), older drivers have xpu_smi.
 COMMAND = [next(filter(which, ("xpu-smi", "xpu_smi")), "xpu-smi"), "-m"]
 _NUMBER, _SERIAL, _TEMPERATURE, _POWER, _USED, _TOTAL, _UTILIZATION, _FIRMWARE = 1, 3, 4, 8, 17, 18, 19, 20
 _NAME = re.compile(r'"([^"]*)"')
-_MORE_WATTS_THAN_A_CARD_TAKES = 2000.0
+_MAX_WATTS = 2000.0
 
 
 def parse(text: str) -> list[dict[str, object]]:
@@ -24,9 +24,7 @@ def parse(text: str) -> list[dict[str, object]]:
 def _device(line: str) -> dict[str, object]:
     words = line.split()
     if len(words) <= _FIRMWARE or index(words[_NUMBER]) is None:
-        raise NotUnderstood(
-            f"the line of {words[0]} is cut short: {len(words)} words, wanted are more than {_FIRMWARE}"
-        )
+        raise NotUnderstood(f"the line of {words[0]} is truncated: {len(words)} words; expected more than {_FIRMWARE}")
     name = _NAME.search(line)
     return known(
         device=index(words[_NUMBER]),
@@ -42,6 +40,6 @@ def _device(line: str) -> dict[str, object]:
     )
 
 
-def _watts(given: float | None) -> float | None:
-    """Older tools give milliwatts and do not say so."""
-    return given / 1000 if given is not None and given > _MORE_WATTS_THAN_A_CARD_TAKES else given
+def _watts(power: float | None) -> float | None:
+    """Convert milliwatts, which older tools print without a unit, to watts."""
+    return power / 1000 if power is not None and power > _MAX_WATTS else power

@@ -1,4 +1,4 @@
-"""What PyTorch's own switches do not reach on a MUSA device; where it is documented is in README.md."""
+"""Settings of a MUSA device that PyTorch's own switches do not change; README.md lists the sources."""
 
 from typing import Any
 
@@ -8,6 +8,6 @@ from flagperf_driver.pytorch import device as usual
 
 
 def settings(device: torch.device, config: Any) -> None:
-    """MuDNN's TF32 has a switch of its own."""
+    """Turn TF32 off for fp32 with MuDNN's own switch."""
     usual.settings(device, config)
     torch.backends.mudnn.allow_tf32 = config.precision != "fp32"

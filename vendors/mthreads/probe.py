@@ -1,4 +1,4 @@
-"""Devices by ``mthreads-gmi -q``: after a line that begins with GPU, a device's readings, one on a line."""
+"""Read devices from ``mthreads-gmi -q``: a line that begins with GPU, then one reading per line."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ _DRIVER = "Driver Version"
 
 def parse(text: str) -> list[dict[str, object]]:
     driver = None
-    found: list[dict[str, str]] = []
+    devices: list[dict[str, str]] = []
     for line in text.splitlines():
         device = _DEVICE.match(line.strip())
         if device:
-            found.append({"number": device[1] or str(len(found)), "address": device[2]})
+            devices.append({"number": device[1] or str(len(devices)), "address": device[2]})
             continue
         label, _, value = (part.strip() for part in line.partition(":"))
-        if value and found:
-            found[-1].setdefault(label, value)  # the first of a name: memory comes before parts of it
+        if value and devices:
+            devices[-1].setdefault(label, value)  # keep the first value of a name: total memory precedes its parts
         elif label == _DRIVER:
             driver = value
-    if not found:
+    if not devices:
         raise refused(text, "no device found by mthreads-gmi -q")
-    return [_device(told, driver) for told in found]
+    return [_device(readings, driver) for readings in devices]
 
 
-def _device(told: dict[str, str], driver: str | None) -> dict[str, object]:
+def _device(readings: dict[str, str], driver: str | None) -> dict[str, object]:
     return known(
-        device=int(told["number"]),
-        name=told.get("Product Name"),
-        pci=pci(told["address"]),
-        uuid=told.get("GPU UUID"),
-        driver=told.get(_DRIVER, driver),
-        temperature=figure(told.get("GPU Current Temp"), "C"),
-        power=figure(told.get("Power Draw"), "W"),
-        memory_used=figure(told.get("Used"), "MiB"),
-        memory_total=figure(told.get("Total"), "MiB"),
-        utilization=figure(told.get("Gpu"), "%"),
+        device=int(readings["number"]),
+        name=readings.get("Product Name"),
+        pci=pci(readings["address"]),
+        uuid=readings.get("GPU UUID"),
+        driver=readings.get(_DRIVER, driver),
+        temperature=figure(readings.get("GPU Current Temp"), "C"),
+        power=figure(readings.get("Power Draw"), "W"),
+        memory_used=figure(readings.get("Used"), "MiB"),
+        memory_total=figure(readings.get("Total"), "MiB"),
+        utilization=figure(readings.get("Gpu"), "%"),
     )

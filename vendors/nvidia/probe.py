@@ -1,7 +1,7 @@
-"""Devices by nvidia-smi, where NVML's library cannot be loaded: the sampler takes this in its place.
+"""Read devices from nvidia-smi; the sampler uses this if NVML's library cannot be loaded.
 
-A process a sample, and nothing of links, memory rows, reasons for low clocks or who computes: NVML is what figures
-should come from.
+nvidia-smi takes one process per sample and reports no links, memory rows, throttle reasons or processes, so NVML is
+preferred.
 """
 
 from __future__ import annotations
@@ -53,30 +53,30 @@ def parse(text: str) -> list[dict[str, object]]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines or index(lines[0].split(",")[0]) is None:
         raise refused(text, "no device found by nvidia-smi")
-    answering = [reading for reading in map(_device, lines) if len(reading) > 1]
-    if not answering:
-        raise refused(text, "no device that answers")
-    return answering
+    devices = [reading for reading in map(_device, lines) if len(reading) > 1]
+    if not devices:
+        raise refused(text, "no device with readings")
+    return devices
 
 
 def _device(line: str) -> dict[str, object]:
-    told = [part.strip() for part in line.split(",")]
-    number = index(told[0])
-    if len(told) != len(FIELDS) or number is None:
-        raise NotUnderstood(f"{line[:80]!r} is not {len(FIELDS)} fields, of which the first is the device's number")
-    said = dict(zip(FIELDS, told))
+    cells = [cell.strip() for cell in line.split(",")]
+    number = index(cells[0])
+    if len(cells) != len(FIELDS) or number is None:
+        raise NotUnderstood(f"{line[:80]!r}: expected {len(FIELDS)} fields, the first a device number")
+    values = dict(zip(FIELDS, cells))
     return known(
         device=number,
-        name=_word(said["name"]),
-        uuid=_word(said["uuid"]),
-        driver=_word(said["driver_version"]),
-        pci=pci(said["pci.bus_id"]),
-        firmware=_word(said["vbios_version"]),
-        partitioned={"Enabled": True, "Disabled": False}.get(said["mig.mode.current"]),
-        **{reading: figure(said[field]) for reading, field in _FIGURES.items()},
+        name=_word(values["name"]),
+        uuid=_word(values["uuid"]),
+        driver=_word(values["driver_version"]),
+        pci=pci(values["pci.bus_id"]),
+        firmware=_word(values["vbios_version"]),
+        partitioned={"Enabled": True, "Disabled": False}.get(values["mig.mode.current"]),
+        **{reading: figure(values[field]) for reading, field in _FIGURES.items()},
     )
 
 
-def _word(told: str) -> str | None:
-    """What stands in brackets is why there is none: [N/A], [GPU is lost]."""
-    return None if told.startswith("[") else told
+def _word(cell: str) -> str | None:
+    """Return the value of a cell; None for a reason in brackets, such as [N/A] or [GPU is lost]."""
+    return None if cell.startswith("[") else cell

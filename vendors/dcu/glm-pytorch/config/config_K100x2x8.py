@@ -1,4 +1,4 @@
-"""FlagPerf has none: filled in, with the batch of 1x8, as its A100 configs do."""
+"""Not in FlagPerf; with the batch of 1x8, as in its A100 configs."""
 
 train_batch_size = 8
 eval_batch_size = 8

@@ -1,4 +1,4 @@
-"""What all shapes on BI-V100 share: FlagPerf's, whose batch and learning rate are the same for every shape."""
+"""FlagPerf's values of all shapes on BI-V100; batch and learning rate are the same for all shapes."""
 
 precision = "fp32"
 train_batch_size = 192

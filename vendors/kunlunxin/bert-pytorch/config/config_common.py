@@ -1,8 +1,8 @@
-"""What all shapes on R300 share: FlagPerf's.
+"""FlagPerf's values of all shapes on R300.
 
-It counts micro-steps where we count optimizer steps: its max_steps is gradient_accumulation_steps times ours,
-its evaluation every 2000 likewise. Its learning rate would reach zero at optimizer step max_steps all the same:
-lr_decay_steps.
+FlagPerf counts micro-steps, we count optimizer steps: its max_steps is gradient_accumulation_steps times ours, and so
+is its evaluation every 2000. But its learning rate reaches zero after max_steps optimizer steps, therefore
+lr_decay_steps is its max_steps.
 """
 
 precision = "fp32"
@@ -13,5 +13,5 @@ weight_decay = 0.01
 beta1 = 0.9
 beta2 = 0.999
 lr_warmup_steps = 0
-max_samples = 45_000_000  # FlagPerf's max_samples_termination, over all cards
+max_samples = 45_000_000  # FlagPerf's max_samples_termination, over all devices
 seed = 9031

@@ -1,4 +1,4 @@
-"""What all shapes on R300 share, FlagPerf's; all else is the reference's."""
+"""FlagPerf's values of all shapes on R300, where they differ from the reference scale."""
 
 precision = "fp32"
 seed = 4096

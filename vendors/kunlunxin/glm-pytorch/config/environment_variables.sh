@@ -1,4 +1,4 @@
-# As in FlagPerf: collectives in a tree, which wants an even number of hosts.
+# As in FlagPerf: collectives in a tree, which needs an even number of hosts.
 export BKCL_TIMEOUT=1800
 export BKCL_SOCKET_FORCE_TREE=1
 export XMLIR_D_XPU_L3_SIZE=66060288

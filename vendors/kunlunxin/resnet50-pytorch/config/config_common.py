@@ -1,4 +1,4 @@
-"""What all shapes on R300 share."""
+"""Values of all shapes on R300."""
 
 precision = "fp32"
 num_workers = 8

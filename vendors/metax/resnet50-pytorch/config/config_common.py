@@ -1,4 +1,4 @@
-"""What all shapes on C500 share: FlagPerf's "fp32", which METAX_USE_TF32 makes TF32: by name here."""
+"""Values of all shapes on C500. FlagPerf's precision is called fp32, but METAX_USE_TF32 makes it TF32."""
 
 precision = "tf32"
 num_workers = 8

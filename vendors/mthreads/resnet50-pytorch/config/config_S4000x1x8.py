@@ -1,4 +1,4 @@
-"""To the target. FlagPerf reports 73.08 % with these and mixed precision, less than the target of 75.5 %."""
+"""To the target. FlagPerf reports 73.08 % with these values and mixed precision, less than the target of 75.5 %."""
 
 from config_common import *
 

@@ -1,4 +1,4 @@
-"""FlagPerf has none: filled in, with the batch and the learning rate of 1x8, as its A100 configs do."""
+"""Not in FlagPerf; with the batch and the learning rate of 1x8, as in its A100 configs."""
 
 from config_common import *
 

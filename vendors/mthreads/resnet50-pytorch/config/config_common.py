@@ -1,4 +1,4 @@
-"""What all shapes on S4000 share: FlagPerf's batch, and its extern's channels_last."""
+"""Values of all shapes on S4000: FlagPerf's, with channels_last from its extern code."""
 
 precision = "fp32"
 channels_last = True

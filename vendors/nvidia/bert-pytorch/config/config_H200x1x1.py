@@ -1,4 +1,4 @@
-"""One H200, for throughput: as many sequences as keep it busy, bf16, compiled."""
+"""One H200, for throughput: enough sequences to keep it busy, bf16, compiled."""
 
 precision = "bf16"
 compile = True  # noqa: A001 - an option's name

@@ -1,7 +1,8 @@
-"""What the A100 configs share: the original's mixed precision and optimizer settings.
+"""Values of all A100 configs: the original's mixed precision and optimizer settings.
 
-The original counts micro-steps: its max_steps is gradient_accumulation_steps times ours, its evaluation every
-2000 is our 500. Its learning rate would reach zero at optimizer step max_steps all the same: lr_decay_steps.
+The original counts micro-steps, we count optimizer steps: its max_steps is gradient_accumulation_steps times ours, its
+evaluation every 2000 is our 500. But its learning rate reaches zero after max_steps optimizer steps, therefore
+lr_decay_steps is its max_steps.
 """
 
 precision = "fp16"
@@ -13,6 +14,6 @@ weight_decay = 0.01
 beta1 = 0.9
 beta2 = 0.999
 lr_warmup_steps = 0
-max_samples = 4_500_000  # FlagPerf's max_samples_termination, over all cards
+max_samples = 4_500_000  # FlagPerf's max_samples_termination, over all devices
 eval_steps = 500
 seed = 9031

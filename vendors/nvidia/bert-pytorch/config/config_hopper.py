@@ -1,6 +1,6 @@
-"""What the shapes of many H100 or H200 share: the A100 configs' global batch and schedule, in bf16 and compiled.
+"""Values of the shapes with several H100 or H200: the A100 configs' global batch and schedule, in bf16 and compiled.
 
-A global batch of 96 sequences a card is what an A100 does in four micro-steps of 24.
+An optimizer step has 96 sequences per card, as the four micro-steps of 24 on A100.
 """
 
 from config_common import *

@@ -1,10 +1,11 @@
-"""LAMB over all parameters of a group in one pass for the moments and one for the weights.
+"""LAMB over all parameters of a group, with one pass for the moments and one pass for the weights.
 
-The standard step is a dozen passes of ``torch._foreach_*``, each of which reads and writes whole tensors: 25 times the
-parameters' size goes over the memory's bus. Here it is 10 times: 6 for the moments and the norms, 4 for the weights,
-whose update is computed again rather than kept. Without weight decay there is no norm, and one pass of 7 does it all.
+The standard step makes a dozen passes of ``torch._foreach_*``, each of which reads and writes whole tensors; in total
+it moves 25 times the parameters' size. This step moves 10 times the size: 6 for the moments and the norms, 4 for the
+weights, whose update is computed again instead of stored. Without weight decay no norms are needed, and a single pass
+moves 7 times the size.
 
-A program of the grid has a chunk of one parameter; where the parameters lie it reads from a table.
+Each program of the grid computes a chunk of one parameter; a table has the addresses of the parameters.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _advance(
     pointers, sizes, owners, offsets, partial, tensors, rest1, beta2, rest2, correction, root, epsilon, decay, rate,
     norms: tl.constexpr, block: tl.constexpr, rounds: tl.constexpr,
 ):  # fmt: skip
-    """Bring the moments forward; add up the squares for the norms, or, without them, apply the update at once."""
+    """Update the moments; then sum the squares for the norms, or without norms apply the update."""
     program = tl.program_id(0)
     owner = tl.load(owners + program)
     size = tl.load(sizes + owner)
@@ -75,7 +76,7 @@ def _apply(
     pointers, sizes, owners, offsets, begins, partial, tensors, correction, root, epsilon, decay, rate,
     block: tl.constexpr, rounds: tl.constexpr,
 ):  # fmt: skip
-    """Take the step, scaled by |weights| / |update| of the whole parameter, 1 where either is zero."""
+    """Apply the update, scaled by |weights| / |update| of the whole parameter, or by 1 if either is zero."""
     program = tl.program_id(0)
     owner = tl.load(owners + program)
     size = tl.load(sizes + owner)
@@ -86,9 +87,9 @@ def _apply(
         chunk = begin + tl.arange(0, block)
         of_weights += tl.load(partial + 2 * chunk, mask=chunk < end, other=0.0)
         of_updates += tl.load(partial + 2 * chunk + 1, mask=chunk < end, other=0.0)
-    length, way = tl.sqrt(tl.sum(of_weights, axis=0)), tl.sqrt(tl.sum(of_updates, axis=0))
-    known = (length > 0) & (way > 0)
-    trust = tl.where(known, length / tl.where(known, way, 1.0), 1.0)
+    weight_norm, update_norm = tl.sqrt(tl.sum(of_weights, axis=0)), tl.sqrt(tl.sum(of_updates, axis=0))
+    nonzero = (weight_norm > 0) & (update_norm > 0)
+    trust = tl.where(nonzero, weight_norm / tl.where(nonzero, update_norm, 1.0), 1.0)
     weights = _at(pointers, owner)
     firsts, seconds = _at(pointers, 2 * tensors + owner), _at(pointers, 3 * tensors + owner)
     start = tl.load(offsets + program)
@@ -103,11 +104,11 @@ def _apply(
 
 
 class FusedLamb(Lamb):
-    """The standard LAMB, with its state and its checkpoints."""
+    """The standard LAMB with fused kernels; its state and checkpoints are the same."""
 
-    def __init__(self, *how: Any, **more: Any) -> None:
-        super().__init__(*how, **more)
-        self._tables: dict[int, Table] = {}
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._tables: dict[int, ChunkTable] = {}
 
     def _step(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         gradients = [weight.grad for weight in weights]
@@ -117,20 +118,20 @@ class FusedLamb(Lamb):
         group["steps"] = steps = group.get("steps", 0) + 1
         table = self._table(group, weights)
         tensors = [*weights, *gradients, *self._moments(weights, "exp_avg"), *self._moments(weights, "exp_avg_sq")]
-        table.point([tensor.data_ptr() for tensor in tensors])
+        table.set_addresses([tensor.data_ptr() for tensor in tensors])
         beta1, beta2 = group["betas"]
-        where = (table.pointers, table.sizes, table.owners, table.offsets)
-        how = (1 - beta1**steps, (1 - beta2**steps) ** 0.5, group["eps"], group["weight_decay"], group["lr"])
+        layout = (table.pointers, table.sizes, table.owners, table.offsets)
+        scalars = (1 - beta1**steps, (1 - beta2**steps) ** 0.5, group["eps"], group["weight_decay"], group["lr"])
         grid, count, size = (table.programs,), len(weights), {"block": BLOCK, "rounds": ROUNDS}
         norms = bool(group["weight_decay"])
-        _advance[grid](*where, table.partial, count, 1 - beta1, beta2, 1 - beta2, *how, norms=norms, **size)
+        _advance[grid](*layout, table.partial, count, 1 - beta1, beta2, 1 - beta2, *scalars, norms=norms, **size)
         if norms:
-            _apply[grid](*where, table.begins, table.partial, count, *how, **size)
+            _apply[grid](*layout, table.begins, table.partial, count, *scalars, **size)
 
-    def _table(self, group: dict[str, Any], weights: list[Tensor]) -> Table:
+    def _table(self, group: dict[str, Any], weights: list[Tensor]) -> ChunkTable:
         table = self._tables.get(id(group))
-        if table is None or table.of != list(map(id, weights)):
-            self._tables[id(group)] = table = Table.make(weights)
+        if table is None or table.parameter_ids != list(map(id, weights)):
+            self._tables[id(group)] = table = ChunkTable.make(weights)
         return table
 
 
@@ -139,21 +140,21 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 @dataclass
-class Table:
-    """Which chunk of which parameter each program has, and where that lies now."""
+class ChunkTable:
+    """The chunk of a parameter that each program computes, and the current addresses of the tensors."""
 
-    of: list[int]
+    parameter_ids: list[int]
     sizes: Tensor
     owners: Tensor
     offsets: Tensor
     begins: Tensor
-    """The first chunk of each parameter, and at last how many chunks there are."""
+    """The first chunk of each parameter, then the number of all chunks."""
     partial: Tensor
     pointers: Tensor
-    _pointed: list[int] = field(default_factory=list)
+    _addresses: list[int] = field(default_factory=list)
 
     @classmethod
-    def make(cls, weights: list[Tensor]) -> Table:
+    def make(cls, weights: list[Tensor]) -> ChunkTable:
         counts = [-(-weight.numel() // CHUNK) for weight in weights]
         owners = [owner for owner, count in enumerate(counts) for _ in range(count)]
         offsets = [number * CHUNK for count in counts for number in range(count)]
@@ -162,26 +163,26 @@ class Table:
             begins.append(begins[-1] + count)
         device = weights[0].device
 
-        def there(values: list[int]) -> Tensor:
+        def on_device(values: list[int]) -> Tensor:
             return torch.tensor(values, dtype=torch.int64, device=device)
 
         return cls(
-            of=list(map(id, weights)),
-            sizes=there([weight.numel() for weight in weights]),
-            owners=there(owners),
-            offsets=there(offsets),
-            begins=there(begins),
+            parameter_ids=list(map(id, weights)),
+            sizes=on_device([weight.numel() for weight in weights]),
+            owners=on_device(owners),
+            offsets=on_device(offsets),
+            begins=on_device(begins),
             partial=torch.zeros(2 * len(owners), dtype=torch.float32, device=device),
-            pointers=there([0] * (4 * len(weights))),
+            pointers=on_device([0] * (4 * len(weights))),
         )
 
     @property
     def programs(self) -> int:
         return len(self.owners)
 
-    def point(self, addresses: list[int]) -> None:
-        """Gradients are made anew each step, mostly where the last ones were; the host waits for no copy."""
-        if addresses != self._pointed:
-            told = torch.tensor(addresses, dtype=torch.int64, pin_memory=self.pointers.is_cuda)
-            self.pointers.copy_(told, non_blocking=True)
-            self._pointed = addresses
+    def set_addresses(self, addresses: list[int]) -> None:
+        """Copy the addresses to the device if they changed; new gradients mostly have the previous addresses."""
+        if addresses != self._addresses:
+            pointers = torch.tensor(addresses, dtype=torch.int64, pin_memory=self.pointers.is_cuda)
+            self.pointers.copy_(pointers, non_blocking=True)
+            self._addresses = addresses

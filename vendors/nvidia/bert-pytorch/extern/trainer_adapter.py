@@ -1,4 +1,4 @@
-"""BERT's LAMB in two Triton kernels: two fifths of the standard step's traffic to memory, which it waits for."""
+"""BERT's LAMB in two Triton kernels, with two fifths of the memory traffic of the standard step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
-    """Give the suite's own optimizer, its LAMB computed by kernels of ours where they can run."""
-    if not _fits(ctx):
+    """Return the suite's optimizer, but LAMB with the fused kernels if they support the case."""
+    if not _is_supported(ctx):
         return steps.create_optimizer(ctx, model)
     from .fused_lamb import FusedLamb
 
@@ -25,8 +25,8 @@ def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
     return FusedLamb(groups, config.learning_rate, (config.beta1, config.beta2), config.epsilon)
 
 
-def _fits(ctx: Context) -> bool:
-    """Say whether it is LAMB, of whole parameters, on a GPU, or in Triton's interpreter, which needs none."""
+def _is_supported(ctx: Context) -> bool:
+    """Return True for LAMB with unsharded parameters on a GPU or in Triton's interpreter."""
     sharded = ctx.config.parallel == "fsdp" and ctx.world_size > 1
-    runs = ctx.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
-    return ctx.config.optimizer == "lamb" and ctx.config.fused_optimizer and runs and not sharded
+    can_run = ctx.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    return ctx.config.optimizer == "lamb" and ctx.config.fused_optimizer and can_run and not sharded

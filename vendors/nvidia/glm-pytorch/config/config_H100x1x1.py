@@ -1,4 +1,4 @@
-"""One H100, for throughput: half of an H200's sequences, which its memory is reckoned to hold; bf16, compiled."""
+"""One H100, for throughput: half of an H200's sequences, an estimate of what its memory holds; bf16, compiled."""
 
 precision = "bf16"
 compile = True  # noqa: A001 - an option's name

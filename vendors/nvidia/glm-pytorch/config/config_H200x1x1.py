@@ -1,4 +1,4 @@
-"""One H200, for throughput: as many sequences as its memory is reckoned to hold without checkpoints, bf16, compiled."""
+"""One H200, for throughput: an estimate of the sequences that fit without activation checkpoints; bf16, compiled."""
 
 precision = "bf16"
 compile = True  # noqa: A001 - an option's name

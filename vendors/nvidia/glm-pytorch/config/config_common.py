@@ -1,4 +1,4 @@
-"""What the shapes of many cards share: the original's batch, by which they count steps; all else is the reference's."""
+"""Values of the shapes with several cards: the original's batch, from which they derive their steps."""
 
 train_batch_size = 8
 eval_batch_size = 8

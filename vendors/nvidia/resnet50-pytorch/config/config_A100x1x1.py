@@ -1,4 +1,4 @@
-"""One card, for throughput: to the target it would train for two days."""
+"""One card, for throughput; a training to the target would take two days."""
 
 from config_common import *
 

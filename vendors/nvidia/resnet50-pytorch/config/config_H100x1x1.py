@@ -1,4 +1,4 @@
-"""One H100, for throughput, with what makes it fast: bf16, channels last, compiled."""
+"""One H100, for throughput, with settings for speed: bf16, channels last, compiled."""
 
 vendor = "nvidia"
 precision = "bf16"

@@ -1,4 +1,4 @@
-"""What all shapes on A100 share. The original's figures are of "fp32", which was TF32 there: by name here."""
+"""Values of all shapes on A100. The original's precision is called fp32, but it was TF32."""
 
 vendor = "nvidia"
 precision = "tf32"

@@ -1,6 +1,7 @@
-"""What the shapes of many H100 or H200 share: what makes them fast, and a learning rate of 0.1 for 256 images.
+"""Values of the shapes with several H100 or H200: settings for speed, and a learning rate of 0.1 per 256 images.
 
-Such large batches want the warm-up of Goyal et al., "Accurate, Large Minibatch SGD" (2017), which the original lacks.
+Such large batches need the warm-up of Goyal et al., "Accurate, Large Minibatch SGD" (2017), which the original does
+not have.
 """
 
 vendor = "nvidia"
