@@ -1,1 +1,1 @@
-"""How fast the harness is, and whether it sees what it should: run `python -m benchmarks` (docs/performance.md)."""
+"""Benchmarks of the harness; run them with `python -m benchmarks` (docs/performance.md)."""

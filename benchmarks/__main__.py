@@ -1,9 +1,9 @@
 """Measure the harness, compare with the goals, and write docs/performance.md.
 
-    python -m benchmarks                      # all of them, and the document (make bench-harness)
-    python -m benchmarks collect logs         # only these, printed
+    python -m benchmarks                      # run all benchmarks and write the document (make bench-harness)
+    python -m benchmarks collect logs         # run these benchmarks and print the results
 
-The exit code is 1 where a figure misses its goal by more than its noise.
+The exit code is 1 if a measurement misses its goal by more than its noise.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ BENCHMARKS: Mapping[str, Callable[[], Section]] = {
     "report": report.measure,
 }
 TURNS = 5_000_000
-"""Of a loop that shows how fast the machine was: a virtual machine may be several times slower on another day."""
+"""Turns of a loop that shows the speed of the machine: a virtual machine may be several times slower on another day."""
 NEED_ROOT = ("rounds", "preflight")
 DOCUMENT = REPO / "docs" / "performance.md"
 
 
 def machine() -> str:
-    """The machine, its speed at the time, the versions and the day, in a sentence."""
+    """Return a sentence with the machine, its current speed, the versions and the date."""
     began = time.perf_counter()
     for _ in range(TURNS):
         pass
@@ -52,30 +52,32 @@ def machine() -> str:
     )
 
 
-def between_marks(text: str, name: str, new: str) -> str:
-    """A document with the text between the marks of one name replaced."""
-    mark, end = f"<!-- {name} -->\n", "<!-- end -->"
-    before, _, after = text.partition(mark)
+def replace_between_markers(text: str, name: str, new: str) -> str:
+    """Return a document with new text between the markers of one name."""
+    marker, end = f"<!-- {name} -->\n", "<!-- end -->"
+    before, _, after = text.partition(marker)
     if end not in after:
         raise SystemExit(f"{DOCUMENT}: expected the lines <!-- {name} --> and <!-- end -->")
-    return f"{before}{mark}{new}\n{after[after.index(end) :]}"
+    return f"{before}{marker}{new}\n{after[after.index(end) :]}"
 
 
 def write(name: str, text: str) -> None:
-    """Put a text into the document."""
-    DOCUMENT.write_text(between_marks(DOCUMENT.read_text(), name, text))
+    """Write a text into the document, between the markers of its name."""
+    DOCUMENT.write_text(replace_between_markers(DOCUMENT.read_text(), name, text))
 
 
 def main() -> int:
-    """Run the chosen benchmarks; without a choice, all, into the document."""
+    """Run the chosen benchmarks; without names, run all and write the document."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"benchmarks to run: {', '.join(BENCHMARKS)} (default: all)"
+    )
     chosen = parser.parse_args().names
     if unknown := [name for name in chosen if name not in BENCHMARKS]:
         parser.error(f"unknown benchmarks: {', '.join(unknown)}; expected some of {', '.join(BENCHMARKS)}")
     names = chosen or list(BENCHMARKS)
     if os.geteuid() and (hosts := [name for name in names if name in NEED_ROOT]):
-        parser.error(f"{', '.join(hosts)}: run as root: they make hosts on this machine (docs/lab.md)")
+        parser.error(f"{', '.join(hosts)}: must run as root to create hosts on this machine (docs/lab.md)")
     if not chosen:
         write("machine", machine())
     missed = []

@@ -1,15 +1,15 @@
-"""Is a busy machine seen, is a quiet one left alone, and how do runs of ``make bench`` end on both? For real, here.
+"""Measure how often the validity warning busy appears on a busy and on a quiet machine, on this machine.
 
     .venv/bin/python -m benchmarks.busy rounds DIR [--rounds 20] [--beside 0 1 2 4] [--suites glm resnet50]
     .venv/bin/python -m benchmarks.busy bench DIR [--runs 20] [--beside 0 2]
 
-``rounds`` trains small suites again and again, beside so many processes that always have something to do, and prints
-for each number how long ranks waited for a core, what others used, and how many rounds had the validity warning busy:
-with none beside them these are the false alarms, if the machine has nothing else to do. ``bench`` runs all suites as
-``make bench`` does, by turns beside each number of processes, and prints how each run ended. Both
-print a table for docs/measuring.md.
+``rounds`` trains small suites repeatedly, together with each number of busy processes. It prints how long ranks waited
+for a core, how much CPU time other processes used, and how many rounds had the validity warning busy. Without busy
+processes, such warnings are false alarms if the machine is idle. ``bench`` runs all suites as ``make bench`` does,
+alternating between the numbers of busy processes, and prints how each run ended. Both print a table for
+docs/measuring.md.
 
-Everything is kept in DIR; rounds and runs that are there already are not run again.
+The results are kept in DIR; existing rounds and runs are not repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REPO = Path(__file__).resolve().parent.parent
 
 @contextmanager
 def spinning(number: int) -> Iterator[None]:
-    """So many processes, bound to no core, that always have something to do."""
+    """Run ``number`` busy processes, which are not bound to cores, for the duration of the block."""
     code = "while True: pass"
     started = [subprocess.Popen([sys.executable, "-c", code], start_new_session=True) for _ in range(number)]
     try:
@@ -48,7 +48,7 @@ def spinning(number: int) -> Iterator[None]:
 
 
 def pytest_run(reports: Path, *arguments: str) -> int:
-    """Pytest on the repo's suites; its output is kept beside its results."""
+    """Run pytest on the repository's suites and write its output next to the results."""
     reports.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pytest", "suites", "-p", "no:cacheprovider", f"--reports={reports}", *arguments]
     with (reports / "pytest.log").open("a") as log:
@@ -56,7 +56,7 @@ def pytest_run(reports: Path, *arguments: str) -> int:
 
 
 def stored(reports: Path) -> list[StoredRun]:
-    """The runs that came to their end."""
+    """Return the finished runs."""
     return [store.load_run(path.parent) for path in sorted(reports.glob("run*/results.json"))]
 
 
@@ -75,7 +75,7 @@ def rounds(folder: Path, number: int, beside: Sequence[int], suites: Sequence[st
         f" {quantity(STOLEN, 'share')} of stolen time, or more.\n"
     )
     print(
-        "| processes beside | case | rounds | core_wait: median (highest) | other_cores | core_stolen (highest) |"
+        "| busy processes | case | rounds | core_wait: median (highest) | other_cores | core_stolen (highest) |"
         " p_core | warned of waiting | warned of stolen time |"
     )
     print("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
@@ -90,37 +90,37 @@ def rounds(folder: Path, number: int, beside: Sequence[int], suites: Sequence[st
 
 
 def line(case: CaseResult) -> str:
-    found = [outcome for outcome in case.outcomes if outcome.ok]
+    outcomes = [outcome for outcome in case.outcomes if outcome.ok]
     waited, others, stolen, speed = (
-        values(found, name) for name in ("core_wait", "other_cores", "core_stolen", "p_core")
+        metric_values(outcomes, name) for name in ("core_wait", "other_cores", "core_stolen", "p_core")
     )
-    # By the bounds of today, also for rounds that were kept from before.
+    # Apply the current limits also to stored rounds.
     names = ("core_wait", "other_cores", "core_stolen")
-    loads = [HostLoad(*(outcome.value(name) for name in names)) for outcome in found]
+    loads = [HostLoad(*(outcome.value(name) for name in names)) for outcome in outcomes]
     return " | ".join(
         [
             case.without_repeat,
-            str(len(found)),
+            str(len(outcomes)),
             spread(waited, "share"),
             middle(others, ""),
             spread(stolen, "share"),
-            middle(speed, found[0].rate_unit if found else ""),
+            middle(speed, outcomes[0].rate_unit if outcomes else ""),
             str(sum(load.is_busy for load in loads)),
             str(sum(load.has_stolen_time for load in loads)),
         ]
     )
 
 
-def values(outcomes: Sequence[Outcome], name: str) -> list[float]:
+def metric_values(outcomes: Sequence[Outcome], name: str) -> list[float]:
     return [value for outcome in outcomes if (value := outcome.value(name)) is not None]
 
 
-def middle(found: Sequence[float], unit: str) -> str:
-    return quantity(statistics.median(found), unit, 3) if found else "not measured"
+def middle(values: Sequence[float], unit: str) -> str:
+    return quantity(statistics.median(values), unit, 3) if values else "not measured"
 
 
-def spread(found: Sequence[float], unit: str) -> str:
-    return f"{middle(found, unit)} ({quantity(max(found), unit, 3)})" if found else "not measured"
+def spread(values: Sequence[float], unit: str) -> str:
+    return f"{middle(values, unit)} ({quantity(max(values), unit, 3)})" if values else "not measured"
 
 
 # -- runs of make bench --------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def spread(found: Sequence[float], unit: str) -> str:
 
 def bench(folder: Path, runs: int, beside: Sequence[int]) -> None:
     head()
-    print("| run | processes beside | exit code | verdict | speed-ups | rounds with busy | longest wait |")
+    print("| run | busy processes | exit code | verdict | speed-ups | rounds with busy | longest wait |")
     print("|---:|---:|---:|---|---|---:|---:|")
     ends: list[tuple[int, bool, bool]] = []
     for number in range(1, runs + 1):
@@ -142,16 +142,19 @@ def bench(folder: Path, runs: int, beside: Sequence[int]) -> None:
             ends.append((count, is_green(run), bool(busy_rounds(run))))
     print()
     for count in beside:
-        its = [(green, busy) for there, green, busy in ends if there == count]
-        green, busy = sum(one for one, _ in its), sum(one for _, one in its)
+        results = [(green, busy) for processes, green, busy in ends if processes == count]
+        green, busy = sum(result[0] for result in results), sum(result[1] for result in results)
         print(
-            f"Beside {count}: {len(its)} runs, {green} ended with exit code 0, {busy} had rounds with the"
-            " validity warning busy."
+            f"With {count} busy processes: {len(results)} runs, {green} ended with exit code 0,"
+            f" {busy} had rounds with the validity warning busy."
         )
 
 
 def ended(run: StoredRun) -> str:
-    busy, waits = busy_rounds(run), values([one for case in run.cases for one in case.outcomes], "core_wait")
+    busy, waits = (
+        busy_rounds(run),
+        metric_values([outcome for case in run.cases for outcome in case.outcomes], "core_wait"),
+    )
     speedups = [f"{case.outcomes[0].model} {speedup(case)}" for case in run.cases if case.speedup_text]
     code = run.info.exit_status if run.info is not None else None
     cells = [
@@ -165,8 +168,8 @@ def ended(run: StoredRun) -> str:
 
 
 def speedup(case: CaseResult) -> str:
-    """The speed-up in the words of its verdict, and how often it was measured again."""
-    judged = [verdict for found in case.verdicts.values() for verdict in found if verdict.name == "speedup"]
+    """Return the speed-up as in its verdict, and how often it was measured again."""
+    judged = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if verdict.name == "speedup"]
     turns = len(case.one_card.many) if case.one_card is not None else 0
     again = f", measured {plain(turns)} more times" if turns else ""
     return (judged[0].got if judged else case.speedup_text) + again
@@ -183,17 +186,21 @@ def is_green(run: StoredRun) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("rounds", "bench"))
-    parser.add_argument("folder", type=Path, help="where everything is kept")
-    parser.add_argument("--rounds", type=int, default=20, help="of each case (20)")
-    parser.add_argument("--runs", type=int, default=20, help="of make bench (20)")
-    parser.add_argument("--beside", type=int, nargs="*", help="processes beside (rounds: 0 1 2 4, bench: 0 2)")
-    parser.add_argument("--suites", nargs="*", default=["glm", "resnet50"], help="for rounds (glm resnet50)")
-    asked = parser.parse_args()
-    folder = asked.folder.resolve()
-    if asked.what == "rounds":
-        rounds(folder, asked.rounds, asked.beside or (0, 1, 2, 4), asked.suites)
+    parser.add_argument("folder", type=Path, help="folder of the results")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of each case (default: 20)")
+    parser.add_argument("--runs", type=int, default=20, help="runs of make bench (default: 20)")
+    parser.add_argument(
+        "--beside", type=int, nargs="*", help="numbers of busy processes (default: rounds 0 1 2 4, bench 0 2)"
+    )
+    parser.add_argument(
+        "--suites", nargs="*", default=["glm", "resnet50"], help="suites for rounds (default: glm resnet50)"
+    )
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    if options.what == "rounds":
+        rounds(folder, options.rounds, options.beside or (0, 1, 2, 4), options.suites)
     else:
-        bench(folder, asked.runs, asked.beside or (0, 2))
+        bench(folder, options.runs, options.beside or (0, 2))
 
 
 if __name__ == "__main__":

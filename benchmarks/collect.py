@@ -1,4 +1,4 @@
-"""How long collecting takes: 1,000 to 10,000 cases, beside as many plain parametrized tests."""
+"""The time of collecting 1,000 to 10,000 cases, compared with the same number of plain parametrized tests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from .section import PYTEST, Goal, Section, Took, table, timed
 
 SIZES = (10, 25, 50, 100)
-"""Suites, each with 100 cases."""
+"""Numbers of suites with 100 cases each."""
 PAIRS = 3
 
 OUTPUTS = {"without the header": ["-qq"], "with the header": ["-o", "verbosity_test_cases=-2"]}
-"""Options that print a number of items for each file: those items themselves would cost more than to collect them."""
+"""Options that print the number of items of each file; printing the items would take longer than collecting them."""
 
 SUITE = """
 sample_unit = "samples"
@@ -53,7 +53,7 @@ SHAPES = [f"{hosts}x{cards}" for hosts in range(1, 11) for cards in range(1, 11)
 
 
 def tree(root: Path, suites: int, scale: str) -> None:
-    """A tree of suites that all run at 100 shapes."""
+    """Write a tree of suites with 100 shapes each."""
     (root / "vendors" / "acme").mkdir(parents=True)
     (root / "vendors" / "acme" / "vendor.toml").write_text(VENDOR.format(scale=scale))
     for number in range(suites):
@@ -73,14 +73,14 @@ def tree(root: Path, suites: int, scale: str) -> None:
 
 
 def plain_tree(root: Path, files: int) -> None:
-    """As many tests without a plugin of ours."""
+    """Write the same number of tests without this plugin."""
     (root / "suites").mkdir()
     for number in range(files):
         (root / "suites" / f"test_plain{number:03}.py").write_text(PLAIN)
 
 
 def collect(root: Path, output: str, *options: str) -> tuple[Took, int]:
-    """One ``pytest --collect-only``, and the number of items."""
+    """Run ``pytest --collect-only`` and return its time and the number of items."""
     took = timed([*PYTEST, "suites", "--collect-only", *OUTPUTS[output], *options], root)
     return took, sum(int(line.rsplit(":", 1)[1]) for line in took.stdout.splitlines() if ".py: " in line)
 
@@ -118,7 +118,7 @@ def measure() -> Section:
 
 
 def beside_plain(suites: int, pairs: int, output: str) -> tuple[Goal, list[tuple[str, str]]]:
-    """The CPU time of collecting, times that of plain pytest for as many tests: the median of pairs by turns."""
+    """Return the ratio of the CPU times of collecting with and without this plugin, the median of alternating pairs."""
     took = [(ours(suites, "small", output)[0].cpu_s, plain(suites, output)[0].cpu_s) for _ in range(pairs)]
     mine, theirs = (statistics.median(column) for column in zip(*took, strict=True))
     ratio = statistics.median(ours_s / plain_s for ours_s, plain_s in took)

@@ -1,12 +1,12 @@
-"""A vendor's own optimizer step against the standard one, on the parameters of a BERT: how much faster, and how sure.
+"""Compare the speed of a vendor's optimizer step with the standard step, on the parameters of a BERT.
 
     PYTHONPATH=. TORCH_PYTHON benchmarks/extern_step.py                                   # on a GPU
     PYTHONPATH=. TRITON_INTERPRET=1 TORCH_PYTHON benchmarks/extern_step.py --layers 1 --width 64 --words 99 --pairs 3
 
-Two twins with the same gradients, one stepped by the suite's own create_optimizer, the other by the adapter's. They
-take turns, now one first, now the other, so that whatever disturbs the machine disturbs both; a step is timed by device
-events, the host's clock on the CPU. Told are the medians, the median of the pairs' ratios with its quartiles, and how
-far the twins are apart in the end. In Triton's interpreter the figures say nothing of speed, only that it runs.
+Two equal models get the same gradients; the optimizer of one is the suite's own, the optimizer of the other is the
+adapter's. Their steps alternate, each first in turn, so that disturbances of the machine affect both. Steps are timed
+by device events, on the CPU by the host's clock. The output has the medians, the median of the pairs' ratios with its
+quartiles, and the final difference of the weights. In Triton's interpreter the times do not show the speed on a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WARM_UP = 3
 
 
 def parameters(layers: int, width: int, vocabulary: int) -> list[tuple[int, ...]]:
-    """The shapes of a BERT's parameters, heads included."""
+    """Return the shapes of a BERT's parameters, including the heads."""
     norm = [(width,), (width,)]
     square = [(width, width), (width,)]
     layer = [*square * 4, *norm, (4 * width, width), (4 * width,), (width, 4 * width), (width,), *norm]
@@ -40,16 +40,16 @@ def parameters(layers: int, width: int, vocabulary: int) -> list[tuple[int, ...]
 
 
 def twin(shapes: list[tuple[int, ...]], gradients: list[torch.Tensor], device: torch.device) -> nn.Module:
-    """Both begin alike."""
+    """Return a model; all models have the same initial weights."""
     torch.manual_seed(1)
-    made = nn.ParameterList(nn.Parameter(0.02 * torch.randn(shape, device=device)) for shape in shapes)
-    for parameter, gradient in zip(made, gradients, strict=True):
+    model = nn.ParameterList(nn.Parameter(0.02 * torch.randn(shape, device=device)) for shape in shapes)
+    for parameter, gradient in zip(model, gradients, strict=True):
         parameter.grad = gradient
-    return made
+    return model
 
 
 def timed(step: Callable[[], Any], device: torch.device) -> float:
-    """Milliseconds."""
+    """Return the time of a step in milliseconds."""
     if device.type != "cuda":
         begin = time.perf_counter()
         step()
@@ -63,17 +63,17 @@ def timed(step: Callable[[], Any], device: torch.device) -> float:
 
 
 def measure(optimizers: list[Any], device: torch.device, pairs: int) -> list[tuple[float, float]]:
-    found = []
+    times = []
     for number in range(WARM_UP + pairs):
         order = (0, 1) if number % 2 else (1, 0)
         took = {which: timed(optimizers[which].step, device) for which in order}
-        found.append((took[0], took[1]))
-    return found[WARM_UP:]
+        times.append((took[0], took[1]))
+    return times[WARM_UP:]
 
 
-def apart(one: nn.Module, other: nn.Module) -> float:
-    """The largest difference of a weight, as a share of its parameter's largest."""
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
+def difference(left_model: nn.Module, right_model: nn.Module) -> float:
+    """Return the largest difference of a weight, relative to the largest weight of its parameter."""
+    pairs = zip(left_model.parameters(), right_model.parameters(), strict=True)
     return max(float(((left - right).abs().max() / left.abs().max()).detach()) for left, right in pairs)
 
 
@@ -84,16 +84,16 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--words", type=int, default=30528)
     parser.add_argument("--pairs", type=int, default=100)
-    given = parser.parse_args()
+    options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = SimpleNamespace(**{**vars(defaults), **BERT})
     ctx: Any = SimpleNamespace(config=config, device=device, world_size=1)
-    shapes = parameters(given.layers, given.width, given.words)
+    shapes = parameters(options.layers, options.width, options.words)
     gradients = [0.01 * torch.randn(shape, device=device) for shape in shapes]
     twins = [twin(shapes, gradients, device) for _ in range(2)]
-    makers = [steps.create_optimizer, extern.load_steps(given.folder)["create_optimizer"]]
+    makers = [steps.create_optimizer, extern.load_steps(options.folder)["create_optimizer"]]
     optimizers = [make(ctx, model) for make, model in zip(makers, twins, strict=True)]
-    pairs = measure(optimizers, device, given.pairs)
+    pairs = measure(optimizers, device, options.pairs)
     standard, own = (statistics.median(pair[which] for pair in pairs) for which in (0, 1))
     lower, ratio, upper = statistics.quantiles([pair[0] / pair[1] for pair in pairs], n=4)
     where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
@@ -102,7 +102,7 @@ def main() -> None:
     for name, optimizer, took in zip(("standard", "own"), optimizers, (standard, own), strict=True):
         print(f"  {name:8} {type(optimizer).__name__:12} {took:8.3f} ms a step")
     print(f"  {ratio:.2f} times as fast (quartiles {lower:.2f} to {upper:.2f})")
-    print(f"  apart after {len(pairs) + WARM_UP} steps: {apart(*twins):.1e} of the largest weight")
+    print(f"  difference after {len(pairs) + WARM_UP} steps: {difference(*twins):.1e} of the largest weight")
 
 
 if __name__ == "__main__":

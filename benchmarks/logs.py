@@ -1,4 +1,4 @@
-"""How fast a rank's log is read, and in how much memory."""
+"""The speed and the memory of reading a rank's log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .section import Goal, Section, table
 
 MEGABYTES = 1000
 SHARES = (0.1, 0.5, 1.0)
-"""Parts of the lines that are PerfLog's."""
+"""Shares of PerfLog lines among all lines."""
 CHATTER = (
     "2026-01-01 00:00:00,123 INFO trainer.py:{0} epoch 3 iteration {0} loss 2.31 lr 1e-4 grad norm 0.82",
     "/opt/python/site-packages/lib/module.py:{0}: UserWarning: the value of this option is not used any more",
@@ -26,7 +26,7 @@ CHATTER = (
 
 
 def make(path: Path, share: float) -> None:
-    """Blocks of 3,000 lines; the last line is cut off."""
+    """Write blocks of 3,000 lines, and a truncated last line."""
     block = "".join(line(number, share) + "\n" for number in range(3000)).encode()
     with path.open("wb") as out:
         while out.tell() < MEGABYTES * 1_000_000:
@@ -35,7 +35,7 @@ def make(path: Path, share: float) -> None:
 
 
 def line(number: int, share: float) -> str:
-    """One line: a step's record, or something else that a program prints."""
+    """Return one line: a step's record or another line of a program."""
     if int((number + 1) * share) == int(number * share):
         return CHATTER[number % len(CHATTER)].format(number)
     value = {
@@ -54,7 +54,7 @@ def line(number: int, share: float) -> str:
 
 
 def megabytes_per_s(path: Path, selected: Collection[str] | None) -> float:
-    """The speed of reading all records, or those of some events."""
+    """Return the speed of reading all records, or the records of selected events."""
     began = time.perf_counter()
     with path.open("rb", buffering=0) as stream:
         for _ in perflog.read_records(stream, perflog.SkippedCounts(), selected, orjson.loads):
@@ -63,7 +63,7 @@ def megabytes_per_s(path: Path, selected: Collection[str] | None) -> float:
 
 
 def measure() -> Section:
-    """Read logs that hold few and many records."""
+    """Read logs with few and with many records."""
     rows, slowest, most = [], float("inf"), 0.0
     for share in SHARES:
         with tempfile.TemporaryDirectory() as folder:

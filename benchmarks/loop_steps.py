@@ -1,10 +1,11 @@
-"""What a step costs through our loop over the same step written out by hand.
+"""Measure the overhead of the training loop per step, compared with the same step written by hand.
 
-The loop trains one model, and whenever it asks for its next batch, the hand-written step trains a twin on that batch:
-step by step, so that whatever disturbs the machine disturbs both. The time of a log point, every 50 steps, is measured
-apart and shared among its steps. The smallest model shows the microseconds, the largest the percentage.
+Whenever the loop reads its next batch, the hand-written step trains a copy of the model on this batch. The two steps
+alternate, so that disturbances of the machine affect both. The time of a log point, every 50 steps, is measured
+separately and divided among its steps. The smallest model shows the overhead in microseconds, the largest as a
+percentage.
 
-The steps run in the PyTorch environment of the suites, which has this file as its program and prints JSON.
+This program runs in the PyTorch environment of the suites and prints JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from flagperf_driver.pytorch.parts import context
 LOG_FREQ = 50
 WARM_UP = 100
 MODELS = {"tiny": (64, 2, 8, 4000), "middle": (384, 3, 64, 2000), "suite": (1024, 3, 128, 500)}
-"""By name: width, layers, batch size, steps. The last one's step takes as long as the quickest suite's, small scale."""
+"""By name: width, layers, batch size, steps. A step of "suite" takes as long as a step of the fastest small suite."""
 
 
 def make_model(width: int, layers: int) -> nn.Module:
@@ -41,7 +42,7 @@ def make_model(width: int, layers: int) -> nn.Module:
 
 
 def bare_step(model: nn.Module) -> Callable[[Tensor, Tensor], None]:
-    """The step written by hand."""
+    """Return the hand-written step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
     model.train()
 
@@ -54,8 +55,8 @@ def bare_step(model: nn.Module) -> Callable[[Tensor, Tensor], None]:
     return step
 
 
-class TurnAbout:
-    """The loop's training data, which time both: what passes between two batches is a step of the loop."""
+class TimedData:
+    """The loop's training data, which run the hand-written step and time both: a loop step is between two batches."""
 
     def __init__(self, width: int, size: int, step: Callable[[Tensor, Tensor], None], count: int) -> None:
         torch.manual_seed(1)
@@ -74,7 +75,7 @@ class TurnAbout:
             self.loop.append(time.perf_counter() - between)
 
 
-def steps(model: nn.Module, data: TurnAbout) -> Steps:
+def steps(model: nn.Module, data: TimedData) -> Steps:
     def loss(_ctx: Context, module: nn.Module, batch: Any) -> Tensor:
         return nn.functional.cross_entropy(module(batch[0]), batch[1])
 
@@ -107,7 +108,7 @@ def rank(folder: Path, count: int) -> driver.Rank:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Microseconds of each step by hand and, beside it, by the loop."""
+    """Pairs of the times of a hand-written step and a step of the loop, in microseconds."""
 
     plain: list[tuple[float, float]]
     logged: list[tuple[float, float]]
@@ -115,9 +116,9 @@ class Pairs:
 
 def measure(name: str, folder: Path) -> Pairs:
     width, layers, size, count = MODELS[name]
-    data = TurnAbout(width, size, bare_step(make_model(width, layers)), count + 1)
-    who = rank(folder, count)
-    Training(who, context(who, torch.device("cpu"), folder), steps(make_model(width, layers), data)).run()
+    data = TimedData(width, size, bare_step(make_model(width, layers)), count + 1)
+    this_rank = rank(folder, count)
+    Training(this_rank, context(this_rank, torch.device("cpu"), folder), steps(make_model(width, layers), data)).run()
     pairs = [(bare * 1e6, loop * 1e6) for bare, loop in zip(data.bare, data.loop, strict=False)]
     last = len(pairs) - len(pairs) % LOG_FREQ
     numbered = list(enumerate(pairs, 1))[WARM_UP:last]
@@ -128,16 +129,16 @@ def measure(name: str, folder: Path) -> Pairs:
 
 
 def over(pairs: list[tuple[float, float]]) -> float:
-    """The median of what the loop's step takes beyond its neighbour's: drift of the machine falls out."""
+    """Return the median of the pairs' differences, which slow changes of the machine do not affect."""
     return statistics.median(loop - bare for bare, loop in pairs)
 
 
 def main() -> None:
-    """Print the figures in microseconds: by model, the step by hand and what the loop adds to it."""
+    """Print for each model the hand-written step and the loop's overhead, in microseconds."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         measured = {name: measure(name, Path(folder)) for name in MODELS}
-    # A log point costs the same for every model. It is seen best beside the shortest steps.
+    # A log point takes the same time for every model; the shortest steps show it best.
     tiny = measured["tiny"]
     log_point = over(tiny.logged) - over(tiny.plain)
     steps = {

@@ -1,4 +1,4 @@
-"""How long many hosts are looked at before a run: cold, with connections to make and code to bring, and again."""
+"""The time of preflight on many hosts: cold, with new connections and code to copy, and again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTS = 32
 
 
 def measure() -> Section:
-    """Look at new hosts twice."""
+    """Run preflight on new hosts twice."""
     with Lab() as lab:
         settings = lab.ssh_settings(lab.hosts(HOSTS, fresh=True))
         conf = ClusterConfig(tuple(settings.hosts), settings.user, settings.port, settings.key, settings.known_hosts)

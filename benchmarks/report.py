@@ -1,4 +1,4 @@
-"""What the report of a stored run costs: time by the number of cases, memory by the size of the logs."""
+"""The cost of a stored run's report: time by number of cases, memory by size of logs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .section import Goal, Section, table
 
 CASES = (1, 12, 50, 200)
 FEW = 8
-"""Cases whose logs are made longer."""
+"""The number of cases with longer logs."""
 FACTORS = (1, 10, 50)
 
 
-def of(cases: int, log_factor: int = 1) -> tuple[float, Cost]:
-    """The run's size in MiB, and what its report costs."""
+def measure_report(cases: int, log_factor: int = 1) -> tuple[float, Cost]:
+    """Return the run's size in MiB and the cost of its report."""
     with tempfile.TemporaryDirectory() as folder:
         run = many_cases.make(Path(folder) / f"run{cases}x{log_factor}", cases, log_factor)
         size = sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) / 2**20
@@ -27,7 +27,7 @@ def of(cases: int, log_factor: int = 1) -> tuple[float, Cost]:
 def measure() -> Section:
     """Report runs with more cases, then with longer logs."""
     sizes = [*((cases, 1) for cases in CASES), *((FEW, factor) for factor in FACTORS)]
-    costs = {size: of(*size) for size in sizes}
+    costs = {size: measure_report(*size) for size in sizes}
     rows = [
         (f"{cases}", f"x{factor}", f"{size:.0f}", f"{cost.seconds:.2f}", f"{cost.peak_mib:.0f}", f"{cost.page_mib:.2f}")
         for (cases, factor), (size, cost) in costs.items()

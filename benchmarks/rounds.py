@@ -1,11 +1,10 @@
-"""What a round costs beyond its training: on this machine, on hosts over SSH, in containers there, and on more hosts.
+"""The overhead of a round: on this machine, on hosts over SSH, in containers on these hosts, and on several hosts.
 
-A training of one second without any framework runs on hosts of the tests' lab. Its own time is from the first rank's
-start to the last one's end, as the hosts' agents have it; everything else is overhead. Two things are measured. *A
-round*: agents and code there, devices leased, container, monitors, collection, its outcome stored; a first round is not
-counted. *All of pytest*: from the shell and back, with connections, preflight and reports. The hosts share the cores of
-this machine, so more of them are slower here than machines of their own would be; the CPU time of this process would be
-the same there.
+A training of one second without a framework runs on hosts of the tests' lab. Its time is from the first rank's start to
+the last rank's end, recorded by the hosts' agents; everything else is overhead. Two times are measured. *A round*:
+start of agents, comparison of code, leases, container, monitors, collection and the stored outcome; the first round
+does not count. *All of pytest*: the whole command, with connections, preflight and reports. The hosts share the cores
+of this machine, so several hosts are slower here than separate machines; the CPU time of this process would not change.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tests.plugin.conftest import Toy
 
 from .section import PYTEST, Goal, Section, Took, table, timed
 
-STEP_S = 1 / 16  # of a training of 16 steps
+STEP_S = 1 / 16  # the training has 16 steps
 ROUNDS = 5
 HOSTS = (1, 2, 4, 8)
 TITLES = {"here": "this machine", "ssh": "ssh, the host's Python", "docker": "ssh, docker"}
@@ -38,7 +37,7 @@ TITLES = {"here": "this machine", "ssh": "ssh, the host's Python", "docker": "ss
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds beyond the training, of each round and of each run of pytest; CPU seconds of the harness for a round."""
+    """Overhead of each round and of each run of pytest in seconds; ``own`` is the harness's CPU seconds of a round."""
 
     rounds: list[float]
     own: list[float]
@@ -46,13 +45,13 @@ class Cost:
 
 
 class Bench:
-    """A toy tree, and a lab for it."""
+    """A toy tree and a lab for it."""
 
     def __init__(self, root: Path, lab: Lab) -> None:
         self.root = root
         self.lab = lab
         self.hosts = lab.hosts(HOSTS[-1])
-        made: Any = SimpleNamespace(path=root)  # all that a tree needs of pytest's own fixture
+        made: Any = SimpleNamespace(path=root)  # the only attribute that the toy needs from pytest's fixture
         Toy(made).suite("alpha")
         (root / "pytest.ini").write_text("[pytest]\n")
         with ThreadPoolExecutor() as pool:
@@ -62,37 +61,37 @@ class Bench:
         host.docker()
         self.lab.image(host, PYTHON.parent)
 
-    def settle(self, place: str, count: int) -> None:
-        """Write the settings for so many hosts."""
-        wanted: dict[str, Any] = {"nodes": f"{count}x1", "runtime": "docker" if place == "docker" else "host"}
+    def write_settings(self, place: str, count: int) -> None:
+        """Write the settings for ``count`` hosts."""
+        options: dict[str, Any] = {"nodes": f"{count}x1", "runtime": "docker" if place == "docker" else "host"}
         if place == "docker":
-            options = " ".join(self.lab.container_options(PYTHON))
-            wanted |= {"image": "flagperf-lab:python", "container-opt": [options]}
-        lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in wanted.items())
+            container_options = " ".join(self.lab.container_options(PYTHON))
+            options |= {"image": "flagperf-lab:python", "container-opt": [container_options]}
+        lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
         cluster = "" if place == "here" else self.lab.ssh_settings(self.hosts[:count]).toml()
         (self.root / "flagperf.toml").write_text(f'set = ["step_s={STEP_S}"]\n{lines}{cluster}')
 
     def cost(self, place: str, count: int) -> Cost:
         """Measure warm rounds and whole runs of pytest."""
-        self.settle(place, count)
+        self.write_settings(place, count)
         rounds, own = self._rounds(self.root / "reports" / f"rounds-{place}-{count}")
         return Cost(rounds, own, [self._whole() for _ in range(ROUNDS)])
 
     def _rounds(self, directory: Path) -> tuple[list[float], list[float]]:
         run = Run.open(self.root, self.root, {"repeat": ROUNDS + 1}, directory)
         assert run is not None
-        (one,) = run.selection.cases
-        run.plans.prepare([one])
-        found, own = [], []
+        (case,) = run.selection.cases
+        run.plans.prepare([case])
+        overheads, own = [], []
         for number in range(1, ROUNDS + 2):
             began, own_before = time.perf_counter(), time.process_time()
-            outcome = run.rounds.outcome(one, number)
+            outcome = run.rounds.outcome(case, number)
             wall = time.perf_counter() - began
             assert outcome.ok, outcome.failures
             own.append(time.process_time() - own_before)
-            found.append(wall - trained_s(run.rounds.folder(one, number)))
+            overheads.append(wall - trained_s(run.rounds.folder(case, number)))
         run.engine.close()
-        return found[1:], own[1:]
+        return overheads[1:], own[1:]
 
     def _whole(self) -> float:
         took = timed([*PYTEST, "suites", "-k", "converges"], self.root)
@@ -100,7 +99,7 @@ class Bench:
         return took.wall_s - trained_s(round_)
 
     def empty_test(self) -> Took:
-        """A whole run of pytest with one empty test, without our plugin."""
+        """Run pytest with one empty test, without this plugin."""
         folder = self.root / "empty"
         folder.mkdir(exist_ok=True)
         (folder / "test_empty.py").write_text("def test_empty(): pass\n")
@@ -108,14 +107,14 @@ class Bench:
 
 
 def trained_s(round_: Path) -> float:
-    """From the first rank's start to the last one's end."""
+    """Return the seconds from the first rank's start to the last rank's end."""
     exits = [json.loads(path.read_text()) for path in round_.glob("*/rank*.exit.json")]
-    return float(max(each["ended_ms"] for each in exits) - min(each["started_ms"] for each in exits)) / 1000
+    return float(max(rank["ended_ms"] for rank in exits) - min(rank["started_ms"] for rank in exits)) / 1000
 
 
 @contextmanager
 def bench() -> Iterator[Bench]:
-    """A bench with all hosts, and an engine on each."""
+    """Create a bench with all hosts and a Docker engine on each host."""
     with tempfile.TemporaryDirectory() as root, Lab() as lab:
         os.environ["FLAGPERF_LEASES"] = f"{root}/leases"
         # The ranks' python3. A version manager's is a script, which starts 40 processes to find an interpreter.
@@ -124,7 +123,7 @@ def bench() -> Iterator[Bench]:
 
 
 def measure() -> Section:
-    """Measure every place at every number of hosts."""
+    """Measure every place with every number of hosts."""
     with bench() as made:
         empty_s = statistics.median(made.empty_test().wall_s for _ in range(ROUNDS))
         costs = {
@@ -142,7 +141,7 @@ def measure() -> Section:
 
 
 def goals(costs: Mapping[tuple[str, int], Cost], empty_s: float) -> Iterator[Goal]:
-    """What one host may cost, and each further one."""
+    """Yield the goals for one host and for each further host."""
     one = costs["docker", 1]
     yield Goal("ssh and docker, one host: a round", 2, statistics.median(one.rounds), "s", noise=0.3)
     for place in ("here", "docker"):
@@ -158,5 +157,5 @@ def goals(costs: Mapping[tuple[str, int], Cost], empty_s: float) -> Iterator[Goa
 
 
 def spread(costs: Sequence[float]) -> str:
-    """The median, and in brackets the lowest and the highest."""
+    """Return the median, with the lowest and the highest value in brackets."""
     return f"{statistics.median(costs):.2f} s ({min(costs):.2f}-{max(costs):.2f})"

@@ -1,6 +1,6 @@
-"""What the sampler costs, in parts of one core: the host alone and with eight devices, at several rates.
+"""The CPU time of the sampler as a share of one core: host only and with eight devices, at several rates.
 
-The devices are the tests' stand-in for NVML, which answers at once. A real driver takes longer for a call.
+The devices are the tests' replacement for NVML, which replies at once. A real driver takes longer.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ JUDGED = f"the host and {DEVICES} devices, 10 times a second"
 
 
 def busy_s(pid: int) -> float:
-    """CPU time of all threads, in nanoseconds' resolution where /proc/<pid>/stat has hundredths."""
+    """Return the CPU time of all threads; schedstat has nanoseconds, /proc/<pid>/stat only hundredths of a second."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 
 
 def share_of_a_core(orders: Mapping[str, Any]) -> tuple[float, float, int]:
-    """The sampler's percentage of a core, the lateness of its samples (99th percentile, ms), and how many it missed."""
+    """Return the sampler's percentage of a core, the lateness of its samples (p99, ms) and its missed samples."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _, env = gpus(folder, DEVICES)
@@ -51,7 +51,7 @@ def share_of_a_core(orders: Mapping[str, Any]) -> tuple[float, float, int]:
 
 def measure() -> Section:
     """Sample at each rate."""
-    found = {name: share_of_a_core(orders) for name, orders in CASES.items()}
-    rows = [(name, f"{share:.2f} %", f"{late:.1f} ms", str(missed)) for name, (share, late, missed) in found.items()]
-    goal = Goal(JUDGED, 0.5, found[JUDGED][0], "% of a core", noise=0.3)
+    costs = {name: share_of_a_core(orders) for name, orders in CASES.items()}
+    rows = [(name, f"{share:.2f} %", f"{late:.1f} ms", str(missed)) for name, (share, late, missed) in costs.items()]
+    goal = Goal(JUDGED, 0.5, costs[JUDGED][0], "% of a core", noise=0.3)
     return Section([table(("", "of one core", "late, p99", "missed samples"), rows)], [goal])

@@ -1,4 +1,4 @@
-"""What a benchmark of the harness measured: a table for docs/performance.md, and each goal beside its figure."""
+"""The results of a benchmark for docs/performance.md: tables, and goals with their measurements."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-"""pytest without Hypothesis, which only this project's own tests use and which takes as long to load as a toy."""
+"""pytest without Hypothesis: only this project's own tests use it, and it takes long to load."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound for a figure: the most that it may be, or the least. ``noise`` is the part of it that chance explains."""
+    """An upper bound of a measurement, or a lower bound if ``least``. ``noise`` is its relative random variation."""
 
     what: str
     bound: float
@@ -29,19 +29,19 @@ class Goal:
 
     @property
     def met(self) -> bool:
-        """Whether the figure keeps the bound as it stands."""
+        """True if the measurement is within the bound."""
         return self.got >= self.bound if self.least else self.got <= self.bound
 
     @property
     def missed(self) -> bool:
-        """Whether it misses the bound by more than its noise."""
+        """True if the measurement misses the bound by more than its noise."""
         if self.least:
             return self.got < self.bound * (1 - self.noise)
         return self.got > self.bound * (1 + self.noise)
 
     @property
     def row(self) -> Sequence[str]:
-        """Its line in the table of goals."""
+        """The row of the table of goals."""
         within = f"missed by less than its noise, {self.noise:.0%}"
         word = "met" if self.met else "**missed**" if self.missed else within
         return (
@@ -54,26 +54,26 @@ class Goal:
 
 @dataclass(frozen=True)
 class Section:
-    """What stands in docs/performance.md between the marks of a benchmark."""
+    """The text between the markers of a benchmark in docs/performance.md."""
 
     tables: Sequence[str]
     goals: Sequence[Goal]
 
     @property
     def text(self) -> str:
-        """Its Markdown."""
+        """The section as Markdown."""
         judged = table(("goal", "bound", "measured", ""), [goal.row for goal in self.goals])
         return "\n\n".join([*self.tables, judged])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 @dataclass(frozen=True)
 class Took:
-    """What a command took, and what it printed."""
+    """The time of a command, and its output."""
 
     wall_s: float
     cpu_s: float
@@ -81,7 +81,7 @@ class Took:
 
 
 def timed(command: Sequence[str], folder: Path = REPO, environment: Mapping[str, str] | None = None) -> Took:
-    """Run a command that has to succeed; its CPU time includes the processes that it started and waited for."""
+    """Run a command that must succeed; the CPU time includes its child processes."""
     environment = dict(environment or os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a checkout keeps bytecode, as an installed package does
     before, began = _children_s(), time.perf_counter()

@@ -1,6 +1,6 @@
-"""A whole run of pytest with one local round of two ranks, beside the same training under bare torchrun.
+"""A whole run of pytest with one local round of two ranks, compared with the same training under torchrun alone.
 
-The training is a small suite with a fixed seed, so both do the same steps. They run by turns.
+The training is a small suite with a fixed seed, so both run the same steps. The two alternate.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PAIRS = 5
 
 
 def by_pytest(reports: Path) -> float:
-    """Seconds of pytest, from the shell and back."""
+    """Return the seconds of a pytest command."""
     options = ["--nodes=1x2", "-k", "converges", f"--reports={reports}"]
     return timed([sys.executable, "-m", "pytest", f"suites/{MODEL}", *options]).wall_s
 
 
 def by_torchrun(round_: Path) -> float:
-    """Seconds of torchrun on the same program, case and Python."""
+    """Return the seconds of torchrun with the same program, case and Python."""
     environment = {
         **os.environ,
         "FLAGPERF_CASE": str(round_ / CASE),
@@ -41,18 +41,18 @@ def by_torchrun(round_: Path) -> float:
 
 
 def torch_python(round_: Path) -> str:
-    """The Python of the environment that a round's ranks ran in."""
+    """Return the Python of a round's ranks."""
     return RoundDir(round_).read_plan().python
 
 
 def first_round(reports: Path) -> Path:
-    """A round that is not measured: it builds the environment and fills the caches."""
+    """Run a round that is not measured; it builds the environment and fills the caches."""
     by_pytest(reports)
     return next(reports.glob("run*/*/round1"))
 
 
 def measure() -> Section:
-    """Compare them in pairs."""
+    """Compare pairs of runs."""
     with tempfile.TemporaryDirectory() as folder:
         round_ = first_round(Path(folder))
         pairs = [(by_pytest(Path(folder)), by_torchrun(round_)) for _ in range(PAIRS)]

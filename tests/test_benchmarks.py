@@ -37,14 +37,14 @@ def test_a_section_is_tables_and_goals() -> None:
 def test_the_document_has_a_place_for_each_benchmark() -> None:
     text = benchmarks.DOCUMENT.read_text()
     for name in ("machine", *benchmarks.BENCHMARKS):
-        changed = benchmarks.between_marks(text, name, "| new |")
+        changed = benchmarks.replace_between_markers(text, name, "| new |")
         assert f"<!-- {name} -->\n| new |\n<!-- end -->\n" in changed
         assert changed.count("<!--") == text.count("<!--")
         assert name == "machine" or f"(`{name}`)\n" in text, (
             f"expected {name} in a heading, for python -m benchmarks {name}"
         )
     with pytest.raises(SystemExit, match="expected the lines <!-- nothing --> and <!-- end -->"):
-        benchmarks.between_marks(text, "nothing", "")
+        benchmarks.replace_between_markers(text, "nothing", "")
 
 
 def test_a_command_that_fails_ends_the_benchmark(tmp_path: Path) -> None:

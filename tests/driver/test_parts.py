@@ -1,4 +1,4 @@
-"""The small parts: heartbeat, seeds, the data's check, and who is judged to hang."""
+"""Small parts of the driver: heartbeat, seeds, the check of data, and the detection of hanging ranks."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from tests.driver.lab import REPO
 # -- heartbeat ---------------------------------------------------------------------------------------------
 
 
-def test_a_beat_is_seen_by_another_reader(tmp_path: Path) -> None:
+def test_a_beat_can_be_read_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "rank0.progress"
-    heart = Heartbeat(path)
+    heartbeat_file = Heartbeat(path)
     assert read_heartbeat(path) is None
-    heart.beat(0, heartbeat.INIT)
-    heart.beat(7, heartbeat.EVALUATE)
+    heartbeat_file.beat(0, heartbeat.INIT)
+    heartbeat_file.beat(7, heartbeat.EVALUATE)
     beat = read_heartbeat(path)
     assert beat is not None
     assert (beat.beats, beat.step, beat.phase) == (2, 7, heartbeat.EVALUATE)
     assert abs(beat.time - time.monotonic()) < 5
 
 
-def test_no_file_or_half_a_file_is_no_beat(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_file_has_no_beat(tmp_path: Path) -> None:
     path = tmp_path / "rank0.progress"
     assert read_heartbeat(path) is None
     path.write_bytes(b"\1" * 20)
     assert read_heartbeat(path) is None
 
 
-def test_a_heart_without_a_path_beats_into_nothing() -> None:
+def test_a_heartbeat_without_a_path_writes_no_file() -> None:
     Heartbeat(None).beat(1, heartbeat.TRAIN)
 
 
 # -- seeds -------------------------------------------------------------------------------------------------
 
 
-def test_seeds_are_the_same_everywhere() -> None:
+def test_seeds_are_the_same_on_all_machines() -> None:
     assert seeds.derive(42, "model") == int.from_bytes(hashlib.sha256(b"42/model/0").digest()[:4], "little")
 
 
@@ -57,7 +57,7 @@ def test_seeds_differ_by_seed_purpose_and_rank() -> None:
     assert all(0 <= seed < 2**32 for seed in made)
 
 
-# -- the data's check --------------------------------------------------------------------------------------
+# -- the check of data -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ WHOLE: list[dict[str, object]] = [
 ]
 
 
-def test_data_as_declared(data: Path) -> None:
+def test_data_as_declared_have_no_problems(data: Path) -> None:
     assert manifest.verify(str(data), WHOLE) == []
 
 
@@ -93,17 +93,17 @@ def test_data_as_declared(data: Path) -> None:
         ({"path": "vocab.txt", "kind": "fiel"}, "kind is 'fiel'"),
     ],
 )
-def test_data_that_differ(data: Path, entry: Mapping[str, object], problem: str) -> None:
-    [told] = manifest.verify(str(data), [*WHOLE, entry])
-    assert problem in told
+def test_data_that_differ_are_reported(data: Path, entry: Mapping[str, object], problem: str) -> None:
+    [message] = manifest.verify(str(data), [*WHOLE, entry])
+    assert problem in message
 
 
-def test_all_problems_are_told_and_a_missing_directory_is_one(data: Path) -> None:
+def test_all_problems_are_reported_and_a_missing_directory_is_one(data: Path) -> None:
     assert len(manifest.verify(str(data), [{"path": "a"}, {"path": "b"}])) == 2
     assert manifest.verify("/no/such", WHOLE) == ["/no/such: data directory not found"]
 
 
-# -- who hangs ---------------------------------------------------------------------------------------------
+# -- hanging ranks -----------------------------------------------------------------------------------------
 
 LIMITS = Timeouts(init_s=100, hang_s=10)
 
@@ -118,23 +118,23 @@ def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> Rank
         ({}, None),
         ({0: pulse(5, 9), 1: pulse(5, 9)}, None),
         ({0: pulse(6, 11), 1: pulse(5, 12)}, (1, "hang")),
-        ({0: pulse(6, 12), 1: pulse(5, 1)}, None),  # it waits for one that works
-        ({0: pulse(6, 0), 1: pulse(5, 11)}, (1, "hang")),  # ranks that need not wait for each other
+        ({0: pulse(6, 12), 1: pulse(5, 1)}, None),  # rank 0 waits for rank 1, which makes progress
+        ({0: pulse(6, 0), 1: pulse(5, 11)}, (1, "hang")),  # these ranks do not wait for each other
         ({0: pulse(5, 11), 1: pulse(5, 12), 2: pulse(5, 11, heartbeat.EVALUATE)}, (2, "hang")),
         ({0: pulse(5, 11), 1: pulse(5, 12)}, (1, "hang")),
         ({0: pulse(0, 50), 1: pulse(0, 50)}, None),
         ({0: pulse(0, 101), 1: pulse(None, 101)}, (1, "init_timeout")),
         ({0: pulse(0, 5, heartbeat.DONE), 1: pulse(5, 11)}, (1, "hang")),
-        ({0: pulse(0, 11, heartbeat.DONE)}, (0, "hang")),  # it does not come to its end
+        ({0: pulse(0, 11, heartbeat.DONE)}, (0, "hang")),  # the rank is done but does not exit
         ({0: pulse(0, 11, heartbeat.EVALUATE)}, None),  # before its first step
     ],
 )
 def test_the_rank_everyone_waits_for(pulses: dict[int, RankHeartbeat], expected: tuple[int, str] | None) -> None:
-    found = find_silence(pulses, LIMITS)
-    assert (None if found is None else (found.rank, found.kind)) == expected
+    silence = find_silence(pulses, LIMITS)
+    assert (None if silence is None else (silence.rank, silence.kind)) == expected
 
 
-def test_a_pause_of_the_agent_is_no_silence(tmp_path: Path) -> None:
+def test_a_pause_of_the_agent_does_not_count_as_silence(tmp_path: Path) -> None:
     mine = RankHeartbeat(tmp_path / "rank0.progress")
     mine.read(3600)
     assert mine.idle_s < 10
@@ -142,7 +142,7 @@ def test_a_pause_of_the_agent_is_no_silence(tmp_path: Path) -> None:
     assert mine.idle_s > 2
 
 
-# -- a log's last words --------------------------------------------------------------------------------------
+# -- the last lines of a log ---------------------------------------------------------------------------------
 
 
 def test_last_lines_leave_perflog_lines_and_old_progress_out(tmp_path: Path) -> None:
@@ -164,11 +164,11 @@ def test_last_lines_leave_perflog_lines_and_old_progress_out(tmp_path: Path) -> 
         (["KeyError: 1", "During handling", "TypeError: 2"], "TypeError: 2"),
     ],
 )
-def test_the_line_that_says_why(lines: list[str], word: str) -> None:
+def test_the_line_with_the_reason_is_chosen(lines: list[str], word: str) -> None:
     assert last_error(lines) == word
 
 
-def test_a_tail_reads_what_is_new(tmp_path: Path) -> None:
+def test_a_tail_reads_new_records(tmp_path: Path) -> None:
     path = tmp_path / "log"
     tail = watch.LogTail(path, None)
     assert list(tail.new()) == []
@@ -184,8 +184,8 @@ def test_a_tail_reads_what_is_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_who_ran_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
-    """The figures of a kernel, in a folder of our own."""
+def test_the_cause_of_an_oom_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """The files of the kernel are replaced by files in a test folder."""
     group = tmp_path / "cgroup" / ("memory" if version == 1 else "") / "box"
     group.mkdir(parents=True)
     limit = "memory.limit_in_bytes" if version == 1 else "memory.max"
@@ -217,7 +217,7 @@ def test_who_ran_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 # -- caches ------------------------------------------------------------------------------------------------
 
 
-def test_caches_are_cleared_where_the_host_lets_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_cleared_if_permitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "_DROP", tmp_path / "drop_caches")
     caches.clear()
     assert (tmp_path / "drop_caches").read_text() == "3"
@@ -230,7 +230,7 @@ def test_caches_are_cleared_where_the_host_lets_us(tmp_path: Path, monkeypatch: 
         (("/no/such/sudo",), "No such file"),
     ],
 )
-def test_a_host_that_does_not_let_us_is_quoted(
+def test_the_error_of_a_host_without_permission_is_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sudo: tuple[str, ...], words: str
 ) -> None:
     monkeypatch.setattr(caches, "_DROP", tmp_path / "no" / "drop_caches")
@@ -239,7 +239,7 @@ def test_a_host_that_does_not_let_us_is_quoted(
         caches.clear()
 
 
-def test_with_sudo_they_are_cleared_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_are_cleared_with_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "_DROP", tmp_path / "no" / "drop_caches")
     monkeypatch.setattr(caches, "_SUDO", ("touch", str(tmp_path / "done")))
     caches.clear()
@@ -250,7 +250,7 @@ def test_with_sudo_they_are_cleared_all_the_same(tmp_path: Path, monkeypatch: py
 
 
 def task(call: str) -> str:
-    """What becomes of a call made by a child of a program with one thread."""
+    """Return the result of a call in a child of a program with one thread."""
     program = (
         "import os, time\nfrom flagperf_driver.node.processes import BackgroundTask\n"
         f"task = BackgroundTask(lambda: {call})\n"
