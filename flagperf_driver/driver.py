@@ -111,7 +111,7 @@ class TargetMetric:
     unit: str
     target: float
     original_name: str = ""
-    """The metric's name in the original's logs, if different."""
+    """The metric's name in FlagPerf's logs, if different."""
 
     def reached(self, value: float) -> bool:
         """Return True if ``value`` meets the target; NaN never meets it."""

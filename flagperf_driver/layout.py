@@ -29,5 +29,5 @@ def task_log(framework: str) -> str:
 
 
 def monitor_log(name: str) -> str:
-    """Return the name of a monitor's log (one kind of samples, or one vendor's devices) in the original's format."""
+    """Return the name of a monitor's log (one kind of samples, or one vendor's devices) in FlagPerf's format."""
     return f"{name}_monitor.log"

@@ -1,8 +1,8 @@
 """The original's names of logged values and our names, in one table.
 
-Ranks write both names, readers accept either. In the table ``{metric}`` is the suite's metric, with the original's name
+Ranks write both names, readers accept either. In the table ``{metric}`` is the suite's metric, with FlagPerf's name
 on the left and our name on the right; ``{unit}`` is the unit that the suite counts, such as ``images``; ``{rate}`` is
-the original's name of a step's throughput in that unit.
+FlagPerf's name of a step's throughput in that unit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TABLE: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("final_{metric}", "final_metrics.{metric}"),
     ),
 }
-"""By event: the original's name and our name of each value. Values with the same name in both are not listed."""
+"""By event: FlagPerf's name and our name of each value. Values with the same name in both are not listed."""
 
 _RATES = {"sequences": "seq/s", "images": "img/s"}
 _FINAL = "final_metrics."
@@ -44,13 +44,13 @@ _ALSO_READ: tuple[tuple[str, str, str], ...] = (
     (events.FINISHED, r"throu(?:gh|hg)put\([is]ps\)_pure_compute", "p_core"),
     (events.FINISHED, r"final_(?!loss$|metrics$)(\w+)", _FINAL + "{}"),
 )
-"""Event, pattern and our name, for the names that the original's other programs use instead of the table's."""
+"""Event, pattern and our name, for the names that FlagPerf's other programs use instead of the table's."""
 
 Value = Mapping[str, Any]
 
 
 class Names:
-    """The table for one suite: its metric, the original's name of that metric, and the unit that the suite counts."""
+    """The table for one suite: its metric, FlagPerf's name of that metric, and the unit that the suite counts."""
 
     def __init__(self, metric: str = "", original_metric: str = "", unit: str = "") -> None:
         self._metrics = {original_metric: metric} if original_metric else {}
@@ -62,7 +62,7 @@ class Names:
         }
 
     def with_original_names(self, event: str, value: Value) -> Value:
-        """Return a record's value with the original's names added; names that the record has already are kept."""
+        """Return a record's value with FlagPerf's names added; names that the record has already are kept."""
         known = self._ours.get(event)
         if known is None:
             return value
@@ -74,7 +74,7 @@ class Names:
         return both
 
     def our_name(self, event: str, name: str) -> str | None:
-        """Return our name for the original's name; None if the event has no such original name."""
+        """Return our name for FlagPerf's name; None if the event has no such original name."""
         known = self._ours[event]
         if name in known:
             return known[name]
@@ -110,7 +110,7 @@ class Translator:
     def __init__(self, names: Names) -> None:
         self._names = names
         self.original = False
-        """True if a value has only the original's name: the original wrote this log."""
+        """True if a value has only FlagPerf's name: FlagPerf wrote this log."""
         self.has_both = False
         """True if a value has both names."""
         self.differences = 0
@@ -144,7 +144,7 @@ class Translator:
         return kept
 
     def _renamed(self, event: str, value: Value) -> tuple[tuple[str, str], ...]:
-        """Return the original's names in the record, each with our name."""
+        """Return FlagPerf's names in the record, each with our name."""
         pairs = ((name, self._names.our_name(event, name)) for name in value)
         return tuple((theirs, ours) for theirs, ours in pairs if ours is not None)
 

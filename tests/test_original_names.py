@@ -85,7 +85,7 @@ def test_a_file_without_records_is_an_error(tmp_path: Path, capsys: pytest.Captu
 def test_the_environment_says_that_the_original_wrote_the_log(tmp_path: Path) -> None:
     training = Training("original", metric="mlm_accuracy", sample_unit="sequences", text=lambda *_: [PUBLISHED])
     outcome = measure(write(training, tmp_path / "round1"))
-    assert outcome.environment["log"] == "of the original, with its names"
+    assert outcome.environment["log"] == "of FlagPerf, with its names"
     assert outcome.value("p_whole") == 579.0933420700227
     assert "log" not in measure(write(Training("ours"), tmp_path / "round2")).environment
 

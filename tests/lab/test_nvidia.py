@@ -132,4 +132,4 @@ def test_an_engine_that_does_not_know_the_devices_is_told_with_what_to_do(gpus: 
     gpus.use_docker(nodes="1x2")
     output = gpus.failed()
     assert "h1: the container of ranks 0 to 1 could not be started: Docker cannot give containers the devices" in output
-    assert "install the container toolkit of their vendor and restart Docker" in output
+    assert "install the vendor's container toolkit and restart Docker" in output

@@ -111,7 +111,7 @@ class HostSampler:
 
     def _write_logs(self, tick: int) -> None:
         if tick == 0:
-            return  # the first line comes after one interval, as in the original
+            return  # the first line comes after one interval, as in FlagPerf
         for name, value in (("cpu", self._cpu_of_log.read()), ("mem", self._memory.read())):
             if value is not None:
                 self._logs[name].add(series.stamped(f"{value:.4f}"))

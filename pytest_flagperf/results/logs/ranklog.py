@@ -127,7 +127,7 @@ class RankLog:
     other_lines: int = 0
     bytes: int = 0
     names: Translator = field(default_factory=lambda: Translator(Names()))
-    """The names in the log: whether it is a log of the original, and which figures have two values."""
+    """The names in the log: whether the log is FlagPerf's, and which figures have two values."""
 
     def tail(self) -> tuple[str, ...]:
         return tail(self.path)
@@ -167,9 +167,9 @@ def read_rank(
     metric: StoredMetric | None = None,
     sample_unit: str = "",
 ) -> RankLog:
-    """Read the rank's log and translate the original's names; a missing file is a log without lines.
+    """Read the rank's log and translate FlagPerf's names; a missing file is a log without lines.
 
-    ``metric`` is from the plan, with the ranges that the suite declares and the original's name.
+    ``metric`` is from the plan, with the ranges that the suite declares and FlagPerf's name.
     """
     names = Translator(Names(target.name, metric.original_name if metric else "", sample_unit))
     log = RankLog(rank, path, names=names)

@@ -295,7 +295,7 @@ def _environment(plan: StoredPlan, log: RankLog, finished: Mapping[str, Any]) ->
     init = log.init_end
     found: dict[str, object] = {
         "device": init.get("device"),
-        "log": "of the original, with its names" if log.names.original else None,
+        "log": "of FlagPerf, with its names" if log.names.original else None,
         "framework": " ".join(filter(None, [plan.case.framework_name, _text(init.get("framework_version"))])),
         "precision": init.get("precision"),
         "compile": init.get("compile"),

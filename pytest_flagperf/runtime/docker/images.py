@@ -100,7 +100,7 @@ def _case_dockerfile(base: str, python: str, files: Mapping[str, object]) -> str
     if any(f"csrc/{name}" in files for name in BUILT_BY):
         # The packages that the build needs, such as the framework, are in the image.
         steps.append(f"EXTENSION_SOURCE_DIR={_CASE}/csrc {install} --no-build-isolation ./csrc")
-    # As in the original: bash sources the file before each step, and its exit code is ignored.
+    # As in FlagPerf: bash sources the file before each step, and its exit code is ignored.
     sourced = f"set -a; . ./{_ENVIRONMENT}; set +a; " if _ENVIRONMENT in files else ""
     shell = 'SHELL ["bash", "-c"]\n' if sourced else ""
     runs = "".join(f"RUN cd {_CASE} && {{ {sourced}{step}; }}\n" for step in steps)

@@ -11,7 +11,7 @@ from pytest_flagperf import docker_run_options
 from pytest_flagperf.problems import Problems, near
 
 SHM_SIZE = "32g"
-"""The default, as in the original. Docker's 64 MB are too small for data loaders, and the size is not reserved."""
+"""The default, as in FlagPerf. Docker's 64 MB are too small for data loaders, and the size is not reserved."""
 
 _SIZE = re.compile(r"(\d+)([bkmgt]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -1,4 +1,4 @@
-"""Load initial weights with the library's names or with the names of the original's converted checkpoint."""
+"""Load initial weights with the library's names or with the names of FlagPerf's converted checkpoint."""
 
 from __future__ import annotations
 

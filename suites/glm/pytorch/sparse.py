@@ -1,4 +1,4 @@
-"""Read ReCoRD in the original's encoded format, ``{train,eval}_sparse.hdf5``, with one row for each candidate.
+"""Read ReCoRD in FlagPerf's encoded format, ``{train,eval}_sparse.hdf5``, with one row for each candidate.
 
 Each entry is a group with a sparse matrix of rows (``data``, ``indices``, ``indptr``, and the shape in the attribute
 ``h5sparse_shape``):
@@ -10,7 +10,7 @@ Each entry is a group with a sparse matrix of rows (``data``, ``indices``, ``ind
     answer_idx, answer_start_end   evaluation only: the right candidates, and the range of them for each example
 
 In the training file the first candidate is right. This layout is taken from the public program that reads these files;
-it was not tested with the original files.
+it was not tested with the real files.
 """
 
 from __future__ import annotations

@@ -27,6 +27,6 @@ def create_model(ctx: Context) -> nn.Module:
 
 
 def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
-    """Apply weight decay to all parameters, as the original does; the default excludes norms and biases."""
+    """Apply weight decay to all parameters, as FlagPerf does; the default excludes norms and biases."""
     groups = [{"params": list(model.parameters()), "weight_decay": ctx.config.weight_decay}]
     return optimizers.create(ctx.config, groups)

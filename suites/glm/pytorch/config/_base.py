@@ -4,7 +4,7 @@ vendor = ""
 data_dir = ""
 
 # -- data, relative to data_dir ------------------------------------------------------------------------------
-# The encoded files of the original, or SuperGLUE's train.jsonl and val.jsonl, which also need vocab_file.
+# The encoded files of FlagPerf, or SuperGLUE's train.jsonl and val.jsonl, which also need vocab_file.
 train_data = "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/train_sparse.hdf5"
 eval_data = "ReCoRD/glm_train_eval_hdf5_sparse/eval_hdf5/eval_sparse.hdf5"
 vocab_file = "vocab.txt"  # the uncased wordpiece vocabulary of 30,522 tokens, one per line

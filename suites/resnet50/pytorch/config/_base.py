@@ -1,4 +1,4 @@
-"""ResNet-50 on ImageNet, with the original's hyper-parameters; the learning rate follows epochs."""
+"""ResNet-50 on ImageNet, with FlagPerf's hyper-parameters; the learning rate follows epochs."""
 
 # -- data ------------------------------------------------------------------------------------------------
 dataset = "imagenet"  # imagenet (folders) or digits (included)
