@@ -91,8 +91,8 @@ def test_a_chips_name_may_contain_an_x_and_digits(tmp_path: Path) -> None:
 
 def test_a_case_needs_a_config_at_the_reference_scale_only(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
-    found = catalog.find(Case.parse("toy:pytorch_2.0:X9:1:8:3"), "acme", "reference")
-    assert found == tmp_path / "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
+    config = catalog.find(Case.parse("toy:pytorch_2.0:X9:1:8:3"), "acme", "reference")
+    assert config == tmp_path / "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
     assert catalog.find(Case.parse("toy:pytorch:X9:4:2:1"), "acme", "small") is None
     with pytest.raises(CatalogError, match=r"no config_X9x4x2\.py"):
         catalog.find(Case.parse("toy:pytorch:X9:4:2:1"), "acme", "reference")

@@ -64,8 +64,8 @@ def test_the_harness_sets_the_cases_own_keys(tmp_path: Path) -> None:
 
 
 def test_deviations_are_the_values_that_differ_from_the_suites(tmp_path: Path) -> None:
-    found = resolved(tmp_path, "width = 64\nratio = 0.75\n", ("flag=True",)).deviations
-    assert [(one.key, one.value, one.reference, one.line) for one in found] == [
+    deviations = resolved(tmp_path, "width = 64\nratio = 0.75\n", ("flag=True",)).deviations
+    assert [(deviation.key, deviation.value, deviation.reference, deviation.line) for deviation in deviations] == [
         ("ratio", 0.75, 0.5, 2),
         ("flag", True, False, 0),
     ]
@@ -491,9 +491,9 @@ def evaluations(root: Path, *settings: str, base: str = EVERY, config: str = "")
 def test_a_suite_evaluates_often_enough_at_any_shape_and_batch(
     tmp_path: Path, base: str, settings: tuple[str, ...], every: int, start: int
 ) -> None:
-    found = evaluations(tmp_path, *settings, base=base)
-    assert (found.config["eval_steps"], found.config["eval_start_steps"]) == (every, start)
-    assert {one.key for one in found.deviations} == {text.partition("=")[0] for text in settings}
+    config = evaluations(tmp_path, *settings, base=base)
+    assert (config.config["eval_steps"], config.config["eval_start_steps"]) == (every, start)
+    assert {deviation.key for deviation in config.deviations} == {text.partition("=")[0] for text in settings}
 
 
 @pytest.mark.parametrize(

@@ -59,23 +59,26 @@ def test_cases_have_their_data_and_lines(tmp_path: Path) -> None:
 
 
 def test_values_of_our_options_have_our_names(tmp_path: Path) -> None:
-    found = conf(tmp_path, CONF)
-    assert found.settings == {
+    test_conf = conf(tmp_path, CONF)
+    assert test_conf.settings == {
         "vendor": "acme",
         "reports": "/opt/there/result",
         "pip_source": "https://mirror.example/simple",
         "container_opt": ("--device=/dev/a0 --device=/dev/a1",),
         "shm_size": "32G",
     }
-    assert found.where("VENDOR") == f"{tmp_path}/test_conf.py:3"
+    assert test_conf.where("VENDOR") == f"{tmp_path}/test_conf.py:3"
     assert conf(tmp_path, 'CASES = {"glm:pytorch:X9:1:8:1": ""}\nVENDOR = ""\n').settings == {}
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     text = 'FLAGPERF_LOG_PATH = "logs"\nCASES = {"glm:pytorch:X9:1:8:1": "data", "glm:pytorch:X9:1:1:1": "~/there"}\n'
-    found = read_test_conf(write(tmp_path, "there/test_conf.py", text))
-    assert [one.data_dir for one in found.cases] == [f"{tmp_path}/there/data", str(Path("~/there").expanduser())]
-    assert found.settings["reports"] == f"{tmp_path}/there/logs"
+    test_conf = read_test_conf(write(tmp_path, "there/test_conf.py", text))
+    assert [named.data_dir for named in test_conf.cases] == [
+        f"{tmp_path}/there/data",
+        str(Path("~/there").expanduser()),
+    ]
+    assert test_conf.settings["reports"] == f"{tmp_path}/there/logs"
 
 
 def test_names_without_effect_are_noted(tmp_path: Path) -> None:

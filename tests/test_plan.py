@@ -142,8 +142,8 @@ def test_the_stored_plan_has_origins_and_deviations(catalog: Catalog) -> None:
 
 def test_one_card_is_for_throughput_by_default_at_the_reference_scale(catalog: Catalog) -> None:
     def value(case: str, **more: Any) -> tuple[object, str]:
-        found = planned(catalog, case, synthetic=False, check_data=False, **more).values["throughput_only"]
-        return found.value, found.where
+        value = planned(catalog, case, synthetic=False, check_data=False, **more).values["throughput_only"]
+        return value.value, value.where
 
     one = "toy:pytorch:X9:1:1:1"
     assert value(one) == (True, "default of 1x1 at the reference scale")
@@ -189,8 +189,8 @@ def test_data_are_required_unless_they_are_synthetic(tmp_path: Path, catalog: Ca
     with pytest.raises(Problems, match="pass their folder with --data-dir"):
         planned(catalog, synthetic=False)
     (tmp_path / "data" / "train").mkdir(parents=True)
-    found = Value(str(tmp_path / "data"), "test_conf.py", 7, "case")
-    assert planned(catalog, synthetic=False, data_dir=found).values["data_dir"].where == "test_conf.py:7"
+    data_dir = Value(str(tmp_path / "data"), "test_conf.py", 7, "case")
+    assert planned(catalog, synthetic=False, data_dir=data_dir).values["data_dir"].where == "test_conf.py:7"
     assert planned(catalog, synthetic=True).data_dir is None
 
 

@@ -41,7 +41,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return put
 
 
-def found(root: Path, *roots: object) -> Catalog:
+def catalog_of(root: Path, *roots: object) -> Catalog:
     return scan(read_settings({"roots": [str(each) for each in roots]}, root, root))
 
 
@@ -52,7 +52,7 @@ def test_a_package_provides_a_vendor_and_is_not_imported(tmp_path: Path, install
     tree(tmp_path / "tree")
     package = install("made_maker")
     write_vendor(package, "made")
-    catalog = found(tmp_path / "tree")
+    catalog = catalog_of(tmp_path / "tree")
     assert set(catalog.vendors) == {"acme", "made"}
     assert catalog.packages[catalog.vendors["made"].root] == "made_maker 1.2"
     assert "made_maker" not in sys.modules
@@ -75,7 +75,7 @@ def test_an_entry_point_may_name_a_folder_in_a_package_or_a_path(tmp_path: Path,
 def test_a_package_may_provide_suites_only(tmp_path: Path, install: Install) -> None:
     write_suite(install("made_maker"), "other")
     tree(tmp_path / "tree")
-    assert set(found(tmp_path / "tree").suites) == {("toy", "pytorch"), ("other", "pytorch")}
+    assert set(catalog_of(tmp_path / "tree").suites) == {("toy", "pytorch"), ("other", "pytorch")}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_same_vendor_in_two_roots_is_reported_with_both_and_the_fix(tmp_path
     tree(tmp_path / "tree")
     write_vendor(tmp_path / "other", "acme")
     with pytest.raises(CatalogError) as caught:
-        found(tmp_path / "tree", tmp_path / "other")
+        catalog_of(tmp_path / "tree", tmp_path / "other")
     assert str(caught.value) == (
         f"vendor acme exists twice: {tmp_path}/tree/vendors/acme and {tmp_path}/other/vendors/acme; remove"
         " one of the folders or roots"
@@ -134,7 +134,7 @@ def test_the_same_vendor_in_two_roots_is_reported_with_both_and_the_fix(tmp_path
     package = install("made_maker")
     write_vendor(package, "acme")
     with pytest.raises(CatalogError, match=r"acme \(of made_maker 1\.2\); remove .*, or uninstall the package$"):
-        found(tmp_path / "tree")
+        catalog_of(tmp_path / "tree")
 
 
 # -- commands ------------------------------------------------------------------------------------------------

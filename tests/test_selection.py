@@ -32,7 +32,7 @@ def chosen(
     return select(read_settings(given, root, Path("/started")), catalog, read)
 
 
-def data_and_reason(cases: Selection) -> Mapping[str, tuple[str | None, str]]:
+def data_by_case(cases: Selection) -> Mapping[str, tuple[str | None, str]]:
     return {str(one.case): (one.data_dir, one.data_source) for one in cases.cases}
 
 
@@ -66,39 +66,39 @@ def test_default_shapes_that_need_more_hosts_are_unsupported_and_requested_shape
 def test_the_command_lines_matrix_replaces_the_cases_of_files(
     tmp_path: Path, file: str, conf: str | None, given: dict[str, str]
 ) -> None:
-    assert list(data_and_reason(chosen(tmp_path, file, conf))) == [CASE]
-    found = chosen(tmp_path, file, conf, **given)
-    assert list(data_and_reason(found)) == ["toy:pytorch:X9:1:1:1"]
+    assert list(data_by_case(chosen(tmp_path, file, conf))) == [CASE]
+    selection = chosen(tmp_path, file, conf, **given)
+    assert list(data_by_case(selection)) == ["toy:pytorch:X9:1:1:1"]
     name = "test_conf.py" if conf else "flagperf.toml"
-    assert f"{name}: its cases (1) are ignored: --nodes" in found.notes[-1]
+    assert f"{name}: its cases (1) are ignored: --nodes" in selection.notes[-1]
 
 
 @pytest.mark.parametrize("given", [{"hw": "A1x2"}])
 def test_hardware_alone_also_selects_a_matrix(tmp_path: Path, given: dict[str, str]) -> None:
-    assert len(data_and_reason(chosen(tmp_path, FILE, **given))) == 2
+    assert len(data_by_case(chosen(tmp_path, FILE, **given))) == 2
 
 
 def test_a_case_of_the_command_line_always_runs(tmp_path: Path) -> None:
-    found = chosen(tmp_path, FILE, CONF, case=["toy:pytorch:X9:1:1:2"], nodes="1x8", vendor="acme", repeat=5)
-    assert list(data_and_reason(found)) == ["toy:pytorch:X9:1:1:2"]
-    assert found.notes == ()
+    selection = chosen(tmp_path, FILE, CONF, case=["toy:pytorch:X9:1:1:2"], nodes="1x8", vendor="acme", repeat=5)
+    assert list(data_by_case(selection)) == ["toy:pytorch:X9:1:1:2"]
+    assert selection.notes == ()
 
 
 def test_flagperfs_cases_override_the_settings_files(tmp_path: Path) -> None:
-    found = chosen(tmp_path, FILE, CONF.replace(CASE, "toy:pytorch:X9:1:1:3"))
-    assert list(data_and_reason(found)) == ["toy:pytorch:X9:1:1:3"]
+    selection = chosen(tmp_path, FILE, CONF.replace(CASE, "toy:pytorch:X9:1:1:3"))
+    assert list(data_by_case(selection)) == ["toy:pytorch:X9:1:1:3"]
 
 
 @pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])
 def test_repeat_of_the_command_line_applies_to_cases_of_files(tmp_path: Path, file: str, conf: str | None) -> None:
-    assert list(data_and_reason(chosen(tmp_path, file, conf, repeat=4))) == ["toy:pytorch:X9:1:8:4"]
-    assert list(data_and_reason(chosen(tmp_path, f"{file}\nrepeat = 4\n", conf))) in ([CASE], ["toy:pytorch:X9:1:8:1"])
+    assert list(data_by_case(chosen(tmp_path, file, conf, repeat=4))) == ["toy:pytorch:X9:1:8:4"]
+    assert list(data_by_case(chosen(tmp_path, f"{file}\nrepeat = 4\n", conf))) in ([CASE], ["toy:pytorch:X9:1:8:1"])
 
 
 def test_cases_that_differ_only_in_rounds_are_the_same_with_repeat(tmp_path: Path) -> None:
     two = f'vendor = "acme"\ncase = ["{CASE}", "{CASE[:-1]}3"]\n'
-    assert len(data_and_reason(chosen(tmp_path, two))) == 2
-    assert list(data_and_reason(chosen(tmp_path, two, repeat=2))) == ["toy:pytorch:X9:1:8:2"]
+    assert len(data_by_case(chosen(tmp_path, two))) == 2
+    assert list(data_by_case(chosen(tmp_path, two, repeat=2))) == ["toy:pytorch:X9:1:8:2"]
     assert "is listed twice" in problem(tmp_path, two.replace("8:3", "8:1"), repeat=2)
 
 
@@ -160,7 +160,7 @@ def test_no_hint_for_words_that_match_or_resemble_no_name(tmp_path: Path, expres
 
 def test_the_data_directory_has_its_source(tmp_path: Path) -> None:
     def data(*arguments: Any, **given: Any) -> tuple[str | None, str]:
-        return next(iter(data_and_reason(chosen(tmp_path, *arguments, **given)).values()))
+        return next(iter(data_by_case(chosen(tmp_path, *arguments, **given)).values()))
 
     acme = 'vendor = "acme"'
     assert data(acme, nodes="1x8") == (None, "")
@@ -173,10 +173,10 @@ def test_the_data_directory_has_its_source(tmp_path: Path) -> None:
 
 def test_the_command_lines_data_override_all_but_its_own_cases(tmp_path: Path) -> None:
     ours = ("/started/d", "--data-dir")
-    assert data_and_reason(chosen(tmp_path, FILE, data_dir="d")) == {CASE: ours}
-    assert data_and_reason(chosen(tmp_path, 'vendor = "acme"', CONF, data_dir="d")) == {CASE: ours}
-    found = chosen(tmp_path, FILE, case=[f"{CASE}=e", "toy:pytorch:X9:1:1:1"], data_dir="d")
-    assert [one[0] for one in data_and_reason(found).values()] == ["/started/d", "/started/e"]
+    assert data_by_case(chosen(tmp_path, FILE, data_dir="d")) == {CASE: ours}
+    assert data_by_case(chosen(tmp_path, 'vendor = "acme"', CONF, data_dir="d")) == {CASE: ours}
+    selection = chosen(tmp_path, FILE, case=[f"{CASE}=e", "toy:pytorch:X9:1:1:1"], data_dir="d")
+    assert [one[0] for one in data_by_case(selection).values()] == ["/started/d", "/started/e"]
 
 
 # -- messages -----------------------------------------------------------------------------------------------
