@@ -1,4 +1,4 @@
-"""TrainingBenchmark: the three questions asked of every case."""
+"""TrainingBenchmark: the three tests of every case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Judge = Callable[["Iterable[Verdict]"], None]
 
 
 class TrainingBenchmark:
-    """Derive a class from this in ``suites/<model>/test_<model>.py``; add checks of the model's own beside these."""
+    """Base class of a suite's tests in ``suites/<model>/test_<model>.py``; add own checks to the subclass."""
 
     @pytest.mark.converges
     def test_converges(self, training: Outcome, judge: Judge, gates: Gates) -> None:
@@ -28,12 +28,12 @@ class TrainingBenchmark:
 
     @pytest.mark.throughput
     def test_throughput(self, trainings: Sequence[Outcome], judge: Judge, gates: Gates) -> None:
-        """The rounds' throughputs are there and make sense, and are as good as what was accepted."""
+        """The throughputs of all rounds are valid and as good as the accepted baseline."""
         from pytest_flagperf.results import verdicts
 
         judge([*verdicts.throughput(trainings), *gates.throughput(trainings)])
 
     @pytest.mark.speedup
     def test_speedup(self, scaling: Scaling, judge: Judge, gates: Gates) -> None:
-        """Many cards are faster than one by what was promised."""
+        """Many cards are faster than one card by at least the required efficiency."""
         judge(gates.speedup(scaling))

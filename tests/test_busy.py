@@ -78,7 +78,7 @@ def test_waiting_for_the_rounds_own_processes_is_reported_but_no_validity_warnin
     outcome = round_beside(tmp_path, waited=0.3, others=0.1)
     assert outcome.validity_warnings == ()
     (warning,) = outcome.warnings
-    assert warning.startswith("h1: a rank waited for a core in 30.0 % of the training, and the round's own processes")
+    assert warning.startswith("h1: a rank waited for a core in 30.0 % of the training because the round's own")
     assert round_beside(tmp_path, waited=0.3, others=0.2).validity_warnings != ()
 
 

@@ -36,7 +36,7 @@ def test_machines_make_rounds_unlike_though_the_fingerprints_are_equal() -> None
 
 def test_rounds_from_before_machines_were_known_compare_as_they_did() -> None:
     assert outcome_differences(outcome(), outcome(RAN_ON)) == []
-    assert notes(outcome(), outcome(RAN_ON)) == ["what the old one ran on is not known"]
+    assert notes(outcome(), outcome(RAN_ON)) == ["the machine of the old run is unknown"]
 
 
 def test_a_field_that_an_older_fingerprint_has_not_is_not_known() -> None:

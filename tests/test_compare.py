@@ -60,7 +60,7 @@ def test_a_regression_within_the_noise_is_none(tmp_path: Path, capsys: Capture) 
 def test_of_one_round_each_it_is_said_that_the_noise_is_not_known(tmp_path: Path, capsys: Capture) -> None:
     old, new = run_of(tmp_path / "old"), run_of(tmp_path / "new")
     out = output_of(capsys, "compare", old, new)
-    assert "noise: not known of one round on each side, judged by the threshold of 5.0 %" in out
+    assert "noise: unknown with one round on each side, judged by the threshold of 5.0 %" in out
     assert {line.split()[-1] for line in out.splitlines() if line.startswith("  p_")} == {"?"}
 
 

@@ -158,7 +158,7 @@ def test_all_paths_without_a_run_are_reported(tmp_path: Path) -> None:
     lines = str(error.value).splitlines()
     assert len(lines) == 3
     assert "did you mean run20260101" in lines[0]
-    with pytest.raises(FormatError, match="no run was named"):
+    with pytest.raises(FormatError, match="no run specified"):
         load([])
 
 

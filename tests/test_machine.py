@@ -122,9 +122,9 @@ def test_what_weighs_is_a_difference_and_what_does_not_or_is_not_known_is_told()
     assert machine.differences(old, new) == ["driver: 550 -> 560"]
     assert machine.notes(old, new) == [
         "os: Linux 11 -> Linux 12",
-        "not known of the old one: firmware",
-        "not known of the new one: cpu",
+        "unknown for the old run: firmware",
+        "unknown for the new run: cpu",
     ]
     assert machine.differences({}, new) == machine.differences(old, {}) == []
-    assert machine.notes({}, new) == ["what the old one ran on is not known"]
+    assert machine.notes({}, new) == ["the machine of the old run is unknown"]
     assert machine.notes({}, {}) == []

@@ -234,7 +234,7 @@ def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_pat
 
 def test_a_note_about_too_few_rounds(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1", faster(1.0, 1.0))
-    assert "repeat the case 3 times or more" in of(finish(tmp_path)).content
+    assert "repeat the case at least 3 times" in of(finish(tmp_path)).content
 
 
 def test_a_failed_round_has_its_reason_and_the_last_lines(tmp_path: Path) -> None:

@@ -175,10 +175,10 @@ def warnings_of(replay: str) -> list[str]:
 
 def test_a_rank_with_other_replaced_code_than_planned_is_named() -> None:
     assert warnings_of("vendor_code_not_reported") == [
-        "the plan lists acme's own hook events, and rank 1 did not report it"
+        "the plan lists acme's own hook events, but rank 1 did not report it"
     ]
     assert warnings_of("vendor_code_not_planned") == [
-        "rank 0 reported acme's own step create_optimizer, which the plan does not list"
+        "rank 0 reported acme's own step create_optimizer, but the plan does not list it"
     ]
     assert warnings_of("vendor_code") == warnings_of("converged_1x2") == []
 
@@ -192,7 +192,7 @@ def test_a_field_of_another_type_is_no_report(tmp_path: Path, value: str) -> Non
     log.write_text(text.replace('"replaced": ["backward"]', f'"replaced": {value}'))
     outcome: Outcome = store.load_run(_run_of(round_dir)).cases[0].outcomes[0]
     assert [warning.sentence for warning in outcome.validity_warnings] == [
-        "the plan lists acme's own step backward, and rank 0 did not report it"
+        "the plan lists acme's own step backward, but rank 0 did not report it"
     ]
 
 
@@ -214,7 +214,7 @@ def test_a_run_names_what_its_vendor_brought_and_what_no_rank_reported(toy: Toy)
     lines = flat(result.stdout.str())
     code = "acme's own hook events, variable ACME_FAST"
     assert f"vendor code: alpha:plain:X1:1:1:1 passed with {code}" in lines
-    assert "the plan lists acme's own hook events, and rank 0 did not report it" in lines
+    assert "the plan lists acme's own hook events, but rank 0 did not report it" in lines
     assert "flagperf: 1 of 1 case passed, 1 with" in lines
     assert f"passed with {code}" in (toy.runs[0] / "report.html").read_text().replace("&#x27;", "'")
     strict = toy.run(*case, "--strict")

@@ -1,4 +1,4 @@
-"""What rounds measured and how it is judged; ``load`` and ``load_long`` give stored runs as tables.
+"""Results of rounds and their verdicts; ``load`` and ``load_long`` return stored runs as tables.
 
 >>> from pytest_flagperf.results import load
 >>> load("reports").groupby("case")["p_core"].median()  # doctest: +SKIP
@@ -17,7 +17,7 @@ __all__ = ["load", "load_long"]
 
 
 def load(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
-    """Stored runs as a table: one row per round, one column per metric; docs/results.md tells the columns.
+    """Return stored runs as a table with one row per round and one column per metric (columns: docs/results.md).
 
     ``paths`` are run directories or folders of them.
     """
@@ -27,7 +27,7 @@ def load(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
 
 
 def load_long(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
-    """The same figures with one row per round and metric: its value, unit, direction and how it was measured."""
+    """Return a table with one row per round and metric: value, unit, direction and how it was measured."""
     from pytest_flagperf.results import frames
 
     return frames.load_long(paths)

@@ -19,7 +19,7 @@ FIGURES = (
     ("step_time_mean", "s"), ("step_time_p50", "s"), ("step_time_p90", "s"), ("step_time_p99", "s"),
     ("input_wait_share", ""), ("mfu", ""), ("peak_memory", "bytes"), ("final_loss", ""),
 )  # fmt: skip
-"""The metrics of every suite, as columns of results.csv, with the unit that the column's name carries."""
+"""The metrics of every suite as columns of results.csv, with the unit in the column's name."""
 MEANWHILE = (
     ("straggler_spread", ""), ("device_power", "W"), ("device_power_highest", "W"), ("device_temperature", "C"),
     ("device_temperature_highest", "C"), ("device_utilization", ""), ("device_memory", "bytes"),
@@ -29,7 +29,7 @@ MEANWHILE = (
     ("monitor_gaps", "s"), ("device_sm_clock", "MHz"), ("device_memory_clock", "MHz"), ("core_wait", ""),
     ("other_cores", ""), ("core_stolen", ""),
 )  # fmt: skip
-"""What ranks, devices and hosts did while the round trained, likewise."""
+"""Metrics of ranks, devices and hosts during the training, with the unit in the column's name."""
 COLUMNS = (
     "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",
     "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",
@@ -40,13 +40,13 @@ COLUMNS = (
     *(f"{name}_{unit}" if unit else name for name, unit in MEANWHILE),
     "vendor_code",
 )  # fmt: skip
-"""One row of results.csv per case and round; new columns are added at the end, none is renamed."""
+"""The columns of results.csv in order; new columns are added at the end."""
 _FORMULA = ("=", "+", "-", "@")
-"""What a text begins with that a spreadsheet computes instead of showing it."""
+"""First characters of a text that a spreadsheet would evaluate as a formula."""
 
 
 def write_csv(path: Path, runs: Iterable[tuple[str, Iterable[Outcome]]]) -> None:
-    """One row per round, of each run by its name."""
+    """Write one row for each round of the named runs."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -57,10 +57,10 @@ def write_csv(path: Path, runs: Iterable[tuple[str, Iterable[Outcome]]]) -> None
 
 
 def row(run: str, outcome: Outcome) -> dict[str, Any]:
-    """By the names of the columns."""
-    found: dict[str, Any] = {name: getattr(outcome, name, None) for name in COLUMNS}
-    found.update({name: getattr(outcome.work, name) for name in COLUMNS if hasattr(outcome.work, name)})
-    found.update(
+    """Return the values of a round by the names of the columns."""
+    values: dict[str, Any] = {name: getattr(outcome, name, None) for name in COLUMNS}
+    values.update({name: getattr(outcome.work, name) for name in COLUMNS if hasattr(outcome.work, name)})
+    values.update(
         schema=SCHEMA,
         run=run,
         precision=outcome.environment.get("precision"),
@@ -76,8 +76,8 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
         fingerprint=outcome.fingerprint.get("key"),
         vendor_code="; ".join(outcome.vendor_code),
     )
-    found.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in (*FIGURES, *MEANWHILE)})
-    return found
+    values.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in (*FIGURES, *MEANWHILE)})
+    return values
 
 
 def _cell(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Stored runs as pandas tables; pandas is imported when one is asked for."""
+"""Stored runs as pandas tables; pandas is only imported when a table is made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas
 
 CASE = ("run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round")
-"""What a row of either table is about."""
+"""The columns that identify a row of both tables."""
 ABOUT = (
     "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",
     "stop_reason", "samples", "steps", "epochs", "batch_per_card", "accumulation", "measured_steps", "warmup_steps",
@@ -33,17 +33,17 @@ COUNTS = (
 FLAGS = ("synthetic", "throughput_only", "ok", "converged")
 NUMBERS = ("epochs", "metric_value", "target")
 MIXED = "sample_unit/s"
-"""The unit of a throughput in a table of suites that count different samples: each row's own says which."""
+"""The unit of a throughput column if suites count different samples; see the column sample_unit of each row."""
 
 Paths = str | Path | Iterable[str | Path]
 
 
 class TablesMissing(ImportError):
-    """pandas or pyarrow is not there; the text says what to install."""
+    """pandas or pyarrow is missing; the message has the command that installs it."""
 
 
 class RunWarning(UserWarning):
-    """Something in a run directory could not be read; what could is in the table."""
+    """A part of a run directory could not be read; the table has the rest."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Row:
 
 
 def load(paths: Paths) -> pandas.DataFrame:
-    """One row per round; ``attrs["units"]`` and ``attrs["directions"]`` tell of the metrics' columns."""
+    """Return one row per round; ``attrs["units"]`` and ``attrs["directions"]`` describe the metrics' columns."""
     need("pandas")
     rows = list(_rows(paths))
     metrics = _columns(rows)
@@ -67,14 +67,14 @@ def load(paths: Paths) -> pandas.DataFrame:
 
 
 def load_long(paths: Paths) -> pandas.DataFrame:
-    """One row per round and metric."""
+    """Return one row per round and metric."""
     need("pandas")
     rows = [_long(row, metric) for row in _rows(paths) for metric in row.metrics.values()]
     return _typed(rows, LONG, ("value",))
 
 
 def need(*packages: str) -> None:
-    """Raise a TablesMissing unless they can be imported."""
+    """Raise TablesMissing unless the packages can be imported."""
     from importlib.util import find_spec
 
     missing = [name for name in packages if find_spec(name) is None]
@@ -104,32 +104,32 @@ def _metrics(case: CaseResult, outcome: Outcome) -> Iterator[MetricValue]:
 
 
 def _columns(rows: Iterable[_Row]) -> list[str]:
-    """The training's, each suite's own, and what was sampled meanwhile; otherwise in the order of results.csv."""
-    found = {_column(name) for row in rows for name in row.metrics}
-    first, last = ([name for name, _ in figures if name in found] for figures in (columns.FIGURES, columns.MEANWHILE))
-    return [*first, *sorted(found - {*first, *last}), *last]
+    """The metrics of the training, each suite's own, and the sampled ones, in the order of results.csv."""
+    names = {_column(name) for row in rows for name in row.metrics}
+    first, last = ([name for name, _ in figures if name in names] for figures in (columns.FIGURES, columns.MEANWHILE))
+    return [*first, *sorted(names - {*first, *last}), *last]
 
 
 def _column(name: str) -> str:
-    """A suite's metric may have the name of a column that is not a metric's."""
+    """The column of a metric; a suffix avoids the names of other columns."""
     return f"{name}_metric" if name in {*CASE, *ABOUT, *ORIGIN} else name
 
 
 def _wide(row: _Row) -> dict[str, Any]:
     outcome = row.outcome
-    told = columns.row(row.run.directory.resolve().name, outcome)
-    found: dict[str, Any] = {name: told[name] for name in (*CASE, *ABOUT, *ORIGIN) if name in told}
-    found.update(
+    values = columns.row(row.run.directory.resolve().name, outcome)
+    cells: dict[str, Any] = {name: values[name] for name in (*CASE, *ABOUT, *ORIGIN) if name in values}
+    cells.update(
         started=outcome.started_ms, ended=outcome.ended_ms, directory=str(row.run.directory / outcome.directory)
     )
-    return found | {_column(metric.name): metric.value for metric in row.metrics.values()}
+    return cells | {_column(metric.name): metric.value for metric in row.metrics.values()}
 
 
 def _long(row: _Row, metric: MetricValue) -> dict[str, Any]:
-    found = {name: getattr(row.outcome, name, None) for name in CASE}
-    found["run"] = row.run.directory.resolve().name
-    told = {name: getattr(metric, name) for name in ("value", "unit", "direction", "how", "samples", "warmup")}
-    return {**found, "metric": metric.name, **told}
+    cells = {name: getattr(row.outcome, name, None) for name in CASE}
+    cells["run"] = row.run.directory.resolve().name
+    values = {name: getattr(metric, name) for name in ("value", "unit", "direction", "how", "samples", "warmup")}
+    return {**cells, "metric": metric.name, **values}
 
 
 def _unit(rows: Iterable[_Row], column: str) -> str:
@@ -138,12 +138,12 @@ def _unit(rows: Iterable[_Row], column: str) -> str:
 
 
 def _direction(rows: Iterable[_Row], column: str) -> str | None:
-    found = {metric.direction for row in rows for name, metric in row.metrics.items() if _column(name) == column}
-    return found.pop() if len(found) == 1 else None
+    directions = {metric.direction for row in rows for name, metric in row.metrics.items() if _column(name) == column}
+    return directions.pop() if len(directions) == 1 else None
 
 
 def _typed(rows: list[dict[str, Any]], names: Iterable[str], numbers: Iterable[str]) -> pandas.DataFrame:
-    """Types that do not depend on which rounds were there: counts and flags may be missing, text is text."""
+    """Make a table with the same column types for any rounds: counts and flags may be missing."""
     import pandas
 
     frame = pandas.DataFrame(rows, columns=list(names))

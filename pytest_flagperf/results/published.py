@@ -43,13 +43,13 @@ class Published:
     @property
     def converged(self) -> bool:
         """Whether a round was trained to the target and passed all of its verdicts."""
-        rounds = (found for test, found in self.case.verdicts.items() if test.startswith("test_converges"))
-        return self.first.meant_to_converge and any(all(verdict.ok for verdict in found) for found in rounds)
+        rounds = (verdicts for test, verdicts in self.case.verdicts.items() if test.startswith("test_converges"))
+        return self.first.meant_to_converge and any(all(verdict.ok for verdict in verdicts) for verdicts in rounds)
 
     @property
     def failed(self) -> list[str]:
         """The names of the verdicts that failed, also of those that were expected to fail."""
-        verdicts = (verdict for found in self.case.verdicts.values() for verdict in found)
+        verdicts = (verdict for judged in self.case.verdicts.values() for verdict in judged)
         return list(dict.fromkeys(verdict.name for verdict in verdicts if not verdict.ok))
 
 
@@ -75,13 +75,14 @@ def _results(file: Path) -> Iterator[Published]:
         ended_ms, deviations = case.outcomes[0].ended_ms, case.outcomes[0].fingerprint.get("deviations", {})
         if ended_ms is not None and not 0 <= ended_ms < _YEAR_3000_MS:
             raise FormatError(f"{file}: {case.case}: ended_ms is {ended_ms}; expected milliseconds since 1970")
-        if not isinstance(deviations, dict) or not all(isinstance(each, list) and each for each in deviations.values()):
+        if not isinstance(deviations, dict) or not all(isinstance(pair, list) and pair for pair in deviations.values()):
             raise FormatError(f"{file}: {case.case}: fingerprint.deviations must map keys to [value, reference]")
         yield Published(file, case)
 
 
-def _key(one: Outcome) -> tuple[object, ...]:
-    return one.model, one.framework, one.vendor, one.hardware, one.nnodes, one.nproc, one.scale, one.synthetic
+def _key(outcome: Outcome) -> tuple[object, ...]:
+    case = outcome.model, outcome.framework, outcome.vendor, outcome.hardware, outcome.nnodes, outcome.nproc
+    return *case, outcome.scale, outcome.synthetic
 
 
 def _age(result: Published) -> int:

@@ -1,4 +1,4 @@
-"""Which run directories are meant by paths."""
+"""Find the run directories in given paths."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pytest_flagperf.stored.round import has_rounds
 
 
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
-    """Run directories, and those in folders of runs, each once; an error that names every path that is neither."""
+    """Return each run directory once, also those in folders of runs; raise FormatError with all invalid paths."""
     given = [paths] if isinstance(paths, str | Path) else list(paths)
-    found: dict[Path, Path] = {}
-    problems = [] if given else ["no run was named"]
+    by_real_path: dict[Path, Path] = {}
+    problems = [] if given else ["no run specified"]
     for path in map(Path, given):
         runs = [path] if is_run(path) else _below(path)
         for run in runs:
-            found.setdefault(run.resolve(), run)
+            by_real_path.setdefault(run.resolve(), run)
         if not runs:
-            problems.append(_why_not(path))
+            problems.append(_problem(path))
     if problems:
         raise FormatError("\n".join(problems))
-    return list(found.values())
+    return list(by_real_path.values())
 
 
 def is_run(path: Path) -> bool:
@@ -31,21 +31,21 @@ def is_run(path: Path) -> bool:
 
 
 def _below(path: Path) -> list[Path]:
-    return sorted(each for each in path.iterdir() if is_run(each)) if path.is_dir() else []
+    return sorted(folder for folder in path.iterdir() if is_run(folder)) if path.is_dir() else []
 
 
-def _why_not(path: Path) -> str:
+def _problem(path: Path) -> str:
     if path.is_dir():
-        return f"{path}: is no run and holds none: a run directory has <case>/round<i>/plan.json"
+        return f"{path}: not a run, and contains no runs; a run directory has <case>/round<i>/plan.json"
     if path.exists():
-        return f"{path}: is a file; a run directory is wanted"
-    names = [each.name for each in path.parent.iterdir() if each.is_dir()] if path.parent.is_dir() else []
+        return f"{path}: is a file; expected a run directory"
+    names = [folder.name for folder in path.parent.iterdir() if folder.is_dir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, names, n=3)
     return f"{path}: no such directory" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
 def newest_first(reports: Path) -> list[Path]:
-    """The runs of a folder by their names, ``run<timestamp>[-n]``: a copied folder's mtime says nothing."""
+    """The runs of a folder, sorted by name (``run<timestamp>[-n]``), because copying changes a folder's mtime."""
     return sorted(reports.glob("run*"), key=_age, reverse=True)
 
 

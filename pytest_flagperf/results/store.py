@@ -1,4 +1,4 @@
-"""Where results lie: outcome.json per round, verdicts per case, results.json and results.csv per run."""
+"""Read and write stored results: outcome.json per round, verdicts per case, results.json and results.csv per run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class RunInfo:
-    """``unsupported``: one sentence for each suite without a config for what was asked."""
+    """The facts of a run; ``unsupported``: a sentence for each suite without a config for the selected cases."""
 
     command: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -36,12 +36,12 @@ class RunInfo:
     selected: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
     controller: Mapping[str, float] = field(default_factory=dict)
-    """Of the machine that ran pytest, before the run, and of pytest itself at its end."""
+    """Measurements of the machine that ran pytest, before the run, and of pytest at its end."""
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case's rounds in order, and the verdicts by the name of the test that gave them."""
+    """The rounds of a case in order, and its verdicts by test."""
 
     case: str
     outcomes: tuple[Outcome, ...] = ()
@@ -50,18 +50,18 @@ class CaseResult:
 
     @property
     def without_repeat(self) -> str:
-        """The name of the case without the repeat, the same for other numbers of rounds."""
+        """The name of the case without the number of rounds."""
         return case_names.without_repeat(self.case)
 
     @property
     def repeat(self) -> int:
-        """How many rounds the case has by its name."""
+        """The number of rounds by the case's name."""
         case = case_names.case_of(self.case)
         return case.repeat if case else 1
 
     @property
     def speedup(self) -> float | None:
-        """The median p_core of the rounds that ended well over one card's, as judged; None where one is missing."""
+        """The median p_core of the successful rounds over one card's; None if one of them is missing."""
         if self.one_card is None:
             return None
         values = p_cores((outcome for outcome in self.outcomes if outcome.ok), self.one_card)
@@ -70,18 +70,18 @@ class CaseResult:
 
     @property
     def speedup_text(self) -> str:
-        """The speed-up for people, with a word where it is noise; empty where it is not known."""
+        """The formatted speed-up; empty if it is unknown."""
         return "" if self.speedup is None else format_speedup(self.speedup, self.outcomes[0].cards)
 
     @property
     def ok(self) -> bool:
-        """Whether something was judged, and everything that was judged is well, or known beforehand not to be."""
-        found = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
-        return bool(found) and all(verdict.ok or verdict.expected_failure for verdict in found)
+        """Whether there are verdicts, and all of them passed or are expected failures."""
+        judged = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
+        return bool(judged) and all(verdict.ok or verdict.expected_failure for verdict in judged)
 
     @property
     def converged(self) -> int | None:
-        """How many rounds reached the target; None where none was meant to."""
+        """The number of rounds that converged; None if no round was meant to."""
         meant = [outcome for outcome in self.outcomes if outcome.meant_to_converge]
         if not meant:
             return None
@@ -89,28 +89,28 @@ class CaseResult:
 
     @property
     def vendor_code(self) -> str:
-        """What the vendor brings beside its config, in a few words; empty where it brings nothing."""
+        """The vendor code beside the config in a few words, or an empty text."""
         listed = dict.fromkeys(name for outcome in self.outcomes for name in outcome.vendor_code)
         return vendor_code.phrase(self.outcomes[0].vendor, listed) if listed else ""
 
     @property
     def meant(self) -> int:
-        """How many rounds were to reach the target."""
+        """The number of rounds that were meant to reach the target."""
         return sum(outcome.meant_to_converge for outcome in self.outcomes)
 
     @property
     def quality(self) -> float | None:
-        """The last evaluation, the median of the rounds that ended well and were to reach the target."""
+        """The median of the last evaluations, over the successful rounds that were meant to converge."""
         return last_quality(self.outcomes)
 
     def median(self, name: str) -> float | None:
-        """Over the rounds that ended well."""
+        """The median of a metric over the successful rounds."""
         return statistics.summarize(outcome.value(name) for outcome in self.outcomes if outcome.ok).median
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run directory as read; ``problems`` says what in it could not be read."""
+    """The contents of a run directory; ``problems`` lists the parts that could not be read."""
 
     directory: Path
     info: RunInfo | None
@@ -119,7 +119,7 @@ class StoredRun:
 
 
 def last_quality(outcomes: Iterable[Outcome]) -> float | None:
-    """What the metric came to: the median of the rounds that ended well and were to reach the target."""
+    """Return the median of the last evaluations, over the successful rounds that were meant to converge."""
     return statistics.summarize(one.quality.last for one in outcomes if one.ok and one.meant_to_converge).median
 
 
@@ -133,14 +133,14 @@ def load_outcome(round_dir: Path) -> Outcome:
 
 
 def read_round(round_dir: Path) -> Outcome:
-    """A round's stored outcome, else what its files say; a failed outcome with the reason if they cannot be read."""
+    """Return the stored outcome of a round, or measure it; unreadable files give a failed outcome with the reason."""
     if not RoundDir(round_dir).has_outcome:
         return measured(round_dir)
     return _or_unreadable(load_outcome, round_dir)
 
 
 def measured(round_dir: Path) -> Outcome:
-    """What a round's files say; a failed outcome with the reason if they cannot be read."""
+    """Measure a round from its files; unreadable files give a failed outcome with the reason."""
     return _or_unreadable(measure, round_dir)
 
 
@@ -149,20 +149,20 @@ def _or_unreadable(read: Callable[[Path], Outcome], round_dir: Path) -> Outcome:
         return read(round_dir)
     except FormatError as error:
         reason = str(error)
-    except Exception as error:  # what no check foresaw fails this round, and takes no other case with it
+    except Exception as error:  # an unforeseen error fails only this round
         reason = f"{round_dir}: {type(error).__name__}: {error}"
     return unreadable(round_dir, reason)
 
 
 def save_verdicts(case_dir: Path, test: str, verdicts: Sequence[Verdict]) -> Path:
-    """One file per test, so that what was judged before a kill is kept."""
+    """Write the verdicts of a test to a file of their own, so that they are kept if the run is killed."""
     path = case_dir / layout.VERDICTS / layout.verdicts_file(test)
     files.write(path, {"schema": SCHEMA, "test": test, "verdicts": list(verdicts)})
     return path
 
 
 def load_verdicts(case_dir: Path) -> dict[str, tuple[Verdict, ...]]:
-    """By test; a file that cannot be read is a failed verdict with the reason."""
+    """Return the verdicts by test; an unreadable file gives a failed verdict with the reason."""
     return dict(_judged(path) for path in sorted((case_dir / layout.VERDICTS).glob("*.json")))
 
 
@@ -173,7 +173,7 @@ def _judged(path: Path) -> tuple[str, tuple[Verdict, ...]]:
     except FormatError as error:
         reason = str(error)
     except (KeyError, TypeError, ValueError) as error:
-        reason = f"{path}: does not hold verdicts: {error}"
+        reason = f"{path}: no valid verdicts: {error}"
     return path.stem, (Verdict("record", False, "unreadable", "verdicts", reason),)
 
 
@@ -187,14 +187,14 @@ def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, 
 
 
 def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
-    """What the case's speed-up is measured against."""
+    """Store the throughput of one card that the case is compared with."""
     path = case_dir / layout.ONE_CARD_FIGURE
     files.write(path, {"schema": SCHEMA, "one_card": one_card})
     return path
 
 
 def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
-    """results.json and results.csv."""
+    """Write results.json and results.csv."""
     body = {"schema": SCHEMA, "run": info, "cases": [_case_json(case) for case in cases]}
     results, table = run_dir / layout.RESULTS, run_dir / layout.TABLE
     files.write(results, body)
@@ -203,10 +203,10 @@ def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tupl
 
 
 def load_run(run_dir: Path) -> StoredRun:
-    """What is there, is read: a run that was killed has rounds without outcome.json and no results.json."""
+    """Read a run; a killed run has no results.json, and rounds without outcome.json."""
     problems: list[str] = []
     info = load_info(run_dir, problems)
-    return StoredRun(run_dir, info, tuple(each_case(run_dir, problems)), tuple(problems))
+    return StoredRun(run_dir, info, tuple(iterate_cases(run_dir, problems)), tuple(problems))
 
 
 def load_results(path: Path) -> tuple[CaseResult, ...]:
@@ -223,7 +223,7 @@ def load_results(path: Path) -> tuple[CaseResult, ...]:
     except FormatError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{where}: does not hold cases: {type(error).__name__}: {error}") from error
+        raise FormatError(f"{where}: no valid cases: {type(error).__name__}: {error}") from error
 
 
 def _case_from_json(body: Mapping[str, Any], where: str) -> CaseResult:
@@ -237,23 +237,23 @@ def _case_from_json(body: Mapping[str, Any], where: str) -> CaseResult:
     )
 
 
-def each_case(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
-    """One after the other, for who needs no two at a time; ``problems`` gets what could not be read."""
+def iterate_cases(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
+    """Yield the cases of a run one by one, to save memory; append unreadable parts to ``problems``."""
     for case_dir in case_folders(run_dir):
         outcomes = tuple(read_round(one.path) for one in rounds_of(case_dir))
-        problems += [one.failures[0].sentence for one in outcomes if one.state == UNREADABLE]
+        problems += [outcome.failures[0].sentence for outcome in outcomes if outcome.state == UNREADABLE]
         yield CaseResult(outcomes[0].case, outcomes, load_verdicts(case_dir), _stored_one_card(case_dir, problems))
 
 
 def find_one_card(reports_dir: Path, key: str | None, ran_on: Mapping[str, Any] | None = None) -> OneCard | None:
-    """The newest stored round of one card, of this key and a machine like this, that ended well and unbent."""
+    """Return the newest successful round of one card with this key, on a comparable machine, without warnings."""
     if not key:
         return None
     for run_dir in newest_first(reports_dir):
         for path in sorted(run_dir.glob(f"*/*/{layout.OUTCOME}")):
-            found = _one_card(path, key, ran_on or {})
-            if found is not None:
-                return found
+            one_card = _one_card(path, key, ran_on or {})
+            if one_card is not None:
+                return one_card
     return None
 
 
@@ -266,7 +266,7 @@ def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None
     keys = (outcome.fingerprint.get("key"), outcome.fingerprint.get("one_card_key"))
     if machine.differences(outcome.machine, ran_on):
         return None
-    # One card that was slowed down would flatter all that are held against it.
+    # A slow round of one card would make every speed-up look better.
     good = outcome.ok and not outcome.validity_warnings
     if not (good and outcome.cards == 1 and key in keys and values and values[0] > 0):
         return None
@@ -277,7 +277,7 @@ def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None
 
 
 def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
-    """What the run says of itself; None where it did not come to its end."""
+    """Read the facts of a run; None if it did not finish."""
     path = run_dir / layout.RESULTS
     try:
         run = dict(files.read_printable(path, SCHEMA)["run"])
@@ -289,7 +289,7 @@ def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
-        problems.append(f"{path}: is not a run's result: {error}")
+        problems.append(f"{path}: not a valid run: {error}")
     return None
 
 
@@ -302,15 +302,15 @@ def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError) as error:
-        problems.append(f"{path}: does not hold one card's figure: {error}")
+        problems.append(f"{path}: no valid figure of one card: {error}")
     return None
 
 
 def _one_card_from(body: Mapping[str, Any], where: str) -> OneCard:
     p_core, known = body["p_core"], {name: tuple(map(number, body.get(name, ()))) for name in ("values", "many")}
-    found = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), **known})
-    type_check.check(found, where)
-    return found
+    one_card = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), **known})
+    type_check.check(one_card, where)
+    return one_card
 
 
 def _case_json(case: CaseResult) -> dict[str, Any]:
@@ -328,12 +328,12 @@ def _case_json(case: CaseResult) -> dict[str, Any]:
 
 
 def _metrics_json(outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """Per metric its record and, over the rounds that ended well, the middle and the spread."""
-    found: dict[str, list[tuple[int, MetricValue]]] = {}
+    """The summary of each metric over the successful rounds."""
+    by_name: dict[str, list[tuple[int, MetricValue]]] = {}
     for outcome in outcomes:
         for metric in outcome.metrics if outcome.ok else ():
-            found.setdefault(metric.name, []).append((outcome.round, metric))
-    return {name: _over_rounds(*zip(*rounds, strict=True)) for name, rounds in found.items()}
+            by_name.setdefault(metric.name, []).append((outcome.round, metric))
+    return {name: _over_rounds(*zip(*rounds, strict=True)) for name, rounds in by_name.items()}
 
 
 def _over_rounds(rounds: Sequence[int], metrics: Sequence[MetricValue]) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def _over_rounds(rounds: Sequence[int], metrics: Sequence[MetricValue]) -> dict[
 
 
 def _round_json(outcome: Outcome) -> dict[str, Any]:
-    """The round without curves, its own and the reference's, which are in its own outcome.json."""
+    """The outcome without curves, which are in the round's outcome.json."""
     body = outcome.to_json()
     for name in ("steps", "evaluations", "reference", "schema"):
         del body[name]

@@ -1,9 +1,8 @@
-"""How a number is said, everywhere the same: with its unit and with as many digits as mean something.
+"""Format numbers in the same way everywhere: with their unit and only significant digits.
 
-A value's unit is a word of its record. ``fraction`` is a quality metric, said as it is declared (``0.755``);
-``share`` is a part of a whole (MFU, efficiency, waiting), kept between 0 and 1 and said in per cent
-(``75.5 %``); ``s`` is a time, ``bytes`` a size, ``B/s`` a rate of them, ``x`` a factor; anything else
-follows the number as it is.
+``fraction`` is a quality metric (``0.755``); ``share`` is a part of a whole such as MFU, stored between 0 and 1 and
+shown in per cent (``75.5 %``); ``s`` is a time, ``bytes`` a size, ``B/s`` a rate, ``x`` a factor; any other unit is
+written after the number.
 """
 
 from __future__ import annotations
@@ -18,33 +17,33 @@ _RATES = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")  # of networks and disks, which
 
 
 def quantity(value: float | None, unit: str = "", digits: int = DIGITS) -> str:
-    """``1,234 images/s``, ``3 min 20 s``, ``75.5 %``, ``0.755``; ``missing`` for None, ``NaN`` for NaN."""
+    """Format a value: ``1,234 images/s``, ``3 min 20 s``, ``75.5 %``, ``0.755``; None is ``missing``."""
     if value is None:
         return "missing"
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
-    say = _SAYERS.get(unit)
-    if say is not None:
-        return say(value, digits)
+    format_value = _FORMATS.get(unit)
+    if format_value is not None:
+        return format_value(value, digits)
     return f"{plain(value, digits)} {unit}".rstrip()
 
 
-def compared(got: float | None, wanted: float | None, unit: str = "") -> tuple[str, str]:
-    """Both said with as many digits as it takes to tell them apart: never "0.755 is below 0.755"."""
+def compared(got: float | None, expected: float | None, unit: str = "") -> tuple[str, str]:
+    """Format both with enough digits to differ, never "0.755 is below 0.755"."""
     for digits in range(DIGITS, _MOST_DIGITS):
-        left, right = quantity(got, unit, digits), quantity(wanted, unit, digits)
-        if left != right or got == wanted:
+        left, right = quantity(got, unit, digits), quantity(expected, unit, digits)
+        if left != right or got == expected:
             break
     return left, right
 
 
 def signed(share: float) -> str:
-    """``+1.5 %``, ``-8.0 %``: in a column all with as many decimals."""
+    """Format a signed share with one decimal: ``+1.5 %``, ``-8.0 %``."""
     return f"{share * 100:+.1f} %"
 
 
 def plain(value: float, digits: int = DIGITS) -> str:
-    """The number alone: so many significant digits, thousands apart, no tail of zeros."""
+    """Format a number with significant digits and thousands separators, without trailing zeros."""
     if not math.isfinite(value):
         return quantity(value)
     if value == 0:
@@ -57,7 +56,7 @@ def plain(value: float, digits: int = DIGITS) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 step``, ``1,200 steps``."""
+    """Format a number of things: ``1 step``, ``1,200 steps``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -67,7 +66,6 @@ def _fraction(value: float, digits: int) -> str:
 
 def _share(value: float, digits: int) -> str:
     if 0 < abs(value) < 0.0095:
-        # Little is not nothing.
         return f"{plain(value * 100, digits - 2)} %"
     return f"{value * 100:,.{max(digits - 3, 0)}f} %"
 
@@ -113,7 +111,7 @@ def _scaled(value: float, step: int, units: Sequence[str], digits: int) -> str:
     return f"{plain(value, digits - 1)} {units[power]}"
 
 
-_SAYERS: Mapping[str, Callable[[float, int], str]] = {
+_FORMATS: Mapping[str, Callable[[float, int], str]] = {
     "fraction": _fraction,
     "share": _share,
     "x": _factor,
@@ -122,5 +120,5 @@ _SAYERS: Mapping[str, Callable[[float, int], str]] = {
     "B/s": _rate,
 }
 
-SCALED = frozenset(_SAYERS)
-"""The units that change what stands before them; all others follow the number as it is."""
+SCALED = frozenset(_FORMATS)
+"""The units that change how the number is written."""

@@ -167,7 +167,7 @@ def test_the_container_of_an_agent_that_is_killed_with_its_janitor_is_removed(cl
     kill_agent(cluster.hosts[1], with_reaper=True)
     assert going.wait() == 1, going.text
     assert "round 1: the agent on h2 is gone: " in going.text
-    assert f"left after the end of the round, and removed: container {name}" in going.text
+    assert f"removed after the end of the round: container {name}" in going.text
     assert cluster.round_json()["missing"] == []
     assert_nothing_left(cluster.hosts)
 

@@ -66,7 +66,7 @@ def body(run_dir: Path, page_dir: Path) -> str:
     info = store.load_info(run_dir, problems) if (run_dir / layout.RESULTS).is_file() else None
     detail = _detail(run_dir)
     sections: list[tuple[Row, str]] = []
-    for case in store.each_case(run_dir, problems):
+    for case in store.iterate_cases(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.exit_status == INTERRUPTED)
         case_dir = run_dir / case.outcomes[0].directory.parent
         sections.append((row_of(case, summary), _section(case, summary, case_dir, page_dir, detail)))

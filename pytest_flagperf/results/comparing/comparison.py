@@ -1,4 +1,4 @@
-"""The cases of runs side by side: what makes them unlike, and which metrics of the last run are worse than noise."""
+"""Compare the cases of runs: their differences, and the metrics of the last run that are worse by more than noise."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 
 JUDGED = ("p_whole", "p_train", "p_core")
-"""The metrics in which a regression is looked for by default: their noise is small."""
+"""The metrics that are judged by default, because their noise is small."""
 SHOWN = (*JUDGED, "mfu", "step_time_p50", "time_to_target", "e2e_time", "peak_memory")
 THRESHOLD = 0.05
 
 
 @dataclass(frozen=True)
 class Change:
-    """One metric of a case: the values of each run's rounds that ended well, and what the last run's are judged to be.
+    """One metric of a case: the values of each run's successful rounds, and the judgement of the last run.
 
     ``judged``: whether a worse value is a regression.
     """
@@ -48,14 +48,14 @@ class Change:
 
     @property
     def texts(self) -> list[str]:
-        """Each run's value with its unit, in enough digits to tell it from the old one; empty without a value."""
+        """Each run's value with its unit, with enough digits to differ from the old one; empty without a value."""
         old, *others = self.medians
         shown = [compared(old, self.new, self.unit)[0] if old is not None else ""]
         return shown + ["" if other is None else compared(old, other, self.unit)[1] for other in others]
 
     @property
     def word(self) -> str:
-        """How a judged metric changed; empty where it did not."""
+        """The change of a judged metric in one word; empty without a change."""
         changed = self.judged and self.judgement.word in (noise.WORSE, noise.BETTER, noise.CHANGED)
         return self.judgement.word if changed else ""
 
@@ -65,22 +65,23 @@ class Change:
             return None
         if self.new is None:
             return f"{self.name} was {quantity(self.old, self.unit)} and is missing now"
-        found = self.judgement
-        if found.word != noise.WORSE or found.change is None or found.needed is None:
+        judgement = self.judgement
+        if judgement.word != noise.WORSE or judgement.change is None or judgement.needed is None:
             return None
         then, now = compared(self.old, self.new, self.unit)
         how = "worse" if self.direction == "lower" else "lower"
-        why = "the threshold" if found.needed <= threshold else f"its noise {found.error.source}" if found.error else ""
-        sure = f"; noise goes this far {noise.odds(found.chance)}" if found.chance is not None else ""
+        error = judgement.error
+        limit = "the threshold" if judgement.needed <= threshold else f"its noise {error.source}" if error else ""
+        odds = f"; noise goes this far {noise.odds(judgement.chance)}" if judgement.chance is not None else ""
         return (
-            f"{self.name} went from {then} to {now}: {_percent(abs(found.change))} {how}, "
-            f"a change counts from {_percent(found.needed)} on ({why}){sure}"
+            f"{self.name} went from {then} to {now}: {_percent(abs(judgement.change))} {how}, "
+            f"a change counts from {_percent(judgement.needed)} on ({limit}){odds}"
         )
 
 
 @dataclass(frozen=True)
 class CaseRuns:
-    """The same case in several runs: the old one, those between, None where a run does not have it, and the new one."""
+    """A case in several runs, from the old to the new run; None for a run without the case."""
 
     names: tuple[str, ...]
     """The names of the runs."""
@@ -111,14 +112,14 @@ class CaseRuns:
         return self._texts(notes)
 
     def _texts(self, differences: Callable[[Outcome, Outcome], list[str]]) -> list[str]:
-        """Each difference once, with the runs that have it where there are several."""
-        found: dict[str, list[str]] = {}
+        """Each difference once; with more than two runs also the runs that have it."""
+        runs_of: dict[str, list[str]] = {}
         for name, case in self.runs[1:]:
             for text in differences(self.old.outcomes[0], case.outcomes[0]):
-                found.setdefault(text, []).append(name)
+                runs_of.setdefault(text, []).append(name)
         if len(self.names) == 2:
-            return list(found)
-        return [f"{text} (in {', '.join(names)})" for text, names in found.items()]
+            return list(runs_of)
+        return [f"{text} (in {', '.join(names)})" for text, names in runs_of.items()]
 
     def changes(
         self,
@@ -128,7 +129,7 @@ class CaseRuns:
         *,
         every: bool = False,
     ) -> tuple[Change, ...]:
-        """The suite's own metric first, then those that are shown, or every one; ``like``: runs like the old one."""
+        """Return the suite's own metric, then those in SHOWN or all; ``like``: runs comparable with the old one."""
         names = self._names(every)
         names += [name for name in judged if name not in names]
         return tuple(self._change(name, name in judged, threshold, like) for name in names)
@@ -155,8 +156,8 @@ class CaseRuns:
         unit, direction = (record.unit, record.direction) if record else ("", None)
         runs = tuple(_values(name, case.outcomes) if case is not None else () for case in self.cases)
         noisy = [_values(name, rounds) for rounds in like]
-        found = noise.compare(runs[0], runs[-1], noisy, direction=direction, least=threshold)
-        return Change(name, unit, direction, runs, judged, found)
+        judgement = noise.compare(runs[0], runs[-1], noisy, direction=direction, least=threshold)
+        return Change(name, unit, direction, runs, judged, judgement)
 
 
 @dataclass(frozen=True)
@@ -171,27 +172,27 @@ class Compared:
 
 
 def certainty(changes: Iterable[Change], threshold: float) -> str:
-    """Return a sentence about the noise by which the judged metrics were judged; empty if none was."""
+    """Return a sentence about the noise of the judged metrics; empty without judged metrics."""
     judged = [change for change in changes if change.judged and change.judgement.change is not None]
     if not judged:
         return ""
     errors = [change.judgement.error for change in judged]
     known = [error for error in errors if error is not None]
     if len(known) < len(errors):
-        return f"noise: not known of one round on each side, judged by the threshold of {_percent(threshold)} alone"
+        return f"noise: unknown with one round on each side, judged by the threshold of {_percent(threshold)} alone"
     often = f"noise: chance exceeds it once in {1 / noise.CHANCE:.0f} runs"
     if all(error.source == noise.FROM_RUNS for error in known):
         return f"{often}; measured on {count(min(error.runs for error in known), 'run')} like the old one"
     sides = " and ".join(str(len(side)) for side in (judged[0].runs[0], judged[0].runs[-1]))
     return (
-        f"{often}; measured on the {sides} rounds alone, without what rounds of one run share: "
+        f"{often}; measured on the {sides} rounds alone, without effects that all rounds of a run share: "
         f"that needs {noise.FEWEST} stored runs like the old one"
     )
 
 
 @dataclass(frozen=True)
 class Matched:
-    """``lost``: cases of the old run that the new one does not have; ``fresh``: those that only the new one has."""
+    """The matched cases; ``lost``: cases only in the old run; ``fresh``: cases only in the new run."""
 
     rows: tuple[CaseRuns, ...]
     lost: tuple[str, ...]
@@ -201,30 +202,30 @@ class Matched:
 def match(runs: Sequence[tuple[str, Sequence[CaseResult]]], *, across_hardware: bool = False) -> Matched:
     """Match the cases of the first run with those of all others."""
     names, (old, *others) = tuple(name for name, _ in runs), [cases for _, cases in runs]
-    found = [_partners(old, cases, across_hardware) for cases in others]
+    matches = [_partners(old, cases, across_hardware) for cases in others]
     rows, lost = [], []
     for case in old:
-        partners = tuple(partners.get(case.case) for partners in found)
+        partners = tuple(partners.get(case.case) for partners in matches)
         new = partners[-1]
         if new is None:
             lost.append(case.case)
         else:
             rows.append(CaseRuns(names, (case, *partners), case, new))
-    matched = {case.without_repeat for case in found[-1].values()}
+    matched = {case.without_repeat for case in matches[-1].values()}
     fresh = [case.case for case in others[-1] if case.without_repeat not in matched]
     return Matched(tuple(rows), tuple(lost), tuple(fresh))
 
 
 def _partners(old: Sequence[CaseResult], new: Sequence[CaseResult], across_hardware: bool) -> dict[str, CaseResult]:
-    """By model, framework, hardware and shape; else, when asked, by all but the hardware where that is one case."""
+    """Match cases by name; with ``across_hardware`` also by all but the hardware, if exactly one case matches."""
     rest = {case.without_repeat: case for case in new}
-    found = {case.case: rest.pop(case.without_repeat) for case in old if case.without_repeat in rest}
-    left = [case for case in old if case.case not in found] if across_hardware else []
+    partners = {case.case: rest.pop(case.without_repeat) for case in old if case.without_repeat in rest}
+    left = [case for case in old if case.case not in partners] if across_hardware else []
     for case in left:
         near = [other for other in rest.values() if _shape(other) == _shape(case)]
         if len(near) == 1 and sum(_shape(other) == _shape(case) for other in left) == 1:
-            found[case.case] = rest.pop(near[0].without_repeat)
-    return found
+            partners[case.case] = rest.pop(near[0].without_repeat)
+    return partners
 
 
 def _values(name: str, outcomes: Iterable[Outcome]) -> tuple[float, ...]:

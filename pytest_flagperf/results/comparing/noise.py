@@ -3,15 +3,15 @@
 A run is the values of its rounds, and its figure is their median. Deviations are shares of the figure, so that messages
 can name them in per cent.
 
-The noise from run to run is measured on stored runs like the old one, by the differences of neighbours: one step in the
+The noise from run to run is measured on comparable stored runs, by the differences of neighbours: one step in the
 past is one large difference, and a slow drift is many small ones, so neither counts much. With fewer than FEWEST such
 runs only the deviations of the two runs' own rounds are known. They do not include what all rounds of a run share, and
 the output says so.
 
 CHANCE is 0.01. Of two runs that each have the standard deviation s, the difference has the standard error
 e = s sqrt(2); where s is estimated with f degrees of freedom, a change counts if it exceeds t(f, 1 - CHANCE) e. Three
-throughputs are judged together. In real runs they correlate by 0.9 and more, so that at most 3 % of honest runs are
-called worse. ``tests/test_noise.py`` simulates it.
+throughputs are judged together. In real runs they correlate by 0.9 and more, so that at most 3 % of unchanged runs
+are judged worse. ``tests/test_noise.py`` simulates it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from itertools import pairwise
 from pytest_flagperf.results.comparing.statistics import student_limit, student_tail
 
 MANY = 10
-"""The least number of values from which outliers can be distinguished from noise."""
+"""The minimum number of values for distinguishing outliers from noise."""
 MEMORY = 30
 """The maximum number of stored runs on which noise is measured."""
 FEWEST = 5
-"""The minimum number of like runs for the noise from run to run."""
+"""The minimum number of comparable runs for the noise from run to run."""
 CHANCE = 0.01
-"""How often an honest run may be called worse, and as often better, by one metric alone."""
+"""The probability that an unchanged run is judged worse by one metric; the same for better."""
 LEAST = 0.01
 """The smallest change that counts, as a share, however small the noise is."""
 NO_OLD, MISSING = "no old value", "missing"
@@ -109,10 +109,10 @@ def measure(runs: Sequence[Run]) -> Noise:
 
 
 def _between(medians: Sequence[float]) -> float | None:
-    """The deviation of a run. Among a few runs an outlier may be noise, so that each of them counts as it is."""
+    """The deviation of a run's median. With few runs an outlier may be noise, so all values count fully."""
     if len(medians) < 3 or len(medians) >= MANY:
         return spread(medians)
-    return math.sqrt(statistics.fmean(each**2 for each in _differences(medians)) / 2)
+    return math.sqrt(statistics.fmean(difference**2 for difference in _differences(medians)) / 2)
 
 
 def _share(deviation: float | None, level: float) -> float | None:
@@ -120,7 +120,7 @@ def _share(deviation: float | None, level: float) -> float | None:
 
 
 def _differences(values: Sequence[float]) -> list[float]:
-    return [one - other for one, other in pairwise(values)]
+    return [first - second for first, second in pairwise(values)]
 
 
 def spread(values: Sequence[float]) -> float | None:
@@ -140,27 +140,27 @@ def outliers(values: Sequence[float]) -> Iterator[int]:
 
 
 def _rough(differences: Sequence[float]) -> float | None:
-    """An estimate from the median absolute deviation, in which up to half of the values may be anything."""
+    """A robust estimate from the median absolute deviation; up to half of the values may be outliers."""
     if len(differences) < 2:
         return None
     return _NORMAL * statistics.median(map(abs, differences)) / math.sqrt(2)
 
 
 def _deviation(differences: Sequence[float]) -> float | None:
-    """The deviation of one value; large differences count as the clip."""
+    """The deviation of one value; large differences are clipped."""
     rough = _rough(differences)
     if rough is None:
         return None
-    # Where most values are equal there is no rough estimate, and all differences count as they are.
+    # If most values are equal the estimate is 0; then nothing is clipped.
     clip = _CLIP * rough * math.sqrt(2) or math.inf
-    return _CLIPPED * math.sqrt(statistics.fmean(min(abs(each), clip) ** 2 for each in differences) / 2)
+    return _CLIPPED * math.sqrt(statistics.fmean(min(abs(difference), clip) ** 2 for difference in differences) / 2)
 
 
 # -- two runs ------------------------------------------------------------------------------------------------
 
 
 def compare(old: Run, new: Run, like: Sequence[Run] = (), *, direction: str | None, least: float = LEAST) -> Judgement:
-    """Judge a run against an old one by the noise of runs like the old one, or else by that of their rounds."""
+    """Judge a run against an old one by the noise of comparable runs (``like``), or else by that of their rounds."""
     if not old or not new:
         return Judgement(MISSING if old else NO_OLD)
     value, level = statistics.median(new), statistics.median(old)
@@ -189,7 +189,7 @@ def _error(old: Run, new: Run, like: Sequence[Run]) -> Error | None:
 
 
 def of_rounds(old: Run, new: Run) -> Error | None:
-    """Return the standard error of the ratio of two runs' medians, by the rounds of both; None of one round each."""
+    """Return the standard error of the ratio of two runs' medians, by the rounds of both; None with one round each."""
     free = len(old) + len(new) - 2
     middles = [statistics.fmean(run) for run in (old, new)]
     if free < 1 or not all(middles):
@@ -198,7 +198,7 @@ def of_rounds(old: Run, new: Run) -> Error | None:
     squares = [((value - middle) / middle) ** 2 for run, middle in sides for value in run]
     of_medians = sum(_of_median(len(run)) ** 2 for run in (old, new))
     share = math.sqrt(sum(squares) / free * of_medians)
-    # Of equal rounds a mean may be off by a last digit.
+    # The mean of equal rounds may differ in the last digit.
     return Error(share if share > 1e-12 else 0.0, free, FROM_ROUNDS)
 
 

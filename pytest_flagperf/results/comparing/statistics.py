@@ -1,4 +1,4 @@
-"""Over rounds: the middle, the mean, the spread and how far both can be trusted, of those values that are numbers."""
+"""Statistics over rounds: median, mean, spread, confidence interval and outliers; NaN values are ignored."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from functools import cache
 from pytest_flagperf.results.units import count
 
 SURE = 0.95
-"""How often the interval holds the mean that endless rounds would have."""
+"""The confidence of the interval of the mean."""
 ENOUGH = 3
-"""From so many rounds on there is an olympic mean, and one round can be told to lie apart."""
+"""The minimum number of rounds for an olympic mean and for finding outliers."""
 APART = 0.01
-"""How often rounds of nothing but normal noise have an outlier."""
+"""The probability that rounds with normal noise alone have an outlier."""
 _PANELS = 256
 
 
 @dataclass(frozen=True)
 class Summary:
-    """``stdev`` is the sample's, None below two values; everything is None without any value."""
+    """A summary of values; ``stdev`` is the sample's, None with fewer than two values; all is None without values."""
 
     count: int
     median: float | None
@@ -32,15 +32,15 @@ class Summary:
     variation: float | None = None
     """The coefficient of variation: stdev as a share of the mean."""
     interval: tuple[float, float] | None = None
-    """What holds the mean with SURE, by Student's distribution."""
+    """The confidence interval of the mean by Student's distribution."""
     olympic: float | None = None
-    """MLPerf's mean: without the best and the worst."""
+    """The mean without the best and the worst value, as in MLPerf."""
     outliers: tuple[int, ...] = ()
-    """Which of the values, by their place among all that were given, counted from 0."""
+    """The indexes of the outliers among all given values."""
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
-    """The values that are numbers, in their order."""
+    """Return the finite values in their order."""
     return [value for value in values if value is not None and math.isfinite(value)]
 
 
@@ -67,14 +67,14 @@ def summarize(values: Iterable[float | None]) -> Summary:
 
 
 def few(rounds: int) -> str | None:
-    """What so many rounds are too few for, as a sentence; None where they are enough."""
+    """Return a sentence if there are too few rounds for statistics, else None."""
     if rounds >= ENOUGH:
         return None
     if rounds < 2:
-        said = f"{count(rounds, 'round')} with a value: how much it varies is not known"
+        text = f"{count(rounds, 'round')} with a value: the variation is unknown"
     else:
-        said = "2 rounds with a value: the mean is sure to within 9 times their spread only, and neither stands out"
-    return f"{said}; repeat the case {ENOUGH} times or more"
+        text = "2 rounds with a value: the mean is only known to within 9 times their spread, outliers are unknown"
+    return f"{text}; repeat the case at least {ENOUGH} times"
 
 
 def _interval(mean: float, stdev: float | None, values: int) -> tuple[float, float] | None:
@@ -85,9 +85,9 @@ def _interval(mean: float, stdev: float | None, values: int) -> tuple[float, flo
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """The places of those that lie apart from the rest, by Rosner's test: up to a third of the values.
+    """Return the indexes of outliers by Rosner's test, at most a third of the values.
 
-    Taking the farthest away again and again before judging keeps two outliers from hiding each other.
+    The farthest values are removed one by one before judging, so that two outliers cannot hide each other.
     """
     left, certain = dict(enumerate(values)), 0
     apart: list[int] = []
@@ -104,7 +104,7 @@ def outliers(values: Sequence[float]) -> list[int]:
 
 
 def _farthest(values: int) -> float:
-    """How many standard deviations off the mean the farthest of so many values lies as seldom as APART (Grubbs)."""
+    """The standard deviations from the mean that the farthest value exceeds with probability APART (Grubbs)."""
     limit = student_limit(APART / (2 * values), values - 2) ** 2
     return (values - 1) / math.sqrt(values) * math.sqrt(limit / (values - 2 + limit))
 
@@ -113,9 +113,9 @@ def _farthest(values: int) -> float:
 
 
 def student_tail(errors: float, freedom: float) -> float:
-    """How often a mean lies above by more than so many of its estimated standard errors.
+    """The probability that a mean exceeds its expectation by this many estimated standard errors.
 
-    With errors = sqrt(freedom) tan(angle) the density is a power of the cosine: Simpson's rule does the rest.
+    With errors = sqrt(freedom) tan(angle) the density is a power of the cosine, integrated by Simpson's rule.
     """
     start = math.atan(errors / math.sqrt(freedom))
     step = (math.pi / 2 - start) / _PANELS
@@ -127,7 +127,7 @@ def student_tail(errors: float, freedom: float) -> float:
 
 @cache
 def student_limit(chance: float, freedom: float) -> float:
-    """How many estimated standard errors are exceeded, upwards, as seldom as that: what ``student_tail`` undoes."""
+    """The number of estimated standard errors exceeded with this probability: the inverse of ``student_tail``."""
     low, high = 0.0, math.pi / 2
     for _ in range(50):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""The stored runs of like cases, found by the names of their folders, so that few files are read."""
+"""Find the stored runs of a case by the names of their folders, so that few files are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def without_copies(runs: Sequence[Rounds]) -> list[Rounds]:
 
 
 class StoredRuns:
-    """The runs in a folder of reports, but for the run ``but``; files are read once."""
+    """The runs in a folder of reports, except the run ``but``; each file is read once."""
 
     def __init__(self, reports: Path, but: str = "") -> None:
         self._reports = reports
@@ -40,14 +40,14 @@ class StoredRuns:
         self._read: dict[Path, Rounds] = {}
 
     def like(self, outcome: Outcome, across: Collection[str] = ()) -> list[Rounds]:
-        """Return each like run's valid rounds, the newest run last; runs may be unlike in the fields of ``across``."""
-        found: list[Rounds] = []
+        """Return the valid rounds of comparable runs, the newest last; the fields of ``across`` may differ."""
+        runs: list[Rounds] = []
         for rounds in self.of_case(outcome.without_repeat):
             if all(text.partition(":")[0] in across for text in outcome_differences(rounds[0], outcome)):
-                found = without_copies([*found, rounds])
-            if len(found) == noise.MEMORY:
+                runs = without_copies([*runs, rounds])
+            if len(runs) == noise.MEMORY:
                 break
-        return found[::-1]
+        return runs[::-1]
 
     def of_case(self, case: str) -> Iterator[Rounds]:
         """Yield the rounds of a case without its repeat, the newest run first; runs are read one by one."""
@@ -55,9 +55,9 @@ class StoredRuns:
         for directory in self._directories:
             rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]
             # Underscores in a name may make another case's folder look like this one's.
-            mine = tuple(one for one in rounds if one.without_repeat == case)
-            if mine:
-                yield mine
+            own = tuple(outcome for outcome in rounds if outcome.without_repeat == case)
+            if own:
+                yield own
 
     def _rounds(self, case_dir: Path) -> Rounds:
         if case_dir not in self._read:
@@ -70,7 +70,7 @@ class StoredRuns:
 
 
 def _valid(case_dir: Path) -> Iterator[Outcome]:
-    """Yield the rounds that ended well and have no validity warning; rounds that cannot be read do not count."""
+    """Yield the successful rounds without validity warnings; unreadable rounds are skipped."""
     for path in sorted(case_dir.glob(f"round*/{OUTCOME}")):
         try:
             outcome = store.load_outcome(path.parent)

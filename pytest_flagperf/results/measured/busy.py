@@ -1,4 +1,4 @@
-"""Whether a round had its host to itself: how long its ranks waited for a core, and who else had the cores."""
+"""The load of a round's hosts: how long ranks waited for a core, and which other processes used the cores."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .metrics import MetricValue
 from .phases import Phase
 
 WAITED, STOLEN = 0.08, 0.05
-"""From these shares on a round is busy; docs/measuring.md has the rate of false alarms."""
+"""Minimum shares of a busy round; docs/measuring.md has the rate of false alarms."""
 LEAST_S = 1.0
-"""The counters are read twice a second: of a shorter training they show too little."""
+"""Minimum length of a training: the counters are read only twice a second."""
 _CAUSED = 0.5
-"""Other processes are the cause where they used at least this part of the time that a rank waited."""
+"""Other processes are the cause if they used at least this share of the time that a rank waited."""
 
 
 @dataclass(frozen=True)
 class HostLoad:
-    """One host's, while the round trained; None is not known."""
+    """The load of one host during the training; None is unknown."""
 
     waited: float | None
     """The share of the training in which the rank that waited most waited for a core."""
     others: float | None
-    """How many cores processes that are not the round's used, on average."""
+    """The average number of cores that other processes used."""
     stolen: float | None
-    """Of the time in which cores had work, and at least of one core's time, what the hypervisor gave to others."""
+    """The share of the cores' working time that the hypervisor gave to others; the divisor is at least one core."""
 
     @property
     def is_busy(self) -> bool:
@@ -44,17 +44,17 @@ class HostLoad:
 
     @property
     def has_stolen_time(self) -> bool:
-        """Whether the hypervisor ran something else on the round's cores."""
+        """Whether the hypervisor gave the round's cores to other machines."""
         return self.stolen is not None and self.stolen >= STOLEN
 
     @property
     def by_itself(self) -> bool:
-        """Whether the round's own processes had the cores that its ranks waited for."""
+        """Whether the round's own processes used the cores that its ranks waited for."""
         return self.waited is not None and self.others is not None and self.others < _CAUSED * self.waited
 
 
 def load_of(samples: Samples, report: Mapping[str, Any], training: Phase) -> HostLoad:
-    """What a host's counters say of the training; nothing where the training is too short."""
+    """Compute the load from a host's counters; all values are None if the training is too short."""
     if training.seconds < LEAST_S:
         return HostLoad(None, None, None)
     waited, others, stolen = (
@@ -67,30 +67,30 @@ def load_of(samples: Samples, report: Mapping[str, Any], training: Phase) -> Hos
     return HostLoad(
         None if waited is None else waited / training.seconds,
         None if others is None else others / training.seconds,
-        # Of cores that hardly work, a few ticks would be a large share: nothing that slows a round down.
+        # On nearly idle cores a few ticks would be a large share, though they slow nothing down.
         None if stolen is None else stolen / max(worked, training.seconds),
     )
 
 
 def validity_warnings(folder: str, samples: Samples, report: Mapping[str, Any], training: Phase) -> Iterator[str]:
-    """A sentence for each way in which other work had the cores of the round."""
+    """Yield a sentence for each way in which other work used the cores of the round."""
     load, host = load_of(samples, report, training), host_of(folder)
     if load.is_busy:
         assert load.waited is not None
         share = quantity(load.waited, "share")
-        yield f"{host}: a rank waited for a core in {share} of the training; {_who(load, report)}"
+        yield f"{host}: a rank waited for a core in {share} of the training; {_other_processes(load, report)}"
     if load.has_stolen_time:
         share = quantity(load.stolen, "share")
         yield f"{host}: the hypervisor gave {share} of the cores' working time to other machines during the training"
 
 
-def _who(load: HostLoad, report: Mapping[str, Any]) -> str:
-    """Who had the cores meanwhile, as far as that is known."""
-    seen = [
-        f"{one.get('name')} (pid {one.get('pid')}, {plain(number(one.get('cores')), 2)})"
-        for one in files.objects(report.get("others"))
+def _other_processes(load: HostLoad, report: Mapping[str, Any]) -> str:
+    """Describe the other processes that used the cores, as far as they are known."""
+    processes = [
+        f"{process.get('name')} (pid {process.get('pid')}, {plain(number(process.get('cores')), 2)})"
+        for process in files.objects(report.get("others"))
     ]
-    names = f", most of it {', '.join(seen)}" if seen else ""
+    names = f", most of it {', '.join(processes)}" if processes else ""
     return f"other processes used {_cores(load.others)}{names}"
 
 
@@ -98,34 +98,34 @@ def _cores(used: float | None) -> str:
     return "an unknown number of cores" if used is None else f"{plain(used, 2)} cores"
 
 
-def doubts(
+def own_load_warnings(
     samples: Mapping[str, Samples], reports: Mapping[str, Mapping[str, Any]], training: Phase | None
 ) -> Iterator[str]:
-    """A sentence for each host on which the round's own processes waited for each other."""
-    for folder, found in samples.items() if training is not None else ():
+    """Yield a sentence for each host on which the round's own processes waited for each other."""
+    for folder, own in samples.items() if training is not None else ():
         assert training is not None
-        load = load_of(found, reports.get(folder, {}), training)
+        load = load_of(own, reports.get(folder, {}), training)
         if load.is_crowded and load.by_itself:
             share = quantity(load.waited, "share")
             yield (
-                f"{host_of(folder)}: a rank waited for a core in {share} of the training, and the round's own processes"
-                " had the cores: give it fewer data workers or threads, or more cores"
+                f"{host_of(folder)}: a rank waited for a core in {share} of the training because the round's own"
+                " processes used the cores; use fewer data workers or threads, or more cores"
             )
 
 
 def figures(
     samples: Mapping[str, Samples], reports: Mapping[str, Mapping[str, Any]], training: Phase | None
 ) -> Iterator[MetricValue]:
-    """Of the host where it is most."""
+    """Yield the load metrics, each of the host with the highest value."""
     if training is None:
         return
-    loads = [load_of(found, reports.get(folder, {}), training) for folder, found in samples.items()]
-    while_ = "from TRAIN_START to TRAIN_END, of the host with the most"
+    loads = [load_of(own, reports.get(folder, {}), training) for folder, own in samples.items()]
+    during = "from TRAIN_START to TRAIN_END, of the host with the most"
     for name, values, unit, how in (
-        ("core_wait", [one.waited for one in loads], "share", "time in which a rank's main thread waited for a core"),
-        ("other_cores", [one.others for one in loads], "cores", "CPU time of processes that are not the round's"),
-        ("core_stolen", [one.stolen for one in loads], "share", "working time of cores that the hypervisor took away"),
+        ("core_wait", [load.waited for load in loads], "share", "time in which a rank's main thread waited for a core"),
+        ("other_cores", [load.others for load in loads], "cores", "CPU time of processes that are not the round's"),
+        ("core_stolen", [load.stolen for load in loads], "share", "working time of cores taken by the hypervisor"),
     ):
         known = [value for value in values if value is not None]
         if known:
-            yield MetricValue(name, max(known), unit, "lower", f"{how}, {while_}", samples=len(known))
+            yield MetricValue(name, max(known), unit, "lower", f"{how}, {during}", samples=len(known))

@@ -1,6 +1,6 @@
-"""Figures that are measured in two ways, and how far the two may be apart: ``PAIRS`` is the table of docs/measuring.md.
+"""Compare figures that are measured in two ways: ``PAIRS`` is the table of docs/measuring.md.
 
-A pair is compared where both of its figures are there. Beyond its tolerance the round has failed, since one of the two
+A pair is compared if both of its figures are present. Beyond its tolerance the round fails, because one of the two
 figures is wrong.
 """
 
@@ -21,25 +21,25 @@ INF = math.inf
 
 
 def check(ranks: Sequence[tuple[RankLocation, RankFigures]], number_: int) -> tuple[int, tuple[Failure, ...]]:
-    """How many pairs were compared, and a failure for each that is apart; of ranks with FINISHED."""
-    compared_, failures = 0, list[Failure]()
+    """Return the number of compared pairs of ranks with FINISHED, and a failure for each contradiction."""
+    pairs, failures = 0, list[Failure]()
     for place, rank in ranks:
         if rank.log.finished is None:
             continue
         for pair in PAIRS:
-            found = pair.of(rank)
-            if found is None:
+            bounds = pair.of(rank)
+            if bounds is None:
                 continue
-            compared_ += 1
-            sentence = pair.contradiction(found)
+            pairs += 1
+            sentence = pair.contradiction(bounds)
             if sentence is not None:
                 text = f"round {number_}: {place}: {sentence} (pair {pair.name})"
                 failures.append(Failure(CONTRADICTION, place.host, place.rank, text))
-    return compared_, tuple(failures)
+    return pairs, tuple(failures)
 
 
 def table() -> Iterator[str]:
-    """The lines of the table in docs/measuring.md."""
+    """Yield the lines of the table in docs/measuring.md."""
     yield "| pair | figure | against | tolerance |"
     yield "|---|---|---|---|"
     for pair in PAIRS:
@@ -72,13 +72,13 @@ def _init(rank: RankFigures) -> FigureBounds:
     return FigureBounds(rank.get("init_time"), least, INF, rank.clock_set_s)
 
 
-def _seen_train(rank: RankFigures) -> FigureBounds | None:
+def _train_agent(rank: RankFigures) -> FigureBounds | None:
     between = rank.milestone_times.seconds(events.TRAIN_START, events.TRAIN_END) if rank.milestone_times else None
     return None if between is None else FigureBounds(rank.train_s, *between)
 
 
-def _seen_from_the_start(name: str, milestone: str) -> Callable[[RankFigures], FigureBounds | None]:
-    """Since the process's start at most, and since its first record at least: a launcher starts ranks late."""
+def _since_start_agent(name: str, milestone: str) -> Callable[[RankFigures], FigureBounds | None]:
+    """At most the time since the process started, at least that since its first record: launchers start ranks late."""
 
     def compare(rank: RankFigures) -> FigureBounds | None:
         times = rank.milestone_times
@@ -90,8 +90,8 @@ def _seen_from_the_start(name: str, milestone: str) -> Callable[[RankFigures], F
     return compare
 
 
-def _seen_records(rank: RankFigures) -> FigureBounds | None:
-    """By how much the worst record's time is outside of when it was seen."""
+def _record_times(rank: RankFigures) -> FigureBounds | None:
+    """The largest difference between the time of a record and the time at which the agent saw it."""
     if rank.milestone_times is None:
         return None
     outside = [
@@ -131,8 +131,8 @@ def _evaluations(rank: RankFigures) -> FigureBounds | None:
     totals = rank.log.totals
     if not totals.evaluations:
         return None
-    more = rank.clock_set_s + 0.01 * totals.evaluations
-    return FigureBounds(totals.evaluated_s, -INF, totals.evaluated_between_s, more)
+    tolerance = rank.clock_set_s + 0.01 * totals.evaluations
+    return FigureBounds(totals.evaluated_s, -INF, totals.evaluated_between_s, tolerance)
 
 
 # -- steps ---------------------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ def _evaluations(rank: RankFigures) -> FigureBounds | None:
 
 def _host_clock(rank: RankFigures) -> FigureBounds:
     by_host = rank.get("windows_time")
-    more = 0.002 * rank.log.totals.windows
+    tolerance = 0.002 * rank.log.totals.windows
     if rank.configured("gradient_accumulation_steps") > 1:
-        # Batches that came to no whole step at the end of a pass are in no window of the device.
-        more += rank.step_time("mean") * (rank.get("epochs") + 1)
-    return FigureBounds(rank.windows_s, by_host, by_host, more)
+        # Batches without a whole step at the end of an epoch are in no window of the device.
+        tolerance += rank.step_time("mean") * (rank.get("epochs") + 1)
+    return FigureBounds(rank.windows_s, by_host, by_host, tolerance)
 
 
 def _windows(rank: RankFigures) -> FigureBounds:
@@ -172,7 +172,7 @@ def _step_time(rank: RankFigures) -> FigureBounds | None:
 
 
 def _percentiles(rank: RankFigures) -> FigureBounds | None:
-    """Of n times in order, those at and beyond a percentile are as long as it at least, those before it at most."""
+    """The bounds of the mean: times from a percentile on are at least as long, earlier times at most as long."""
     count = whole(rank.get("measured_steps"))
     p50, p90, p99 = (rank.step_time(name) for name in ("p50", "p90", "p99"))
     if count < 1:
@@ -200,7 +200,7 @@ def _rate(name: str, seconds: str) -> Callable[[RankFigures], FigureBounds | Non
 
 
 def _p_core(rank: RankFigures) -> FigureBounds | None:
-    """Its seconds are part of all steps' compute time, and all of the measured steps but their waiting."""
+    """The seconds are at most all steps' compute time, and at least the measured steps without their waiting."""
     samples, compute = rank.get("measured_samples"), rank.compute_s
     totals = rank.log.totals
     waited = totals.measured_wait_s if totals.windows else rank.here("input_wait_time", "input_wait_time")
@@ -252,7 +252,7 @@ def _warmup(rank: RankFigures) -> FigureBounds | None:
 
 
 def _logged_samples(rank: RankFigures) -> FigureBounds | None:
-    """The last step that was logged may lie a few before the end."""
+    """The last logged step may be a few steps before the end."""
     totals = rank.log.totals
     if not totals.windows or not rank.per_step:
         return None
@@ -280,15 +280,15 @@ def _as_first(name: str) -> Callable[[RankFigures], FigureBounds | None]:
 
 
 def _train_time_of_ranks(rank: RankFigures) -> FigureBounds:
-    """All ranks end together; a rank that began later trained for less."""
+    """All ranks end together; a rank that started later trained for less time."""
     first = number(rank.first.get("raw_train_time"))
     later = (rank.log.train_start_ms or math.nan) - rank.first_start_ms
     return FigureBounds(rank.get("raw_train_time"), first, first, abs(later) / 1000 + rank.clock_set_s)
 
 
 def _energy(rank: RankFigures) -> FigureBounds | None:
-    """The device that is furthest off."""
-    worst = max(rank.counted, key=lambda one: abs(one.counted - one.integral) - one.noise, default=None)
+    """Compare the device with the largest deviation."""
+    worst = max(rank.counted, key=lambda energy: abs(energy.counted - energy.integral) - energy.noise, default=None)
     if worst is None:
         return None
     return FigureBounds(worst.counted, worst.integral, worst.integral, worst.noise, worst.device)
@@ -318,19 +318,19 @@ PAIRS: tuple[Pair, ...] = (
         Tolerance(),
     ),
     Pair("train_time", "`raw_train_time`", "the records TRAIN_START to TRAIN_END", _train_time, _RECORDS),
-    Pair("train_time_seen", "`raw_train_time`", "when the agent saw TRAIN_START and TRAIN_END", _seen_train, _TIMES),
+    Pair("train_time_seen", "`raw_train_time`", "when the agent saw TRAIN_START and TRAIN_END", _train_agent, _TIMES),
     Pair("init_time", "`init_time`", "the records INIT_START to TRAIN_START, at least", _init, _RECORDS),
     Pair(
         "init_time_seen", "`init_time`", "when the agent started the process, and saw INIT_START and TRAIN_START",
-        _seen_from_the_start("init_time", events.TRAIN_START), _TIMES,
+        _since_start_agent("init_time", events.TRAIN_START), _TIMES,
     ),
     Pair("e2e_time", "`e2e_time`", "`init_time` + the records TRAIN_START to FINISHED", _finish, _RECORDS),
     Pair(
         "e2e_time_seen", "`e2e_time`", "when the agent started the process, and saw INIT_START and FINISHED",
-        _seen_from_the_start("e2e_time", events.FINISHED), _TIMES,
+        _since_start_agent("e2e_time", events.FINISHED), _TIMES,
     ),
     Pair("e2e_time_round", "`e2e_time`", "the harness's own time of the round, at most", _within_the_round, _TIMES),
-    Pair("record_times", "how far a record's time is off", "when the agent saw it", _seen_records, _WRITTEN),
+    Pair("record_times", "how far a record's time is off", "when the agent saw it", _record_times, _WRITTEN),
     Pair(
         "time_to_target", "`time_to_target`", "`raw_train_time`: the same if the target ended it, else at most",
         _to_target, _RECORDS,

@@ -1,4 +1,4 @@
-"""Two ways to the same figure of a rank, and how far they may be apart."""
+"""Pairs of ways to measure the same figure of a rank, with their tolerance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_flagperf.results.units import compared, quantity
 
 @dataclass(frozen=True)
 class RankFigures:
-    """What is compared of one rank, and of what its host sampled."""
+    """The figures of one rank and its host that are compared."""
 
     config: Mapping[str, Any]
     cards: int
@@ -29,14 +29,14 @@ class RankFigures:
     round_s: float | None = None
     clock_set_s: float = 0.0
     counted: tuple[Counted, ...] = ()
-    """Of the first rank: the devices of all hosts."""
+    """The energies of the devices of all hosts; only set for the first rank."""
 
     def get(self, name: str) -> float:
-        """A figure of FINISHED; NaN where it is not there."""
+        """A figure of FINISHED; NaN if it is missing."""
         return number((self.log.finished or {}).get(name))
 
     def here(self, name: str, earlier: str) -> float:
-        """The same without what the training did before it went on from a checkpoint."""
+        """A figure of FINISHED without the part before the checkpoint from which the training resumed."""
         return self.get(name) - self.earlier(earlier)
 
     def earlier(self, name: str) -> float:
@@ -59,7 +59,7 @@ class RankFigures:
 
     @property
     def windows_s(self) -> float:
-        """Steps and their waiting."""
+        """The seconds of steps and of their waiting for input."""
         return self.compute_s + self.here("input_wait_time", "input_wait_time")
 
     def step_time(self, name: str) -> float:
@@ -67,7 +67,7 @@ class RankFigures:
         return number(times.get(name)) if isinstance(times, dict) else math.nan
 
     def knows(self, name: str) -> bool:
-        """Whether the plan has this value of the config."""
+        """Return True if the plan's config has this value."""
         return name in self.config
 
     def configured(self, name: str) -> int:
@@ -75,14 +75,14 @@ class RankFigures:
 
     @property
     def per_step(self) -> int:
-        """Items of a step of all cards; 0 where the config does not say so."""
+        """The items of a step of all cards; 0 if the config has no batch size."""
         return self.configured("train_batch_size") * self.cards * max(self.configured("gradient_accumulation_steps"), 1)
 
     def items(self, steps: float, passes: float) -> tuple[float, float]:
-        """Samples in so many steps: a pass may end with a smaller one; an item may stand for several samples."""
-        short = min(math.ceil(passes) + 1, steps)
+        """The least and the most samples of these steps: an epoch may end with a smaller step, an item have several."""
+        smaller = min(math.ceil(passes) + 1, steps)
         most = steps * self.per_step
-        return most - short * (self.per_step - 1), most * max(self.configured("samples_per_item"), 1)
+        return most - smaller * (self.per_step - 1), most * max(self.configured("samples_per_item"), 1)
 
     def between(self, begin: str, end: str) -> float:
         """Seconds between two records."""
@@ -91,39 +91,39 @@ class RankFigures:
 
     @property
     def lost_share(self) -> float:
-        """Of all steps, at most so many are in no STEP_END that can be read."""
+        """The largest possible share of steps without a readable STEP_END record."""
         steps, totals = self.get("steps"), self.log.totals
         unlogged = max(1 - totals.step / steps, 0.0) if steps > 0 else 0.0
         return min(self.log.broken_lines / max(totals.windows, 1) + unlogged, 1.0)
 
     @property
     def lost_evaluations_s(self) -> float:
-        """At most so long were evaluations whose line cannot be read."""
+        """The most seconds of evaluations whose record cannot be read."""
         totals = self.log.totals
         return min(self.log.broken_lines * totals.longest_evaluation_s, totals.evaluated_s)
 
 
 @dataclass(frozen=True)
 class FigureBounds:
-    """What a figure is, and between which bounds the other one says that it lies; ``more`` is allowed beside."""
+    """A figure, and its bounds by the other way; ``more`` is an additional tolerance."""
 
     got: float
     least: float
     most: float
     more: float = 0.0
     which: str = ""
-    """What the figure is of, where the worst of several is taken."""
+    """The item with the largest deviation, if there are several."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a figure may lie outside of what the other way says: by ``allowed`` and by a share of it."""
+    """The tolerance of a pair: an absolute part (``allowed``) and a share of the bound."""
 
     allowed: float = 0.0
     share: float = 0.0
     unit: str = "s"
     also: str = ""
-    """What a pair allows beside, in words."""
+    """An additional tolerance, in words."""
 
     def __str__(self) -> str:
         parts = [quantity(self.allowed, self.unit)] if self.allowed else []
@@ -133,7 +133,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two ways to the same figure."""
+    """Two ways to measure the same figure."""
 
     name: str
     figure: str
@@ -142,32 +142,32 @@ class Pair:
     tolerance: Tolerance
 
     def of(self, rank: RankFigures) -> FigureBounds | None:
-        """Both figures; None where one of them is missing."""
-        found = self.compare(rank)
-        if found is None or any(map(math.isnan, (found.got, found.least, found.most, found.more))):
+        """Return the figure and its bounds; None if one of them is missing."""
+        bounds = self.compare(rank)
+        if bounds is None or any(map(math.isnan, (bounds.got, bounds.least, bounds.most, bounds.more))):
             return None
-        return found
+        return bounds
 
-    def contradiction(self, found: FigureBounds) -> str | None:
-        """Why the two are not the same figure; None where they are."""
-        finite = [abs(bound) for bound in (found.least, found.most) if math.isfinite(bound)]
-        slack = self.tolerance.allowed + found.more + self.tolerance.share * max(finite, default=0.0)
+    def contradiction(self, bounds: FigureBounds) -> str | None:
+        """Return a sentence if the figure is outside its bounds and the tolerance, else None."""
+        finite = [abs(bound) for bound in (bounds.least, bounds.most) if math.isfinite(bound)]
+        tolerance = self.tolerance.allowed + bounds.more + self.tolerance.share * max(finite, default=0.0)
         # Floats are rounded.
-        edge = slack + 1e-9 * max(finite, default=0.0)
-        if found.least - edge <= found.got <= found.most + edge:
+        edge = tolerance + 1e-9 * max(finite, default=0.0)
+        if bounds.least - edge <= bounds.got <= bounds.most + edge:
             return None
-        return self._sentence(found, slack)
+        return self._sentence(bounds, tolerance)
 
-    def _sentence(self, found: FigureBounds, slack: float) -> str:
+    def _sentence(self, bounds: FigureBounds, tolerance: float) -> str:
         unit = self.tolerance.unit
-        bound = found.least if found.got < found.least else found.most
-        got, least = compared(found.got, bound, unit)
-        if found.least == found.most:
-            wanted = least
-        elif math.isinf(found.most) or math.isinf(found.least):
-            wanted = f"at {'least' if math.isinf(found.most) else 'most'} {least}"
-        else:
-            wanted = " to ".join(quantity(one, unit) for one in (found.least, found.most))
-        within = f" (tolerance {quantity(slack, unit)})" if slack else ""
-        which = f" ({found.which})" if found.which else ""
-        return f"{self.figure}{which} is {got}, expected {wanted}{within} by {self.against}"
+        bound = bounds.least if bounds.got < bounds.least else bounds.most
+        got, expected = compared(bounds.got, bound, unit)
+        if math.isinf(bounds.most):
+            expected = f"at least {expected}"
+        elif math.isinf(bounds.least):
+            expected = f"at most {expected}"
+        elif bounds.least != bounds.most:
+            expected = f"{quantity(bounds.least, unit)} to {quantity(bounds.most, unit)}"
+        within = f" (tolerance {quantity(tolerance, unit)})" if tolerance else ""
+        which = f" ({bounds.which})" if bounds.which else ""
+        return f"{self.figure}{which} is {got}, expected {expected}{within} by {self.against}"

@@ -1,4 +1,4 @@
-"""What a round ran on, as its hosts said when it ran: the part of the fingerprint that no plan can know."""
+"""The machine of a round as reported by its hosts: the part of the fingerprint that the plan cannot know."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from pytest_flagperf.stored import objects
 from pytest_flagperf.stored.layout import host_of, noderank_of
 from pytest_flagperf.stored.plan import StoredPlan
 
-TOLD = frozenset(["os", "memory", "hardware", "image_id", "environment", "commit"])
-"""Facts that bend no figure by themselves: where they differ it is told, and the figures are compared all the same."""
+NOTED = frozenset(["os", "memory", "hardware", "image_id", "environment", "commit"])
+"""Facts that do not change figures by themselves: a difference is noted, and the figures are compared."""
 _UNKNOWN = "unknown"
 Facts = Mapping[str, Any]
 
 
 def facts(round_dir: Path, plan: StoredPlan, init_end: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Each fact a text or a number, by a name that people read; what no host said is not there.
-
-    ``init_end`` is what a rank said of itself when it was ready.
-    """
+    """Return the known facts, texts or numbers, by names for people; ``init_end`` is a rank's INIT_END record."""
     reports = monitors.reports(round_dir)
     several = plan.case.nnodes > 1
     hosts = {
@@ -35,19 +32,19 @@ def facts(round_dir: Path, plan: StoredPlan, init_end: Mapping[str, Any] | None 
 
 
 def differences(old: Facts, new: Facts) -> list[str]:
-    """What makes figures unlike, fact by fact; what is not known of both is no difference."""
-    return list(_differing(old, new, (name for name in {**old, **new} if name not in TOLD)))
+    """Return the facts that make figures not comparable; a fact that is known on one side only does not count."""
+    return list(_differing(old, new, (name for name in {**old, **new} if name not in NOTED)))
 
 
 def notes(old: Facts, new: Facts) -> list[str]:
-    """What else is to be known of two machines: facts that weigh little, and those that are not known of both."""
-    found = list(_differing(old, new, (name for name in {**old, **new} if name in TOLD)))
-    for mine, others, which in ((old, new, "old"), (new, old, "new")):
-        if others and not mine:
-            found.append(f"what the {which} one ran on is not known")
-        elif lacking := [name for name in others if name not in mine and name not in TOLD]:
-            found.append(f"not known of the {which} one: {', '.join(lacking)}")
-    return found
+    """Return the differences in noted facts, and the facts that are known on one side only."""
+    lines = list(_differing(old, new, (name for name in {**old, **new} if name in NOTED)))
+    for own, others, which in ((old, new, "old"), (new, old, "new")):
+        if others and not own:
+            lines.append(f"the machine of the {which} run is unknown")
+        elif missing := [name for name in others if name not in own and name not in NOTED]:
+            lines.append(f"unknown for the {which} run: {', '.join(missing)}")
+    return lines
 
 
 def _differing(old: Facts, new: Facts, names: Iterable[str]) -> Iterator[str]:
@@ -72,7 +69,7 @@ def _of_host(report: Mapping[str, Any], *, several: bool) -> Iterator[tuple[str,
     for name in ("kernel", "os", "hardware"):
         if host.get(name) not in (None, "", _UNKNOWN):
             yield name, host[name]
-    # A round on one host has no use for the network.
+    # A round on one host does not use the network.
     for name in ("rdma", "network") if several else ():
         if host.get(name):
             yield name, host[name]
@@ -80,66 +77,66 @@ def _of_host(report: Mapping[str, Any], *, several: bool) -> Iterator[tuple[str,
 
 def _of_devices(report: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     devices = objects(report.get("devices"))
-    told: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
-        "chip": lambda one: one.get("name"),
-        "chip_memory": lambda one: one.get("memory_total") and f"{one['memory_total']:.0f} MiB",
-        "firmware": lambda one: one.get("firmware"),
-        "power_limit": lambda one: one.get("power_limit") and f"{one['power_limit']:g} W",
+    values_of: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+        "chip": lambda device: device.get("name"),
+        "chip_memory": lambda device: device.get("memory_total") and f"{device['memory_total']:.0f} MiB",
+        "firmware": lambda device: device.get("firmware"),
+        "power_limit": lambda device: device.get("power_limit") and f"{device['power_limit']:g} W",
         "interconnect": _interconnect,
-        "partitioned": lambda one: "yes" if one.get("partitioned") else None,
+        "partitioned": lambda device: "yes" if device.get("partitioned") else None,
     }
     if report.get("driver"):
         yield "driver", report["driver"]
-    for name, of in told.items():
-        if values := list(dict.fromkeys(value for one in devices if (value := of(one)))):
+    for name, value_of in values_of.items():
+        if values := list(dict.fromkeys(value for device in devices if (value := value_of(device)))):
             yield name, ", ".join(values)
 
 
 def _interconnect(device: Mapping[str, Any]) -> str | None:
-    """Its links to its like, and the bus; a device at rest has slowed its bus down, so what it can do counts."""
+    """The device's links to others and its bus; an idle device slows its bus down, so its best speed counts."""
     links, generation, width = (device.get(name) for name in ("links", "best_pcie_generation", "pcie_width"))
-    found = [f"{links:g} links"] if links else []
+    parts = [f"{links:g} links"] if links else []
     if generation and width:
-        found.append(f"PCIe {generation:g} x{width:g}")
-    return ", ".join(found) or None
+        parts.append(f"PCIe {generation:g} x{width:g}")
+    return ", ".join(parts) or None
 
 
 def _merged(hosts: Mapping[str, Facts]) -> dict[str, Any]:
-    """What all hosts agree on once; else what each one says."""
-    found = {}
+    """Merge the facts of all hosts: a common value once, else the value of each host."""
+    merged = {}
     for name in dict.fromkeys(name for host in hosts.values() for name in host):
-        values = {host: its.get(name, _UNKNOWN) for host, its in hosts.items()}
+        values = {host: facts.get(name, _UNKNOWN) for host, facts in hosts.items()}
         same = len(set(values.values())) == 1
-        found[name] = next(iter(values.values())) if same else ", ".join(f"{h}: {v}" for h, v in values.items())
-    return found
+        merged[name] = next(iter(values.values())) if same else ", ".join(f"{h}: {v}" for h, v in values.items())
+    return merged
 
 
 def _binding(plan: StoredPlan) -> Iterator[tuple[str, str]]:
-    """Whether the ranks were bound to cores, and to which kind of them, not to which: a lease gives any devices.
+    """Yield how ranks were bound to cores, not to which cores: a lease may give any devices.
 
-    Nothing where there was nothing to bind them by: one card of that host may well be bound, and be compared.
+    Yield nothing if there were no cores to bind to: a round of one card on that host may be bound and still comparable.
     """
     cores = _cores(plan)
     if not plan.bind:
         yield "binding", "none"
     elif any(cores):
-        each = "a core each" if plan.device == "cpu" else "near its device"
-        yield "binding", each if all(cores) else "of some ranks"
+        kind = "a core each" if plan.device == "cpu" else "near its device"
+        yield "binding", kind if all(cores) else "of some ranks"
 
 
 def cores_of_ranks(plan: StoredPlan) -> str:
-    """Those that they were bound to, host by host, the same ones together: ``4 x 0-31; 4 x 32-63``."""
+    """The cores that ranks were bound to, in the order of hosts, with counts: ``4 x 0-31; 4 x 32-63``."""
     cores = _cores(plan)
     runs = [(text or "any", len(list(same))) for text, same in groupby(cores)] if any(cores) else []
     return "; ".join(f"{count} x {text}" if count > 1 else text for text, count in runs)
 
 
 def _cores(plan: StoredPlan) -> list[str]:
-    """Of each process that was started; an empty text is any core."""
+    """The cores of each started process; an empty text means any core."""
     return [cores for host in plan.hosts for cores in host.cores]
 
 
-# -- what ran on them ----------------------------------------------------------------------------------------
+# -- software ------------------------------------------------------------------------------------------------
 
 
 def _software(plan: StoredPlan, init_end: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What one round measured, from the files it left: its plan, its end and the ranks' logs, nothing else."""
+"""Measure a round from its files: the plan, round.json, the samples and the ranks' logs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from pytest_flagperf.stored.round import RankEnd, RoundDir, RoundRecord
 
 
 def measure(round_dir: Path) -> Outcome:
-    """The outcome of a round's directory; only an unreadable plan.json is an error, all else is a finding."""
+    """Return the outcome of a round; raise FormatError only for an unreadable plan.json, all else is a failure."""
     directory = RoundDir(round_dir)
     plan = directory.read_plan()
     end, unreadable_end = _end(directory)
@@ -55,7 +55,7 @@ def measure(round_dir: Path) -> Outcome:
     milestones = _milestone_times(round_dir, places)
     failures = failures_of.find(plan.round, end, places, exits, logs, unreadable_end)
     phases = phases_of.of_round(logs.values(), plan.host(0).clock_offset_s)
-    own = metrics.of_round(plan, logs.values(), target)
+    of_ranks = metrics.of_round(plan, logs.values(), target)
     samples, training = monitors.read(round_dir), phases_of.training(phases)
     clocks = {place.rank: _clock_set(samples, milestones, place) for place in places}
     failures += tuple(log_ownership.find(plan, end, places, logs, milestones, clocks))
@@ -63,38 +63,44 @@ def measure(round_dir: Path) -> Outcome:
     if not failures:
         ranks = _compared_ranks(plan, end, places, logs, milestones, clocks, sampled.counted(samples, training))
         compared, failures = consistency.check(ranks, plan.round)
-    p_whole = next((metric.value for metric in own if metric.name == "p_whole"), None)
+    p_whole = next((metric.value for metric in of_ranks if metric.name == "p_whole"), None)
     reports = monitors.reports(round_dir)
     load = busy.figures(samples, reports, training)
-    found = (*own, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole), *load)
-    doubts = (*sampled.doubts(samples, training), *busy.doubts(samples, reports, training))
-    said = (*monitors.warnings(round_dir), *monitors.dropped(samples), *doubts)
-    warnings = (*_warnings(plan, end), *stragglers.find(places, logs), *said)
+    values = (*of_ranks, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole), *load)
+    warnings = (
+        *_warnings(plan, end),
+        *stragglers.find(places, logs),
+        *monitors.warnings(round_dir),
+        *monitors.dropped(samples),
+        *sampled.energy_warnings(samples, training),
+        *busy.own_load_warnings(samples, reports, training),
+    )
     validity_warnings = (
         *validity.validity_warnings(round_dir, plan, samples, training),
         *vendor_code.validity_warnings(plan, logs.values()),
     )
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
-    outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), found, phases)
+    outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), values, phases)
     return _printable(replace(outcome, validity_warnings=validity_warnings, machine=ran_on, compared=compared))
 
 
 def _printable(outcome: Outcome) -> Outcome:
-    """The outcome as everyone may show it: its texts come from ranks' logs and from hosts."""
+    """Escape unprintable characters in the outcome's texts, which come from ranks and hosts."""
     body = outcome.to_json()
-    shown = printable_in(body)
-    return outcome if shown == body else Outcome.from_json(shown)
+    escaped = printable_in(body)
+    return outcome if escaped == body else Outcome.from_json(escaped)
 
 
 def _milestone_times(round_dir: Path, places: Iterable[RankLocation]) -> dict[int, MilestoneTimes]:
     folders = dict.fromkeys(place.folder for place in places)
-    return {rank: its for folder in folders for rank, its in milestone_times.read(round_dir / folder).items()}
+    by_folder = [milestone_times.read(round_dir / folder) for folder in folders]
+    return {rank: times for ranks in by_folder for rank, times in ranks.items()}
 
 
 def _clock_set(samples: Mapping[str, Samples], milestones: Mapping[int, MilestoneTimes], place: RankLocation) -> float:
-    """By how much a rank's host's clock was set while it ran, at most: as its agent saw it, and as was sampled."""
-    found = samples.get(place.folder)
-    sampled_s = sum(abs(event.seconds) for event in found.events) if found else 0.0
+    """The most seconds by which the clock of a rank's host was set, by its agent and by the sampler."""
+    on_host = samples.get(place.folder)
+    sampled_s = sum(abs(event.seconds) for event in on_host.events) if on_host else 0.0
     return sampled_s + (milestones[place.rank].clock_set_s if place.rank in milestones else 0.0)
 
 
@@ -138,7 +144,7 @@ def _outcome(
     failures: tuple[Failure, ...],
     warnings: tuple[str, ...],
     logs: list[RankLog],
-    found: tuple[MetricValue, ...],
+    values: tuple[MetricValue, ...],
     phases: tuple[Phase, ...],
 ) -> Outcome:
     first = logs[0]
@@ -161,7 +167,7 @@ def _outcome(
         target=target,
         failures=failures,
         stop_reason=_text(finished.get("stop_reason")),
-        metrics=found,
+        metrics=values,
         steps=first.steps,
         evaluations=first.evaluations,
         untrained=first.untrained,
@@ -172,7 +178,7 @@ def _outcome(
         fingerprint=_fingerprint(plan, first.init_end),
         started_ms=end.started_ms if end else None,
         ended_ms=end.ended_ms if end else None,
-        impossible=tuple(each for log in logs for each in log.impossible),
+        impossible=tuple(figure for log in logs for figure in log.impossible),
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
@@ -185,13 +191,15 @@ def _outcome(
 
 
 def _fingerprint(plan: StoredPlan, init_end: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The plan's, with what only a rank could know not to be the suite's own."""
-    told, found = plan.fingerprint, _mapping(init_end.get("deviations"))
-    return {**told, "deviations": {**_mapping(told.get("deviations")), **found}} if found else told
+    """The plan's fingerprint with the deviations that the rank reported."""
+    fingerprint, reported = plan.fingerprint, _mapping(init_end.get("deviations"))
+    if not reported:
+        return fingerprint
+    return {**fingerprint, "deviations": {**_mapping(fingerprint.get("deviations")), **reported}}
 
 
 def _end(directory: RoundDir) -> tuple[RoundRecord | None, str | None]:
-    """What round.json holds, or why it cannot be read; neither where the round was not ended in order."""
+    """Read round.json: the record, or the reason why it cannot be read; both are None if there is no file."""
     if not directory.has_record:
         return None, None
     try:
@@ -201,7 +209,7 @@ def _end(directory: RoundDir) -> tuple[RoundRecord | None, str | None]:
 
 
 def _places(plan: StoredPlan) -> list[RankLocation]:
-    """The ranks that the plan wants, in order, whether they left something or not."""
+    """The planned ranks in order."""
     nproc = plan.case.nproc
     return [
         RankLocation(noderank * nproc + local, plan.host(noderank).name, noderank)
@@ -211,11 +219,11 @@ def _places(plan: StoredPlan) -> list[RankLocation]:
 
 
 def _exit(directory: RoundDir, plan: StoredPlan, end: RoundRecord | None, place: RankLocation) -> Exit:
-    """From round.json; where that does not know the rank, from what its agent wrote."""
+    """The exit of a rank from round.json; without an entry there from the agent's file."""
     hosts = [host for host in (end.hosts if end else ()) if host.noderank == place.noderank]
     ends = {rank.rank: rank for host in hosts for rank in host.ranks}
     if ends and plan.launcher != "env":
-        # One process started all ranks of the host: its end stands for theirs.
+        # One launcher started all ranks of the host: its exit counts for all of them.
         return _exit_of(ends[min(ends)], shared=True)
     if place.rank in ends:
         return _exit_of(ends[place.rank])
@@ -231,15 +239,15 @@ def _exit_of(end: RankEnd, *, shared: bool = False) -> Exit:
 
 def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
     privileged = plan.interpreter.get("privileged")
-    told = [f"the ranks' container was privileged, as {privileged} requests"] if privileged else []
+    lines = [f"the ranks' container was privileged, as {privileged} requests"] if privileged else []
     if end is None:
-        return tuple(told)
-    told += end.warnings
-    told += [f"left after the end of the round, and removed: {line}" for line in end.swept]
+        return tuple(lines)
+    lines += end.warnings
+    lines += [f"removed after the end of the round: {line}" for line in end.swept]
     for item in end.missing:
         how = "gone" if item.gone else f"missing here; they are on the host in {item.log_dir}"
-        told.append(f"the logs of {item.host} are {how}: {item.why}")
-    return tuple(told)
+        lines.append(f"the logs of {item.host} are {how}: {item.why}")
+    return tuple(lines)
 
 
 def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
@@ -259,8 +267,8 @@ def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
 
 
 def _limits(plan: StoredPlan) -> dict[str, float]:
-    named = {name: number(plan.config.get(name)) for name in ("max_steps", "max_epochs", "max_samples")}
-    return {name: limit for name, limit in named.items() if 0 < limit < math.inf}
+    limits = {name: number(plan.config.get(name)) for name in ("max_steps", "max_epochs", "max_samples")}
+    return {name: limit for name, limit in limits.items() if 0 < limit < math.inf}
 
 
 def _losses(logs: Iterable[RankLog], finished: Mapping[str, Any]) -> Losses:
@@ -277,7 +285,7 @@ def _losses(logs: Iterable[RankLog], finished: Mapping[str, Any]) -> Losses:
 
 
 def _quality(log: RankLog, finished: Mapping[str, Any], target: Target) -> Quality:
-    said = finished.get("converged")
+    converged = finished.get("converged")
     final = _mapping(finished.get("final_metrics")).get(target.name)
     return Quality(
         evaluations=log.num_evaluations,
@@ -285,15 +293,15 @@ def _quality(log: RankLog, finished: Mapping[str, Any], target: Target) -> Quali
         best=log.best if math.isfinite(log.best) else None,
         last=log.last_evaluation.metrics.get(target.name) if log.last_evaluation else None,
         reached=log.reached,
-        program_converged=said if isinstance(said, bool) else None,
+        program_converged=converged if isinstance(converged, bool) else None,
         program_final=None if final is None else number(final),
     )
 
 
 def _environment(plan: StoredPlan, log: RankLog, finished: Mapping[str, Any]) -> dict[str, str]:
-    """Every entry a text for people: what it ran on and with."""
+    """The environment of the round as texts for people."""
     init = log.init_end
-    found: dict[str, object] = {
+    entries: dict[str, object] = {
         "device": init.get("device"),
         "log": "of FlagPerf, with its names" if log.names.original else None,
         "framework": " ".join(filter(None, [plan.case.framework_name, _text(init.get("framework_version"))])),
@@ -311,8 +319,8 @@ def _environment(plan: StoredPlan, log: RankLog, finished: Mapping[str, Any]) ->
         "replaced hooks": ", ".join(vendor_code.reported(init, "hook")),
     }
     for name, version in sorted(_mapping(init.get("libraries")).items()):
-        found[f"library {name}"] = version
-    return {name: str(value) for name, value in found.items() if value not in (None, "")}
+        entries[f"library {name}"] = version
+    return {name: str(value) for name, value in entries.items() if value not in (None, "")}
 
 
 def _count(value: object) -> int | None:

@@ -1,4 +1,4 @@
-"""The figures of one round: each a record that says its unit, which way is better, and how it was timed."""
+"""The metrics of one round, each with its unit, its better direction and how it was measured."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TIMES = {
     "compile_time": "compiling the model",
 }
 OF_STEPS = ("pure_training_computing_time", "compile_time")
-"""Summed up of steps, and timed as these are."""
+"""Sums over steps, measured by the clock of the steps."""
 
 
 @dataclass(frozen=True)
 class MetricValue:
-    """``direction`` is "higher" or "lower" where one is better; ``value`` may be NaN, never absent."""
+    """One metric of a round; ``direction`` is "higher", "lower" or None; ``value`` may be NaN."""
 
     name: str
     value: float
@@ -34,25 +34,25 @@ class MetricValue:
     direction: str | None
     how: str
     samples: int | None = None
-    """How many measurements the value is made of, where it is made of several."""
+    """The number of measurements, if the value is computed from several."""
     warmup: int | None = None
-    """How many steps of warm-up were left out, where it is about steps."""
+    """The number of warm-up steps that were left out, if the metric is about steps."""
 
 
 def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple[MetricValue, ...]:
-    """What the ranks said of themselves and what follows from it; a figure nobody gave is not there."""
+    """Return the metrics that the ranks reported, and those computed from them."""
     logs = list(logs)
     first = next((log for log in logs if log.finished is not None), None)
-    found: list[MetricValue] = []
+    metrics: list[MetricValue] = []
     if first is not None and first.finished is not None:
         end = first.finished
-        found = [
+        metrics = [
             *_times(end, first.rank),
             *_throughputs(plan, end, first.rank),
             *_step_times(end, first.rank),
         ]
-        found += [*_shares(plan, end), *_memory(logs), *_final(end, first.rank)]
-    return (*_to_target(logs), *found, *_quality(logs, target))
+        metrics += [*_shares(plan, end), *_memory(logs), *_final(end, first.rank)]
+    return (*_to_target(logs), *metrics, *_quality(logs, target))
 
 
 def _times(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
@@ -78,12 +78,12 @@ def _window(end: Mapping[str, Any]) -> str:
 
 
 def _timing(end: Mapping[str, Any]) -> str:
-    """The clock of the steps."""
+    """The name of the clock by which steps were measured."""
     return str(end.get("timing") or "unknown clock")
 
 
 def _measured(end: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """How many steps were measured, and after how many."""
+    """The numbers of measured steps and of warm-up steps before them."""
     return _count(end.get("measured_steps")), _count(end.get("warmup_steps"))
 
 

@@ -1,4 +1,4 @@
-"""The outcome of one round: what it measured, and its JSON."""
+"""The outcome of one round, and its JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True)
 class TrainingWork:
-    """How much was trained, and in which portions; None where no rank said so."""
+    """The amount of training; None if no rank reported it."""
 
     samples: int | None = None
     steps: int | None = None
@@ -40,12 +40,12 @@ class TrainingWork:
     batch_per_card: int | None = None
     accumulation: int = 1
     samples_per_item: int = 1
-    """At most: a suite whose batches hold items of several samples says how many, as ``samples_per_item``."""
+    """The most samples of one item, for suites whose batches have items of several samples."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Every logged step of every rank was looked at, also those that the curve leaves out."""
+    """The losses of all logged steps of all ranks, including those that are not in the curve."""
 
     logged: int = 0
     bad: int = 0
@@ -56,7 +56,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class Quality:
-    """The suite's metric as EVALUATE logged it, beside what the program says of itself."""
+    """The suite's metric by the logged evaluations, and the program's own result."""
 
     evaluations: int = 0
     bad: int = 0
@@ -69,7 +69,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One round's result; ``ok`` says that it ran to its end, not that it converged."""
+    """The result of one round; ``ok`` means that it finished, not that it converged."""
 
     case: str
     model: str
@@ -88,7 +88,7 @@ class Outcome:
     target: Target
     failures: tuple[Failure, ...] = ()
     compared: int = 0
-    """How many pairs of figures were compared; each that contradicts is among the failures."""
+    """The number of compared pairs of figures; contradictions are among the failures."""
     stop_reason: str | None = None
     metrics: tuple[MetricValue, ...] = ()
     steps: tuple[Step, ...] = ()
@@ -102,21 +102,21 @@ class Outcome:
     started_ms: int | None = None
     ended_ms: int | None = None
     impossible: tuple[Impossible, ...] = ()
-    """The logged figures that no training can have: they fail the round."""
+    """The logged figures outside their possible range; they fail the round."""
     broken_lines: int = 0
     other_lines: int = 0
     logs: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What a reader of the figures should know, though it broke nothing."""
+    """Remarks for readers of the figures; they fail nothing."""
     validity_warnings: tuple[ValidityWarning, ...] = ()
     """Conditions that distort the measurements; a round that has one fails under --strict."""
     machine: Mapping[str, Any] = field(default_factory=dict)
-    """What it ran on, as the hosts said when it ran."""
+    """The hardware and software of the round, as reported by its hosts."""
     phases: tuple[Phase, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
-    """How much the config allows to be trained: max_steps, max_epochs, max_samples, where it says so."""
+    """The limits of the training that the config sets: max_steps, max_epochs, max_samples."""
     parity_samples: int | None = None
-    """Only so much was to be trained, to be judged by the reference's loss curve and not by the target."""
+    """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
     reference: Mapping[str, Any] | None = None
     """The suite's reference curves, as the plan has them."""
 
@@ -126,17 +126,17 @@ class Outcome:
 
     @property
     def busy(self) -> str:
-        """What other work the cores of its hosts had; empty where they had none."""
+        """The sentences of the validity warnings ``busy``; empty if there are none."""
         return "; ".join(one.sentence for one in self.validity_warnings if one.kind == validity.BUSY)
 
     @property
     def ended_well(self) -> bool:
-        """Whether every rank came to its end, though its figures may contradict each other."""
+        """Whether every rank finished; the figures may still contradict each other."""
         return self.state == "finished" and all(one.kind == consistency.CONTRADICTION for one in self.failures)
 
     @property
     def meant_to_converge(self) -> bool:
-        """Whether it was to be trained to the target."""
+        """Whether the round was meant to reach the target."""
         return not self.throughput_only and self.parity_samples is None
 
     @property
@@ -145,22 +145,22 @@ class Outcome:
 
     @property
     def identity(self) -> tuple[int | None, int | None, int | None]:
-        """What a copy of the round has too, in whatever run and under whatever number: its times and its seed."""
+        """The times and the seed, which are the same in every copy of the round."""
         return self.started_ms, self.ended_ms, self.seed
 
     @property
     def directory(self) -> Path:
-        """Where the round lies in its run's directory."""
+        """The round's directory within its run's directory."""
         return Path(case_names.folder(self.case), round_folder(self.round))
 
     @property
     def without_repeat(self) -> str:
-        """The name of its case without the repeat, the same for other numbers of rounds."""
+        """The name of its case without the number of rounds."""
         return case_names.without_repeat(self.case)
 
     @property
     def vendor_code(self) -> tuple[str, ...]:
-        """What the vendor brings beside its config, as in "step backward"."""
+        """The vendor code that the fingerprint lists, such as "step backward"."""
         return vendor_code.names(self.fingerprint)
 
     @property
@@ -187,13 +187,13 @@ class Outcome:
         except FormatError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"{where}: is not an outcome: {type(error).__name__}: {error}") from error
-        type_check.check(outcome, where, skip=("steps", "evaluations"))  # these many are made of checked parts
+            raise FormatError(f"{where}: not a valid outcome: {type(error).__name__}: {error}") from error
+        type_check.check(outcome, where, skip=("steps", "evaluations"))  # converted above; too many to check again
         return outcome
 
 
 def unreadable(round_dir: Path, reason: str) -> Outcome:
-    """The failed outcome of a round whose record cannot be read: the case by its folder, and the reason."""
+    """Return the failed outcome of a round whose record cannot be read, with the case by its folder."""
     folder = round_dir.parent.name
     case = Case.of_folder(folder)
     number_ = whole("".join(filter(str.isdecimal, round_dir.name))) or 1

@@ -1,4 +1,4 @@
-"""The parts of a training on the clock that the samples are on."""
+"""The phases of a training, on the same clock as the samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INIT, WARM_UP, TRAIN, EVALUATE = "init", "warm-up", "train", "evaluate"
 
 @dataclass(frozen=True)
 class Phase:
-    """``name``: init, warm-up, train or evaluate; seconds since the epoch by the clock of the harness's machine."""
+    """A phase (init, warm-up, train, evaluate) in seconds since the epoch by the clock of the machine with pytest."""
 
     name: str
     start: float
@@ -26,28 +26,28 @@ class Phase:
 
 
 def of_round(logs: Iterable[RankLog], clock_offset_s: float) -> tuple[Phase, ...]:
-    """By the first rank's log, in order; evaluations lie within the training.
+    """Return the phases by the first rank's log, in order; evaluations lie within the training.
 
-    A part that broke off ends where the rank was last heard of.
+    A phase without an end record ends with the rank's last record.
     """
     logs = list(logs)
     log = next((log for log in logs if log.train_start_ms is not None), logs[0] if logs else None)
     if log is None:
         return ()
-    found = [
+    phases = [
         Phase(name, start / 1000 - clock_offset_s, end / 1000 - clock_offset_s) for name, start, end in _spans(log)
     ]
-    return tuple(phase for phase in found if phase.end > phase.start)
+    return tuple(phase for phase in phases if phase.end > phase.start)
 
 
 def training(phases: Iterable[Phase]) -> Phase | None:
-    """From TRAIN_START to TRAIN_END, evaluations included; None where nothing was trained."""
-    found = [phase for phase in phases if phase.name in (WARM_UP, TRAIN)]
-    return Phase("training", found[0].start, found[-1].end) if found else None
+    """The time from TRAIN_START to TRAIN_END, evaluations included; None if nothing was trained."""
+    parts = [phase for phase in phases if phase.name in (WARM_UP, TRAIN)]
+    return Phase("training", parts[0].start, parts[-1].end) if parts else None
 
 
 def _spans(log: RankLog) -> Iterator[tuple[str, float, float]]:
-    """Names, and milliseconds by the rank's own clock."""
+    """Yield name, start and end in milliseconds by the rank's own clock."""
     start, last = log.train_start_ms, log.last_ms or 0
     begin = _process_start(log)
     if begin is not None:
@@ -58,13 +58,14 @@ def _spans(log: RankLog) -> Iterator[tuple[str, float, float]]:
     warm = end if log.warm_ms is None else min(max(log.warm_ms, start), end)
     yield WARM_UP, start, warm
     yield TRAIN, warm, end
-    for one in log.evaluations:
-        if math.isfinite(one.time) and math.isfinite(one.seconds):
-            yield EVALUATE, start + (one.time - one.seconds) * 1000, start + one.time * 1000
+    for evaluation in log.evaluations:
+        end_s, seconds = evaluation.time, evaluation.seconds
+        if math.isfinite(end_s) and math.isfinite(seconds):
+            yield EVALUATE, start + (end_s - seconds) * 1000, start + end_s * 1000
 
 
 def _process_start(log: RankLog) -> float | None:
-    """Of the process, where FINISHED tells how long before the training that was; else of its first words."""
+    """The start of the process from init_time of FINISHED; without it the time of INIT_START."""
     seconds = number((log.finished or {}).get("init_time"))
     if log.train_start_ms is not None and math.isfinite(seconds):
         return log.train_start_ms - seconds * 1000

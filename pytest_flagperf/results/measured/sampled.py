@@ -1,4 +1,4 @@
-"""What hosts and devices did while a round trained, as a few figures: from TRAIN_START to TRAIN_END."""
+"""Metrics from the samples of hosts and devices, from TRAIN_START to TRAIN_END."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pytest_flagperf.stored.layout import host_of
 MIB = 2**20
 WHILE = "from TRAIN_START to TRAIN_END"
 _DIFFER = 0.1
-"""So far may a device's counter be from the integral of its power: what drivers tell of power is not exact."""
+"""Allowed difference between an energy counter and the integral of the power, which drivers report inexactly."""
 _AVERAGED_S = 1.0
-"""Drivers tell the mean power of a time as long as that, so the integral lags behind the counter."""
+"""Drivers report the mean power over this time, so the integral lags behind the counter."""
 
 
 def figures(samples: Mapping[str, Samples], training: Phase | None, p_whole: float | None) -> tuple[MetricValue, ...]:
-    """Records like a round's own metrics; what was not sampled meanwhile is not there."""
+    """Return the metrics of all quantities that were sampled during the training."""
     if training is None:
         return ()
     start, end = training.start, training.end
-    inside = {host: found.between(start, end) for host, found in samples.items()}
-    devices = [found.energy(device, start, end) for found in samples.values() for device in found.devices]
-    hosts = [found.host_energy(start, end) for found in samples.values()]
+    inside = {folder: host.between(start, end) for folder, host in samples.items()}
+    devices = [host.energy(device, start, end) for host in samples.values() for device in host.devices]
+    hosts = [host.host_energy(start, end) for host in samples.values()]
     return (
         *_devices(inside),
         *_energy("device", "all devices", devices, training, p_whole, _difference(samples, training)),
@@ -57,20 +57,20 @@ def _devices(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
         yield from _mean(f"device_{name}", clock, "MHz", None, f"mean over the devices, {WHILE}{source}")
     held = [reasons for host in samples.values() for reasons in host.held.values()]
     if held:
-        value = max(map(_slowed, held))
+        value = max(map(_throttled, held))
         how = f"the largest share of samples in which one reason held a device's clocks back, {WHILE}{source}"
         count = sum(len(reasons.codes) for reasons in held)
         yield MetricValue("device_throttled", value, "share", "lower", how, samples=count)
 
 
 def _source(samples: Mapping[str, Samples], name: str) -> str:
-    """What it was read with; why not with something else, in brackets, is told elsewhere."""
-    means = sorted({found.partition(" (")[0] for host in samples.values() if (found := host.read_from(name))})
+    """The source of a quantity, without the remark in brackets."""
+    means = sorted({text.partition(" (")[0] for host in samples.values() if (text := host.read_from(name))})
     return f", read from {' and '.join(means)}" if means else ""
 
 
-def _slowed(held: Reasons) -> float:
-    """Where nobody used the device, or somebody set its clocks, nothing holds them back."""
+def _throttled(held: Reasons) -> float:
+    """The largest share of samples of one throttling reason; idle devices and fixed clocks do not count."""
     return max((share for reason, share in held.shares().items() if reason not in NO_THROTTLING), default=0.0)
 
 
@@ -87,37 +87,37 @@ def _hosts(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
 
 def _energy(
     name: str,
-    whose: str,
-    found: Iterable[Energy | None],
+    owner: str,
+    values: Iterable[Energy | None],
     training: Phase,
     p_whole: float | None,
     more: str = "",
 ) -> Iterator[MetricValue]:
-    """Of all, or none: a sum in which some are missing says nothing."""
-    energies = list(found)
+    """Yield the energy metrics; nothing if the energy of any device or host is missing."""
+    energies = list(values)
     known = [energy for energy in energies if energy is not None]
     if not known or len(known) < len(energies):
         return
     how = f"{' and '.join(sorted({energy.how for energy in known}))}, {WHILE}"
     joules = sum(energy.joules for energy in known)
-    yield MetricValue(f"{name}_energy", joules, "J", "lower", f"{whose} together: {how}{more}")
+    yield MetricValue(f"{name}_energy", joules, "J", "lower", f"{owner} together: {how}{more}")
     covered = min(energy.covered for energy in known)
     yield MetricValue(
         f"{name}_energy_covered", covered, "share", "higher", f"the share of the time {WHILE} that was sampled"
     )
     if p_whole is not None and p_whole > 0:
-        # A gap is taken to have been like the rest; of a training that was taken up again, this part is like the first.
+        # Assume the mean power also in gaps, and in the part of a resumed training before this run.
         watts = sum(energy.joules / (energy.covered * training.seconds) for energy in known)
-        how = f"{whose} together: their mean power in the sampled share of the time, over p_whole; {how}"
+        how = f"{owner} together: their mean power in the sampled share of the time, over p_whole; {how}"
         yield MetricValue(f"{name}_energy_per_sample", watts / p_whole, "J/sample", "lower", how)
 
 
 def _difference(samples: Mapping[str, Samples], training: Phase) -> str:
-    """By how much the integral of the power of all devices is more than their counters say."""
+    """Describe the difference between the integral of the power of all devices and their counters."""
     pairs = [
-        found.energy_both_ways(device, training.start, training.end)
-        for found in samples.values()
-        for device in found.devices
+        host.energy_both_ways(device, training.start, training.end)
+        for host in samples.values()
+        for device in host.devices
     ]
     known = [pair for pair in pairs if pair is not None]
     counted = sum(counter.joules for counter, _ in known)
@@ -127,25 +127,25 @@ def _difference(samples: Mapping[str, Samples], training: Phase) -> str:
     return f"; by the integral of its power it would be {signed(share)}"
 
 
-def doubts(samples: Mapping[str, Samples], training: Phase | None) -> Iterator[str]:
-    """Sentences on devices whose counter and power do not tell of the same energy."""
+def energy_warnings(samples: Mapping[str, Samples], training: Phase | None) -> Iterator[str]:
+    """Yield a sentence for the devices of each host whose energy counter and power disagree."""
     if training is None:
         return
-    for folder, found in samples.items():
-        apart = {device: share for device in found.devices if (share := _apart(found, device, training)) is not None}
-        if apart:
-            worst = max(apart.values(), key=abs)
-            who = f"device{'s' if len(apart) > 1 else ''} {', '.join(map(str, apart))}"
-            most = "up to " if len(apart) > 1 else ""
+    for folder, host in samples.items():
+        shares = {device: share for device in host.devices if (share := _deviation(host, device, training)) is not None}
+        if shares:
+            worst = max(shares.values(), key=abs)
+            devices = f"device{'s' if len(shares) > 1 else ''} {', '.join(map(str, shares))}"
+            up_to = "up to " if len(shares) > 1 else ""
             yield (
-                f"{host_of(folder)}: {who}: the energy counter differs by {most}{signed(worst)} from the integral"
+                f"{host_of(folder)}: {devices}: the energy counter differs by {up_to}{signed(worst)} from the integral"
                 " of the power; device_energy uses the counter"
             )
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A device's energy of the training in J, by its counter and by its power; ``noise`` may lie between them."""
+    """A device's energy of the training in J, by its counter and by its power; they may differ by ``noise``."""
 
     counted: float
     integral: float
@@ -154,15 +154,15 @@ class Counted:
 
 
 def counted(samples: Mapping[str, Samples], training: Phase | None) -> tuple[Counted, ...]:
-    """Of all devices that tell both, but those of a host whose clock was set: its times do not measure the power."""
+    """Return the energies of all devices that have both; without hosts whose clock was set, which distorts times."""
     if training is None:
         return ()
-    samples = {folder: found for folder, found in samples.items() if not any(event.seconds for event in found.events)}
+    samples = {folder: host for folder, host in samples.items() if not any(event.seconds for event in host.events)}
     return tuple(
-        replace(one, device=f"{host_of(folder)}: device {device}")
-        for folder, found in samples.items()
-        for device in found.devices
-        if (one := _counted(found, device, training)) is not None
+        replace(energy, device=f"{host_of(folder)}: device {device}")
+        for folder, host in samples.items()
+        for device in host.devices
+        if (energy := _counted(host, device, training)) is not None
     )
 
 
@@ -180,8 +180,8 @@ def _counted(samples: Samples, device: int, training: Phase) -> Counted | None:
     return Counted(by_counter, integral, lag + noise)
 
 
-def _apart(samples: Samples, device: int, training: Phase) -> float | None:
-    """By which share of the integral the counter is more, where that is more than measuring explains."""
+def _deviation(samples: Samples, device: int, training: Phase) -> float | None:
+    """The deviation of the counter as a share of the integral; None if it is within the tolerance."""
     both = _counted(samples, device, training)
     if both is None:
         return None
@@ -190,10 +190,10 @@ def _apart(samples: Samples, device: int, training: Phase) -> float | None:
 
 
 def _gaps(samples: Mapping[str, Samples], training: Phase) -> Iterator[MetricValue]:
-    there = [host for host in samples.values() if host.host or host.devices]
-    if there:
-        lost = sum(gap.seconds for host in there for gap in host.gaps)
-        lost += training.seconds * (len(samples) - len(there))
+    sampled = [host for host in samples.values() if host.host or host.devices]
+    if sampled:
+        lost = sum(gap.seconds for host in sampled for gap in host.gaps)
+        lost += training.seconds * (len(samples) - len(sampled))
         how = f"time {WHILE} in which a host was not sampled, summed"
         yield MetricValue("monitor_gaps", lost, "s", "lower", how, samples=len(samples))
 
@@ -203,20 +203,20 @@ def _of_devices(samples: Mapping[str, Samples], name: str) -> list[Series]:
 
 
 def _mean(
-    name: str, found: list[Series], unit: str, direction: str | None, how: str, scale: float = 1.0
+    name: str, quantities: list[Series], unit: str, direction: str | None, how: str, scale: float = 1.0
 ) -> Iterator[MetricValue]:
-    if found:
-        value = statistics.fmean(series.mean for series in found) * scale
-        yield MetricValue(name, value, unit, direction, how, samples=_count(found))
+    if quantities:
+        value = statistics.fmean(series.mean for series in quantities) * scale
+        yield MetricValue(name, value, unit, direction, how, samples=_count(quantities))
 
 
 def _highest(
-    name: str, found: list[Series], unit: str, direction: str | None, how: str, scale: float = 1.0
+    name: str, quantities: list[Series], unit: str, direction: str | None, how: str, scale: float = 1.0
 ) -> Iterator[MetricValue]:
-    if found:
-        value = max(series.highest for series in found) * scale
-        yield MetricValue(name, value, unit, direction, how, samples=_count(found))
+    if quantities:
+        value = max(series.highest for series in quantities) * scale
+        yield MetricValue(name, value, unit, direction, how, samples=_count(quantities))
 
 
-def _count(found: Iterable[Series]) -> int:
-    return sum(len(series.values) for series in found)
+def _count(quantities: Iterable[Series]) -> int:
+    return sum(len(series.values) for series in quantities)

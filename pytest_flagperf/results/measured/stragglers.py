@@ -1,4 +1,4 @@
-"""Who was slow: by the forward pass, the part of a step in which no rank waits for another."""
+"""Find slow ranks by the forward pass, the part of a step in which no rank waits for another."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pytest_flagperf.results.units import quantity
 
 LEAST_STEPS = 20
 SLOW = 1.5
-"""Times as long as the others' median; less than that is often chance."""
+"""A rank is slow from this multiple of the others' median on; smaller differences are often chance."""
 
 
 def find(places: Sequence[RankLocation], logs: Mapping[int, RankLog]) -> Iterator[str]:
-    """A sentence for each rank that held up the others, or for its host where all of that host's did."""
+    """Yield a sentence for the slow ranks of each host, or for the host if all of its ranks are slow."""
     times = {place: time for place in places if (time := _forward(logs[place.rank])) is not None}
     slow = {place: ratio for place in times if (ratio := _ratio(place, times)) >= SLOW}
     for host in dict.fromkeys(place.host for place in slow):
-        mine = [place for place in times if place.host == host]
-        late = [place for place in mine if place in slow]
+        on_host = [place for place in times if place.host == host]
+        late = [place for place in on_host if place in slow]
         worst = max(late, key=lambda place: slow[place])
-        whose = host if len(late) == len(mine) and len(mine) < len(times) else _named(late)
+        name = host if len(late) == len(on_host) and len(on_host) < len(times) else _named(late)
         other = times[worst] / slow[worst]
         yield (
-            f"{whose} held up the others: a forward pass takes {slow[worst]:.2g} times as long as the other ranks' "
+            f"{name} held up the others: a forward pass takes {slow[worst]:.2g} times as long as the other ranks' "
             f"({quantity(times[worst], 's')} against {quantity(other, 's')})"
         )
 
 
 def spread(logs: Mapping[int, RankLog]) -> Iterator[MetricValue]:
-    """The slowest rank against the middle one, also where nobody held up anyone; not there for a rank alone."""
+    """Yield the ratio of the slowest rank to the median rank; nothing for a single rank."""
     times = [time for log in logs.values() if (time := _forward(log)) is not None]
     if len(times) < 2:
         return

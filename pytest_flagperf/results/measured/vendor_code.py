@@ -1,4 +1,4 @@
-"""The code and settings that a vendor brings into a round: which the plan lists, and which the ranks reported."""
+"""The vendor code of a round: the code and settings that the plan lists, and those that the ranks reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("step", "hook", "module", "extension", "package", "variable", "script")
 """The first word of a deviation that is vendor code, as in "step backward"; a deviation of the config has one word."""
 _REPORTED = {"step": "replaced", "hook": "replaced_hooks"}
 """Kinds that a rank reports, by the field of INIT_END."""
-_NAMES_AT_MOST = 4
+_MAX_NAMES = 4
 
 
 def names(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
@@ -26,11 +26,11 @@ def names(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def phrase(vendor: str, listed: Iterable[str]) -> str:
-    """The vendor code in a few words, to stand beside a verdict: "acme's own steps backward and create_optimizer"."""
+    """Describe the vendor code in a few words: "acme's own steps backward and create_optimizer"."""
     by_kind: dict[str, list[str]] = {}
-    for kind, _, name in (one.partition(" ") for one in listed):
+    for kind, _, name in (item.partition(" ") for item in listed):
         by_kind.setdefault(kind, []).append(name)
-    groups = [f"{kind}{'s' if len(each) > 1 else ''} {_some(each)}" for kind, each in by_kind.items()]
+    groups = [f"{kind}{'s' if len(names) > 1 else ''} {_some(names)}" for kind, names in by_kind.items()]
     return f"{vendor}'s own {', '.join(groups)}" if groups else ""
 
 
@@ -59,14 +59,14 @@ def _of_rank(log: RankLog) -> Iterator[str]:
 def _differences(planned: set[str], begun: Mapping[int, set[str]], vendor: str) -> Iterator[ValidityWarning]:
     for name in sorted(planned.union(*begun.values())):
         listed = name in planned
-        others = [rank for rank, found in begun.items() if (name in found) != listed]
+        others = [rank for rank, replaced in begun.items() if (name in replaced) != listed]
         if others and listed:
             yield ValidityWarning(
-                VENDOR_CODE, f"the plan lists {vendor}'s own {name}, and {_who(others, len(begun))} did not report it"
+                VENDOR_CODE, f"the plan lists {vendor}'s own {name}, but {_who(others, len(begun))} did not report it"
             )
         elif others:
             yield ValidityWarning(
-                VENDOR_CODE, f"{_who(others, len(begun))} reported {vendor}'s own {name}, which the plan does not list"
+                VENDOR_CODE, f"{_who(others, len(begun))} reported {vendor}'s own {name}, but the plan does not list it"
             )
 
 
@@ -78,7 +78,7 @@ def _who(ranks: Sequence[int], of: int) -> str:
 
 def _some(words: Sequence[str]) -> str:
     """The first words, and the number of the others."""
-    shown, more = words[:_NAMES_AT_MOST], len(words) - _NAMES_AT_MOST
+    shown, more = words[:_MAX_NAMES], len(words) - _MAX_NAMES
     if more > 0:
         return f"{', '.join(shown)} and {more} more"
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
