@@ -112,7 +112,7 @@ def _route(seen: Shown, route: Route) -> None:
 
 
 def _is_page(file: Path, request: Request) -> bool:
-    """Return True for the request of the page itself, the only one that a standalone page may make."""
+    """Return True for the request of the page itself; a standalone page may make no other request."""
     return request.url.partition("#")[0] == file.as_uri()
 
 
