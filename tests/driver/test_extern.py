@@ -37,9 +37,9 @@ def extern(folder: Path, adapter: str, **others: str) -> Path:
 
 
 def test_functions_replace_by_name(tmp_path: Path) -> None:
-    found = load_steps(extern(tmp_path, "def convert_model(ctx, model): return 'ours'\n"))
-    assert list(found) == ["convert_model"]
-    assert found["convert_model"](None, None) == "ours"
+    steps = load_steps(extern(tmp_path, "def convert_model(ctx, model): return 'ours'\n"))
+    assert list(steps) == ["convert_model"]
+    assert steps["convert_model"](None, None) == "ours"
 
 
 def test_private_and_imported_names_and_constants_replace_nothing(tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_an_import_of_a_steps_name_is_an_error(tmp_path: Path) -> None:
 def test_an_assigned_function_replaces(tmp_path: Path) -> None:
     text = "import json\ncreate_optimizer = json.loads\nif True:\n    model_to_ddp = len\n"
     text += "backward: object = len\nconvert_model, other = len, 1\nclass prepare_batch(dict): pass\n"
-    found = load_steps(extern(tmp_path, text))
-    assert found.keys() == {"create_optimizer", "model_to_ddp", "backward", "convert_model", "prepare_batch"}
-    assert found["create_optimizer"]("1") == 1
-    assert found["model_to_ddp"] is len
+    steps = load_steps(extern(tmp_path, text))
+    assert steps.keys() == {"create_optimizer", "model_to_ddp", "backward", "convert_model", "prepare_batch"}
+    assert steps["create_optimizer"]("1") == 1
+    assert steps["model_to_ddp"] is len
 
 
 def test_every_unknown_function_is_reported_with_near_matches(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from tests.driver.pytorch.conftest import RankResults
 TARGET = Target("accuracy", "higher", "fraction", 0.5)
 
 
-def trainings(found: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def trainings(results: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield all finished trainings with the names of their scenarios."""
-    if '"FINISHED"' in str(found.get("log", "")):
-        yield name, dict(found)
-    for key, inner in found.items():
-        if isinstance(inner, dict) and "log" not in found:
+    if '"FINISHED"' in str(results.get("log", "")):
+        yield name, dict(results)
+    for key, inner in results.items():
+        if isinstance(inner, dict) and "log" not in results:
             yield from trainings(inner, f"{name} {key}".strip())
 
 
