@@ -169,7 +169,7 @@ def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
         hosts=tuple({"name": f"node{host}.cluster", "address": f"10.0.0.{host}"} for host in range(1, case.nnodes + 1)),
         sampling=sampling,
         throughput_only=case.fate == "throughput only",
-        told=_told(case, peak),
+        plan_fields=_plan_fields(case, peak),
     )  # fmt: skip
     return _killed(found) if case.fate == "killed" and number == case.rounds else found
 
@@ -191,7 +191,7 @@ def _killed(training: Training) -> Training:
     )
 
 
-def _told(case: Wanted, peak: float) -> dict[str, Any]:
+def _plan_fields(case: Wanted, peak: float) -> dict[str, Any]:
     config = {
         name: value for name, value in vars(defaults).items()
         if not name.startswith("_") and isinstance(value, str | int | float | None)

@@ -1,6 +1,6 @@
 """Rounds as they leave their files, made up: what replays and runs of many cases are recorded from.
 
-Everything is a function of what is asked for, so that the same recording is the same bytes every time.
+Everything depends only on the parameters, so that the same recording is the same bytes every time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Entry = tuple[float, str, Json]
 
 @dataclass(frozen=True)
 class Sampling:
-    """What was sampled on each host: eight devices unless said otherwise, busy while the training runs."""
+    """The samples of each host: by default of eight devices, busy during the training."""
 
     devices: int = 8
     every_s: float = 1.0
@@ -95,7 +95,7 @@ class Training:
     eval_every: int = 50
     speed_at: Callable[[int], float] = lambda step: 1.0
     """A step's speed against the usual one; it shows in what is logged, and not in how long the training takes."""
-    told: Mapping[str, Any] = field(default_factory=dict)
+    plan_fields: Mapping[str, Any] = field(default_factory=dict)
     """Of the plan."""
     hosts: tuple[Json, ...] = (LOCALHOST,)
     sampling: Sampling | None = None
@@ -291,7 +291,7 @@ def plan(training: Training) -> Json:
         "runtime": "venv", "python": "3.11", "launcher": "env",
         "fingerprint": {"key": f"key-{cards}", "one_card_key": "key-1"}, "argv": {}, "manifest": [],
     }  # fmt: skip
-    return {**body, **({"token": training.token} if training.token else {}), **training.told}
+    return {**body, **({"token": training.token} if training.token else {}), **training.plan_fields}
 
 
 def end(training: Training) -> Json:

@@ -35,9 +35,9 @@ def faster(*factors: float) -> list[Change]:
 
 def add_case(run_dir: Path, replay: str, rounds: list[Change] | None = None, **plan: Any) -> Path:
     """A case of rounds that are all this replay; what is given of the plan stands in it instead of the replay's."""
-    told = {**json.loads((REPLAYS / replay / "plan.json").read_text(encoding="utf-8")), **plan}
+    fields = {**json.loads((REPLAYS / replay / "plan.json").read_text(encoding="utf-8")), **plan}
     names = ("model", "framework", "hardware", "nnodes", "nproc")
-    case = ":".join(str(told[name]) for name in names) + f":{len(rounds or [None])}"
+    case = ":".join(str(fields[name]) for name in names) + f":{len(rounds or [None])}"
     case_dir = run_dir / case.replace(":", "_")
     outcomes = []
     for number, change in enumerate(rounds or faster(1.0), 1):

@@ -100,7 +100,7 @@ def test_the_median_of_the_rounds_that_ended_well_counts() -> None:
     assert p_core(outcomes, accepted()).ok
 
 
-def test_a_metric_that_is_missing_fails_and_a_slip_of_the_pen_is_told() -> None:
+def test_a_missing_metric_fails_and_a_near_name_is_suggested() -> None:
     lost = [with_metric(rounds(1.0)[0], "p_core", None)]
     assert p_core(lost, accepted()).got == "missing"
     baseline = replace(accepted(), metrics={"p_cor": accepted().metrics["p_core"]})
@@ -136,9 +136,9 @@ def test_another_machine_or_config_is_refused_or_compared_with_a_label() -> None
     assert (found.name, found.ok) == ("baseline", False)
     assert "cannot be compared with the baseline" in found.sentence
     assert "driver: 550 -> 560; accept a new baseline (--accept-baseline)" in found.sentence
-    told = p_core(rounds(1.0, machine={"driver": "560"}), baseline, allow_unlike=True)
-    assert (told.ok, told.warning) == (True, True)
-    assert told.sentence.endswith("; compared although different: driver: 550 -> 560")
+    verdict = p_core(rounds(1.0, machine={"driver": "560"}), baseline, allow_unlike=True)
+    assert (verdict.ok, verdict.warning) == (True, True)
+    assert verdict.sentence.endswith("; compared although different: driver: 550 -> 560")
     assert not p_core(other, baseline, allow_unlike=True).ok
 
 
@@ -149,9 +149,9 @@ def test_rounds_for_throughput_only_are_unlike_others() -> None:
 
 def test_other_code_is_what_a_baseline_tests_and_is_named_where_it_got_worse() -> None:
     baseline = replace(accepted(), fingerprint={"precision": "fp32", "suite_code": "old", "key": "old"})
-    told = {"precision": "fp32", "suite_code": "new", "key": "new"}
-    assert p_core(rounds(1.0, fingerprint=told), baseline).ok
-    worse = p_core(rounds(0.5, fingerprint=told), baseline)
+    changed = {"precision": "fp32", "suite_code": "new", "key": "new"}
+    assert p_core(rounds(1.0, fingerprint=changed), baseline).ok
+    worse = p_core(rounds(0.5, fingerprint=changed), baseline)
     assert not worse.ok
     assert worse.sentence.endswith("; changed since then: suite_code")
 
@@ -214,7 +214,7 @@ def test_bounds_and_metrics_that_were_edited_are_kept_or_made_anew() -> None:
         ),
     ],
 )
-def test_only_what_passed_to_its_end_and_is_not_bent_is_accepted(
+def test_only_passed_rounds_without_validity_warnings_are_accepted(
     outcomes: list[Outcome], verdicts: tuple[Verdict, ...], why: str | None
 ) -> None:
     assert baselines.refusal(case_of(outcomes, *verdicts)) == why
@@ -236,7 +236,7 @@ def test_a_baseline_reads_back_as_it_was_written_and_its_text_is_stable(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "problem"),
     [
         ({"schema": 99}, "schema 99 was written by a newer pytest-flagperf"),
         ({"metrics": {}}, "metrics is empty"),
@@ -246,15 +246,15 @@ def test_a_baseline_reads_back_as_it_was_written_and_its_text_is_stable(tmp_path
         ({"case": 3}, "case is 3, expected a case"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_the_problems_of_a_file_are_reported(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     path = tmp_path / "b.json"
     baselines.write(path, accepted())
     edit_json(path, **changes)
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=problem):
         baselines.read(path)
 
 
-def test_every_wrong_value_of_a_figure_is_told_at_once(tmp_path: Path) -> None:
+def test_all_invalid_values_of_a_figure_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     baselines.write(path, accepted())
     body = json.loads(path.read_text())
@@ -264,9 +264,9 @@ def test_every_wrong_value_of_a_figure_is_told_at_once(tmp_path: Path) -> None:
     path.write_text(json.dumps(body))
     with pytest.raises(FormatError) as caught:
         baselines.read(path)
-    told = str(caught.value).splitlines()
-    assert all(line.startswith(f"{path}: metrics.p_core") for line in told)
-    assert [line.split("metrics.p_core")[1].split(" is ")[0] for line in told] == [
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{path}: metrics.p_core") for line in lines)
+    assert [line.split("metrics.p_core")[1].split(" is ")[0] for line in lines] == [
         ": unknown key 'uper'; did you mean upper?",
         ": upper",
         ".value",
@@ -276,7 +276,7 @@ def test_every_wrong_value_of_a_figure_is_told_at_once(tmp_path: Path) -> None:
         ".rounds",
         ".noise",
     ]
-    assert "lower is 0.05, expected a share from -1 to 0 such as -0.05, or null" in told[3]
+    assert "lower is 0.05, expected a share from -1 to 0 such as -0.05, or null" in lines[3]
 
 
 def test_a_figure_may_lack_its_noise_as_one_written_by_hand_does(tmp_path: Path) -> None:

@@ -225,8 +225,8 @@ def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys
     assert "<p>3 regressions</p>" in page
     assert page.count('<span class="shift worse"') == page.count("<strong>worse</strong>") == 3
     assert "p_core over the runs" in page
-    for told in ("842.1 images/s", "-50.0 %", "2,021 images/s", "measured on the 3 and 3 rounds alone"):
-        assert told in page
+    for text in ("842.1 images/s", "-50.0 %", "2,021 images/s", "measured on the 3 and 3 rounds alone"):
+        assert text in page
     assert set(re.findall(r"<figcaption>(Training loss|top1 and its target|Throughput, all cards)", page)) == {
         "Training loss", "top1 and its target", "Throughput, all cards",
     }  # fmt: skip

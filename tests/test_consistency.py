@@ -101,7 +101,7 @@ def second_rank(name: str) -> Change:
 
 
 def with_log_freq(change: Change) -> Change:
-    return lambda value: replace(change(value), told={"config": {**CONFIG, "log_freq": 10}})
+    return lambda value: replace(change(value), plan_fields={"config": {**CONFIG, "log_freq": 10}})
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def test_what_a_checkpoint_brought_is_taken_off(tmp_path: Path) -> None:
         return {**whole, **rates}
 
     config: dict[str, Any] = {**CONFIG, "checkpoint_dir": "/checkpoints"}
-    training = replace(GOOD, edit=edit, finished=end, told={"config": config})
+    training = replace(GOOD, edit=edit, finished=end, plan_fields={"config": config})
     assert contradicted(measure(write(training, tmp_path / "round1"))) == set()
     # Who has no checkpoints went on from none.
-    assert "train_time" in contradicted(measure(write(replace(training, told={}), tmp_path / "round2")))
+    assert "train_time" in contradicted(measure(write(replace(training, plan_fields={}), tmp_path / "round2")))

@@ -81,7 +81,7 @@ def test_a_target_that_the_untrained_model_meets_shows_no_learning() -> None:
 def test_the_metric_must_move_and_by_more_than_it_moves_anyway() -> None:
     good = recorded("converged_1x1")
     assert not learned(untrained(good, good.quality.last)).ok
-    assert learned(untrained(good, None)).ok  # nobody evaluated it: the loss alone speaks
+    assert learned(untrained(good, None)).ok  # without an evaluation the loss alone decides
     wild = [Evaluation(n, n * 32, float(n), {"top1": value}) for n, value in enumerate([0.93, 0.6] * 5, 1)]
     assert not learned(untrained(replace(good, evaluations=tuple(wild)), 0.5)).ok
 

@@ -35,8 +35,10 @@ def second_rank(edit: Edit) -> Training:
 
 def repeated(name: str, value: object) -> Edit:
     """INIT_END repeats something else."""
-    told = {"given": {**given(GOOD), name: value}}
-    return lambda found: [(at, event, {**its, **told} if event == events.INIT_END else its) for at, event, its in found]
+    changed = {"given": {**given(GOOD), name: value}}
+    return lambda entries: [
+        (at, event, {**value, **changed} if event == events.INIT_END else value) for at, event, value in entries
+    ]
 
 
 def without(event: str) -> Edit:
@@ -105,8 +107,8 @@ def test_a_records_time_may_be_off_by_what_offsets_are(tmp_path: Path, late_s: f
     end = json.loads((round_dir / "round.json").read_text())
     end["ended_ms"] = START_MS + round(1000 * (GOOD.seconds - late_s))
     (round_dir / "round.json").write_text(json.dumps(end))
-    said = [sentence.partition("match this round: ")[2] for sentence in failures(round_dir)]
-    assert said == (
+    reasons = [sentence.partition("match this round: ")[2] for sentence in failures(round_dir)]
+    assert reasons == (
         [] if late_s < 2 else ["TRAIN_END was written 3.9 s after its end (round.json), expected within the round"] * 2
     )
 

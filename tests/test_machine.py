@@ -26,7 +26,7 @@ PLACES = ({"name": "h1", "address": "10.0.0.1"}, {"name": "h2", "address": "10.0
 
 
 def facts(directory: Path, *reports: dict[str, Any], **plan: Any) -> dict[str, Any]:
-    training = Training("a", nnodes=len(reports), hosts=PLACES[: len(reports)], told=plan)
+    training = Training("a", nnodes=len(reports), hosts=PLACES[: len(reports)], plan_fields=plan)
     write(training, directory)
     for number, report in enumerate(reports):
         write_json(directory / f"h{number + 1}_noderank{number}" / "monitors.json", report)
@@ -63,7 +63,7 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("device", "bind", "cores", "binding", "told"),
+    ("device", "bind", "cores", "binding", "expected"),
     [
         ("cpu", True, [["0", "2"], ["0", "2"]], "a core each", "0; 2; 0; 2"),
         ("acme", True, [["0-31"] * 4 + ["32-63"] * 4], "near its device", "4 x 0-31; 4 x 32-63"),
@@ -74,20 +74,20 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
     ],
 )
 def test_whether_ranks_were_bound_is_a_fact_and_to_which_cores_is_told(
-    device: str, bind: bool, cores: list[list[str]], binding: str | None, told: str, tmp_path: Path
+    device: str, bind: bool, cores: list[list[str]], binding: str | None, expected: str, tmp_path: Path
 ) -> None:
     hosts = [{"name": "h1", "noderank": 0, "cores": its} for its in cores] or [{"name": "h1", "noderank": 0}]
-    write(Training("a", told={"device": device, "bind": bind, "hosts": hosts}), tmp_path)
+    write(Training("a", plan_fields={"device": device, "bind": bind, "hosts": hosts}), tmp_path)
     plan = RoundDir(tmp_path).read_plan()
     assert machine.facts(tmp_path, plan).get("binding") == binding
-    assert machine.cores_of_ranks(plan) == told
+    assert machine.cores_of_ranks(plan) == expected
 
 
 def test_of_devices_that_a_vendors_tool_tells_what_it_tells_is_known(tmp_path: Path) -> None:
     device = describe_device(0, {"name": "Y1", "driver": "24.1", "memory_total": 65536.0, "power_limit": 350.0})
     found = facts(tmp_path, {"driver": "24.1", "devices": [device]})
-    told = {"driver": "24.1", "chip": "Y1", "chip_memory": "65536 MiB", "power_limit": "350 W"}
-    assert {name: value for name, value in found.items() if name != "somelib"} == told
+    expected = {"driver": "24.1", "chip": "Y1", "chip_memory": "65536 MiB", "power_limit": "350 W"}
+    assert {name: value for name, value in found.items() if name != "somelib"} == expected
     assert "partitioned" in facts(tmp_path, {"devices": [describe_device(0, {"partitioned": True})]})
 
 

@@ -48,9 +48,9 @@ def _forward_times(round_dir: Path, seconds: dict[int, float], steps: int = 100)
     """Have the ranks say how long their forward passes took."""
     for rank, value in seconds.items():
         (path,) = round_dir.glob(f"*/rank{rank}.out.log")
-        said = f'"event": "FINISHED", "value": {{"forward_time": {value}, "measured_steps": {steps}, '
+        warning = f'"event": "FINISHED", "value": {{"forward_time": {value}, "measured_steps": {steps}, '
         path.write_text(
-            re.sub('"(measured_steps|forward_time)": [0-9.]+, ', "", path.read_text()).replace(FINISHED, said)
+            re.sub('"(measured_steps|forward_time)": [0-9.]+, ', "", path.read_text()).replace(FINISHED, warning)
         )
 
 
@@ -58,7 +58,7 @@ FINISHED = '"event": "FINISHED", "value": {'
 
 
 @pytest.mark.parametrize(
-    ("seconds", "steps", "said"),
+    ("seconds", "steps", "warning"),
     [
         ({0: 0.010, 1: 0.020}, 100, "rank 1 on {host} held up the others: a forward pass takes 2 times as long"),
         ({0: 0.010, 1: 0.011}, 100, None),
@@ -67,12 +67,12 @@ FINISHED = '"event": "FINISHED", "value": {'
     ids=["slow", "near", "too few steps"],
 )
 def test_who_held_up_the_others_is_named(
-    round_dir: Path, seconds: dict[int, float], steps: int, said: str | None
+    round_dir: Path, seconds: dict[int, float], steps: int, warning: str | None
 ) -> None:
     _forward_times(round_dir, seconds, steps)
     host = json.loads((round_dir / "plan.json").read_text())["hosts"][0]["name"]
     found = measure(round_dir).warnings
-    assert [line.partition(" as the other")[0] for line in found] == ([said.format(host=host)] if said else [])
+    assert [line.partition(" as the other")[0] for line in found] == ([warning.format(host=host)] if warning else [])
 
 
 def test_an_outcome_of_an_older_version_can_be_read() -> None:

@@ -59,8 +59,8 @@ def kept(samples: Samples, file: str, name: str) -> list[float]:
 @pytest.mark.parametrize("file", COLUMNS)
 def test_every_column_has_a_range_in_its_unit(file: str) -> None:
     columns = [re.fullmatch(r"(\w+)(?: \[(.*)\])?", column) for column in COLUMNS[file]]
-    told = {match[1]: match[2] for match in columns if match and match[1] not in ("time", "device", "throttle")}
-    assert told == {name: allowed.unit or "1" for name, allowed in RANGES[file].items()}
+    expected = {match[1]: match[2] for match in columns if match and match[1] not in ("time", "device", "throttle")}
+    assert expected == {name: allowed.unit or "1" for name, allowed in RANGES[file].items()}
 
 
 @pytest.mark.parametrize(("file", "name"), READINGS)
@@ -181,8 +181,8 @@ def test_a_logged_figure_at_its_bounds_is_possible_and_one_beyond_is_not(event: 
 
 
 def test_without_a_declared_range_only_the_loss_has_one() -> None:
-    for told in (None, StoredMetric("top1"), StoredMetric("top1", range=(1, 1))):
-        limits = RangeChecker(0, told)
+    for expected in (None, StoredMetric("top1"), StoredMetric("top1", range=(1, 1))):
+        limits = RangeChecker(0, expected)
         limits.check(events.EVALUATE, {"top1": 2.5})
         assert limits.impossible() == ()
         limits.check(events.STEP_END, {"loss": -0.1})
@@ -235,7 +235,7 @@ def test_rounds_of_before_ranges_were_declared_are_judged_as_then(tmp_path: Path
 
 def test_the_document_has_the_same_table() -> None:
     rows = re.findall(r"^\| (host|device|`[A-Z_`, ]+`) \| (.+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    told = {
+    expected = {
         (source, name): text
         for sources, names, text in rows
         for source in re.findall(r"\w+", sources)
@@ -244,5 +244,5 @@ def test_the_document_has_the_same_table() -> None:
     known = {("host", name): allowed for name, allowed in {**HOST, **LOAD}.items()}
     known |= {("device", name): allowed for name, allowed in DEVICE.items()}
     known |= {(event, name): allowed for event, fields in LOGGED.items() for name, allowed in fields.items()}
-    assert told == {key: str(allowed) for key, allowed in known.items()}
+    assert expected == {key: str(allowed) for key, allowed in known.items()}
     assert f"{ranges.POWER_FACTOR:g} times its board's limit" in DOCUMENT.read_text()

@@ -299,7 +299,7 @@ def stored(folder: Path, rounds: int, replay: str = "converged_1x1", **plan: Any
     return run_of(folder, replay, faster(*[1.0] * rounds), **plan)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
     assert main(["reference", *map(str, arguments)]) == code
     out, err = capsys.readouterr()
     return out + err
@@ -307,15 +307,15 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) 
 
 def test_stored_rounds_become_a_file_that_judges_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "small.json"
-    said = told(capsys, stored(tmp_path / "run1", 6, "evaluated_every_30"), "--to", file)
-    assert "a batch of 32 (1x1), 6 rounds:" in said
-    assert "too rarely" not in said
+    output = output_of(capsys, stored(tmp_path / "run1", 6, "evaluated_every_30"), "--to", file)
+    assert "a batch of 32 (1x1), 6 rounds:" in output
+    assert "too rarely" not in output
     body = json.loads(file.read_text())
     found = {one.name: one for one in converges(replace(recorded("evaluated_every_30"), reference=body))}
     assert found["not_too_early"].ok
     assert "6 reference rounds needed" in found["not_too_early"].expected
     others = stored(tmp_path / "run2", 5, "converged_1x2")
-    both = told(capsys, others, "--to", file)
+    both = output_of(capsys, others, "--to", file)
     assert "a batch of 32 (1x1), 6 rounds" in both
     assert "a batch of 64 (1x2), 5 rounds" in both
 
@@ -323,15 +323,15 @@ def test_stored_rounds_become_a_file_that_judges_others(tmp_path: Path, capsys: 
 def test_rounds_that_were_evaluated_too_seldom_for_their_own_verdict_are_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = told(capsys, stored(tmp_path / "run1", 6), "--to", tmp_path / "small.json")
-    assert "note: a batch of 32: the rounds were evaluated every 1,600 images, too rarely for" in said
-    assert "set eval_samples to 1,467 or less" in said
+    output = output_of(capsys, stored(tmp_path / "run1", 6), "--to", tmp_path / "small.json")
+    assert "note: a batch of 32: the rounds were evaluated every 1,600 images, too rarely for" in output
+    assert "set eval_samples to 1,467 or less" in output
 
 
 def test_too_few_rounds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "small.json"
-    said = told(capsys, stored(tmp_path / "run1", 4), "--to", file, code=2)
-    assert "no batch size has 5 rounds that converged" in said
+    output = output_of(capsys, stored(tmp_path / "run1", 4), "--to", file, code=2)
+    assert "no batch size has 5 rounds that converged" in output
     assert not file.exists()
 
 
@@ -340,15 +340,15 @@ def test_rounds_that_did_not_converge_are_left_out(
     replay: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [stored(tmp_path / "good", 5), stored(tmp_path / "bad", 2, replay)]
-    assert told(capsys, *runs, "--to", tmp_path / "small.json").count("note: left out: bad") == 2
-    assert "no batch size has 5" in told(capsys, runs[1], "--to", tmp_path / "other.json", code=2)
+    assert output_of(capsys, *runs, "--to", tmp_path / "small.json").count("note: left out: bad") == 2
+    assert "no batch size has 5" in output_of(capsys, runs[1], "--to", tmp_path / "other.json", code=2)
 
 
 def test_a_seed_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5)]
-    said = told(capsys, *runs, "--to", tmp_path / "small.json")
-    assert said.count("it has the same seed, 4") == 5
-    assert "(1x1), 5 rounds" in said
+    output = output_of(capsys, *runs, "--to", tmp_path / "small.json")
+    assert output.count("it has the same seed, 4") == 5
+    assert "(1x1), 5 rounds" in output
 
 
 @pytest.mark.parametrize(
@@ -360,15 +360,15 @@ def test_a_seed_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 )
 def test_unlike_rounds_are_refused(other: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5, **other)]
-    said = told(capsys, *runs, "--to", tmp_path / "small.json", code=2)
-    assert "in run1: " in said
-    assert ("learning_rate" in said) or ("suite_code" in said)
+    output = output_of(capsys, *runs, "--to", tmp_path / "small.json", code=2)
+    assert "in run1: " in output
+    assert ("learning_rate" in output) or ("suite_code" in output)
     assert not (tmp_path / "small.json").exists()
 
 
 def test_one_file_is_for_one_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5, model="other")]
-    assert "expected runs of one suite and scale" in told(capsys, *runs, "--to", tmp_path / "a.json", code=2)
+    assert "expected runs of one suite and scale" in output_of(capsys, *runs, "--to", tmp_path / "a.json", code=2)
 
 
 def test_nothing_is_written_into_an_installed_package(
@@ -378,8 +378,8 @@ def test_nothing_is_written_into_an_installed_package(
     catalog = Catalog.scan([tmp_path / "site"], {(tmp_path / "site").resolve(): "maker 1.2"})
     monkeypatch.setattr(tree, "catalog", lambda: catalog)
     run = stored(tmp_path / "run1", 5, model="toy")
-    assert "toy:pytorch is part of the installed maker 1.2; pass --to=FILE" in told(capsys, run, code=2)
-    told(capsys, run, "--to", tmp_path / "a.json")  # the control
+    assert "toy:pytorch is part of the installed maker 1.2; pass --to=FILE" in output_of(capsys, run, code=2)
+    output_of(capsys, run, "--to", tmp_path / "a.json")  # the control
     assert not list((tmp_path / "site").rglob("*.json"))
 
 

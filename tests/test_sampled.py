@@ -127,19 +127,19 @@ def jump(when: float, joules: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("joules", "told"),
+    ("joules", "share"),
     [(0, None), (150, None), (1800, "+100.0 %"), (-3000, None)],
     ids=["right", "not exact", "wrong", "set back: not a counter"],
 )
 def test_a_counter_that_is_far_from_the_integral_of_the_power_is_told(
-    round_dir: Path, joules: float, told: str | None
+    round_dir: Path, joules: float, share: str | None
 ) -> None:
     sampled(round_dir, *((when, 300, jump(when, joules)) for when in ticks(0.5)))
     sampled(round_dir, *((when, 300, jump(when, 0)) for when in ticks(0.5)), device=1)
     outcome = measure(round_dir)
-    doubt = f"localhost: device 0: the energy counter differs by {told} from the integral of the power"
+    doubt = f"localhost: device 0: the energy counter differs by {share} from the integral of the power"
     assert [text for text in outcome.warnings if "energy counter" in text] == (
-        [f"{doubt}; device_energy uses the counter"] if told else []
+        [f"{doubt}; device_energy uses the counter"] if share else []
     )
 
 
@@ -240,8 +240,8 @@ def test_counters_that_may_not_be_read_are_no_figure_and_one_sentence(
     outcome = measure(round_dir)
     assert outcome.value("host_memory") is not None
     assert outcome.metric("host_energy") is outcome.metric("host_power") is None
-    (said,) = [text for text in notes.report()["missing"] if text.startswith("power")]
-    assert "energy_uj is readable by root only" in said
+    (message,) = [text for text in notes.report()["missing"] if text.startswith("power")]
+    assert "energy_uj is readable by root only" in message
 
 
 def host_sampled(round_dir: Path, rows: Iterable[tuple[float, float, float]]) -> None:

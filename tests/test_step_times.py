@@ -1,4 +1,4 @@
-"""What ranks said of their steps, from their logs."""
+"""The step times of ranks, from their logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_flagperf.results.logs import step_times
 from tests.results_help import REPLAYS, recorded
 
 
-def test_each_rank_of_a_replay_has_its_own_words() -> None:
+def test_each_rank_of_a_replay_has_step_times() -> None:
     found = step_times.read(REPLAYS / "converged_1x2", recorded("converged_1x2"))
     assert [words.rank for words in found] == [0, 1]
     for words in found:
@@ -22,7 +22,7 @@ def test_each_rank_of_a_replay_has_its_own_words() -> None:
         assert set(words.percentiles) == {"p50", "p90", "p99"}
 
 
-def test_ranks_without_a_log_or_without_words_are_left_out(tmp_path: Path) -> None:
+def test_ranks_without_a_log_or_records_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "rank1.out.log").write_text("nothing of ours\n")
     outcome = replace(recorded("converged_1x2"), logs=("rank0.out.log", "rank1.out.log"))
     assert step_times.read(tmp_path, outcome) == []

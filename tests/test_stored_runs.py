@@ -1,4 +1,4 @@
-"""Earlier runs: the like ones, in their order, with few files read."""
+"""Comparable earlier runs are found in their order, and few files are read."""
 
 from __future__ import annotations
 

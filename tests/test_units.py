@@ -1,4 +1,4 @@
-"""A number is said the same everywhere."""
+"""Numbers are formatted in the same way everywhere."""
 
 from __future__ import annotations
 

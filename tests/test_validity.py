@@ -18,7 +18,7 @@ from tests.results_help import edit_json
 
 PLANNED = {"monitors": {"nvml": True, "probe": None, "vendor": "acme", "every_s": 1.0}}
 # Trains for 7.5 s; the training begins 3 s after the round's start.
-LONG = Training("a", steps=275, eval_every=100, told=PLANNED, hosts=({"name": "h1", "address": "10.0.0.1"},))
+LONG = Training("a", steps=275, eval_every=100, plan_fields=PLANNED, hosts=({"name": "h1", "address": "10.0.0.1"},))
 
 
 def sampling(limit: float = 700.0, events: tuple[dict[str, Any], ...] = (), **more: Any) -> Sampling:
@@ -45,7 +45,7 @@ def only(warnings: tuple[ValidityWarning, ...]) -> ValidityWarning:
 
 def test_an_undisturbed_round_has_no_validity_warning(tmp_path: Path) -> None:
     assert warnings_of(tmp_path) == ()
-    assert warnings_of(tmp_path, replace(LONG, sampling=None, told={})) == ()
+    assert warnings_of(tmp_path, replace(LONG, sampling=None, plan_fields={})) == ()
 
 
 @pytest.mark.parametrize("reason", sorted(NO_THROTTLING))
@@ -130,7 +130,7 @@ def test_a_host_or_devices_without_samples_give_a_warning_if_sampling_was_planne
     edit_json(tmp_path / "plan.json", monitors={**PLANNED["monitors"], "nvml": False})
     assert measure(tmp_path).validity_warnings == ()
     edit_json(tmp_path / "plan.json", monitors=None)
-    assert warnings_of(tmp_path, replace(LONG, told={}), left_out=lambda share: True) == ()
+    assert warnings_of(tmp_path, replace(LONG, plan_fields={}), left_out=lambda share: True) == ()
 
 
 # -- events --------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("listed", "expected"),
     [
         ((), ""),
         (("step backward",), "acme's own step backward"),
@@ -129,8 +129,8 @@ def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.Cap
         ),
     ],
 )
-def test_the_phrase(listed: tuple[str, ...], said: str) -> None:
-    assert phrase("acme", listed) == said
+def test_the_phrase(listed: tuple[str, ...], expected: str) -> None:
+    assert phrase("acme", listed) == expected
 
 
 def test_a_deviation_of_the_config_is_no_vendor_code() -> None:

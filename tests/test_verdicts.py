@@ -1,4 +1,4 @@
-"""What verdicts say, and when; which of them recorded rounds get is in test_replays.py."""
+"""The sentences of verdicts and their conditions; test_replays.py tests the verdicts of recorded rounds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_failure_stands_alone_as_a_sentence(name: str, words: list[str]) -> No
     assert "\n" not in sentence
 
 
-def test_a_fault_is_told_once_and_not_again_for_those_stopped_because_of_it() -> None:
+def test_a_fault_is_reported_once_and_not_for_ranks_stopped_because_of_it() -> None:
     for name in ("crashed_rank", "killed_rank", "hang", "interrupted"):
         assert len(failed(converges(recorded(name)))) == 1, name
 
@@ -99,11 +99,11 @@ def test_a_reached_evaluation_is_not_believed_without_looking() -> None:
     assert names(converges(forged)) == ["target"]
 
 
-@pytest.mark.parametrize("said", [False, None])
-def test_a_program_that_disagrees_with_its_own_log_fails(said: bool | None) -> None:
+@pytest.mark.parametrize("reported", [False, None])
+def test_a_program_that_disagrees_with_its_own_log_fails(reported: bool | None) -> None:
     outcome = recorded("converged_1x1")
     assert names(converges(outcome)) == []
-    other = replace(outcome, quality=replace(outcome.quality, program_converged=said))
+    other = replace(outcome, quality=replace(outcome.quality, program_converged=reported))
     assert names(converges(other)) == ["agrees"]
     figure = replace(outcome, quality=replace(outcome.quality, program_final=0.99))
     assert names(converges(figure)) == ["agrees"]
@@ -235,7 +235,7 @@ def test_one_round_without_p_core_spoils_the_speed_up(nothing: float | None) -> 
     assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.5, "weak")) == ["speedup"]
 
 
-def test_got_and_wanted_never_look_the_same_where_they_differ() -> None:
+def test_different_got_and_expected_never_look_the_same() -> None:
     outcome = recorded("missed_target")
     near = replace(outcome, quality=replace(outcome.quality, best=0.89999, last=0.89999, program_final=0.89999))
     sentence = failed(converges(near))[0].sentence

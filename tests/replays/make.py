@@ -186,7 +186,7 @@ def parity(name: str, loss_at: Callable[[int], float], unconverged: tuple[str, .
         loss_at=loss_at,
         converged=False,
         reason="parity",
-        told={"reference": reference(), "config": {**CONFIG, "parity_samples": 100 * BATCH}},
+        plan_fields={"reference": reference(), "config": {**CONFIG, "parity_samples": 100 * BATCH}},
         unconverged=unconverged,
     )
 
@@ -208,7 +208,7 @@ def with_vendor_code(name: str, steps: list[str], hooks: list[str], validity_war
         return [(at, event, {**value, **own} if event == events.INIT_END else value) for at, event, value in found]
 
     told = {"vendor": "acme", "fingerprint": {"key": "key-1", "one_card_key": "key-1", "deviations": DEVIATIONS}}
-    return Replay(name, edit=report, told=told, validity_warnings=("vendor_code",) * validity_warnings, **more)
+    return Replay(name, edit=report, plan_fields=told, validity_warnings=("vendor_code",) * validity_warnings, **more)
 
 
 PERMITTED_STEPS = (10, 30, 60)
@@ -223,7 +223,7 @@ def honest(every: int, *unconverged: str) -> Replay:
         log_every=20,
         eval_every=every,
         reason="max_steps",
-        told=told,
+        plan_fields=told,
         unconverged=unconverged,
     )
 
@@ -311,21 +311,21 @@ REPLAYS = [
         unsound=("consistent",) * 4,
         finished=lambda value: {**value, "samples": value["samples"] // 2},
     ),
-    Replay("faster_than_light", unsound=("mfu",), told={"flops_per_sample": 1e9}),
+    Replay("faster_than_light", unsound=("mfu",), plan_fields={"flops_per_sample": 1e9}),
     Replay(
         "did_not_learn",
         unconverged=("learned", "target"),
         last=0.1,
         accuracy_at=lambda step: 0.1,
         loss_at=lambda step: 2.3 + 0.01 * math.sin(step),
-        told={"config": {**CONFIG, "learning_rate": 0.0}},
+        plan_fields={"config": {**CONFIG, "learning_rate": 0.0}},
     ),
-    Replay("as_the_reference", eval_every=30, told={"reference": reference()}),
+    Replay("as_the_reference", eval_every=30, plan_fields={"reference": reference()}),
     # At the target after a third of the reference's samples: somebody evaluates what was trained on, say.
     Replay(
         "suspiciously_early",
         accuracy_at=lambda step: 0.95,
-        told={"reference": reference()},
+        plan_fields={"reference": reference()},
         unconverged=("not_too_early",),
     ),
     *map(honest, PERMITTED_STEPS),
@@ -464,7 +464,7 @@ REPLAYS = [
     Replay(
         "negative_loss_as_declared",
         loss_at=lambda step: 2.0 - step / 80,
-        told={
+        plan_fields={
             "metric": {
                 "name": "top1",
                 "direction": "higher",
