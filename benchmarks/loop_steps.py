@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from flagperf_driver import defaults, driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.pytorch import Context, Steps
-from flagperf_driver.pytorch.loop import Training
 from flagperf_driver.pytorch.parts import context
+from flagperf_driver.pytorch.trainer import TorchTrainer
+from flagperf_driver.training import Training
 
 LOG_FREQ = 50
 WARM_UP = 100
@@ -118,7 +119,8 @@ def measure(name: str, folder: Path) -> Pairs:
     width, layers, size, count = MODELS[name]
     data = TimedData(width, size, bare_step(make_model(width, layers)), count + 1)
     this_rank = rank(folder, count)
-    Training(this_rank, context(this_rank, torch.device("cpu"), folder), steps(make_model(width, layers), data)).run()
+    ctx = context(this_rank, torch.device("cpu"), folder)
+    Training(this_rank, TorchTrainer(this_rank, ctx, steps(make_model(width, layers), data))).run()
     pairs = [(bare * 1e6, loop * 1e6) for bare, loop in zip(data.bare, data.loop, strict=False)]
     last = len(pairs) - len(pairs) % LOG_FREQ
     numbered = list(enumerate(pairs, 1))[WARM_UP:last]

@@ -28,7 +28,7 @@ def backward(ctx, loss, scaler):
 """
 SLOW_CLOCK = """
 import time
-from flagperf_driver.pytorch import clock
+from flagperf_driver.training import timeline
 
 
 def _slowed(read):
@@ -38,13 +38,13 @@ def _slowed(read):
 
 for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"):
     setattr(time, name, _slowed(getattr(time, name)))
-clock.HostMarks.mark = staticmethod(time.perf_counter)
+timeline.HostMarks.mark = staticmethod(time.perf_counter)
 """
 FAST_EVENTS = """
-from flagperf_driver.pytorch import clock
+from flagperf_driver.training import timeline
 
 
-class Marks(clock.HostMarks):
+class Marks(timeline.HostMarks):
     name = "device events"
 
     def seconds(self, marks):

@@ -6,7 +6,7 @@ import os
 if "FLAGPERF_COMPILED" in os.environ:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.environ["FLAGPERF_COMPILED"] + "/torchinductor")
 
-from flagperf_driver.pytorch.loop import main
+from flagperf_driver.pytorch.main import main
 from flagperf_driver.pytorch.steps import Context, Steps
 
 __all__ = ["Context", "Steps", "main"]

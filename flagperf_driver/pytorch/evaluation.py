@@ -1,4 +1,4 @@
-"""An evaluation of the whole evaluation set: every sample counts once, however the ranks share them."""
+"""The evaluation of one rank's share of the evaluation set."""
 
 from __future__ import annotations
 
@@ -11,45 +11,26 @@ from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.feed import feed
 from flagperf_driver.pytorch.hooks import forward_context
 from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.training.evaluation import Share
 
 
-class EvaluationError(ValueError):
-    """The suite's evaluation returned an invalid result."""
-
-
-def evaluate(
-    ctx: Context, steps: Steps, model: nn.Module, data: Iterable[Any], beat: Callable[[], None]
-) -> dict[str, float]:
-    """Return the metrics, the same on every rank. The model is in training mode afterwards."""
+def evaluate(ctx: Context, steps: Steps, model: nn.Module, data: Iterable[Any], beat: Callable[[], None]) -> Share:
+    """Return the results of this rank's batches; the model is left in training mode."""
     bare = distributed.unwrap(model)
     distributed.average_statistics(bare)
     autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
-    parts: list[torch.Tensor] = []
+    sums: list[torch.Tensor] = []
+    predictions: list[Any] = []
     model.eval()
     with torch.no_grad(), distributed.unsharded(bare):
         for batch in feed(ctx, steps, data):
             with autocast:
-                parts.append(steps.evaluate_batch(ctx, bare, batch))
+                result = steps.evaluate_batch(ctx, bare, batch)
+            if isinstance(result, list):
+                predictions += result
+            else:
+                sums.append(result)
             beat()
     model.train()
     # On the host, because some devices do not support float64.
-    sums: list[float] = torch.stack(parts).cpu().double().sum(0).tolist() if parts else []
-    return _summary(ctx, steps, _over_ranks(sums, ctx.device))
-
-
-def _over_ranks(sums: list[float], device: torch.device) -> list[float]:
-    """Add the sums over all ranks; a rank without a batch adds zeros."""
-    width = int(distributed.maximum([len(sums)], device)[0])
-    if not width:
-        raise EvaluationError("no rank got an evaluation batch; check that the evaluation set is not empty")
-    if sums and len(sums) != width:
-        raise EvaluationError(f"evaluate_batch() returned {len(sums)} sums on this rank and {width} on another rank")
-    return distributed.total(sums or [0.0] * width, device)
-
-
-def _summary(ctx: Context, steps: Steps, sums: list[float]) -> dict[str, float]:
-    metrics = steps.summarize(ctx, sums)
-    if ctx.metric and ctx.metric not in metrics:
-        got = ", ".join(sorted(metrics)) or "no metrics"
-        raise EvaluationError(f"summarize() returned {got}; expected the suite's metric {ctx.metric!r} (suite.toml)")
-    return {name: float(value) for name, value in metrics.items()}
+    return Share(torch.stack(sums).cpu().double().sum(0).tolist() if sums else [], predictions)

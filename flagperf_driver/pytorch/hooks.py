@@ -17,6 +17,7 @@ from flagperf_driver.driver import RunCase, World
 from flagperf_driver.pytorch import clock
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch.device import DeviceError
+from flagperf_driver.training.timeline import Marks
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Hooks:
     stream, tensors must have ``record_stream``. Default: ``torch.<type>.Stream()``, None if torch has no such class."""
     synchronize: Callable[[torch.device], None] = devices.synchronize
     """``(device)``: wait for all work of the device. Default: ``torch.<type>.synchronize``."""
-    events: Callable[[torch.device], clock.Marks] = clock.events
-    """``(device)``: return marks on the device's timeline, as ``Marks`` in ``clock.py``; no step waits for them.
-    Default: ``torch.<type>.Event(enable_timing=True)``; on the CPU, the host's clock."""
+    events: Callable[[torch.device], Marks] = clock.events
+    """``(device)``: return marks on the device's timeline, ``Marks`` in ``training/timeline.py``; steps do not wait for
+    them. Default: ``torch.<type>.Event(enable_timing=True)``; on the CPU, the host's clock."""
     memory: Callable[[torch.device], int | None] = devices.memory
     """``(device)``: return the peak memory of tensors in bytes, or None if unknown.
     Default: ``torch.<type>.max_memory_allocated``, None if torch has no such function."""

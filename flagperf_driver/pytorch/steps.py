@@ -13,6 +13,7 @@ from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, optimizers, schedules
 from flagperf_driver.pytorch.hooks import Hooks
+from flagperf_driver.training.progress import TrainingProgress
 
 Batch = Any
 """Tensors in any nesting of tuples, lists, dicts and dataclasses; only the suite knows the structure."""
@@ -39,6 +40,8 @@ class Context:
     target: float | None = None
     hooks: Hooks = field(default_factory=Hooks)
     """Device functions: the defaults or the vendor's."""
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
+    """The progress of the training: ``progress.step`` is the number of completed optimizer steps."""
 
 
 def prepare_batch(ctx: Context, batch: Batch) -> Batch:
@@ -101,10 +104,12 @@ class Steps:
     """Return this rank's share. Shares must not overlap and together contain every sample; a share may be empty."""
     calculate_loss: Callable[[Context, nn.Module, Batch], Tensor]
     """Return the mean loss of the batch."""
-    evaluate_batch: Callable[[Context, nn.Module, Batch], Tensor]
-    """Return one-dimensional sums, e.g. [correct, count]; the loop adds them in float64 over batches and ranks."""
-    summarize: Callable[[Context, list[float]], dict[str, float]]
-    """Compute metrics by name from the sums over the whole set; must include the suite's metric."""
+    evaluate_batch: Callable[[Context, nn.Module, Batch], Tensor | list[Any]]
+    """Return one-dimensional sums, e.g. [correct, count], which are added in float64 over batches and ranks; or a list
+    with one prediction for each item, of plain values and numpy arrays, which is joined over batches and ranks."""
+    summarize: Callable[[Context, list[Any]], dict[str, float]]
+    """Return the metrics by name, including the suite's metric, from the sums over the whole evaluation set, or from
+    all predictions. With predictions only the first rank calls it."""
     count_samples: Callable[[Context, Batch], int]
     prepare_batch: Callable[[Context, Batch], Batch] = prepare_batch
     convert_model: Callable[[Context, nn.Module], nn.Module] = convert_model

@@ -23,12 +23,14 @@ from toy_case import config  # type: ignore[import-not-found]
 
 from flagperf_driver import seeds
 from flagperf_driver.driver import Config
-from flagperf_driver.pytorch import clock, distributed, hooks, optimizers, parts, schedules
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch.evaluation import evaluate
+from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, schedules
+from flagperf_driver.pytorch.evaluation import evaluate as evaluate_share
 from flagperf_driver.pytorch.feed import feed
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.steps import Context
+from flagperf_driver.training import timeline
+from flagperf_driver.training.evaluation import evaluate
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 BATCH = 32 // WORLD
@@ -67,6 +69,28 @@ def resumed(**settings: Any) -> dict[str, Any]:
     return {"whole": whole, "first": first, "other": other, "second": second, "left": left, "kept": kept}
 
 
+def evaluated(ctx: Context, model: nn.Module, *, predictions: bool) -> dict[str, float]:
+    """Return the metrics over all ranks, from sums or from a prediction for each sample."""
+
+    def predict(_ctx: Context, module: nn.Module, batch: Any) -> list[Any]:
+        hits: list[Any] = (module(batch["values"]).argmax(1) == batch["labels"]).tolist()
+        return hits
+
+    def summarize(_ctx: Context, items: list[Any]) -> dict[str, float]:
+        return {"accuracy": sum(items) / len(items), "count": float(len(items))}
+
+    steps = Toy().steps()
+    if predictions:
+        steps = replace(steps, evaluate_batch=predict, summarize=summarize)
+    trainer: Any = SimpleNamespace(
+        evaluate=lambda beat: evaluate_share(ctx, steps, model, eval_data(ctx), beat),
+        summarize=lambda results: steps.summarize(ctx, results),
+        gather=distributed.gather,
+        total=lambda values: distributed.total(values, ctx.device),
+    )
+    return evaluate(trainer, RANK, "accuracy", lambda: None)
+
+
 def exact() -> dict[str, Any]:
     """Return the metric of a model by the loop's evaluation and by direct computation."""
     model = Classifier(Config(config(norm=True, dropout=0.5)))
@@ -80,7 +104,8 @@ def exact() -> dict[str, Any]:
         settings = Config(config(norm=True, dropout=0.5, eval_shares=shares, eval_batch_size=32))
         ctx = Context(config=settings, device=torch.device("cpu"), rank=RANK, world_size=WORLD)
         before = copy.deepcopy(model.state_dict())
-        metrics = evaluate(ctx, Toy().steps(), wrapped, eval_data(ctx), lambda: None)
+        metrics = evaluated(ctx, wrapped, predictions=False)
+        assert metrics == evaluated(ctx, wrapped, predictions=True)
         after = model.state_dict()
         untouched = all(bool((before[name] == after[name]).all()) for name in before)
         metrics_by_shares[shares] = {**metrics, "untouched": untouched, "training": model.training}
@@ -205,28 +230,28 @@ def device_clock() -> dict[str, Any]:
     """
     device = torch.device("meta")
     with torch_module(device, SimpleNamespace(Event=Ticks)):
-        timeline = clock.Timeline(Hooks().events(device), warmup_steps=1)
+        line = timeline.Timeline(Hooks().events(device), warmup_steps=1)
     windows = []
     for _ in range(2):
-        timeline.resume()
+        line.resume()
         for _ in range(2):
             for _ in range(2):
                 Ticks.now += 1
-                timeline.begin()
+                line.begin()
                 Ticks.now += 4
-                timeline.begin_backward()
+                line.begin_backward()
                 Ticks.now += 6
-                timeline.end()
-            timeline.step(3)
+                line.end()
+            line.step(3)
         Ticks.now += 1
-        timeline.begin()
-        timeline.drop()
-        window = timeline.close()
+        line.begin()
+        line.drop()
+        window = line.close()
         windows.append([window.steps, window.seconds, window.waiting, window.samples])
         Ticks.now += 100
-    totals = timeline.totals
+    totals = line.totals
     return {
-        "name": timeline.marks.name,
+        "name": line.marks.name,
         "windows": windows,
         "totals": [totals.compute, totals.waiting, totals.measured_compute, totals.measured_samples],
         "forward": totals.measured_forward,
@@ -240,26 +265,26 @@ def host_clock() -> float:
     host = SimpleNamespace(now=0.0)
     host.perf_counter = lambda: host.now
 
-    class Slow(clock.HostMarks):
+    class Slow(timeline.HostMarks):
         def seconds(self, marks: Sequence[float]) -> list[float]:
             host.now += 3
             return super().seconds(marks)
 
-    timeline = clock.Timeline(Slow(), warmup_steps=0)
-    real = vars(clock)["time"]
-    vars(clock)["time"] = host
+    line = timeline.Timeline(Slow(), warmup_steps=0)
+    real = vars(timeline)["time"]
+    vars(timeline)["time"] = host
     try:
-        timeline.resume()
-        timeline.begin()
-        timeline.begin_backward()
+        line.resume()
+        line.begin()
+        line.begin_backward()
         host.now += 5
-        timeline.end()
-        timeline.step(1)
+        line.end()
+        line.step(1)
         host.now += 100
-        timeline.close()
+        line.close()
     finally:
-        vars(clock)["time"] = real
-    return timeline.totals.by_host
+        vars(timeline)["time"] = real
+    return line.totals.by_host
 
 
 def copied_aside() -> list[Any]:

@@ -16,8 +16,9 @@ from toy_case import case  # type: ignore[import-not-found]
 from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.pytorch import Context, Steps, main
-from flagperf_driver.pytorch.loop import Training
 from flagperf_driver.pytorch.parts import context, with_vendor_steps
+from flagperf_driver.pytorch.trainer import TorchTrainer
+from flagperf_driver.training import Training
 
 TRAIN, EVAL = 320, 301
 
@@ -152,10 +153,10 @@ def train(**settings: Any) -> dict[str, Any]:
     rank = driver.Rank(run_case, world, perflog.PerfLog(world.rank, stream), Heartbeat(None))
     ctx = context(rank, torch.device("cpu"), Path())
     own = toy.steps()
-    error, training = None, None
+    error, trainer = None, None
     try:
-        training = Training(rank, ctx, with_vendor_steps(own, run_case.extern), own)
-        training.run()
+        trainer = TorchTrainer(rank, ctx, with_vendor_steps(own, run_case.extern), own)
+        Training(rank, trainer).run()
     except (ArithmeticError, RuntimeError, ValueError) as raised:
         error = f"{type(raised).__name__}: {raised}"
     records = list(perflog.read_records(io.BytesIO(stream.getvalue().encode())))
@@ -164,7 +165,7 @@ def train(**settings: Any) -> dict[str, Any]:
         "error": error,
         "modes": toy.modes,
         "dtype": toy.dtype,
-        "weights": _weights(training.parts.model) if training else None,
+        "weights": _weights(trainer.parts.model) if trainer else None,
         "log": stream.getvalue(),
         "case": {**body, "nproc": world.world_size},
     }

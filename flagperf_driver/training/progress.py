@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Mapping
 
 
 @dataclass
@@ -21,6 +22,11 @@ class TrainingProgress:
     eval_time: float = 0.0
     compute_time: float = 0.0
     input_wait_time: float = 0.0
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Take the values of a checkpoint."""
+        for name, value in values.items():
+            setattr(self, name, value)
 
 
 @dataclass

@@ -1,31 +1,21 @@
-"""The training loop of all PyTorch suites. Read ``Training`` from top to bottom."""
+"""The training loop: every suite of every framework runs through it. Read ``Training`` from top to bottom."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-import multiprocessing
-import os
-import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Iterator
 
-import torch
-
-from flagperf_driver import driver, events, heartbeat
-from flagperf_driver.driver import Rank
-from flagperf_driver.pytorch import checkpoint, distributed
-from flagperf_driver.pytorch.clock import Timeline
-from flagperf_driver.pytorch.evaluation import evaluate
-from flagperf_driver.pytorch.feed import epoch_batches
-from flagperf_driver.pytorch.hooks import forward_context, module_versions, set_up_device
-from flagperf_driver.pytorch.parts import Parts, build, context, description, with_vendor_steps
-from flagperf_driver.pytorch.steps import Context, Steps
-from flagperf_driver.pytorch.throughput import throughputs
-from flagperf_driver.pytorch.training_progress import LastEvaluation, TrainingProgress
+from flagperf_driver import events, heartbeat
+from flagperf_driver.driver import Config, Rank
+from flagperf_driver.training import checkpoint
+from flagperf_driver.training.evaluation import evaluate
+from flagperf_driver.training.progress import LastEvaluation
+from flagperf_driver.training.throughput import throughputs
+from flagperf_driver.training.timeline import Timeline
+from flagperf_driver.training.trainer import Trainer
 
 MAX_WINDOW = 1000
 """Maximum number of steps between two log points, for any log_freq: their losses and marks are kept in memory."""
@@ -39,81 +29,49 @@ class DataError(ValueError):
     """The training data have too few batches."""
 
 
-def main(steps: Steps) -> None:
-    """Run this process's rank of the training, then exit."""
-    suite_dir = Path(sys.argv[0]).resolve().parent
-    driver.run(functools.partial(_run, steps, suite_dir))
-    _exit_now()
-
-
-def _run(steps: Steps, suite_dir: Path, rank: Rank) -> None:
-    rank.heartbeat.beat(0, heartbeat.INIT)
-    case, world = rank.case, rank.world
-    hooks, device = set_up_device(case, world)
-    with distributed.process_group(case.backend, device, world.world_size, rank.config.init_timeout_s):
-        ctx = context(rank, device, suite_dir, hooks)
-        training = Training(rank, ctx, with_vendor_steps(steps, case.extern), own=steps)
-        training.run()
-    rank.heartbeat.beat(training.progress.step, heartbeat.DONE)
-
-
-def _exit_now() -> None:
-    """End the loader processes and exit without the interpreter's slow teardown."""
-    for child in multiprocessing.active_children():
-        child.terminate()
-        child.join(5)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+def window(config: Config) -> int:
+    """Return the number of steps between two log points."""
+    steps: int = max(1, min(config.log_freq, MAX_WINDOW))
+    return steps
 
 
 class Training:
     """One rank's training, from building its parts to FINISHED."""
 
-    def __init__(self, rank: Rank, ctx: Context, steps: Steps, own: Steps | None = None) -> None:
-        self.rank, self.ctx, self.steps, self.config = rank, ctx, steps, ctx.config
+    def __init__(self, rank: Rank, trainer: Trainer) -> None:
+        self.rank, self.trainer, self.config = rank, trainer, rank.config
         self.log = rank.log
-        self._own = own or steps  # evaluations always use the suite's own steps
         self.for_throughput = rank.case.throughput_only or self.config.throughput_only
-        self.parts: Parts = build(ctx, steps, self._own)
-        self.progress = TrainingProgress()
+        self.progress = trainer.progress
         self.last_evaluation = LastEvaluation()
-        self.timeline = Timeline(ctx.hooks.events(ctx.device), self.config.timing_warmup_steps)
-        self._autocast = forward_context(ctx.hooks, self.config.precision, ctx.device)
+        self.timeline = Timeline(trainer.marks, self.config.timing_warmup_steps)
         # Every step reads these values; attributes are faster than the config.
         self._accumulation = self.config.gradient_accumulation_steps
-        self._max_norm = self.config.max_grad_norm
         self._eval_steps: int = self.config.eval_steps or 0
         self._checkpoint_steps: int = 0 if self.for_throughput else self.config.checkpoint_steps or 0
         self._max_samples, self._samples_reason = self._sample_limit()
-        # One element on the device for the loss of each step of a window.
-        self._window = max(1, min(self.config.log_freq, MAX_WINDOW))
-        self._losses = torch.zeros(self._window, device=ctx.device).unbind()
+        self._window = window(self.config)
         self._loss = math.nan
-        self._rate = 0.0
         self._resumed: dict[str, Any] = {}
         self._next_log = 1
         self._last_step = self._step_limit()
-        ctx.hooks.memory(ctx.device)  # an error of this hook must appear before the training, not after it
-        self._trained = [parameter for group in self.parts.optimizer.param_groups for parameter in group["params"]]
+        trainer.peak_memory()  # an error of this hook must appear before the training, not after it
 
     # -- the training, in order --------------------------------------------------------------------------
 
     def run(self) -> None:
-        built = description(self.ctx, self.parts)
-        built["libraries"].update(module_versions(self.rank.case.modules))
-        self.log(events.INIT_END, {**built, "replaced_hooks": self.ctx.hooks.replaced})
-        random_state = self._resume()
+        self.log(events.INIT_END, self.trainer.describe())
+        self._resume()
         if self.config.eval_at_start and not self.for_throughput and not self.progress.step:
             self._evaluate(events.INIT_EVALUATION)
-        self.ctx.hooks.synchronize(self.ctx.device)
+        self.trainer.synchronize()
         self._begin = time.perf_counter()
         self._init_time = self.rank.age()
         self.log(events.TRAIN_START)
-        reason = self._train(random_state)
+        reason = self._train()
         if self.last_evaluation.step != self.progress.step and not self.for_throughput and reason != "target":
             self._evaluate(events.EVALUATE)
-        self.ctx.hooks.synchronize(self.ctx.device)
+        self.trainer.synchronize()
         self.progress.train_time += time.perf_counter() - self._begin
         self.log(events.TRAIN_END, {"reason": reason})
         if not self.for_throughput and reason != "deadline":
@@ -121,14 +79,13 @@ class Training:
             checkpoint.finish(self.rank)
         self.log(events.FINISHED, self._finished(reason))
 
-    def _train(self, random_state: dict[str, Any] | None) -> str:
+    def _train(self) -> str:
         """Train epoch by epoch and return the reason for the end."""
         self.timeline.resume()
         while True:
             epoch = self.progress.epoch + 1
             self.log(events.EPOCH_BEGIN, {"epoch": epoch})
-            batches = self._epoch(random_state)
-            random_state = None
+            batches = self.trainer.epoch(self.progress.epoch, self.progress.position)
             first = self.progress.step
             while self._step(batches):
                 reason = self._between_steps()
@@ -145,53 +102,20 @@ class Training:
 
     def _step(self, batches: Iterator[Any]) -> bool:
         """Run one optimizer step; return False if the epoch has too few batches left."""
-        ctx, steps, parts, timeline = self.ctx, self.steps, self.parts, self.timeline
+        first = next(batches, None)
+        if first is None:
+            return False
         number = self.progress.step + 1
-        slot = self._losses[timeline.open_steps]
-        samples = 0
-        for micro in range(1, self._accumulation + 1):
-            batch = next(batches, None)
-            if batch is None:
-                parts.optimizer.zero_grad(set_to_none=True)
-                timeline.drop()
-                return False
-            if micro == 1 and number == self._next_log:
-                self.log(events.STEP_BEGIN, {"step": number})
-            timeline.begin()
-            last = micro == self._accumulation
-            with _NOTHING if last else distributed.unsynchronized(parts.model):
-                with self._autocast:
-                    loss = steps.calculate_loss(ctx, parts.model, batch)
-                timeline.begin_backward()
-                if self._accumulation > 1:
-                    loss = loss / self._accumulation
-                steps.backward(ctx, loss, parts.scaler)
-            slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
-            samples += steps.count_samples(ctx, batch)
-            if last:
-                self._update()
-            timeline.end()
-        timeline.step(samples)
+        if number == self._next_log:
+            self.log(events.STEP_BEGIN, {"step": number})
+        samples = self.trainer.step(first, batches, self.timeline)
+        if samples is None:
+            return False
+        self.timeline.step(samples)
         self.progress.step = number
         self.progress.position += self._accumulation
         self.rank.heartbeat.beat(number, heartbeat.TRAIN)
         return True
-
-    def _update(self) -> None:
-        """Update the weights and the learning rate."""
-        optimizer, scaler = self.parts.optimizer, self.parts.scaler
-        if self._max_norm is not None:
-            if scaler is not None:
-                scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(self._trained, self._max_norm)
-        if scaler is None:
-            optimizer.step()
-        else:
-            scaler.step(optimizer)
-            scaler.update()
-        optimizer.zero_grad(set_to_none=True)
-        self._rate = optimizer.param_groups[0]["lr"]
-        self.parts.scheduler.step()
 
     # -- between two steps: logging, evaluation and checkpoints --------------------------------------------
 
@@ -228,15 +152,13 @@ class Training:
         if not self.timeline.open_steps:
             return None
         window = self.timeline.close()
-        losses = torch.stack(self._losses[: window.steps]).tolist()
+        losses = self.trainer.losses(window.steps)
         elapsed = time.perf_counter() - self._begin
         late = self.config.max_time_s is not None and elapsed >= self.config.max_time_s
-        loss, samples, late_ranks = distributed.total(
-            [sum(losses) / window.steps, window.samples, late], self.ctx.device
-        )
+        loss, samples, late_ranks = self.trainer.total([sum(losses) / window.steps, window.samples, late])
         progress = self.progress
         progress.samples += int(samples)
-        self._loss = loss / self.ctx.world_size
+        self._loss = loss / self.rank.world.world_size
         self._check_finite(losses)
         self._plan_next_log(samples / window.steps)
         self.log(
@@ -246,7 +168,7 @@ class Training:
                 "epoch": progress.epoch + 1,
                 "samples": progress.samples,
                 "loss": self._loss,
-                "learning_rate": self._rate,
+                "learning_rate": self.trainer.learning_rate,
                 "step_time": window.seconds / window.steps,
                 "throughput": samples / window.seconds if window.seconds else None,
                 "input_wait": window.waiting,
@@ -271,13 +193,13 @@ class Training:
         first, last = self.progress.step - len(losses) + 1, self.progress.step
         bad = [(step, loss) for step, loss in enumerate(losses, first) if not math.isfinite(loss)]
         loss = (
-            f"the loss of step {bad[0][0]} is {bad[0][1]} on rank {self.ctx.rank}"
+            f"the loss of step {bad[0][0]} is {bad[0][1]} on rank {self.rank.world.rank}"
             if bad
             else f"the loss of a step from {first} to {last} is {self._loss} on another rank"
         )
         raise NonFiniteLoss(
-            f"{loss} (precision {self.config.precision}, learning rate {self._rate:g}): the training has "
-            "diverged, or a batch contains NaN or infinity"
+            f"{loss} (precision {self.config.precision}, learning rate {self.trainer.learning_rate:g}): "
+            "the training has diverged, or a batch contains NaN or infinity"
         )
 
     def _may_evaluate(self) -> bool:
@@ -285,11 +207,11 @@ class Training:
 
     def _evaluate(self, event: str) -> bool:
         """Evaluate and log; return True if the target is reached, which never happens with synthetic data."""
-        self.ctx.hooks.synchronize(self.ctx.device)
+        self.trainer.synchronize()
         begin = time.perf_counter()
         step = self.progress.step
         beat = functools.partial(self.rank.heartbeat.beat, step, heartbeat.EVALUATE)
-        metrics = evaluate(self.ctx, self._own, self.parts.model, self.parts.eval_data, beat)
+        metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.name, beat)
         seconds = time.perf_counter() - begin
         if event == events.EVALUATE:
             self.progress.eval_time += seconds
@@ -300,7 +222,7 @@ class Training:
     def _reached(self) -> bool:
         metric = self.rank.case.metric
         value = self.last_evaluation.metrics.get(metric.name, math.nan)
-        return metric.reached(value) and not self.ctx.synthetic
+        return metric.reached(value) and not self.rank.case.synthetic
 
     # -- limits, epochs and checkpoints -----------------------------------------------------------------------
 
@@ -320,35 +242,26 @@ class Training:
     def _limit_reason(self) -> str:
         return "throughput" if self.for_throughput else "max_steps"
 
-    def _epoch(self, random_state: dict[str, Any] | None) -> Iterator[Any]:
-        """Return the rest of this epoch's batches, the same number on every rank."""
-        progress = self.progress
-        batches = epoch_batches(self.ctx, self.steps, self.parts.train_data, progress.epoch, progress.position)
-        if random_state is not None:
-            checkpoint.restore_random(random_state, self.ctx.device)
-        return batches
-
     def _save(self) -> None:
         state = asdict(self.progress)
         totals = self.timeline.totals
         state["train_time"] += time.perf_counter() - self._begin
         state["compute_time"] += totals.compute
         state["input_wait_time"] += totals.waiting
-        checkpoint.save(self.rank, self.parts, self.ctx.device, state)
+        checkpoint.save(self.rank, self.trainer, state)
 
-    def _resume(self) -> dict[str, Any] | None:
-        """Continue from the checkpoint, if one exists, and return its random state."""
-        stored = None if self.for_throughput else checkpoint.load(self.rank, self.parts)
-        if stored is None:
-            return None
-        random_state: dict[str, Any] = stored.pop("random")
-        self.progress, self._resumed = TrainingProgress(**stored), stored
+    def _resume(self) -> None:
+        """Continue from the checkpoint, if one exists."""
+        progress = None if self.for_throughput else checkpoint.load(self.rank, self.trainer)
+        if progress is None:
+            return
+        self._resumed = progress
+        self.progress.set(progress)
         self._next_log = self.progress.step + 1
-        return random_state
 
     def _finished(self, reason: str) -> dict[str, Any]:
         progress, totals = self.progress, self.timeline.totals
-        measured = int(distributed.total([totals.measured_samples], self.ctx.device)[0])
+        measured = int(self.trainer.total([totals.measured_samples])[0])
         whole, training = progress.train_time, progress.train_time - progress.eval_time
         step_time = totals.step_time()
         compiled = self.config.compile and step_time is not None
@@ -377,9 +290,6 @@ class Training:
             "resumed": self._resumed,
             "eval_time": progress.eval_time,
             "compile_time": max(0.0, totals.first_step - step_time["p50"]) if compiled and step_time else None,
-            "peak_memory_bytes": self.ctx.hooks.memory(self.ctx.device),
-            "threads": torch.get_num_threads(),
+            "peak_memory_bytes": self.trainer.peak_memory(),
+            "threads": self.trainer.threads(),
         }
-
-
-_NOTHING = contextlib.nullcontext()

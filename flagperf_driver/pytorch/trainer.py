@@ -1,0 +1,144 @@
+"""PyTorch's side of a training: the parts of one rank's training, and one optimizer step of it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, BinaryIO, Callable, Iterator, Mapping, Sequence
+
+import torch
+
+from flagperf_driver.driver import Rank
+from flagperf_driver.pytorch import distributed, states
+from flagperf_driver.pytorch.evaluation import evaluate
+from flagperf_driver.pytorch.feed import epoch_batches
+from flagperf_driver.pytorch.hooks import forward_context, module_versions
+from flagperf_driver.pytorch.parts import build, description
+from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.training.evaluation import Share
+from flagperf_driver.training.loop import window
+from flagperf_driver.training.timeline import Timeline
+
+_NOTHING = contextlib.nullcontext()
+
+
+class TorchTrainer:
+    """Trains with the steps of a suite. ``own`` are the suite's steps without those that a vendor replaced."""
+
+    def __init__(self, rank: Rank, ctx: Context, steps: Steps, own: Steps | None = None) -> None:
+        self.progress = ctx.progress
+        self.parts = build(ctx, steps, own or steps)
+        self.marks = ctx.hooks.events(ctx.device)
+        self.learning_rate = 0.0
+        self._rank, self._ctx, self._steps, self._own = rank, ctx, steps, own or steps
+        self._sharded = ctx.config.parallel == "fsdp" and ctx.world_size > 1
+        self._random_state: Mapping[str, Any] | None = None
+        self._autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
+        # Every step reads these values; attributes are faster than the config.
+        self._accumulation = ctx.config.gradient_accumulation_steps
+        self._max_norm = ctx.config.max_grad_norm
+        self._trained = [parameter for group in self.parts.optimizer.param_groups for parameter in group["params"]]
+        # One element on the device for the loss of each step of a window.
+        self._losses = torch.zeros(window(ctx.config), device=ctx.device).unbind()
+
+    def describe(self) -> dict[str, Any]:
+        described = description(self._ctx, self.parts)
+        described["libraries"].update(module_versions(self._rank.case.modules))
+        return {**described, "replaced_hooks": self._ctx.hooks.replaced}
+
+    # -- training ----------------------------------------------------------------------------------------
+
+    def epoch(self, number: int, start: int) -> Iterator[Any]:
+        batches = epoch_batches(self._ctx, self._steps, self.parts.train_data, number, start)
+        if self._random_state is not None:
+            states.restore_random(self._random_state, self._ctx.device)
+            self._random_state = None
+        return batches
+
+    def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
+        ctx, steps, parts = self._ctx, self._steps, self.parts
+        slot, samples, batch = self._losses[timeline.open_steps], 0, first
+        for micro in range(1, self._accumulation + 1):
+            if micro > 1:
+                batch = next(more, None)
+                if batch is None:
+                    parts.optimizer.zero_grad(set_to_none=True)
+                    timeline.drop()
+                    return None
+            timeline.begin()
+            last = micro == self._accumulation
+            with _NOTHING if last else distributed.unsynchronized(parts.model):
+                with self._autocast:
+                    loss = steps.calculate_loss(ctx, parts.model, batch)
+                timeline.begin_backward()
+                if self._accumulation > 1:
+                    loss = loss / self._accumulation
+                steps.backward(ctx, loss, parts.scaler)
+            slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
+            samples += steps.count_samples(ctx, batch)
+            if last:
+                self._update()
+            timeline.end()
+        return samples
+
+    def _update(self) -> None:
+        """Update the weights and the learning rate."""
+        optimizer, scaler = self.parts.optimizer, self.parts.scaler
+        if self._max_norm is not None:
+            if scaler is not None:
+                scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(self._trained, self._max_norm)
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        self.learning_rate = optimizer.param_groups[0]["lr"]
+        self.parts.scheduler.step()
+
+    def losses(self, steps: int) -> list[float]:
+        values: list[float] = torch.stack(self._losses[:steps]).tolist()
+        return values
+
+    # -- evaluation --------------------------------------------------------------------------------------
+
+    def evaluate(self, beat: Callable[[], None]) -> Share:
+        return evaluate(self._ctx, self._own, self.parts.model, self.parts.eval_data, beat)
+
+    def summarize(self, results: list[Any]) -> dict[str, float]:
+        return self._own.summarize(self._ctx, results)
+
+    # -- all ranks, and the device -------------------------------------------------------------------------
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        return distributed.total(values, self._ctx.device)
+
+    def gather(self, value: Any) -> list[Any]:
+        return distributed.gather(value)
+
+    def synchronize(self) -> None:
+        self._ctx.hooks.synchronize(self._ctx.device)
+
+    def peak_memory(self) -> int | None:
+        return self._ctx.hooks.memory(self._ctx.device)
+
+    def threads(self) -> int:
+        threads: int = torch.get_num_threads()
+        return threads
+
+    # -- checkpoints -------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        weights = states.weights(self.parts, sharded=self._sharded)
+        return {**weights, "random": distributed.gather(states.random_state(self._ctx.device))}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        states.restore_weights(self.parts, state, sharded=self._sharded)
+        self._random_state = state["random"][self._ctx.rank]
+
+    def write(self, stream: BinaryIO, body: dict[str, Any]) -> None:
+        torch.save(body, stream)
+
+    def read(self, stream: BinaryIO) -> dict[str, Any]:
+        body: dict[str, Any] = torch.load(stream, map_location="cpu", weights_only=True)
+        return body

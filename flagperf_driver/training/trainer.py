@@ -1,0 +1,68 @@
+"""What a framework must offer to the training loop."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO, Callable, Iterator, Mapping, Protocol, Sequence
+
+from flagperf_driver.training.evaluation import Share
+from flagperf_driver.training.progress import TrainingProgress
+from flagperf_driver.training.timeline import Marks, Timeline
+
+
+class Trainer(Protocol):
+    """One framework's side of one rank's training. The loop calls it once per optimizer step."""
+
+    progress: TrainingProgress
+    """How far the training is; the loop updates it, and a suite's steps may read it."""
+    marks: Marks
+    """How steps are timed."""
+    learning_rate: float
+    """The learning rate of the last step."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the fields of INIT_END: parameters, libraries, device, optimizer, ..."""
+
+    def epoch(self, number: int, start: int) -> Iterator[Any]:
+        """Return the prepared batches of an epoch from batch ``start``, the same number on every rank."""
+
+    def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
+        """Train one optimizer step on ``first`` and, with gradient accumulation, on further batches of ``more``.
+
+        Return the number of samples, or None if the epoch ended before the step was complete.
+        """
+
+    def losses(self, steps: int) -> list[float]:
+        """Return the losses of the last ``steps`` steps. Only here the loop reads values from the device."""
+
+    def evaluate(self, beat: Callable[[], None]) -> Share:
+        """Evaluate this rank's share of the evaluation set; call ``beat`` after each batch."""
+
+    def summarize(self, results: list[Any]) -> dict[str, float]:
+        """Return the metrics of the whole evaluation set."""
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """Return the sums over all ranks, added in float64."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in the order of the ranks."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all its work."""
+
+    def peak_memory(self) -> int | None:
+        """Return the largest number of bytes of device memory that tensors used, or None if unknown."""
+
+    def threads(self) -> int:
+        """Return the number of CPU threads that one operation may use."""
+
+    def state(self) -> dict[str, Any]:
+        """Return weights, optimizer, schedule and random states of all ranks; every rank must call it."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what ``state`` returned; random states are set when the next epoch begins."""
+
+    def write(self, stream: BinaryIO, body: dict[str, Any]) -> None:
+        """Write a checkpoint."""
+
+    def read(self, stream: BinaryIO) -> dict[str, Any]:
+        """Read a checkpoint without running any code in it."""
