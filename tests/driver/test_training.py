@@ -1,0 +1,276 @@
+"""The training loop with a trainer that needs no framework: when it logs, evaluates, stops and continues."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from flagperf_driver import driver, perflog
+from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.training import Trainer, Training
+from flagperf_driver.training.checkpoint import CheckpointError
+from flagperf_driver.training.evaluation import EvaluationError, Share, evaluate
+from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss
+from flagperf_driver.training.progress import TrainingProgress
+from flagperf_driver.training.timeline import Marks, Timeline
+from tests.driver.pytorch.toy_case import case
+
+BATCHES = 10
+"""Batches in an epoch, of 32 samples each."""
+
+
+class Clock:
+    """Marks of a device that needs 1 s from each mark to the next."""
+
+    name = "test clock"
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def mark(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    def seconds(self, marks: Sequence[float]) -> list[float]:
+        return [after - before for before, after in itertools.pairwise(marks)]
+
+
+class CountingTrainer:
+    """Its weight grows by 1 with each batch; the accuracy is a thousandth of the weight."""
+
+    def __init__(self, rank: driver.Rank, batches: int = BATCHES, nan_at: int | None = None) -> None:
+        self.progress = TrainingProgress()
+        self.marks: Marks = Clock()
+        self.learning_rate = 0.0
+        self.weight = 0
+        self.accumulation: int = rank.config.gradient_accumulation_steps
+        self.epochs: list[tuple[int, int]] = []
+        self.read_steps: list[int] = []
+        self._window: list[float] = []
+        self._batches, self._nan_at = batches, nan_at
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"parameters": 1}
+
+    def epoch(self, number: int, start: int) -> Iterator[int]:
+        self.epochs.append((number, start))
+        return iter(range(start, self._batches))
+
+    def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
+        batches = list(itertools.islice(itertools.chain([first], more), self.accumulation))
+        for _ in batches:
+            timeline.begin()
+            timeline.begin_backward()
+            timeline.end()
+        if len(batches) < self.accumulation:
+            timeline.drop()
+            return None
+        self.weight += self.accumulation
+        self.learning_rate = 0.5
+        step = self.progress.step + 1
+        self._window.append(math.nan if step == self._nan_at else 1.0 / step)
+        return 32 * self.accumulation
+
+    def losses(self, steps: int) -> list[float]:
+        self.read_steps.append(steps)
+        losses, self._window = self._window[-steps:], []
+        return losses
+
+    def evaluate(self, beat: Callable[[], None]) -> Share:
+        beat()
+        return Share(sums=[float(self.weight), 1000.0])
+
+    def summarize(self, results: list[Any]) -> dict[str, float]:
+        return {"accuracy": results[0] / results[1]}
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def synchronize(self) -> None: ...
+
+    def peak_memory(self) -> int | None:
+        return 1024
+
+    def threads(self) -> int:
+        return 1
+
+    def state(self) -> dict[str, Any]:
+        return {"weight": self.weight}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.weight = state["weight"]
+
+    def write(self, stream: BinaryIO, body: dict[str, Any]) -> None:
+        stream.write(json.dumps(body).encode())
+
+    def read(self, stream: BinaryIO) -> dict[str, Any]:
+        body: dict[str, Any] = json.load(stream)
+        return body
+
+
+class Run:
+    """One training and its records."""
+
+    def __init__(self, batches: int = BATCHES, nan_at: int | None = None, **settings: Any) -> None:
+        stream = io.StringIO()
+        run_case = driver.RunCase.from_json(case(**settings))
+        rank = driver.Rank(run_case, driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
+        self.trainer = CountingTrainer(rank, batches, nan_at)
+        trainer: Trainer = self.trainer
+        self.error: Exception | None = None
+        try:
+            Training(rank, trainer).run()
+        except (ArithmeticError, ValueError, RuntimeError) as error:
+            self.error = error
+        records = perflog.read_records(io.BytesIO(stream.getvalue().encode()))
+        self.records = [(record.event, dict(record.value)) for record in records]
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [value for name, value in self.records if name == event]
+
+    @property
+    def finished(self) -> dict[str, Any]:
+        assert self.error is None, self.error
+        (value,) = self.of("FINISHED")
+        return value
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason", "steps"),
+    [
+        ({"max_steps": 7}, "max_steps", 7),
+        ({"max_steps": 7, "eval_steps": 3, "target": 0.003}, "target", 3),
+        ({"max_steps": None, "max_epochs": 2, "eval_steps": None}, "max_epochs", 2 * BATCHES),
+        ({"max_steps": None, "max_samples": 5 * 32}, "max_samples", 5),
+        ({"max_steps": None, "max_samples": 5 * 32, "parity_samples": 3 * 32}, "parity", 3),
+        ({"max_steps": None, "max_time_s": 0.0}, "deadline", 1),
+        ({"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}, "throughput", 6),
+    ],
+)
+def test_a_training_stops_for_a_reason(settings: dict[str, Any], reason: str, steps: int) -> None:
+    run = Run(**settings)
+    assert (run.finished["stop_reason"], run.finished["steps"]) == (reason, steps)
+    assert run.of("TRAIN_END") == [{"reason": reason}]
+    assert run.finished["converged"] is (reason == "target")
+
+
+def test_the_records_come_in_order() -> None:
+    assert [event for event, _ in Run(max_steps=12, eval_steps=6).records] == [
+        "INIT_END", "INIT_EVALUATION", "TRAIN_START", "EPOCH_BEGIN", "STEP_BEGIN", "STEP_END", "STEP_END", "EVALUATE",
+        "STEP_BEGIN", "STEP_END", "EPOCH_END", "EPOCH_BEGIN", "STEP_END", "EVALUATE", "TRAIN_END", "FINISHED",
+    ]  # fmt: skip
+
+
+def test_values_are_read_from_the_device_at_log_points_only() -> None:
+    run = Run(max_steps=2500, log_freq=10**9, eval_steps=None, max_epochs=None, batches=3000)
+    assert [end["step"] for end in run.of("STEP_END")] == [1, MAX_WINDOW, 2 * MAX_WINDOW, 2500]
+    assert run.trainer.read_steps == [1, MAX_WINDOW - 1, MAX_WINDOW, 500]
+
+
+def test_the_throughputs_follow_from_the_marks() -> None:
+    """A step of the test clock waits 1 s for input and computes for 2 s."""
+    run = Run(throughput_only=True, timing_warmup_steps=2, throughput_steps=4)
+    assert run.finished["p_core"] == pytest.approx(4 * 32 / (4 * 2.0))
+    assert run.finished["input_wait_time"] == pytest.approx(6 * 1.0)
+    assert run.finished["pure_training_computing_time"] == pytest.approx(6 * 2.0)
+    assert run.finished["forward_time"] == pytest.approx(1.0)
+    assert (run.finished["timing"], run.finished["measured_steps"]) == ("test clock", 4)
+
+
+def test_a_loss_that_is_not_finite_ends_the_training_and_is_named() -> None:
+    run = Run(max_steps=12, nan_at=5, log_freq=6, eval_steps=None)
+    assert isinstance(run.error, NonFiniteLoss)
+    assert "the loss of step 5 is nan on rank 0 (precision fp32, learning rate 0.5)" in str(run.error)
+    assert run.of("FINISHED") == []
+
+
+def test_an_epoch_without_a_whole_step_is_an_error() -> None:
+    assert isinstance(Run(batches=3, gradient_accumulation_steps=4).error, DataError)
+    assert Run(batches=5, gradient_accumulation_steps=4, max_steps=3).finished["epochs"] == 2
+
+
+def test_an_interrupted_training_continues_from_its_checkpoint(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
+    first = Run(max_steps=None, max_epochs=9, nan_at=15, log_freq=1, **settings)
+    assert isinstance(first.error, NonFiniteLoss)
+    second = Run(max_steps=None, max_epochs=3, **settings)
+    assert second.trainer.epochs == [(1, 2), (2, 0)], "the third batch of the second epoch, then the third epoch"
+    assert second.finished["resumed"]["step"] == 12
+    assert second.finished["samples"] == 3 * BATCHES * 32
+    assert second.trainer.weight == 3 * BATCHES
+    assert [path.suffixes for path in tmp_path.iterdir()] == [[".finished", ".pt"]]
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
+    Run(nan_at=6, log_freq=1, **settings)
+    error = Run(seed=7, **settings).error
+    assert isinstance(error, CheckpointError)
+    assert "seed is 42, expected 7" in str(error)
+
+
+class OneRank:
+    """The rank ``number`` of an evaluation whose shares are known beforehand."""
+
+    def __init__(self, number: int, shares: Sequence[Share]) -> None:
+        self.number, self.shares = number, shares
+        self.summarized: list[list[Any]] = []
+
+    def evaluate(self, beat: Callable[[], None]) -> Share:
+        return self.shares[self.number]
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        width = len(values)
+        return [sum(column) for column in zip(*(share.sums or [0.0] * width for share in self.shares), strict=True)]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return this rank's value in its place; those of the others as they would be."""
+        if isinstance(value, list):
+            return [share.predictions for share in self.shares]
+        if value is None or isinstance(value, int):
+            return [share.width for share in self.shares]
+        return [value] * len(self.shares)
+
+    def summarize(self, results: list[Any]) -> dict[str, float]:
+        self.summarized.append(results)
+        return {"score": float(sum(results))}
+
+
+def score(shares: Sequence[Share], metric: str = "score") -> tuple[float, list[list[Any]]]:
+    trainer: Any = OneRank(0, shares)
+    return evaluate(trainer, 0, metric, lambda: None)["score"], trainer.summarized
+
+
+def test_sums_of_all_ranks_are_added_and_a_rank_may_have_no_batch() -> None:
+    assert score([Share([1.0, 2.0]), Share(), Share([3.0, 4.0])]) == (10.0, [[4.0, 6.0]])
+    assert score([Share(), Share([3.0, 4.0])]) == (7.0, [[3.0, 4.0]])
+
+
+def test_predictions_of_all_ranks_are_joined_and_summarized_once() -> None:
+    assert score([Share(predictions=[1, 2]), Share(), Share(predictions=[3])]) == (6.0, [[1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("shares", "metric", "message"),
+    [
+        ([Share(), Share()], "score", "no rank got an evaluation batch"),
+        ([Share([1.0]), Share([1.0, 2.0])], "score", "returned 2 sums on rank 1 and 1 sums on another rank"),
+        ([Share([1.0]), Share(predictions=[1])], "score", "returned predictions on rank 1 and 1 sums on another rank"),
+        ([Share([1.0], [1])], "score", "returned sums for some batches and predictions for others"),
+        ([Share([1.0])], "top1", "summarize() returned score; expected the suite's metric 'top1'"),
+    ],
+)
+def test_an_evaluation_without_a_result_is_an_error(shares: list[Share], metric: str, message: str) -> None:
+    with pytest.raises(EvaluationError) as error:
+        score(shares, metric)
+    assert message in str(error.value)
