@@ -64,14 +64,14 @@ def torch_python(repo: Path) -> str:
     from pytest_flagperf.hosts.local import LocalHost
     from pytest_flagperf.runtime import RuntimeRequest, runtimes, venv
 
-    wanted = RuntimeRequest("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
+    request = RuntimeRequest("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
     host = LocalHost()
-    name = environment.describe(venv.spec_for(host, wanted)).folder.name
+    name = environment.describe(venv.spec_for(host, request)).folder.name
     shared = own_places.shared_cache() / "venv" / name
     if not (shared / "complete.json").is_file():
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FLAGPERF_CACHE", str(own_places.shared_cache()))
-            runtimes()["venv"].prepare(host, wanted, lambda line: print(line, file=sys.stderr), pack({}))
+            runtimes()["venv"].prepare(host, request, lambda line: print(line, file=sys.stderr), pack({}))
     own_places.link(shared)
     return str(shared / "bin" / "python")
 

@@ -48,7 +48,7 @@ FATES = (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlannedCase:
     """One case of the run."""
 
     number: int
@@ -64,7 +64,7 @@ class Wanted:
         return f"{self.model}:pytorch:{self.chip}:{self.nnodes}:{self.nproc}:{self.rounds}"
 
 
-def wanted(cases: int) -> Iterator[Wanted]:
+def planned_cases(cases: int) -> Iterator[PlannedCase]:
     """Different ones as long as there are any: then other models."""
     for number in range(cases):
         rest, shape = divmod(number, len(SHAPES))
@@ -72,13 +72,13 @@ def wanted(cases: int) -> Iterator[Wanted]:
         again, model = divmod(rest, len(MODELS))
         name = list(MODELS)[model] + (f"_{again + 1}" if again else "")
         fate = FATES[number * 8 % len(FATES)] if cases > 1 else "well"
-        yield Wanted(number, name, list(CHIPS)[chip], *SHAPES[shape], (3, 1, 2, 5)[number % 4], fate)
+        yield PlannedCase(number, name, list(CHIPS)[chip], *SHAPES[shape], (3, 1, 2, 5)[number % 4], fate)
 
 
 def make(run_dir: Path, cases: int, log_factor: int = 1) -> Path:
     """``log_factor``: how many times as long logs and series are, of rounds that take as many times as long."""
     one_card: dict[tuple[str, str], float] = {}
-    for case in wanted(cases):
+    for case in planned_cases(cases):
         case_dir = run_dir / case.case.replace(":", "_")
         outcomes = [_round(case, case_dir, number, log_factor) for number in range(1, case.rounds + 1)]
         _judge(case, case_dir, outcomes, one_card)
@@ -88,14 +88,16 @@ def make(run_dir: Path, cases: int, log_factor: int = 1) -> Path:
     return run_dir
 
 
-def _round(case: Wanted, case_dir: Path, number: int, log_factor: int) -> Outcome:
+def _round(case: PlannedCase, case_dir: Path, number: int, log_factor: int) -> Outcome:
     round_dir = write(training(case, number, log_factor), case_dir / f"round{number}")
     outcome = measure(round_dir)
     store.save_outcome(round_dir, outcome)
     return outcome
 
 
-def _judge(case: Wanted, case_dir: Path, outcomes: Sequence[Outcome], one_card: dict[tuple[str, str], float]) -> None:
+def _judge(
+    case: PlannedCase, case_dir: Path, outcomes: Sequence[Outcome], one_card: dict[tuple[str, str], float]
+) -> None:
     for outcome in outcomes:
         if not outcome.throughput_only:
             test = f"test_converges[{case.case}-round{outcome.round}]"
@@ -115,7 +117,7 @@ def _judge(case: Wanted, case_dir: Path, outcomes: Sequence[Outcome], one_card: 
         store.save_verdicts(case_dir, f"test_speedup[{case.case}]", found)
 
 
-def _against_baseline(case: Wanted, outcomes: Sequence[Outcome]) -> list[Verdict]:
+def _against_baseline(case: PlannedCase, outcomes: Sequence[Outcome]) -> list[Verdict]:
     """Every other case has one; of some it was better than what is measured now, or worse."""
     p_core = outcomes[0].value("p_core")
     if p_core is None or (case.number % 2 and case.fate not in ("regressed", "better")):
@@ -128,7 +130,7 @@ def _against_baseline(case: Wanted, outcomes: Sequence[Outcome]) -> list[Verdict
     return judge(outcomes, replace(baseline, **same))
 
 
-def training(case: Wanted, number: int, log_factor: int = 1) -> Training:
+def training(case: PlannedCase, number: int, log_factor: int = 1) -> Training:
     """One round; which one it is decides about its noise."""
     unit, metric, target = MODELS[re.sub(r"_[0-9]+$", "", case.model)]
     vendor, peak, watts, clock = CHIPS[case.chip]
@@ -191,7 +193,7 @@ def _killed(training: Training) -> Training:
     )
 
 
-def _plan_fields(case: Wanted, peak: float) -> dict[str, Any]:
+def _plan_fields(case: PlannedCase, peak: float) -> dict[str, Any]:
     config = {
         name: value for name, value in vars(defaults).items()
         if not name.startswith("_") and isinstance(value, str | int | float | None)
@@ -218,7 +220,7 @@ def _plan_fields(case: Wanted, peak: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _report(case: Wanted) -> dict[str, Any]:
+def _report(case: PlannedCase) -> dict[str, Any]:
     return {
         "means": {"cpu": "/proc/stat", "memory": "/proc/meminfo", "devices": "the vendor's library"},
         "devices": [], "errors": [], "events": [],

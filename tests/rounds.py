@@ -30,7 +30,7 @@ HEAD = """
 from flagperf_driver import driver, events
 import os, signal, subprocess, sys, time
 """
-# One that trains as all do: `fault(rank, step)` is where a test puts what shall go wrong.
+# It trains like a suite; a test sets `fault(rank, step)` to make it fail.
 BODY = """
 def main(rank):
     log, beat, number = rank.log, rank.heartbeat.beat, rank.world.rank

@@ -71,7 +71,7 @@ class Running:
         self.process.stdin.flush()
 
     def end(self, timeout: float = 5) -> str:
-        """Told by the end of its stdin; what it complained of."""
+        """Close its stdin, which ends it; return its stderr."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.wait(timeout)

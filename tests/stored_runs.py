@@ -81,11 +81,11 @@ def submission(root: Path) -> list[Path]:
 
         fingerprint = {**same, "nnodes": nnodes, "nproc": nproc, "key": f"key-{cards}", "one_card_key": "key-1"}
         case_dir = add_case(run_dir, replay, scale="reference", hardware="X9", vendor="acme", fingerprint=fingerprint)
-        wanted = run_dir / f"toy_pytorch_X9_{nnodes}_{nproc}_1"
-        if case_dir != wanted:
-            case_dir.rename(wanted)
-        name = wanted.name.replace("_", ":")
-        round_dir = wanted / "round1"
+        expected_dir = run_dir / f"toy_pytorch_X9_{nnodes}_{nproc}_1"
+        if case_dir != expected_dir:
+            case_dir.rename(expected_dir)
+        name = expected_dir.name.replace("_", ":")
+        round_dir = expected_dir / "round1"
         edit_json(round_dir / "plan.json", case=name, nnodes=nnodes, nproc=nproc)
         store.save_outcome(round_dir, replace(many(store.load_outcome(round_dir)), case=name))
         runs.append(finish(run_dir))

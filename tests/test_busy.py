@@ -181,7 +181,7 @@ def test_quiet_rounds_are_judged_where_there_are_any() -> None:
     assert case.speedup == pytest.approx(1.7)
 
 
-def test_one_card_that_was_slowed_down_flatters_and_it_is_told() -> None:
+def test_a_slow_single_device_that_flatters_the_speed_up_is_reported() -> None:
     slowed = OneCard.of([1000.0], "this run", "images/s", WARNING.sentence)
     found = judged(beside(1.9), one_card=slowed)["efficiency"]
     assert (found.ok, found.warning) == (True, True)

@@ -65,7 +65,7 @@ def test_configs_that_differ_say_in_which_values_where_a_deviation_is_why(
     assert fingerprint_differences(then, now) == [text]
 
 
-def test_deviations_that_do_not_weigh_are_told() -> None:
+def test_deviations_that_do_not_weigh_are_reported() -> None:
     assert notes(outcome(), outcome(deviations={"max_steps": [10, 20]})) == ["max_steps 20 -> 10"]
 
 

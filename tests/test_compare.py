@@ -48,7 +48,7 @@ def test_a_regression_beyond_the_threshold_is_exit_code_1(tmp_path: Path, capsys
     assert "no regression" in output_of(capsys, "compare", old, new, "--metric", "e2e_time")
 
 
-def test_a_regression_within_the_noise_is_none(tmp_path: Path, capsys: Capture) -> None:
+def test_a_change_within_the_noise_is_no_regression(tmp_path: Path, capsys: Capture) -> None:
     """8 % slower, of rounds that differ by 10 % themselves."""
     old = run_of(tmp_path / "old", rounds=faster(0.9, 1.0, 1.1))
     new = run_of(tmp_path / "new", rounds=faster(0.82, 0.92, 1.02))
@@ -57,7 +57,7 @@ def test_a_regression_within_the_noise_is_none(tmp_path: Path, capsys: Capture) 
     assert "(its noise of the rounds alone)" in output_of(capsys, "compare", old, worse, code=1)
 
 
-def test_of_one_round_each_it_is_said_that_the_noise_is_not_known(tmp_path: Path, capsys: Capture) -> None:
+def test_with_one_round_each_the_noise_is_reported_as_unknown(tmp_path: Path, capsys: Capture) -> None:
     old, new = run_of(tmp_path / "old"), run_of(tmp_path / "new")
     out = output_of(capsys, "compare", old, new)
     assert "noise: unknown with one round on each side, judged by the threshold of 5.0 %" in out
@@ -171,7 +171,7 @@ def test_a_run_between_is_compared_only_with_the_last_and_may_lack_the_case(
 
 def test_runs_between_that_are_unlike_are_refused_with_their_names(tmp_path: Path, capsys: Capture) -> None:
     prints = {"old": "fp32", "one": "bf16", "two": "bf16", "new": "fp32"}
-    runs = [run_of(tmp_path / name, fingerprint={"precision": said, "key": said}) for name, said in prints.items()]
+    runs = [run_of(tmp_path / name, fingerprint={"precision": value, "key": value}) for name, value in prints.items()]
     assert errors_of(capsys, "compare", *runs)[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16 (in one, two)"
     assert "different: precision: fp32 -> bf16 (in one, two)" in output_of(capsys, "compare", *runs, "--unlike")
 
@@ -196,7 +196,7 @@ def test_one_run_alone_is_refused(tmp_path: Path, capsys: Capture) -> None:
         assert "expected two or more runs, got 1" in errors_of(capsys, "compare", path)[0]
 
 
-def test_options_that_make_no_sense_are_told(tmp_path: Path, capsys: Capture) -> None:
+def test_contradictory_options_are_reported(tmp_path: Path, capsys: Capture) -> None:
     run = run_of(tmp_path / "run")
     assert "did you mean p_core" in errors_of(capsys, "compare", run, run, "--metric=p_cor")[0]
     with pytest.raises(SystemExit) as ended:
@@ -245,7 +245,7 @@ def test_other_hardware_stands_beside_on_the_page_with_what_is_unlike(tmp_path: 
     assert "acme<b>" not in page
 
 
-def test_a_page_of_runs_of_which_nothing_ended_well_is_made_all_the_same(tmp_path: Path, capsys: Capture) -> None:
+def test_a_page_of_runs_without_a_success_is_written(tmp_path: Path, capsys: Capture) -> None:
     same = {"key": "key-1", "one_card_key": "key-1"}
     old, new = (run_of(tmp_path / name, "crashed_rank", fingerprint=same) for name in ("old", "new"))
     output_of(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)

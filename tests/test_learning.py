@@ -27,7 +27,7 @@ def untrained(outcome: Outcome, value: float | None) -> Outcome:
 
 @pytest.mark.parametrize("points", SIZES)
 @pytest.mark.integration
-def test_a_loss_that_only_wanders_seldom_seems_to_fall(points: int) -> None:
+def test_a_loss_that_only_wanders_rarely_seems_to_fall(points: int) -> None:
     dice = random.Random(points)
     trials = 1000
     fallen = sum(fall([(n, dice.gauss(2.3, 0.05)) for n in range(1, points + 1)]).ok for _ in range(trials))

@@ -73,7 +73,7 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
         ("acme", True, [], None, ""),
     ],
 )
-def test_whether_ranks_were_bound_is_a_fact_and_to_which_cores_is_told(
+def test_the_binding_of_ranks_is_a_fact_and_its_cores_are_reported(
     device: str, bind: bool, cores: list[list[str]], binding: str | None, expected: str, tmp_path: Path
 ) -> None:
     hosts = [{"name": "h1", "noderank": 0, "cores": its} for its in cores] or [{"name": "h1", "noderank": 0}]
@@ -98,7 +98,7 @@ def test_a_registrys_digest_is_an_images_name_and_another_python_has_its_environ
     assert (found["environment"], found["python"]) == ("venv: pytorch-12", "3.12.1")
 
 
-def test_hosts_that_agree_are_told_once_and_the_network_is_between_several(tmp_path: Path) -> None:
+def test_hosts_that_agree_are_reported_once_and_the_network_is_between_several(tmp_path: Path) -> None:
     found = facts(tmp_path, report(), report())
     assert (found["driver"], found["network"], found["rdma"]) == ("570.1", "2 x 25 Gb/s", "8 x 400 Gb/sec (4X NDR)")
 
@@ -116,7 +116,7 @@ def test_without_a_word_nothing_is_known(tmp_path: Path) -> None:
     assert machine.facts(tmp_path, RoundDir(tmp_path).read_plan()) == {}
 
 
-def test_what_weighs_is_a_difference_and_what_does_not_or_is_not_known_is_told() -> None:
+def test_large_differences_count_and_small_or_unknown_ones_are_reported() -> None:
     old = {"driver": "550", "kernel": "6.1", "os": "Linux 11", "cpu": "A"}
     new = {"driver": "560", "kernel": "6.1", "os": "Linux 12", "firmware": "9"}
     assert machine.differences(old, new) == ["driver: 550 -> 560"]

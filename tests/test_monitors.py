@@ -70,7 +70,7 @@ def test_the_clocks_offset_of_each_host_is_taken_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "plan", ["", "[]", "{}", '{"hosts": 3}', '{"hosts": ["h1"]}', '{"hosts": [{"clock_offset_s": "x"}]}']
 )
-def test_without_a_measured_offset_there_is_none(tmp_path: Path, plan: str) -> None:
+def test_without_a_measurement_the_offset_is_unknown(tmp_path: Path, plan: str) -> None:
     host_rows(folder(tmp_path), (0, 0.5, 0.5, "", ""))
     (tmp_path / "plan.json").write_text(plan)
     assert read(tmp_path).host["cpu"].times[0] == START
@@ -115,7 +115,7 @@ def test_times_without_samples_are_gaps_once_for_all_devices(tmp_path: Path) -> 
     assert "2 gaps between the samples, 8.0 s in total" in found.notes
 
 
-def test_what_the_sampler_said_is_told(tmp_path: Path) -> None:
+def test_the_samplers_messages_are_reported(tmp_path: Path) -> None:
     host_rows(folder(tmp_path), (0, 0.5, 0.5, "", ""))
     report = {
         "means": {"network": "/proc/net/dev: eth0", "cpu": "/proc/stat"},

@@ -78,7 +78,7 @@ def test_a_slowdown_of_15_percent_is_flagged_by_the_noise_of_like_runs(kind: str
 @pytest.mark.parametrize("like", [noise.FEWEST, 10, 30])
 @pytest.mark.parametrize("kind", NOISE)
 @pytest.mark.integration
-def test_honest_reruns_are_seldom_called_worse(kind: str, like: int) -> None:
+def test_honest_reruns_are_rarely_called_worse(kind: str, like: int) -> None:
     rng = random.Random(7)
     alarms = [called_worse(throughputs(rng, like + 1, *NOISE[kind])) for _ in range(300)]
     assert sum(alarms) <= 0.03 * len(alarms)
@@ -163,7 +163,7 @@ def test_of_a_few_runs_none_is_an_outlier_that_the_noise_is_measured_without() -
     assert word([2918.0], [2500.0], runs) == WORSE
 
 
-def test_outliers_are_told_from_steps() -> None:
+def test_outliers_differ_from_level_shifts() -> None:
     values = [100.0, 101.0, 99.0, 60.0, 100.0, 101.0, 99.5, 90.0, 91.0, 90.0, 89.0, 90.5]
     assert list(noise.outliers(values)) == [3]
     assert list(noise.outliers(values[:4])) == []
@@ -202,7 +202,7 @@ def test_of_two_rounds_a_side_chance_goes_far() -> None:
     assert many.limit / many.share == pytest.approx(2.55, rel=0.01)
 
 
-def test_honest_pairs_of_few_rounds_are_seldom_called_worse() -> None:
+def test_honest_pairs_of_few_rounds_are_rarely_called_worse() -> None:
     rng = random.Random(12)
     pairs = [simulated(rng, 2, of_round=0.06) for _ in range(2000)]
     words = [noise.compare(old, new, direction="higher").word for old, new in pairs]

@@ -282,7 +282,7 @@ def test_a_launchers_end_stands_for_its_ranks_and_only_a_launchers(round_dir: Pa
     assert launched("env", 0) == ["no_exit"]
 
 
-def test_the_first_fault_of_a_launched_round_is_told_once(round_dir: Path) -> None:
+def test_the_first_fault_of_a_launched_round_is_reported_once(round_dir: Path) -> None:
     edit_json(round_dir / "plan.json", launcher="torchrun")
     ranks = [{"rank": 0, "code": 1, "signal": None, "cause": "crash"}]
     fault = {"kind": "crash", "host": "localhost", "rank": 1, "sentence": "rank 1 failed (exit code 1)"}

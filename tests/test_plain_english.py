@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
-LIMIT = 150
+LIMIT = 60
 SUFFIXES = {".py", ".md", ".toml", ".js", ".sh"}
 SKIPPED = {"samples", "replays", "published", "test_plain_english.py"}
 BE = r"(?:is|are|was|were|be|been)"

@@ -172,7 +172,7 @@ def evaluated(every: int, false_from: float = math.inf, *, seed: int = 50, batch
     return replace(honest, evaluations=tuple(evaluations), quality=quality)
 
 
-def test_without_a_reference_it_is_said_that_there_is_none() -> None:
+def test_a_missing_reference_is_reported() -> None:
     found = next(one for one in converges(TEN[0]) if one.name == "not_too_early")
     assert found.ok
     assert "the suite has no reference for the small scale" in found.got
@@ -252,7 +252,7 @@ def test_a_curve_off_the_reference_s_fails_by_height_or_by_shape() -> None:
         (lambda one: replace(one, parity_samples=640, work=replace(one.work, samples=640)), "reach 0 points"),
     ],
 )
-def test_parity_that_cannot_be_told_is_a_failure(spoil: Any, words: str) -> None:
+def test_unknown_parity_is_a_failure(spoil: Any, words: str) -> None:
     found = against(spoil(stopped(TEN[0], 12_800)), HELD)["parity"]
     assert not found.ok
     assert words in found.sentence
@@ -320,7 +320,7 @@ def test_stored_rounds_become_a_file_that_judges_others(tmp_path: Path, capsys: 
     assert "a batch of 64 (1x2), 5 rounds" in both
 
 
-def test_rounds_that_were_evaluated_too_seldom_for_their_own_verdict_are_a_note(
+def test_rounds_with_too_few_evaluations_for_a_verdict_are_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = output_of(capsys, stored(tmp_path / "run1", 6), "--to", tmp_path / "small.json")

@@ -29,21 +29,21 @@ GATED = sorted(path.parent.name for path in GATES.glob("*/expected.json"))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_round_has_the_verdicts_that_are_written_beside_it(name: str) -> None:
-    outcome, wanted = recorded(name), expected(name)
-    assert [verdict.name for verdict in failed(converges(outcome))] == wanted["converges"]
-    assert [verdict.name for verdict in failed(throughput([outcome]))] == wanted["throughput"]
-    assert [warning.kind for warning in outcome.validity_warnings] == wanted.get("validity_warnings", [])
-    assert [text for text in outcome.warnings if "outside the possible range" in text] == wanted.get("dropped", [])
+    outcome, written = recorded(name), expected(name)
+    assert [verdict.name for verdict in failed(converges(outcome))] == written["converges"]
+    assert [verdict.name for verdict in failed(throughput([outcome]))] == written["throughput"]
+    assert [warning.kind for warning in outcome.validity_warnings] == written.get("validity_warnings", [])
+    assert [text for text in outcome.warnings if "outside the possible range" in text] == written.get("dropped", [])
 
 
 @pytest.mark.parametrize("name", GATED)
 def test_a_run_gets_past_its_gates_or_not_as_is_written_beside_it(name: str, tmp_path: Path) -> None:
-    wanted = files.read_printable(GATES / name / "expected.json")
-    (tmp_path / "flagperf.toml").write_text("".join(map(_table, wanted["expecting"])))
+    written = files.read_printable(GATES / name / "expected.json")
+    (tmp_path / "flagperf.toml").write_text("".join(map(_table, written["expecting"])))
     outcomes = _stored(GATES / name, tmp_path / "reports" / "run20261201000000")
-    assert _judged(outcomes, tmp_path) == (wanted["failed"], wanted["excused"])
-    strictly = sorted([*wanted["failed"], *wanted["strict"]])
-    assert _judged(outcomes, tmp_path, strict=True) == (strictly, wanted["excused"])
+    assert _judged(outcomes, tmp_path) == (written["failed"], written["excused"])
+    strictly = sorted([*written["failed"], *written["strict"]])
+    assert _judged(outcomes, tmp_path, strict=True) == (strictly, written["excused"])
 
 
 def _stored(run: Path, to: Path) -> list[Outcome]:

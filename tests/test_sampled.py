@@ -131,7 +131,7 @@ def jump(when: float, joules: float) -> float:
     [(0, None), (150, None), (1800, "+100.0 %"), (-3000, None)],
     ids=["right", "not exact", "wrong", "set back: not a counter"],
 )
-def test_a_counter_that_is_far_from_the_integral_of_the_power_is_told(
+def test_a_counter_that_is_far_from_the_integral_of_the_power_is_reported(
     round_dir: Path, joules: float, share: str | None
 ) -> None:
     sampled(round_dir, *((when, 300, jump(when, joules)) for when in ticks(0.5)))

@@ -15,7 +15,7 @@ def test_statistics_are_of_numbers_only() -> None:
     assert (summarize([]).median, summarize([5.0]).stdev, summarize([5.0]).mean) == (None, None, 5.0)
 
 
-def test_of_one_round_nothing_is_said_of_its_spread() -> None:
+def test_one_round_has_no_spread() -> None:
     one = summarize([5.0])
     assert (one.lowest, one.highest, one.variation, one.interval, one.olympic) == (5.0, 5.0, None, None, None)
     assert one.outliers == ()
@@ -77,13 +77,13 @@ def test_where_nothing_varies_or_all_do_none_lies_apart(values: list[float]) -> 
 
 
 @pytest.mark.parametrize("rounds", [3, 5, 10])
-def test_noise_alone_seldom_has_an_outlier(rounds: int) -> None:
+def test_noise_alone_rarely_has_an_outlier(rounds: int) -> None:
     chance = random.Random(rounds)
     found = sum(bool(outliers([chance.gauss(100, 2) for _ in range(rounds)])) for _ in range(1000))
     assert found < 30
 
 
-def test_too_few_rounds_are_said_to_be_too_few() -> None:
+def test_too_few_rounds_are_reported() -> None:
     assert few(3) is None
     assert "1 round with a value" in str(few(1))
     assert "0 rounds" in str(few(0))

@@ -143,7 +143,7 @@ def test_a_results_file_that_cannot_be_read_is_a_problem_and_no_crash(tmp_path: 
     assert len(run.problems) == 1
 
 
-def test_verdict_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_verdict_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     path = store.save_verdicts(tmp_path, "test_converges[a/b]", verdicts.converges(None))
     assert path.parent == tmp_path / "verdicts"
     assert store.load_verdicts(tmp_path)["test_converges[a/b]"] == tuple(verdicts.converges(None))
@@ -201,8 +201,8 @@ def test_new_columns_of_the_csv_stand_at_its_end() -> None:
     assert old[-5:] == ("device", "framework_version", "started_ms", "ended_ms", "fingerprint")
     assert columns.COLUMNS[len(old) :][:2] == ("straggler_spread", "device_power_W")
     assert len(set(columns.COLUMNS)) == len(columns.COLUMNS)
-    told = {name for name, _ in (*columns.FIGURES, *columns.MEANWHILE)}
-    assert {metric.name for metric in recorded("converged_1x2").metrics} - told == {"top1"}
+    known = {name for name, _ in (*columns.FIGURES, *columns.MEANWHILE)}
+    assert {metric.name for metric in recorded("converged_1x2").metrics} - known == {"top1"}
 
 
 def test_the_runs_file_says_what_the_rounds_say_together(tmp_path: Path) -> None:
@@ -250,5 +250,5 @@ def test_a_round_judged_by_parity_did_not_converge_and_was_not_asked_to() -> Non
 def test_the_run_s_file_holds_no_curves(tmp_path: Path) -> None:
     outcome = replace(recorded("converged_1x1"), reference={"schema": 1})
     store.write_run(tmp_path, RunInfo(), [CaseResult(outcome.case, (outcome,))])
-    (told,) = json.loads((tmp_path / "results.json").read_text())["cases"][0]["outcomes"]
-    assert not {"steps", "evaluations", "reference"} & told.keys()
+    (outcome,) = json.loads((tmp_path / "results.json").read_text())["cases"][0]["outcomes"]
+    assert not {"steps", "evaluations", "reference"} & outcome.keys()

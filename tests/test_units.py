@@ -29,9 +29,9 @@ def test_a_quantity_has_its_unit_and_sensible_digits(value: float | None, unit: 
 
 
 @pytest.mark.parametrize("unit", ["fraction", "share", "s", "x", "images/s", "bytes", ""])
-def test_unlike_numbers_are_never_said_alike(unit: str) -> None:
-    got, wanted = compared(0.754999, 0.755, unit)
-    assert got != wanted
+def test_different_numbers_are_never_shown_as_equal(unit: str) -> None:
+    got, expected = compared(0.754999, 0.755, unit)
+    assert got != expected
     assert compared(0.5, 0.5, unit)[0] == compared(0.5, 0.5, unit)[1]
     assert compared(71.000001, 71.0, unit)[0] != compared(71.000001, 71.0, unit)[1]
 

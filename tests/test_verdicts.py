@@ -165,7 +165,7 @@ def test_an_outcome_of_nothing_but_defaults_passes_nothing() -> None:
 
 
 @pytest.mark.parametrize("field", ["samples", "steps", "batch_per_card", "measured_steps"])
-def test_work_that_nobody_counted_fails_the_throughput(field: str) -> None:
+def test_uncounted_work_fails_the_throughput(field: str) -> None:
     outcome = recorded("converged_1x1")
     nothing: dict[str, Any] = {field: None}
     assert failed(throughput([replace(outcome, work=replace(outcome.work, **nothing))]))
@@ -220,7 +220,7 @@ def test_many_cards_must_be_faster_than_one_even_where_little_is_promised() -> N
         (OneCard(1.0, "x", "tokens/s"), 2, 0.5, "weak"),
     ],
 )
-def test_no_speed_up_is_told_from_what_is_missing(
+def test_without_its_inputs_the_speed_up_is_unknown(
     card: OneCard | None, cards: int | None, least: float | None, scaling: str
 ) -> None:
     found = speedup([recorded("converged_1x2")], card, cards, least, scaling)

@@ -309,9 +309,9 @@ def test_an_installer_gets_the_whole_address() -> None:
 
 def test_objects_that_hold_secrets_do_not_print_them() -> None:
     image = Image(options=("-e", f"TOK={CANARY}"))
-    wanted = RuntimeRequest("plain", pip_source=f"https://u:{CANARY}@h", environment=(("TOK", CANARY),), image=image)
-    assert CANARY not in repr(wanted)
-    assert "plain" in repr(wanted)
+    request = RuntimeRequest("plain", pip_source=f"https://u:{CANARY}@h", environment=(("TOK", CANARY),), image=image)
+    assert CANARY not in repr(request)
+    assert "plain" in repr(request)
 
 
 # -- real runs ------------------------------------------------------------------------------------------------------

@@ -50,13 +50,13 @@ class Cgroup:
         """Stop every process of the group, or let them go on; returns when it is so."""
         if (one := self.folders.get("")) is not None:
             control, word = "cgroup.freeze", str(int(frozen))
-            state, wanted = one / "cgroup.events", f"frozen {word}"
+            state, expected = one / "cgroup.events", f"frozen {word}"
         else:
             one, control, word = self._of("freezer"), "freezer.state", "FROZEN" if frozen else "THAWED"
-            state, wanted = one / control, word
+            state, expected = one / control, word
         (one / control).write_text(word)
         deadline = time.monotonic() + 10
-        while wanted not in state.read_text().splitlines():
+        while expected not in state.read_text().splitlines():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the processes of {one} do not become {word}")
             time.sleep(0.005)

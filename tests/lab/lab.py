@@ -475,12 +475,12 @@ class Lab:
         """That many healthy hosts. Those that a test wore out are installed anew; with fresh, all of them."""
         while len(self._hosts) < min(count, MAX_HOSTS):
             self._add()
-        wanted = self._hosts[:count]
-        worn = [host for host in wanted if fresh or not host.healthy]
+        hosts = self._hosts[:count]
+        worn = [host for host in hosts if fresh or not host.healthy]
         if worn:
             with ThreadPoolExecutor(8) as pool:
                 list(pool.map(lambda host: host.reinstall(self._names()), worn))
-        return wanted
+        return hosts
 
     def _add(self) -> None:
         host = LabHost(self.place, len(self._hosts) + 1)

@@ -74,7 +74,7 @@ def test_a_rank_that_fails_in_its_container_is_named(cluster: ClusterToy) -> Non
     assert sentence in in_junit(cluster)
 
 
-def test_a_rank_beyond_its_containers_memory_is_told_so(cluster: ClusterToy) -> None:
+def test_a_rank_beyond_its_containers_memory_is_reported(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
     shown = " ".join(cluster.lab.container_options(PYTHON))
     cluster.set(container_opt=[shown, "--memory 64m"])
@@ -112,7 +112,7 @@ def test_a_round_outlives_its_engine(cluster: ClusterToy) -> None:
     assert_nothing_left(cluster.hosts)
 
 
-def test_what_an_engine_that_stays_away_keeps_is_told_and_removed_by_the_next_run(cluster: ClusterToy) -> None:
+def test_what_an_engine_that_stays_away_keeps_is_reported_and_removed_by_the_next_run(cluster: ClusterToy) -> None:
     cluster.hosts = cluster.hosts[:1]
     cluster.use_docker(nodes="1x1")
     host = cluster.hosts[0]
@@ -207,7 +207,7 @@ def dockerfile(cluster: ClusterToy, text: str) -> Path:
     return file
 
 
-def test_who_may_not_use_docker_is_told_how_to(lone: ClusterToy) -> None:
+def test_a_user_without_access_to_docker_gets_the_fix(lone: ClusterToy) -> None:
     host = lone.hosts[0]
     host.add_user("bench")
     output = lone.refused(f"--cluster=bench@{host.address}", "--image=flagperf-lab:base")
@@ -238,14 +238,14 @@ def test_an_image_that_is_nowhere_is_named(lone: ClusterToy) -> None:
 
 
 @pytest.mark.parametrize("folder", [True, False])
-def test_a_vendor_without_a_dockerfile_is_told_before_anything_starts(lone: ClusterToy, folder: bool) -> None:
+def test_a_vendor_without_a_dockerfile_is_reported_before_anything_starts(lone: ClusterToy, folder: bool) -> None:
     if folder:
         dockerfile(lone, "").unlink()
     output = lone.refused()
     assert "no container image: vendors/cpu/images/plain/Dockerfile not found; write it, or set an image" in output
 
 
-def test_an_option_that_docker_run_does_not_have_is_told_before_anything_starts(lone: ClusterToy) -> None:
+def test_an_option_that_docker_run_does_not_have_is_reported_before_anything_starts(lone: ClusterToy) -> None:
     lone.set(container_opt=["--memroy 64m", "--cpus none", "--device /dev/x{n}"])
     output = lone.refused("--image=any:1")
     assert "--memroy" in output

@@ -80,7 +80,7 @@ def test_with_too_few_devices_the_foreign_process_is_reported_and_nothing_starts
     assert "wait until they end, or ask their owner" in output
 
 
-def test_the_health_of_devices_is_told_and_a_broken_one_is_not_leased(gpus: ClusterToy) -> None:
+def test_the_health_of_devices_is_reported_and_a_broken_one_is_not_leased(gpus: ClusterToy) -> None:
     nvml = gpus.hosts[0].nvml
     nvml[0].set(rows_failed=1)
     nvml[1].set(error=GPU_IS_LOST)
@@ -105,7 +105,7 @@ def test_another_chip_than_was_asked_for_is_refused(gpus: ClusterToy) -> None:
     assert "h1: model: devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100 - pass --hw=H200" in output
 
 
-def test_a_device_that_is_lost_in_a_round_is_told_with_its_results(gpus: ClusterToy) -> None:
+def test_a_device_that_is_lost_in_a_round_is_reported_with_its_results(gpus: ClusterToy) -> None:
     host = gpus.hosts[0]
     gpus.set(sample=0.1)
     going = gpus.start("-k", "converges", "--set=step_s=0.5")

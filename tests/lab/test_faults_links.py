@@ -202,7 +202,7 @@ def test_a_short_cut_is_no_loss(cluster: ClusterToy) -> None:
 
 
 @pytest.mark.slow
-def test_a_cut_of_twenty_seconds_is_told_and_survived(cluster: ClusterToy) -> None:
+def test_a_cut_of_twenty_seconds_is_reported_and_survived(cluster: ClusterToy) -> None:
     _, two = prepare(cluster, impatient=False)
     going = start(cluster, "--set=step_s=2")
     began = time.monotonic()
@@ -444,7 +444,7 @@ def edit(cluster: ClusterToy, **values: str) -> None:
 
 
 @pytest.mark.slow
-def test_who_cannot_be_let_in_is_told_for_all_hosts_at_once_with_the_remedy(cluster: ClusterToy) -> None:
+def test_refused_logins_are_reported_for_all_hosts_at_once_with_the_fix(cluster: ClusterToy) -> None:
     one, two = prepare(cluster)
     known = cluster.root / "known_hosts"
     lines = one.known_hosts.read_text().splitlines()

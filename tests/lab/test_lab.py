@@ -139,7 +139,7 @@ def test_a_cut_link(host: LabHost) -> None:
     assert output_of(host, "hostname") == "h1"
 
 
-def test_a_frozen_host_answers_nobody_until_it_thaws(host: LabHost) -> None:
+def test_a_frozen_host_answers_no_request_until_it_thaws(host: LabHost) -> None:
     session = subprocess.Popen(host.ssh("sleep 0.2; echo done"), stdout=subprocess.PIPE, text=True)
     while not any(one.cmdline == "sleep 0.2" for one in host.processes()):
         time.sleep(0.01)
@@ -212,7 +212,7 @@ def test_sshd_and_its_sessions_end(host: LabHost) -> None:
     assert output_of(host, "hostname") == "h1"
 
 
-def test_a_program_that_nobody_waited_for_is_collected(host: LabHost) -> None:
+def test_an_orphaned_program_is_collected(host: LabHost) -> None:
     output_of(host, "(sleep 0.01 &) ; sleep 0.2")
     deadline = time.monotonic() + 20
     while dead := [one for one in host.processes() if one.cmdline.startswith("[")]:

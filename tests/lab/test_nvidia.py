@@ -37,7 +37,7 @@ def outcome_of(run: Path) -> tuple[Path, Outcome]:
     return path.parent, Outcome.from_json(json.loads(path.read_text()))
 
 
-def test_the_plan_names_the_devices_their_monitor_and_what_is_wanted_of_a_host(eight: ClusterToy) -> None:
+def test_the_plan_names_the_devices_their_monitor_and_the_requirements_of_a_host(eight: ClusterToy) -> None:
     code, output = eight.run("--hw=A100", "--nodes=1x8", "--plan")
     assert code == 0, output
     lines = [line.strip() for line in output.splitlines()]
@@ -128,7 +128,7 @@ def test_without_its_library_the_vendors_tool_is_used_and_reported(gpus: Cluster
     assert (run / "report.html").read_text().count("devices: NVML: NVML Shared Library Not Found") == 1
 
 
-def test_an_engine_that_does_not_know_the_devices_is_told_with_what_to_do(gpus: ClusterToy) -> None:
+def test_an_engine_that_does_not_know_the_devices_is_reported_with_the_fix(gpus: ClusterToy) -> None:
     gpus.use_docker(nodes="1x2")
     output = gpus.failed()
     assert "h1: the container of ranks 0 to 1 could not be started: Docker cannot give containers the devices" in output

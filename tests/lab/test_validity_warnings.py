@@ -121,7 +121,7 @@ def test_a_change_of_a_hosts_clock_gives_a_warning_and_no_gap(gpus: ClusterToy) 
 
 
 @pytest.mark.parametrize("user", ["root", "bench"])
-def test_ranks_in_a_container_are_no_strangers_and_who_is_outside_is_one(
+def test_ranks_in_a_container_are_not_foreign_processes_but_others_are(
     gpus: ClusterToy, foreign_pid: int, user: str
 ) -> None:
     """Root's ranks hide their environment from any other user, but not that they are in the round's container."""

@@ -24,7 +24,7 @@ from tests.replays import make_gates  # noqa: E402
 
 @dataclass(frozen=True)
 class Replay(Training):
-    """A recording and what must be said of it: written by hand, never computed."""
+    """A recording and its expected verdicts, which are written by hand and never computed."""
 
     unconverged: tuple[str, ...] = ()
     """The verdicts of ``converges`` that must fail."""
@@ -207,8 +207,8 @@ def with_vendor_code(name: str, steps: list[str], hooks: list[str], validity_war
             own = {"replaced": steps, "replaced_hooks": hooks}
         return [(at, event, {**value, **own} if event == events.INIT_END else value) for at, event, value in found]
 
-    told = {"vendor": "acme", "fingerprint": {"key": "key-1", "one_card_key": "key-1", "deviations": DEVIATIONS}}
-    return Replay(name, edit=report, plan_fields=told, validity_warnings=("vendor_code",) * validity_warnings, **more)
+    fields = {"vendor": "acme", "fingerprint": {"key": "key-1", "one_card_key": "key-1", "deviations": DEVIATIONS}}
+    return Replay(name, edit=report, plan_fields=fields, validity_warnings=("vendor_code",) * validity_warnings, **more)
 
 
 PERMITTED_STEPS = (10, 30, 60)
@@ -217,13 +217,13 @@ PERMITTED_STEPS = (10, 30, 60)
 
 def honest(every: int, *unconverged: str) -> Replay:
     """A training that crosses the target after 138 steps, as the reference's rounds do."""
-    told = {"reference": reference()}
+    fields = {"reference": reference()}
     return Replay(
         f"evaluated_every_{every}",
         log_every=20,
         eval_every=every,
         reason="max_steps",
-        plan_fields=told,
+        plan_fields=fields,
         unconverged=unconverged,
     )
 
@@ -395,7 +395,7 @@ REPLAYS = [
     with_vendor_code("vendor_code", ["backward"], ["events"]),
     with_vendor_code("vendor_code_not_reported", ["backward"], [], validity_warnings=1, nproc=2),
     with_vendor_code("vendor_code_not_planned", ["backward", "create_optimizer"], ["events"], validity_warnings=1),
-    # What four drivers really said, and more than each quantity can be. The board's limit is 700 W.
+    # What four drivers really reported, and more than each quantity can be. The board's limit is 700 W.
     Replay(
         "impossible_readings",
         sampling=readings(

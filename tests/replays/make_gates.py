@@ -78,8 +78,8 @@ def make(into: Path) -> None:
     write_json(into / "baselines" / "toy_pytorch_CPU_1_1.json", _baseline())
     for gated in GATED:
         _run(into / gated.name, gated, START_MS)
-        told = {name: [*getattr(gated, name)] for name in ("failed", "strict", "expecting", "excused")}
-        write_json(into / gated.name / "expected.json", told)
+        expected = {name: [*getattr(gated, name)] for name in ("failed", "strict", "expecting", "excused")}
+        write_json(into / gated.name / "expected.json", expected)
 
 
 def _run(run_dir: Path, gated: Gated, started_ms: int) -> None:

@@ -56,7 +56,7 @@ class Report(TypedDict, total=False):
 
 
 def warnings(round_dir: Path) -> list[str]:
-    """The events on hosts and devices that are no validity warnings; reads no samples."""
+    """The events on hosts and devices except validity warnings; reads no samples."""
     return [
         f"{host_of(folder.name)}: {event.sentence}"
         for folder in _folders(round_dir)
