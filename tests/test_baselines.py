@@ -136,10 +136,10 @@ def test_another_machine_or_config_is_refused_or_compared_with_a_label() -> None
     assert (found.name, found.ok) == ("baseline", False)
     assert "cannot be compared with the baseline" in found.sentence
     assert "driver: 550 -> 560; accept a new baseline (--accept-baseline)" in found.sentence
-    verdict = p_core(rounds(1.0, machine={"driver": "560"}), baseline, allow_unlike=True)
+    verdict = p_core(rounds(1.0, machine={"driver": "560"}), baseline, ignore_differences=True)
     assert (verdict.ok, verdict.warning) == (True, True)
     assert verdict.sentence.endswith("; compared although different: driver: 550 -> 560")
-    assert not p_core(other, baseline, allow_unlike=True).ok
+    assert not p_core(other, baseline, ignore_differences=True).ok
 
 
 def test_rounds_for_throughput_only_are_unlike_others() -> None:

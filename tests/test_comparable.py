@@ -85,7 +85,7 @@ def test_a_driver_is_gated_by_comparing_on_purpose(tmp_path: Path, capsys: pytes
     old, new = stored(tmp_path / "old", "550"), stored(tmp_path / "new", "560")
     assert main(["compare", str(old), str(new)]) == 2
     assert "driver: 550 -> 560" in capsys.readouterr().err
-    assert main(["compare", str(old), str(new), "--unlike"]) == 0
+    assert main(["compare", str(old), str(new), "--ignore-differences"]) == 0
     assert "different: driver: 550 -> 560" in capsys.readouterr().out
     assert main(["compare", str(old), str(stored(tmp_path / "again", "550"))]) == 0
 

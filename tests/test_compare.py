@@ -97,16 +97,16 @@ def test_unlike_fingerprints_are_named_field_by_field_and_refused(tmp_path: Path
     new = run_of(tmp_path / "new", fingerprint={**SAME, "precision": "bf16", "key": "b"})
     lines = errors_of(capsys, "compare", old, new)
     assert lines[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16"
-    assert "--unlike" in lines[1]
+    assert "--ignore-differences" in lines[1]
     assert len(lines) == 2
-    assert "different: precision: fp32 -> bf16" in output_of(capsys, "compare", old, new, "--unlike")
+    assert "different: precision: fp32 -> bf16" in output_of(capsys, "compare", old, new, "--ignore-differences")
 
 
 def test_other_hardware_is_compared_only_when_asked(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old")
     new = run_of(tmp_path / "new", hardware="X9", vendor="acme", fingerprint={"key": "x", "hardware": "X9"})
     assert "no case in common" in errors_of(capsys, "compare", old, new)[0]
-    out = output_of(capsys, "compare", old, new, "--unlike")
+    out = output_of(capsys, "compare", old, new, "--ignore-differences")
     assert "toy:pytorch:CPU:1:1:1 -> toy:pytorch:X9:1:1:1" in out
     assert "vendor: cpu -> acme" in out
 
@@ -173,7 +173,9 @@ def test_runs_between_that_are_unlike_are_refused_with_their_names(tmp_path: Pat
     prints = {"old": "fp32", "one": "bf16", "two": "bf16", "new": "fp32"}
     runs = [run_of(tmp_path / name, fingerprint={"precision": value, "key": value}) for name, value in prints.items()]
     assert errors_of(capsys, "compare", *runs)[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16 (in one, two)"
-    assert "different: precision: fp32 -> bf16 (in one, two)" in output_of(capsys, "compare", *runs, "--unlike")
+    assert "different: precision: fp32 -> bf16 (in one, two)" in output_of(
+        capsys, "compare", *runs, "--ignore-differences"
+    )
 
 
 def test_of_more_runs_than_fit_the_last_ones_are_shown(
@@ -236,7 +238,7 @@ def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys
 def test_other_hardware_stands_beside_on_the_page_with_what_is_unlike(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old")
     new = run_of(tmp_path / "new", hardware="X9", vendor="acme<b>", fingerprint={"key": "x", "hardware": "X9"})
-    output_of(capsys, "compare", old, new, "--unlike", "--html", tmp_path / "compared.html")
+    output_of(capsys, "compare", old, new, "--ignore-differences", "--html", tmp_path / "compared.html")
     page = (tmp_path / "compared.html").read_text()
     assert "<p>No regression</p>" in page
     assert 'class="warning">different: ' in page
@@ -260,7 +262,7 @@ def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path
     for name, most in (("wide", compared._CHART_BYTES), ("narrow", 40_000)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compared, "_CHART_BYTES", most)
-            flagperf("compare", tmp_path / "old", tmp_path / "new", "--unlike", "--html", tmp_path / name)
+            flagperf("compare", tmp_path / "old", tmp_path / "new", "--ignore-differences", "--html", tmp_path / name)
         page = (tmp_path / name).read_text()
         sizes[name] = len(page)
         assert ("without the charts of hosts and devices" in page) == (name == "narrow")

@@ -62,7 +62,7 @@ def test_described_options_exist() -> None:
     described = set(re.findall(r"`--([a-z-]+)", (REPO / "docs" / "using.md").read_text(encoding="utf-8")))
     options = COMMAND_LINE_OPTIONS
     known = {option.name for option in options} | {f"no-{option.name}" for option in options if option.flag}
-    known |= {"strict", "verbose", "help", "repeat"}
+    known |= {"strict", "verbose", "help", "repeat", "log-level", "log-file"}
     assert described <= known
 
 

@@ -36,9 +36,9 @@ def test_the_file_overrides_the_default_and_the_command_line_overrides_the_file(
 
 
 def test_a_flag_of_the_file_is_switched_off_on_the_command_line(tmp_path: Path) -> None:
-    (tmp_path / "flagperf.toml").write_text("synthetic = true\nunlike = true\n")
-    settings = read_settings({"synthetic": False, "unlike": None}, tmp_path)
-    assert (settings.synthetic, settings.unlike) == (False, True)
+    (tmp_path / "flagperf.toml").write_text("synthetic = true\nignore-differences = true\n")
+    settings = read_settings({"synthetic": False, "ignore_differences": None}, tmp_path)
+    assert (settings.synthetic, settings.ignore_differences) == (False, True)
     assert settings.commanded("synthetic")
 
 

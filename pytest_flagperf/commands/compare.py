@@ -4,7 +4,7 @@ The first run is the old run, the last run is the new run. Runs between them sho
 start time; so are the runs of a folder. A metric regressed if its median over the rounds is worse by more than the
 threshold and by more than its noise. The noise is measured from run to run, on stored runs with the same fingerprint as
 the old run; where there are too few of them, on the rounds of the old and the new run. Runs with different fingerprints
-are compared only with --unlike.
+are compared only with --ignore-differences.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="show all measured metrics")
     parser.add_argument(
-        "--unlike", action="store_true", help="also compare runs with different fingerprints, and print the differences"
+        "--ignore-differences",
+        action="store_true",
+        help="also compare runs with different fingerprints, and print the differences",
     )
     parser.add_argument(
         "--common", action="store_true", help="do not count a case that is missing in the new run as a regression"
@@ -70,9 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     _check_metrics(judged, runs)
     names, old, new = common.unique_names(runs), runs[0], runs[-1]
     matched = match(
-        [(name, run.cases) for name, run in zip(names, runs, strict=True)], across_hardware=arguments.unlike
+        [(name, run.cases) for name, run in zip(names, runs, strict=True)], across_hardware=arguments.ignore_differences
     )
-    _check_comparable(old, new, matched, unlike_allowed=arguments.unlike)
+    _check_comparable(old, new, matched, ignore_differences=arguments.ignore_differences)
     stored_runs = StoredRuns(old.directory.resolve().parent)
     cases = [
         Compared(row, row.changes(judged, arguments.threshold, _runs_for_noise(row, stored_runs), every=arguments.all))
@@ -156,7 +158,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     row = case.row
     rounds = [str(sum(outcome.ok for outcome in side.outcomes)) for side in (row.old, row.new)]
     yield f"{row.name} (rounds: {' -> '.join(rounds)})"
-    yield from (f"  different: {text}" for text in row.unlike)
+    yield from (f"  different: {text}" for text in row.differences)
     yield from (f"  note: {text}" for text in row.notes)
     between = len(row.names) - 2
     shown = between
@@ -203,17 +205,17 @@ def _check_metrics(judged: Sequence[str], runs: Sequence[StoredRun]) -> None:
         raise Problems(unknown)
 
 
-def _check_comparable(old: StoredRun, new: StoredRun, matched: Matched, *, unlike_allowed: bool) -> None:
+def _check_comparable(old: StoredRun, new: StoredRun, matched: Matched, *, ignore_differences: bool) -> None:
     problems = []
     if not matched.rows:
-        hint = "" if unlike_allowed else "; --unlike compares different hardware"
+        hint = "" if ignore_differences else "; --ignore-differences compares different hardware"
         problems.append(f"{old.directory} and {new.directory} have no case in common{hint}")
-    if not unlike_allowed:
-        different = [(row.name, row.unlike) for row in matched.rows if row.unlike]
+    if not ignore_differences:
+        different = [(row.name, row.differences) for row in matched.rows if row.differences]
         problems += [f"{name}: {text}" for name, texts in different for text in texts]
         if different:
             cases = count(len(different), "case")
-            problems.append(f"{cases} not compared, the fingerprints differ; --unlike compares them anyway")
+            problems.append(f"{cases} not compared, the fingerprints differ; --ignore-differences compares them anyway")
     if problems:
         raise Problems(problems)
 

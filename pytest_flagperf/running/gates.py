@@ -45,7 +45,7 @@ class Gates:
             return [baselines.unreadable(error)]
         if baseline is None:
             return []
-        verdicts = baselines.judge(outcomes, baseline, allow_unlike=self._settings.unlike)
+        verdicts = baselines.judge(outcomes, baseline, ignore_differences=self._settings.ignore_differences)
         if self._settings.accept_baseline:
             # A run that replaces the baseline does not fail because of the previous baseline.
             return [verdict if verdict.ok else replace(verdict, ok=True, warning=True) for verdict in verdicts]

@@ -172,7 +172,7 @@ class Settings:
         default=False,
         flag=True,
     )
-    unlike: bool = option(
+    ignore_differences: bool = option(
         RESULTS,
         "also compare with a baseline of another machine, driver or config, and report the differences",
         default=False,

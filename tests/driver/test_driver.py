@@ -116,7 +116,7 @@ def test_a_ranks_records_carry_the_originals_names(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "part"), [("{", "not JSON"), ("[]", "expected a JSON object; got list"), (None, "cannot be read")]
+    ("text", "part"), [("{", "invalid JSON"), ("[]", "expected a JSON object; got list"), (None, "cannot be read")]
 )
 def test_a_case_file_that_cannot_be_read(tmp_path: Path, text: str | None, part: str) -> None:
     path = tmp_path / "case.json"

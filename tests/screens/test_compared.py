@@ -34,7 +34,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         for number, chip in enumerate(HARDWARE)
     ]
     made = {name: folder / f"{name}.html" for name in ("compared", "trend")}
-    assert main(["compare", *map(str, runs), "--unlike", "--html", str(made["compared"])]) == 0
+    assert main(["compare", *map(str, runs), "--ignore-differences", "--html", str(made["compared"])]) == 0
     assert main(["compare", str(folder / "trend"), "--html", str(made["trend"])]) == 1
     return made
 

@@ -133,7 +133,7 @@ def _case(page: ComparisonPage, case: Compared) -> str:
 
 
 def _body(page: ComparisonPage, case: Compared) -> Iterator[str]:
-    yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.unlike)
+    yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.differences)
     yield items(case.row.notes, "soft")
     yield _figures(case)
     if text := certainty(case.changes, page.threshold):

@@ -108,12 +108,12 @@ _ABOUT = ("vendor", "hardware", "scale", "synthetic")
 # -- judging ---------------------------------------------------------------------------------------------------
 
 
-def judge(outcomes: Sequence[Outcome], baseline: Baseline, *, allow_unlike: bool = False) -> list[Verdict]:
+def judge(outcomes: Sequence[Outcome], baseline: Baseline, *, ignore_differences: bool = False) -> list[Verdict]:
     """Return one verdict for each metric of the baseline; a single failed one if the rounds are not comparable."""
     texts = list(dict.fromkeys(text for outcome in outcomes for text in baseline.differences(outcome)))
     tested = [text for text in texts if _field(text) in TESTED]
     others = [text for text in texts if text not in tested]
-    if others and not allow_unlike:
+    if others and not ignore_differences:
         return [_refused(others, baseline)]
     label = f"; compared although different: {', '.join(others)}" if others else ""
     changed = [_field(text) for text in tested]
@@ -134,7 +134,7 @@ def _refused(texts: Sequence[str], baseline: Baseline) -> Verdict:
     got, expected = ", ".join(texts), "the accepted config and machine"
     sentence = (
         f"cannot be compared with the baseline ({baseline.source}): {got};"
-        " accept a new baseline (--accept-baseline), or compare anyway with --unlike"
+        " accept a new baseline (--accept-baseline), or compare anyway with --ignore-differences"
     )
     return Verdict(PREFIX, False, got, expected, sentence, kind=VerdictKind.INCOMPARABLE)
 

@@ -103,7 +103,7 @@ class CaseRuns:
         return [(name, case) for name, case in zip(self.names, self.cases, strict=True) if case is not None]
 
     @property
-    def unlike(self) -> list[str]:
+    def differences(self) -> list[str]:
         """The fields in which fingerprints and machines differ from the old run's."""
         return self._texts(outcome_differences)
 
