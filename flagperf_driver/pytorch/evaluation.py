@@ -11,10 +11,12 @@ from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.feed import feed
 from flagperf_driver.pytorch.hooks import forward_context
 from flagperf_driver.pytorch.steps import Context, Steps
-from flagperf_driver.training.evaluation import Share
+from flagperf_driver.training.evaluation import RankEvaluation
 
 
-def evaluate(ctx: Context, steps: Steps, model: nn.Module, data: Iterable[Any], beat: Callable[[], None]) -> Share:
+def evaluate(
+    ctx: Context, steps: Steps, model: nn.Module, data: Iterable[Any], beat: Callable[[], None]
+) -> RankEvaluation:
     """Return the results of this rank's batches; the model is left in training mode."""
     bare = distributed.unwrap(model)
     distributed.average_statistics(bare)
@@ -33,4 +35,4 @@ def evaluate(ctx: Context, steps: Steps, model: nn.Module, data: Iterable[Any], 
             beat()
     model.train()
     # On the host, because some devices do not support float64.
-    return Share(torch.stack(sums).cpu().double().sum(0).tolist() if sums else [], predictions)
+    return RankEvaluation(torch.stack(sums).cpu().double().sum(0).tolist() if sums else [], predictions)

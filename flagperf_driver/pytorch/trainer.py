@@ -14,7 +14,7 @@ from flagperf_driver.pytorch.feed import epoch_batches
 from flagperf_driver.pytorch.hooks import forward_context, module_versions
 from flagperf_driver.pytorch.parts import build, description
 from flagperf_driver.pytorch.steps import Context, Steps
-from flagperf_driver.training.evaluation import Share
+from flagperf_driver.training.evaluation import RankEvaluation
 from flagperf_driver.training.loop import window
 from flagperf_driver.training.timeline import Timeline
 
@@ -102,7 +102,7 @@ class TorchTrainer:
 
     # -- evaluation --------------------------------------------------------------------------------------
 
-    def evaluate(self, beat: Callable[[], None]) -> Share:
+    def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         return evaluate(self._ctx, self._own, self.parts.model, self.parts.eval_data, beat)
 
     def summarize(self, results: list[Any]) -> dict[str, float]:

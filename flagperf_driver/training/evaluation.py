@@ -14,7 +14,7 @@ class EvaluationError(ValueError):
 
 
 @dataclass
-class Share:
+class RankEvaluation:
     """The results of one rank's batches: sums, or a prediction for each item; none of both without a batch."""
 
     sums: list[float] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO, Callable, Iterator, Mapping, Protocol, Sequence
 
-from flagperf_driver.training.evaluation import Share
+from flagperf_driver.training.evaluation import RankEvaluation
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
 
@@ -34,7 +34,7 @@ class Trainer(Protocol):
     def losses(self, steps: int) -> list[float]:
         """Return the losses of the last ``steps`` steps. Only here the loop reads values from the device."""
 
-    def evaluate(self, beat: Callable[[], None]) -> Share:
+    def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         """Evaluate this rank's share of the evaluation set; call ``beat`` after each batch."""
 
     def summarize(self, results: list[Any]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.training import Trainer, Training
 from flagperf_driver.training.checkpoint import CheckpointError
-from flagperf_driver.training.evaluation import EvaluationError, Share, evaluate
+from flagperf_driver.training.evaluation import EvaluationError, RankEvaluation, evaluate
 from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
@@ -83,9 +83,9 @@ class CountingTrainer:
         losses, self._window = self._window[-steps:], []
         return losses
 
-    def evaluate(self, beat: Callable[[], None]) -> Share:
+    def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         beat()
-        return Share(sums=[float(self.weight), 1000.0])
+        return RankEvaluation(sums=[float(self.weight), 1000.0])
 
     def summarize(self, results: list[Any]) -> dict[str, float]:
         return {"accuracy": results[0] / results[1]}
@@ -222,11 +222,11 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
 class OneRank:
     """The rank ``number`` of an evaluation whose shares are known beforehand."""
 
-    def __init__(self, number: int, shares: Sequence[Share]) -> None:
+    def __init__(self, number: int, shares: Sequence[RankEvaluation]) -> None:
         self.number, self.shares = number, shares
         self.summarized: list[list[Any]] = []
 
-    def evaluate(self, beat: Callable[[], None]) -> Share:
+    def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         return self.shares[self.number]
 
     def total(self, values: Sequence[float]) -> list[float]:
@@ -246,31 +246,42 @@ class OneRank:
         return {"score": float(sum(results))}
 
 
-def score(shares: Sequence[Share], metric: str = "score") -> tuple[float, list[list[Any]]]:
+def score(shares: Sequence[RankEvaluation], metric: str = "score") -> tuple[float, list[list[Any]]]:
     trainer: Any = OneRank(0, shares)
     return evaluate(trainer, 0, metric, lambda: None)["score"], trainer.summarized
 
 
 def test_sums_of_all_ranks_are_added_and_a_rank_may_have_no_batch() -> None:
-    assert score([Share([1.0, 2.0]), Share(), Share([3.0, 4.0])]) == (10.0, [[4.0, 6.0]])
-    assert score([Share(), Share([3.0, 4.0])]) == (7.0, [[3.0, 4.0]])
+    assert score([RankEvaluation([1.0, 2.0]), RankEvaluation(), RankEvaluation([3.0, 4.0])]) == (10.0, [[4.0, 6.0]])
+    assert score([RankEvaluation(), RankEvaluation([3.0, 4.0])]) == (7.0, [[3.0, 4.0]])
 
 
 def test_predictions_of_all_ranks_are_joined_and_summarized_once() -> None:
-    assert score([Share(predictions=[1, 2]), Share(), Share(predictions=[3])]) == (6.0, [[1, 2, 3]])
+    assert score([RankEvaluation(predictions=[1, 2]), RankEvaluation(), RankEvaluation(predictions=[3])]) == (
+        6.0,
+        [[1, 2, 3]],
+    )
 
 
 @pytest.mark.parametrize(
     ("shares", "metric", "message"),
     [
-        ([Share(), Share()], "score", "no rank got an evaluation batch"),
-        ([Share([1.0]), Share([1.0, 2.0])], "score", "returned 2 sums on rank 1 and 1 sums on another rank"),
-        ([Share([1.0]), Share(predictions=[1])], "score", "returned predictions on rank 1 and 1 sums on another rank"),
-        ([Share([1.0], [1])], "score", "returned sums for some batches and predictions for others"),
-        ([Share([1.0])], "top1", "summarize() returned score; expected the suite's metric 'top1'"),
+        ([RankEvaluation(), RankEvaluation()], "score", "no rank got an evaluation batch"),
+        (
+            [RankEvaluation([1.0]), RankEvaluation([1.0, 2.0])],
+            "score",
+            "returned 2 sums on rank 1 and 1 sums on another rank",
+        ),
+        (
+            [RankEvaluation([1.0]), RankEvaluation(predictions=[1])],
+            "score",
+            "returned predictions on rank 1 and 1 sums on another rank",
+        ),
+        ([RankEvaluation([1.0], [1])], "score", "returned sums for some batches and predictions for others"),
+        ([RankEvaluation([1.0])], "top1", "summarize() returned score; expected the suite's metric 'top1'"),
     ],
 )
-def test_an_evaluation_without_a_result_is_an_error(shares: list[Share], metric: str, message: str) -> None:
+def test_an_evaluation_without_a_result_is_an_error(shares: list[RankEvaluation], metric: str, message: str) -> None:
     with pytest.raises(EvaluationError) as error:
         score(shares, metric)
     assert message in str(error.value)
