@@ -668,7 +668,7 @@ def test_the_problems_of_all_hosts_are_found_in_one_check(lab: Lab, reach: Calla
         (dark.name, "host"),
     } | {(full.name, "host")} & bad(findings)  # where even the code does not fit
     (clock,) = [one for one in findings if (one.host, one.kind) == (late.name, "clock")]
-    assert (clock.level, clock.sentence[:13]) == (WARN, "it is 1.0 h a")
+    assert (clock.level, clock.sentence[:12]) == (WARN, "1.0 h ahead ")
     (missing,) = [one for one in findings if (one.host, one.kind) == (empty.name, "data")]
     assert missing.sentence == "/data: data directory not found"
     assert {one.host for one in findings if one.fatal} == {empty.name, full.name, dark.name}

@@ -48,7 +48,7 @@ def test_a_host_without_the_data_is_named_and_left_out(data: ClusterToy) -> None
 
 def test_with_too_few_hosts_that_have_the_data_nothing_starts(data: ClusterToy) -> None:
     output = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/toydata")
-    assert "h1: data: /toydata/train.bin: got 3 bytes, expected 4 - put the data there, or name where" in output
+    assert "h1: data: /toydata/train.bin: got 3 bytes, expected 4 - copy the data there" in output
     assert "h2: data" not in output
 
 

@@ -43,7 +43,7 @@ def test_the_plan_names_the_devices_their_monitor_and_the_requirements_of_a_host
     lines = [line.strip() for line in output.splitlines()]
     for line in (
         "each host Python >= 3.8, 8 free devices called A100, the data",
-        "monitors  the host, its devices by NVML, else by vendors/nvidia/probe.py",
+        "monitors  the host, its devices by NVML, otherwise by vendors/nvidia/probe.py",
         f"0  h1  {eight.hosts[0].address}  devices 0,1,2,3,4,5,6,7",
         "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7",
     ):
@@ -51,6 +51,7 @@ def test_the_plan_names_the_devices_their_monitor_and_the_requirements_of_a_host
     assert not eight.toy.runs
 
 
+@pytest.mark.alone
 def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) -> None:
     """All devices work at the default power limit; a missing reading is reported once, a wrong counter is detected."""
     host = eight.hosts[0]

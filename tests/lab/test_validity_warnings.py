@@ -14,7 +14,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from tests.lab.lab import LabHost, until
 from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 GIB = 1 << 30
 _SLOW = "--set=step_s=0.5"  # eight seconds to the target: longer than two checks for foreign processes
