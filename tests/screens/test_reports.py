@@ -54,9 +54,11 @@ def open_one(seen: Shown) -> None:
         closed.nth(min(3, closed.count() - 1)).click()
     case = seen.page.locator(f"{CASES}[open]").first
     case.wait_for()
-    first = case.locator("details:not([open]) > summary", has_text="Round 1")
-    if first.count():
-        first.click()
+    closed_round = case.locator("details:not([open]) > summary", has_text="Round 1")
+    for _ in range(5):
+        if closed_round.count():
+            closed_round.click()  # misses while charts that were just drawn move the page
+            seen.page.wait_for_timeout(100)
     scroll_through(seen)
 
 
