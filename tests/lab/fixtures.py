@@ -38,8 +38,9 @@ def lab(lab_or_skip: None) -> Iterator[Lab]:
 def cluster(lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterToy]:
     """A toy suite on two healthy hosts of the lab, by SSH and with the hosts' own Python."""
     from tests.lab.runs import ClusterToy
-    from tests.plugin.conftest import Toy
+    from tests.plugin.conftest import Toy, ignore_other_load
 
+    ignore_other_load(monkeypatch)
     monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
     toy = Toy(pytester)
     toy.suite("alpha")

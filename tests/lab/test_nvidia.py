@@ -51,7 +51,6 @@ def test_the_plan_names_the_devices_their_monitor_and_the_requirements_of_a_host
     assert not eight.toy.runs
 
 
-@pytest.mark.alone
 def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) -> None:
     """All devices work at the default power limit; a missing reading is reported once, a wrong counter is detected."""
     host = eight.hosts[0]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any
 
 import pytest
 
-from pytest_flagperf.results.measured import busy
 from pytest_flagperf.results.measured.outcome import Outcome
 from tests.lab.lab import LabHost, until
 from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 GIB = 1 << 30
 _SLOW = "--set=step_s=0.5"  # eight seconds to the target: longer than two checks for foreign processes
@@ -50,12 +48,6 @@ def ended(cluster: ClusterToy, going: Going) -> Outcome:
     outcome = Outcome.from_json(json.loads(path.read_text()))
     assert outcome.ok
     return outcome
-
-
-@pytest.fixture(autouse=True)
-def _quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore the hypervisor of the machine that runs the tests; ``test_busy.py`` tests that warning."""
-    monkeypatch.setattr(busy, "LEAST_S", math.inf)
 
 
 def sentences(outcome: Outcome) -> dict[str, list[str]]:

@@ -93,13 +93,18 @@ class Toy:
         return sorted((self.root / "reports").glob("run*"))
 
 
+def ignore_other_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the runs of a test give no warning if other programs or the hypervisor use the machine's cores."""
+    monkeypatch.setenv("PYTHONPATH", str(QUIET), prepend=os.pathsep)
+    monkeypatch.setenv("PYTEST_PLUGINS", "quiet_machine")
+
+
 @pytest.fixture
 def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """A tree with two suites that run at the small scale on any machine."""
     monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
     monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
-    monkeypatch.setenv("PYTHONPATH", str(QUIET), prepend=os.pathsep)
-    monkeypatch.setenv("PYTEST_PLUGINS", "quiet_machine")
+    ignore_other_load(monkeypatch)
     # The python3 of the ranks; that of a version manager is a script that starts 40 processes.
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     tree = Toy(pytester)
