@@ -92,7 +92,7 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
         found = both[device]
         assert found is not None
         counted, integral = (energy.joules / energy.covered for energy in found)  # a busy machine misses samples
-        assert counted == pytest.approx(integral, rel=0.01)
+        assert counted == pytest.approx(integral, rel=0.02)
         assert integral == pytest.approx((300 + 10 * device) * training.seconds, rel=0.02)
     assert both[NO_COUNTER] is None
     doubt = f"h1: device {WRONG_COUNTER}: the energy counter is +"
