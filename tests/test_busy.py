@@ -227,7 +227,7 @@ def test_turns_that_show_more_make_a_missed_speed_up_good_and_others_do_not(tmp_
     [
         (beside(0.9), 0.55, True),
         (beside(1.9), 0.55, False),
-        (beside(0.9, WARNING), 0.55, False),  # the machine is no better the next moment
+        (beside(0.9, WARNING), 0.55, False),  # the machine stays busy the next moment
         (beside(float("nan")), 0.55, False),  # nothing was measured, and nothing will be
         (replace(beside(0.9), state="failed"), 0.55, False),
     ],

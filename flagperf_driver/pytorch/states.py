@@ -15,7 +15,7 @@ from flagperf_driver.pytorch.parts import Parts
 
 def weights(parts: Parts, *, sharded: bool) -> dict[str, Any]:
     """Return the weights and the optimizer's state; every rank must call it."""
-    # One rank's batch statistics stand for all ranks: averaging them now or at the next evaluation is the same.
+    # Only rank 0's statistics are saved. Averaging them now does not change the next evaluation, which averages too.
     distributed.average_statistics(distributed.unwrap(parts.model))
     state = _whole(parts) if sharded else _plain(parts)
     scaler = parts.scaler.state_dict() if parts.scaler else None
@@ -62,9 +62,9 @@ def _restore_whole(parts: Parts, state: Mapping[str, Any]) -> None:
 def random_state(device: torch.device) -> dict[str, Any]:
     """Return the states of this rank's random generators, on the host and on the device."""
     state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    drawn = devices.random_state(device)
-    if drawn is not None:
-        state["device"] = drawn
+    device_state = devices.random_state(device)
+    if device_state is not None:
+        state["device"] = device_state
     if "numpy" in sys.modules:
         kind, keys, *rest = sys.modules["numpy"].random.get_state()
         state["numpy"] = [kind, keys.tolist(), *rest]

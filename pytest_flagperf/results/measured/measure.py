@@ -199,7 +199,7 @@ def _fingerprint(plan: StoredPlan, init_end: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _end(directory: RoundDir) -> tuple[RoundRecord | None, str | None]:
-    """Read round.json: the record, or the reason why it cannot be read; both are None if there is no file."""
+    """Read round.json: the record, or the reason why it cannot be read; both are None without a file."""
     if not directory.has_record:
         return None, None
     try:

@@ -126,7 +126,7 @@ class Outcome:
 
     @property
     def busy(self) -> str:
-        """The sentences of the validity warnings ``busy``; empty if there are none."""
+        """The sentences of the validity warnings ``busy``; empty without such warnings."""
         return "; ".join(one.sentence for one in self.validity_warnings if one.kind == validity.BUSY)
 
     @property

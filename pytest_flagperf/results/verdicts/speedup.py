@@ -51,7 +51,7 @@ def quiet(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def p_cores(outcomes: Iterable[Outcome], one_card: OneCard) -> list[float]:
-    """Return p_core of quiet rounds and of short rounds; of busy rounds only if there are no others."""
+    """Return p_core of quiet rounds and of short rounds; of busy rounds only without other rounds."""
     rounds = quiet(outcomes)
     if one_card.many and rounds and rounds[0].busy:
         return list(one_card.many)
