@@ -51,6 +51,7 @@ def test_the_plan_names_the_devices_their_monitor_and_the_requirements_of_a_host
     assert not eight.toy.runs
 
 
+@pytest.mark.alone  # the sampler must keep its times
 def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) -> None:
     """All devices work at the default power limit; a missing reading is reported once, a wrong counter is detected."""
     host = eight.hosts[0]
@@ -92,14 +93,14 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
         found = both[device]
         assert found is not None
         counted, integral = (energy.joules / energy.covered for energy in found)  # a busy machine misses samples
-        assert counted == pytest.approx(integral, rel=0.02)
+        assert counted == pytest.approx(integral, rel=0.01)
         assert integral == pytest.approx((300 + 10 * device) * training.seconds, rel=0.02)
     assert both[NO_COUNTER] is None
-    doubt = f"h1: device {WRONG_COUNTER}: the energy counter is +"
+    doubt = f"h1: device {WRONG_COUNTER}: the energy counter differs by +"
     assert f"warning: alpha:plain:A100:1:8:1: round 1: {doubt}" in going.text
     properties = [item.get("value") or "" for item in ET.parse(run / "junit.xml").iter("property")]
     page = (run / "report.html").read_text()
-    assert page.count("the energy counter is") == 1
+    assert page.count("the energy counter differs") == 1
     assert any(text.startswith(doubt) for text in properties)
 
     # What the driver cannot tell.
