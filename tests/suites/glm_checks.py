@@ -270,14 +270,19 @@ def check_an_error_in_record_names_the_line() -> None:
     checking.raises(record.RecordError, lambda: record.WordPieces(write_lines("no.txt", "[PAD]")), "[CLS]", "[MASK]")
 
 
-def save_sparse(file: h5py.File, name: str, dense: list[list[int]]) -> None:
+LIMITS = {"vocab_size": 30592, "length": 7}
+
+
+def save_sparse(file: h5py.File, name: str, dense: list[list[int]], layout: str = "csc") -> None:
+    """Write a matrix as h5sparse does, by default by columns, as in the published files."""
     matrix = np.array(dense)
+    columns = matrix.T if layout == "csc" else matrix
     group = file.create_group(name)
-    group.attrs["h5sparse_format"] = "csr"
+    group.attrs["h5sparse_format"] = layout
     group.attrs["h5sparse_shape"] = matrix.shape
-    group["data"] = matrix[matrix != 0]
-    group["indices"] = np.nonzero(matrix)[1].astype(np.int32)
-    group["indptr"] = np.append(0, np.cumsum((matrix != 0).sum(1)))
+    group["data"] = columns[columns != 0]
+    group["indices"] = np.nonzero(columns)[1].astype(np.int32)
+    group["indptr"] = np.append(0, np.cumsum((columns != 0).sum(1))).astype(np.int32)
 
 
 def sparse_file(name: str, training: bool) -> Path:
@@ -291,17 +296,27 @@ def sparse_file(name: str, training: bool) -> Path:
         save_sparse(file, "position", [*places, [0, 1, 2, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0]])
         save_sparse(file, "target", [[0] * 4 + [9, 30523, 0], [0] * 4 + [30523, 0, 0], [0] * 3 + [30523] + [0] * 3])
         save_sparse(file, "logit_mask", [[0] * 4 + [1, 1, 0], [0] * 4 + [1, 0, 0], [0] * 3 + [1] + [0] * 3])
-        save_sparse(file, "mask", [[4, 4, 3]])
+        save_sparse(file, "mask", [[4], [4], [3]])
         save_sparse(file, "choice_start_end", [[0, 2], [2, 3]])
         if not training:
-            save_sparse(file, "answer_idx", [[1, 0]])
+            save_sparse(file, "answer_idx", [[1], [0]])
             save_sparse(file, "answer_start_end", [[0, 1], [1, 2]])
     return path
 
 
+def check_sparse_matrices_are_read_by_columns_and_by_rows() -> None:
+    dense = [[0, 5, 0], [7, 0, 8], [0, 0, 0], [1, 2, 3]]
+    with h5py.File(checking.SCRATCH / "matrices.hdf5", "w") as file:
+        for layout in ("csc", "csr", "coo"):
+            save_sparse(file, layout, dense, layout)
+        assert sparse.Rows(file["csc"]).dense().tolist() == sparse.Rows(file["csr"]).dense().tolist() == dense
+        assert sparse.Rows(file["csc"]).dense(1, 4, 2).tolist() == dense[1::2]
+        checking.raises(record.RecordError, lambda: sparse.Rows(file["coo"]), "/coo", "'coo'", "csc or csr")
+
+
 def check_sparse_file_gives_back_its_rows() -> None:
     path = sparse_file("eval_sparse.hdf5", training=False)
-    questions = sparse.read(path, training=False)
+    questions = sparse.read(path, training=False, **LIMITS)
     assert questions.candidates.tolist() == [2, 1]
     assert questions.right.tolist() == [False, True, True]
     batch = cloze.collate(questions, torch.tensor([0, 1]), 7, 4, 2)
@@ -313,11 +328,11 @@ def check_sparse_file_gives_back_its_rows() -> None:
 
 
 def check_first_candidate_of_the_training_file_is_right() -> None:
-    questions = sparse.read(sparse_file("train_sparse.hdf5", training=True), training=True)
+    questions = sparse.read(sparse_file("train_sparse.hdf5", training=True), training=True, **LIMITS)
     assert questions.right.tolist() == [True, False, True]
     checking.raises(
         record.RecordError,
-        lambda: sparse.read(checking.SCRATCH / "train_sparse.hdf5", training=False), "answer_idx", "missing",
+        lambda: sparse.read(checking.SCRATCH / "train_sparse.hdf5", training=False, **LIMITS), "answer_idx", "missing",
     )  # fmt: skip
 
 

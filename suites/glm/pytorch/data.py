@@ -106,7 +106,7 @@ def _read(ctx: Context, *, training: bool) -> ClozeSet:
         raise ValueError("GLM's reference scale needs data; pass --data-dir, or --synthetic to measure throughput only")
     path = ctx.data_dir / (config.train_data if training else config.eval_data)
     if path.suffix in (".hdf5", ".h5"):
-        return sparse.read(path, training=training)
+        return sparse.read(path, training=training, vocab_size=config.vocab_size, length=config.max_seq_length)
     tokenizer = record.WordPieces(ctx.data_dir / config.vocab_file)
     if tokenizer.size > config.vocab_size:
         raise ValueError(

@@ -1,16 +1,17 @@
 """Read ReCoRD in FlagPerf's encoded format, ``{train,eval}_sparse.hdf5``, with one row for each candidate.
 
-Each entry is a group with a sparse matrix of rows (``data``, ``indices``, ``indptr``, and the shape in the attribute
-``h5sparse_shape``):
+Each entry is a group as the package h5sparse writes it: a sparse matrix (``data``, ``indices``, ``indptr``) with its
+shape and its format, ``csc`` (by columns) or ``csr`` (by rows), in the attributes ``h5sparse_shape`` and
+``h5sparse_format``:
 
     text, target, logit_mask   [sequences, length]   tokens; the next token; 1 if the next token is of the answer
     position                   [2 * sequences, length]   for each sequence the positions in the text, then in the span
-    mask                       one number per sequence: the length of Part A
+    mask                       [sequences, 1]   the length of Part A
     choice_start_end           [examples, 2]   the sequences of an example
     answer_idx, answer_start_end   evaluation only: the right candidates, and the range of them for each example
 
-In the training file the first candidate is right. This layout is taken from the public program that reads these files;
-it was not tested with the real files.
+In the training file the first candidate is right. This layout is taken from the public programs that write and read
+these files; the published files are in the format ``csc``. It was not tested with the published files.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from cloze import ClozeSet, Symbols
 from record import RecordError
 
+Array = np.ndarray[Any, Any]
 ROWS = ("text", "position", "target", "logit_mask", "mask", "choice_start_end")
 RIGHT = ("answer_idx", "answer_start_end")
 CHUNK = 8192
@@ -31,13 +33,31 @@ SYMBOLS = Symbols(pad=0, cls=101, mask=103, start=30522, end=30523)
 
 
 class Rows:
-    """A sparse matrix in memory; ``dense`` returns some of its rows."""
+    """A sparse matrix in memory, ordered by rows; ``dense`` returns some of its rows."""
 
     def __init__(self, group: Any) -> None:
-        self.data, self.indices, self.indptr = (group[part][()] for part in ("data", "indices", "indptr"))
         self.shape = tuple(int(size) for size in group.attrs["h5sparse_shape"])
+        self.data, self.indices, self.indptr = (group[part][()] for part in ("data", "indices", "indptr"))
+        layout = group.attrs["h5sparse_format"]
+        layout = layout.decode() if isinstance(layout, bytes) else str(layout)
+        if layout == "csc":
+            self._order_by_rows()
+        elif layout != "csr":
+            raise RecordError(f"{group.name}: h5sparse_format is {layout!r}; expected csc or csr")
 
-    def dense(self, start: int = 0, stop: int | None = None, step: int = 1) -> np.ndarray[Any, Any]:
+    def _order_by_rows(self) -> None:
+        """Convert from columns to rows, column by column: no sort, and no second copy of a large index."""
+        starts = np.append(0, np.cumsum(np.bincount(self.indices, minlength=self.shape[0])))
+        free, data, columns = starts[:-1].copy(), np.empty_like(self.data), np.empty(len(self.data), np.int32)
+        for column in range(self.shape[1]):
+            entries = slice(self.indptr[column], self.indptr[column + 1])
+            rows = self.indices[entries]
+            places = free[rows]
+            data[places], columns[places] = self.data[entries], column
+            free[rows] += 1
+        self.data, self.indices, self.indptr = data, columns, starts
+
+    def dense(self, start: int = 0, stop: int | None = None, step: int = 1) -> Array:
         rows = np.arange(start, self.shape[0] if stop is None else stop)
         counts = np.diff(self.indptr)[rows]
         entries = slice(self.indptr[rows[0]], self.indptr[rows[-1] + 1]) if len(rows) else slice(0)
@@ -46,17 +66,39 @@ class Rows:
         return filled[::step]
 
 
-def read(path: Path, *, training: bool) -> ClozeSet:
+def read(path: Path, *, training: bool, vocab_size: int, length: int) -> ClozeSet:
     import h5py  # not installed for the small data
 
     if not path.is_file():
         raise RecordError(f"{path}: file not found")
-    with h5py.File(path, "r") as file:
-        required = ROWS if training else ROWS + RIGHT
-        missing = [name for name in required if name not in file]
-        if missing:
-            raise RecordError(f"{path}: missing {', '.join(missing)}; found {', '.join(sorted(file))}")
-        return _cloze_set({name: Rows(file[name]) for name in required}, training)
+    try:
+        with h5py.File(path, "r") as file:
+            required = ROWS if training else ROWS + RIGHT
+            missing = [name for name in required if name not in file]
+            if missing:
+                raise RecordError(f"missing {', '.join(missing)}; found {', '.join(sorted(file))}")
+            data = _cloze_set({name: Rows(file[name]) for name in required}, training)
+        _check(data, vocab_size, length)
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from error
+    except (OSError, KeyError, IndexError, ValueError) as error:
+        expected = "expected FlagPerf's sparse HDF5 file; download it again if it is damaged"
+        raise RecordError(f"{path}: cannot be read: {error}; {expected}") from error
+    return data
+
+
+def _check(data: ClozeSet, vocab_size: int, length: int) -> None:
+    """Raise an error for values that the model cannot take, or that would be cut off."""
+    for name, tokens in (("text", data.texts), ("target", data.answers)):
+        low, high = (int(value) for value in tokens.aminmax())
+        if low < 0 or high >= vocab_size:
+            wrong = low if low < 0 else high
+            raise RecordError(f"{name} contains token {wrong}; expected 0 to {vocab_size - 1} (vocab_size)")
+    longest = int((data.text_length + data.answer_length).max())
+    if longest > length:
+        raise RecordError(f"a text with its answer has {longest} tokens; expected at most max_seq_length = {length}")
+    if not bool(((data.mask_at >= 0) & (data.mask_at < data.text_length)).all()):
+        raise RecordError("position: the place of a [MASK] is outside its text")
 
 
 def _cloze_set(rows: dict[str, Rows], training: bool) -> ClozeSet:
@@ -86,14 +128,14 @@ def _cloze_set(rows: dict[str, Rows], training: bool) -> ClozeSet:
     )
 
 
-def _first(choices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _first(choices: Array) -> Array:
     first = np.append(choices[:, 0], choices[-1, 1])
     if not np.array_equal(first[1:], choices[:, 1]):
         raise RecordError("choice_start_end: the candidates of consecutive examples must be consecutive")
     return first
 
 
-def _right(rows: dict[str, Rows], first: np.ndarray[Any, Any], training: bool) -> np.ndarray[Any, Any]:
+def _right(rows: dict[str, Rows], first: Array, training: bool) -> Array:
     right = np.zeros(first[-1], dtype=bool)
     if training:
         right[first[:-1]] = True
