@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import os
 import signal
 import sys
@@ -104,7 +105,7 @@ class Config:
 
 @dataclass(frozen=True)
 class TargetMetric:
-    """The suite's quality metric and its target value."""
+    """The suite's quality metric with its target value, and the further targets."""
 
     name: str
     direction: str
@@ -112,10 +113,18 @@ class TargetMetric:
     target: float
     original_name: str = ""
     """The metric's name in FlagPerf's logs, if different."""
+    also: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics with their targets, which have the same direction."""
 
-    def reached(self, value: float) -> bool:
-        """Return True if ``value`` meets the target; NaN never meets it."""
-        return value >= self.target if self.direction == "higher" else value <= self.target
+    @property
+    def targets(self) -> Mapping[str, float]:
+        """All targets by the names of their metrics."""
+        return {self.name: self.target, **self.also}
+
+    def reached(self, metrics: Mapping[str, float]) -> bool:
+        """Return True if one evaluation's metrics meet all targets; a missing metric and NaN never do."""
+        values = [(metrics.get(name, math.nan), target) for name, target in self.targets.items()]
+        return all(value >= target if self.direction == "higher" else value <= target for value, target in values)
 
 
 @dataclass(frozen=True)
@@ -166,7 +175,7 @@ class RunCase:
             problems.append("{}: schema is {!r}; expected {}".format(where, body.get("schema"), SCHEMA))
         metric = body.get("metric")
         if isinstance(metric, dict):
-            required = [item.name for item in fields(TargetMetric) if item.default is MISSING]
+            required = [item.name for item in fields(TargetMetric) if item.default is item.default_factory is MISSING]
             problems += _missing(metric, required, where + ", metric")
         elif "metric" in body:
             problems.append(f"{where}: metric must be an object; got {metric!r}")

@@ -82,6 +82,7 @@ def tiny_plan(
         throughput_only=False,
         metric=SuiteMetric("accuracy", "higher", "fraction", (0.0, 1.0)),
         target=0.8,
+        also={},
         sample_unit="lines",
         device=device,
         backend="none",

@@ -196,6 +196,29 @@ def test_an_invalid_choice_is_reported(tmp_path: Path, change: tuple[str, str], 
 
 
 @pytest.mark.parametrize(
+    ("also", "message"),
+    [
+        ("{ top5 = 1.2 }", "suite.toml:16: scales.small.also.top5 is 1.2; expected 0 to 1, the metric's range"),
+        (
+            "{ top5 = 0.9, top1 = 0.9 }",
+            "suite.toml:16: scales.small.also has 'top1', the metric itself; set scales.small",
+        ),
+        ('{ top5 = "high" }', "suite.toml:16: scales.small.also.top5: expected a number; got 'high'"),
+        ("{ top5 = true }", "suite.toml:16: scales.small.also.top5: expected a number; got True"),
+        ("0.9", "suite.toml:16: scales.small.also: expected a table; got 0.9"),
+    ],
+)
+def test_an_invalid_further_target_is_reported(tmp_path: Path, also: str, message: str) -> None:
+    assert message in problems_of_suite(tmp_path, f"{SUITE_TOML}also = {also}\n")[0]
+
+
+def test_a_scale_may_have_further_targets(tmp_path: Path) -> None:
+    write_suite(tmp_path, toml=f"{SUITE_TOML}also = {{ top5 = 0.99 }}\n")
+    scales = Catalog.scan([tmp_path]).suite("toy", "pytorch").scales
+    assert [(scale.target, scale.also) for scale in scales.values()] == [(0.75, {}), (0.9, {"top5": 0.99})]
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         (("range = [0, 1]\n", ""), "suite.toml:2: metric.range is missing"),

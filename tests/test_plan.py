@@ -120,7 +120,7 @@ def test_a_ranks_file_is_complete_and_has_the_rounds_seed(catalog: Catalog) -> N
     )  # fmt: skip
     top1 = {"name": "top1", "direction": "higher", "unit": "fraction", "range": [0.0, 1.0], "loss_range": None}
     top1["original_name"] = ""
-    assert body["metric"] == {**top1, "target": 0.75}
+    assert body["metric"] == {**top1, "target": 0.75, "also": {}}
     assert (body["data_dir"], body["config"]["data_dir"], body["framework"]) == ("/data", "/data", "pytorch")
     assert {"vendor", "hardware", "nnodes", "nproc", "synthetic", "throughput_only", "device"} <= body.keys()
 

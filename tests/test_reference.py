@@ -281,10 +281,24 @@ def test_a_mean_covers_what_points_hold_since_the_one_before() -> None:
 
 def test_the_crossing_lies_on_the_line_between_two_evaluations() -> None:
     up, down = Target("m", "higher", "", 0.5), Target("m", "lower", "", 0.5)
-    assert curves.crossing([(0.0, 0.0), (10.0, 0.4), (20.0, 0.6)], up) == pytest.approx(15.0)
-    assert curves.crossing([(0.0, 1.0), (10.0, 0.6), (20.0, 0.4)], down) == pytest.approx(15.0)
-    assert curves.crossing([(10.0, 0.6)], up) == 10.0
-    assert curves.crossing([(0.0, 0.0), (10.0, 0.4)], up) is None
+    assert crossing([(0.0, 0.0), (10.0, 0.4), (20.0, 0.6)], up) == pytest.approx(15.0)
+    assert crossing([(0.0, 1.0), (10.0, 0.6), (20.0, 0.4)], down) == pytest.approx(15.0)
+    assert crossing([(10.0, 0.6)], up) == 10.0
+    assert crossing([(0.0, 0.0), (10.0, 0.4)], up) is None
+
+
+def crossing(points: list[tuple[float, float]], target: Target) -> float | None:
+    return curves.crossing([(samples, {"m": value}) for samples, value in points], target)
+
+
+def test_the_crossing_of_several_targets_is_that_of_the_last_one() -> None:
+    both = Target("m", "higher", "", 0.5, {"n": 0.8})
+    evaluations = [(0.0, {"m": 0.0, "n": 0.0}), (10.0, {"m": 0.6, "n": 0.6}), (20.0, {"m": 0.9, "n": 0.9})]
+    assert curves.crossing(evaluations, both) == pytest.approx(10 + 10 * 2 / 3)
+    # A metric that falls below its target before the others reach theirs counts again.
+    evaluations[1] = (10.0, {"m": 0.3, "n": 0.85})
+    assert curves.crossing(evaluations, both) == pytest.approx(10 + 10 / 3)
+    assert curves.crossing(evaluations[:2], both) is None
 
 
 def test_a_thinned_curve_keeps_its_end() -> None:

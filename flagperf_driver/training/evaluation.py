@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Collection
 
 if TYPE_CHECKING:
     from flagperf_driver.training.trainer import Trainer
@@ -28,8 +28,8 @@ class RankEvaluation:
         return len(self.sums) or (0 if self.predictions else None)
 
 
-def evaluate(trainer: Trainer, rank: int, metric: str, beat: Callable[[], None]) -> dict[str, float]:
-    """Return the metrics, the same on every rank."""
+def evaluate(trainer: Trainer, rank: int, expected: Collection[str], beat: Callable[[], None]) -> dict[str, float]:
+    """Return the metrics, the same on every rank; ``expected`` are the metrics with a target."""
     share = trainer.evaluate(beat)
     widths = trainer.gather(share.width)
     # A rank without a batch does not know how many sums there are.
@@ -42,10 +42,10 @@ def evaluate(trainer: Trainer, rank: int, metric: str, beat: Callable[[], None])
                 f"evaluate_batch() returned {_named(its)} on rank {other} and {_named(width)} on another rank"
             )
     if width:
-        return _metrics(trainer, trainer.total(share.sums or [0.0] * width), metric)
+        return _metrics(trainer, trainer.total(share.sums or [0.0] * width), expected)
     # One rank summarizes the predictions: that may take all cores of a host for seconds.
     items = [item for part in trainer.gather(share.predictions) for item in part]
-    metrics: dict[str, float] = trainer.gather(_metrics(trainer, items, metric) if rank == 0 else None)[0]
+    metrics: dict[str, float] = trainer.gather(_metrics(trainer, items, expected) if rank == 0 else None)[0]
     return metrics
 
 
@@ -53,9 +53,10 @@ def _named(width: int) -> str:
     return f"{width} sums" if width else "predictions"
 
 
-def _metrics(trainer: Trainer, results: list[Any], metric: str) -> dict[str, float]:
+def _metrics(trainer: Trainer, results: list[Any], expected: Collection[str]) -> dict[str, float]:
     metrics = trainer.summarize(results)
-    if metric and metric not in metrics:
+    missing = " and ".join(repr(name) for name in expected if name not in metrics)
+    if missing:
         got = ", ".join(sorted(metrics)) or "no metrics"
-        raise EvaluationError(f"summarize() returned {got}; expected the suite's metric {metric!r} (suite.toml)")
+        raise EvaluationError(f"summarize() returned {got}; expected also {missing}, which has a target in suite.toml")
     return {name: float(value) for name, value in metrics.items()}

@@ -206,12 +206,12 @@ class Training:
         return not self.for_throughput and self.progress.step >= self.config.eval_start_steps
 
     def _evaluate(self, event: str) -> bool:
-        """Evaluate and log; return True if the target is reached, which never happens with synthetic data."""
+        """Evaluate and log; return True if all targets are reached, which never happens with synthetic data."""
         self.trainer.synchronize()
         begin = time.perf_counter()
         step = self.progress.step
         beat = functools.partial(self.rank.heartbeat.beat, step, heartbeat.EVALUATE)
-        metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.name, beat)
+        metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat)
         seconds = time.perf_counter() - begin
         if event == events.EVALUATE:
             self.progress.eval_time += seconds
@@ -220,9 +220,7 @@ class Training:
         return self._reached() and event == events.EVALUATE
 
     def _reached(self) -> bool:
-        metric = self.rank.case.metric
-        value = self.last_evaluation.metrics.get(metric.name, math.nan)
-        return metric.reached(value) and not self.rank.case.synthetic
+        return self.rank.case.metric.reached(self.last_evaluation.metrics) and not self.rank.case.synthetic
 
     # -- limits, epochs and checkpoints -----------------------------------------------------------------------
 

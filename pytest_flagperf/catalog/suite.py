@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class DataItem:
 class Scale:
     name: str
     target: float
+    also: Mapping[str, float]
+    """Further metrics with their targets: the same direction, unit and range as the metric's."""
     flops_per_sample: float | None
     data: tuple[DataItem, ...]
 
@@ -59,6 +61,7 @@ class Scale:
 @dataclass(frozen=True)
 class _ScaleTable:
     target: float
+    also: Mapping[str, float] = field(default_factory=dict)
     flops_per_sample: float | None = None
     data: tuple[DataItem, ...] = ()
 
@@ -116,7 +119,7 @@ class Suite:
     @cached_property
     def scales(self) -> Mapping[str, Scale]:
         return {
-            name: Scale(name, scale.target, scale.flops_per_sample, scale.data)
+            name: Scale(name, scale.target, scale.also, scale.flops_per_sample, scale.data)
             for name, scale in self._table.scales.items()
         }
 
@@ -142,6 +145,11 @@ def _ranges(file: Path, table: _SuiteTable) -> Iterator[str]:
             return
     low, high = metric.range
     for name, scale in table.scales.items():
-        if not low <= scale.target <= high:
-            got = f"scales.{name}.target is {scale.target:g}"
-            yield f"{where(file, 'scales', name, 'target')}: {got}; expected {low:g} to {high:g}, the metric's range"
+        targets = {"target": scale.target, **{f"also.{further}": target for further, target in scale.also.items()}}
+        for key, target in targets.items():
+            if not low <= target <= high:
+                at = where(file, "scales", name, *key.split(".", 1))
+                yield f"{at}: scales.{name}.{key} is {target:g}; expected {low:g} to {high:g}, the metric's range"
+        for further in scale.also.keys() & {metric.name, metric.original_name}:
+            at = where(file, "scales", name, "also", further)
+            yield f"{at}: scales.{name}.also has {further!r}, the metric itself; set scales.{name}.target"

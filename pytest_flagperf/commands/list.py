@@ -63,10 +63,11 @@ def _lines(catalog: Catalog, root: Path) -> Iterator[str]:
 
 def _suite(suite: Suite) -> tuple[str, ...]:
     sign = "<=" if suite.metric.direction == "lower" else ">="
-    scales = ", ".join(
-        f"{scale.name} {sign} {quantity(scale.target, suite.metric.unit)}" for scale in suite.scales.values()
-    )
-    return suite.name, suite.metric.name, scales
+    scales = []
+    for scale in suite.scales.values():
+        also = "".join(f" and {name} {sign} {quantity(value, suite.metric.unit)}" for name, value in scale.also.items())
+        scales.append(f"{scale.name} {sign} {quantity(scale.target, suite.metric.unit)}{also}")
+    return suite.name, suite.metric.name, ", ".join(scales)
 
 
 def _vendors(catalog: Catalog, root: Path) -> list[tuple[str, ...]]:

@@ -171,7 +171,7 @@ def _training(round_: _Round) -> dict[str, Any]:
     """Return the values that decide what a round learns."""
     target = round_.outcome.target
     config = {key: value for key, value in round_.config.items() if key not in _NO_EFFECT}
-    return {**config, "suite_code": round_.outcome.fingerprint.get("suite_code"), "target": (target.name, target.value)}
+    return {**config, "suite_code": round_.outcome.fingerprint.get("suite_code"), "target": target.values}
 
 
 def _kept(file: Path, outcome: Outcome, batches: Sequence[Batch], notes: list[str]) -> list[Batch]:

@@ -47,7 +47,9 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     yield _fact("labels", ", ".join(_labels(plan)))
     if convergence:
         yield _fact("converges", convergence)
-    yield _fact("scale", f"{plan.scale}: {plan.metric.name} {sign} {plan.target:g} ({plan.metric.unit})")
+    targets = {plan.metric.name: plan.target, **plan.also}
+    expected = ", ".join(f"{name} {sign} {target:g}" for name, target in targets.items())
+    yield _fact("scale", f"{plan.scale}: {expected} ({plan.metric.unit})")
     yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
     if shape.cards > 1:

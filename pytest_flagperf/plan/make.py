@@ -160,6 +160,7 @@ def _plan(
         throughput_only=bool(config["throughput_only"]),
         metric=suite.metric,
         target=declared.target,
+        also=declared.also,
         sample_unit=suite.sample_unit,
         device=vendor.toml.device,
         backend=vendor.toml.backend,

@@ -28,6 +28,8 @@ class Plan:
     throughput_only: bool
     metric: SuiteMetric
     target: float
+    also: Mapping[str, float]
+    """Further metrics with their targets."""
     sample_unit: str
     device: str
     backend: str
@@ -124,7 +126,7 @@ class Plan:
             "scale": self.scale,
             "synthetic": self.synthetic,
             "throughput_only": self.throughput_only,
-            "metric": {**self.metric.to_json(), "target": self.target},
+            "metric": {**self.metric.to_json(), "target": self.target, "also": dict(self.also)},
             "sample_unit": self.sample_unit,
             "device": self.device,
             "backend": self.backend,

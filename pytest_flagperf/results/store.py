@@ -118,9 +118,14 @@ class StoredRun:
     problems: tuple[str, ...] = ()
 
 
-def last_quality(outcomes: Iterable[Outcome]) -> float | None:
-    """Return the median of the last evaluations, over the successful rounds that were meant to converge."""
-    return statistics.summarize(one.quality.last for one in outcomes if one.ok and one.meant_to_converge).median
+def last_quality(outcomes: Iterable[Outcome], further: str | None = None) -> float | None:
+    """Return the median of the last evaluations, over the successful rounds that were meant to converge.
+
+    The metric is the suite's, or the ``further`` metric of this name.
+    """
+    judged = [one.quality for one in outcomes if one.ok and one.meant_to_converge]
+    values = (one.last if further is None else one.also[further].last for one in judged)
+    return statistics.summarize(values).median
 
 
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:

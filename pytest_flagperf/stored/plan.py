@@ -34,6 +34,8 @@ class StoredMetric:
     direction: str = ""
     unit: str = ""
     target: float | None = None
+    also: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics with their targets."""
     range: tuple[float, ...] | None = None
     loss_range: tuple[float, ...] | None = None
     original_name: str = ""

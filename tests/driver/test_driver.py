@@ -161,8 +161,23 @@ def test_config_travels_to_loader_processes(again: Callable[[Config], Config]) -
 )
 def test_a_metric_knows_whether_its_target_is_reached(direction: str, value: float, reached: bool) -> None:
     metric = TargetMetric("x", direction, "", 0.8)
-    assert metric.reached(value) is reached
-    assert not metric.reached(float("nan"))
+    assert metric.reached({"x": value}) is reached
+    assert not metric.reached({"x": float("nan")})
+    assert not metric.reached({})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "reached"),
+    [
+        ({"box": 0.38, "mask": 0.34}, True),
+        ({"box": 0.38, "mask": 0.33}, False),
+        ({"box": 0.37, "mask": 0.34}, False),
+        ({"box": 0.38, "mask": float("nan")}, False),
+        ({"box": 0.38}, False),
+    ],
+)
+def test_all_targets_must_be_reached_by_one_evaluation(metrics: dict[str, float], reached: bool) -> None:
+    assert TargetMetric("box", "higher", "", 0.38, also={"mask": 0.34}).reached(metrics) is reached
 
 
 def test_the_world_comes_from_the_environment() -> None:

@@ -88,7 +88,7 @@ class CountingTrainer:
         return RankEvaluation(sums=[float(self.weight), 1000.0])
 
     def summarize(self, results: list[Any]) -> dict[str, float]:
-        return {"accuracy": results[0] / results[1]}
+        return {"accuracy": results[0] / results[1], "half": results[0] / results[1] / 2}
 
     def total(self, values: Sequence[float]) -> list[float]:
         return list(values)
@@ -150,6 +150,8 @@ class Run:
     [
         ({"max_steps": 7}, "max_steps", 7),
         ({"max_steps": 7, "eval_steps": 3, "target": 0.003}, "target", 3),
+        ({"max_steps": 7, "eval_steps": 3, "target": 0.003, "also": {"half": 0.003}}, "target", 6),
+        ({"max_steps": 7, "eval_steps": 3, "target": 0.003, "also": {"half": 0.004}}, "max_steps", 7),
         ({"max_steps": None, "max_epochs": 2, "eval_steps": None}, "max_epochs", 2 * BATCHES),
         ({"max_steps": None, "max_samples": 5 * 32}, "max_samples", 5),
         ({"max_steps": None, "max_samples": 5 * 32, "parity_samples": 3 * 32}, "parity", 3),
@@ -246,9 +248,9 @@ class OneRank:
         return {"score": float(sum(results))}
 
 
-def score(shares: Sequence[RankEvaluation], metric: str = "score") -> tuple[float, list[list[Any]]]:
+def score(shares: Sequence[RankEvaluation], *metrics: str) -> tuple[float, list[list[Any]]]:
     trainer: Any = OneRank(0, shares)
-    return evaluate(trainer, 0, metric, lambda: None)["score"], trainer.summarized
+    return evaluate(trainer, 0, metrics or ("score",), lambda: None)["score"], trainer.summarized
 
 
 def test_sums_of_all_ranks_are_added_and_a_rank_may_have_no_batch() -> None:
@@ -264,7 +266,7 @@ def test_predictions_of_all_ranks_are_joined_and_summarized_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "metric", "message"),
+    ("shares", "metrics", "message"),
     [
         ([RankEvaluation(), RankEvaluation()], "score", "no rank got an evaluation batch"),
         (
@@ -278,10 +280,11 @@ def test_predictions_of_all_ranks_are_joined_and_summarized_once() -> None:
             "returned predictions on rank 1 and 1 sums on another rank",
         ),
         ([RankEvaluation([1.0], [1])], "score", "returned sums for some batches and predictions for others"),
-        ([RankEvaluation([1.0])], "top1", "summarize() returned score; expected the suite's metric 'top1'"),
+        ([RankEvaluation([1.0])], "top1", "summarize() returned score; expected also 'top1', which"),
+        ([RankEvaluation(predictions=[1])], "score mask", "summarize() returned score; expected also 'mask', which"),
     ],
 )
-def test_an_evaluation_without_a_result_is_an_error(shares: list[RankEvaluation], metric: str, message: str) -> None:
+def test_an_evaluation_without_a_result_is_an_error(shares: list[RankEvaluation], metrics: str, message: str) -> None:
     with pytest.raises(EvaluationError) as error:
-        score(shares, metric)
+        score(shares, *metrics.split())
     assert message in str(error.value)

@@ -123,11 +123,15 @@ def _by_chip(vendor: Vendor, keys: Iterable[tuple[str, Shape]]) -> str:
 def case(tree: Tree, document: Path, suite: Suite) -> str:
     """The case as suite.toml and requirements.txt declare it."""
     scales = list(suite.scales.values())
-    limit = "at most" if suite.metric.direction == "lower" else "at least"
+    targets: dict[str, list[str]] = {}
+    for number, scale in enumerate(scales):
+        for name, value in {suite.metric.name: scale.target, **scale.also}.items():
+            limit = "at most" if suite.metric.direction == "lower" else "at least"
+            targets.setdefault(name, [NONE] * len(scales))[number] = f"{limit} {quantity(value, suite.metric.unit)}"
     rows = [
         ["scale", *(scale.name for scale in scales)],
         ["---"] * (len(scales) + 1),
-        [f"target: {suite.metric.name}", *(f"{limit} {quantity(scale.target, suite.metric.unit)}" for scale in scales)],
+        *([f"target: {name}", *cells] for name, cells in targets.items()),
         ["samples", *([suite.sample_unit] * len(scales))],
         ["training FLOPs per sample", *(_flops(scale) for scale in scales)],
         ["data directory", *(_data(scale) for scale in scales)],

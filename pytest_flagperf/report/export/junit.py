@@ -44,7 +44,8 @@ def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
     if outcome.vendor_code:
         yield "vendor_code", phrase(outcome.vendor, outcome.vendor_code)
     if outcome.target.value is not None:
-        yield f"target.{outcome.target.name}", quantity(outcome.target.value, outcome.target.unit)
+        for name, value in outcome.target.values.items():
+            yield f"target.{name}", quantity(value, outcome.target.unit)
     yield from ((f"environment.{name}", value) for name, value in outcome.environment.items())
 
 

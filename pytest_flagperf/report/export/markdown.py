@@ -28,7 +28,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "unit": "Throughputs in {unit} over all cards, e2e_time in s, mem in GiB.",
         "rounds": "Median of the rounds: {rounds}.",
         "round": "{number} for {shape}",
-        "target": "Target: {name} {sign} {target}.",
+        "target": "Target: {target}.",
         "missing": "Not measured: {shapes}.",
         "small": "At the {scale} scale: not comparable with the full-size model.",
         "synthetic": "With synthetic data.",
@@ -40,7 +40,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "unit": "吞吐量为所有卡之和，单位 {unit}；e2e_time 单位为秒；mem 单位为 GiB。",
         "rounds": "多轮取中位数：{rounds}。",
         "round": "{shape} 共 {number} 轮",
-        "target": "目标：{name} {sign} {target}。",
+        "target": "目标：{target}。",
         "missing": "未测：{shapes}。",
         "small": "{scale} 规模：并非真实模型的数据。",
         "synthetic": "使用合成数据。",
@@ -175,8 +175,7 @@ def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]
     first = entries[0].first
     yield words["unit"].format(unit=first.rate_unit)
     if first.target.value is not None:
-        target = quantity(first.target.value, first.target.unit)
-        yield words["target"].format(name=first.target.name, sign=first.target.sign, target=target)
+        yield words["target"].format(target=words["and"].join(first.target.texts))
     if any(len(entry.finished) > 1 for entry in entries):
         rounds = [words["round"].format(shape=_shape(entry.shape), number=len(entry.finished)) for entry in entries]
         yield words["rounds"].format(rounds=words["and"].join(rounds))

@@ -124,6 +124,7 @@ def _submission(outcome: Outcome, benchmark: Benchmark, org: str, begin: Record)
         "flagperf_scale": outcome.scale,
         "flagperf_target": {
             "metric": outcome.target.name, "direction": outcome.target.direction, "value": outcome.target.value,
+            "also": dict(outcome.target.also),
         },
         "flagperf_fingerprint": outcome.fingerprint.get("key"),
     }  # fmt: skip

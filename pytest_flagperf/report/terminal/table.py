@@ -90,13 +90,17 @@ def converged(case: CaseResult) -> str:
 
 
 def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
-    """Return the metric and its target; empty if no finished round had a target to reach."""
+    """Return each metric with its target; empty if no finished round had a target to reach."""
     value = last_quality(outcomes)
     if value is None:
         return ""
     target = outcomes[0].target
-    got, expected = compared(value, target.value, target.unit)
-    return f"{f'{target.name} ' if named else ''}{got} ({target.sign} {expected})"
+    cells: list[str] = []
+    for name, limit in target.values.items():
+        last = value if name == target.name else last_quality(outcomes, name)
+        got, expected = compared(last, limit, target.unit)
+        cells.append(f"{f'{name} ' if named or cells else ''}{got} ({target.sign} {expected})")
+    return ", ".join(cells)
 
 
 def _rate(case: CaseResult, name: str, *, with_unit: bool = False) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,13 +26,19 @@ def finite(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return [point for point in points if math.isfinite(point[1])]
 
 
-def crossing(points: Points, target: Target) -> float | None:
-    """The samples at which the target was reached, interpolated between the first point there and the one before."""
-    if points and target.reached_by(points[0][1]):
-        return points[0][0]
-    for (start, before), (end, value) in pairwise(points):
-        if target.reached_by(value) and target.value is not None:
-            return start + (end - start) * (target.value - before) / (value - before)
+def crossing(evaluations: Sequence[tuple[float, Mapping[str, float]]], target: Target) -> float | None:
+    """The samples at which all targets were reached, interpolated between that evaluation and the one before.
+
+    An evaluation is its samples and its finite metrics.
+    """
+    if evaluations and target.reached_by(evaluations[0][1]):
+        return evaluations[0][0]
+    targets = {name: value for name, value in target.values.items() if value is not None}
+    for (start, before), (end, metrics) in pairwise(evaluations):
+        if target.reached_by(metrics):
+            missed = target.missed_by(before)
+            shares = ((targets[name] - before[name]) / (metrics[name] - before[name]) for name in missed)
+            return start + (end - start) * max(shares)
     return None
 
 

@@ -180,11 +180,11 @@ class RangeChecker:
 
     def __init__(self, rank: int, metric: StoredMetric | None = None) -> None:
         """``metric`` is from the plan; the suite may declare its ``range`` and ``loss_range``."""
-        name = metric.name if metric else ""
         of_metric, of_loss = (_pair(metric.range), _pair(metric.loss_range)) if metric else (None, None)
         loss = of_loss or NOT_NEGATIVE
-        evaluated = {name: of_metric} if name and of_metric else {}
-        final = {f"final_metrics.{name}": of_metric} if name and of_metric else {}
+        names = (metric.name, *metric.also) if metric and metric.name else ()
+        evaluated = dict.fromkeys(names, of_metric) if of_metric else {}
+        final = {f"final_metrics.{name}": allowed for name, allowed in evaluated.items()}
         own: dict[str, Mapping[str, Range]] = {
             events.STEP_END: {"loss": loss},
             events.INIT_EVALUATION: evaluated,

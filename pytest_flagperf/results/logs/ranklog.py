@@ -18,6 +18,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.results.logs.log_totals import LogTotals
 from pytest_flagperf.results.logs.ranges import Impossible, RangeChecker
+from pytest_flagperf.results.units import quantity
 from pytest_flagperf.stored.plan import StoredMetric
 
 CURVE_POINTS = 2000
@@ -114,7 +115,8 @@ class RankLog:
     untrained: Evaluation | None = None
     reached: Evaluation | None = None
     last_evaluation: Evaluation | None = None
-    best: float = math.nan
+    best: dict[str, float] = field(default_factory=dict)
+    """The best value of each metric with a target."""
     logged_steps: int = 0
     num_evaluations: int = 0
     bad_losses: int = 0
@@ -135,23 +137,49 @@ class RankLog:
 
 @dataclass(frozen=True)
 class Target:
-    """The target of the plan's suite; never taken from a log."""
+    """The target of the plan's suite with its further targets; never taken from a log."""
 
     name: str
     direction: str
     unit: str
     value: float | None
+    also: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics with their targets; direction and unit are the same."""
 
     @property
     def sign(self) -> str:
         return "<=" if self.direction == "lower" else ">="
 
-    def reached_by(self, value: float | None) -> bool:
-        if value is None or self.value is None or not (math.isfinite(value) and math.isfinite(self.value)):
+    @property
+    def values(self) -> Mapping[str, float | None]:
+        """All targets by the names of their metrics."""
+        return {self.name: self.value, **self.also}
+
+    @property
+    def text(self) -> str:
+        """All targets as text: ``map_bbox >= 0.380 and map_segm >= 0.340``."""
+        return " and ".join(self.texts)
+
+    @property
+    def texts(self) -> list[str]:
+        return [f"{name} {self.sign} {quantity(value, self.unit)}" for name, value in self.values.items()]
+
+    def reached_by(self, metrics: Mapping[str, float]) -> bool:
+        """Return True if one evaluation's metrics reach all targets."""
+        return not self.missed_by(metrics)
+
+    def missed_by(self, metrics: Mapping[str, float]) -> list[str]:
+        """Return the names of the metrics that do not reach their targets."""
+        return [name for name in self.values if not self.met(name, metrics.get(name))]
+
+    def met(self, name: str, value: float | None) -> bool:
+        """Return True if a value of this metric reaches its target."""
+        target = self.values[name]
+        if value is None or target is None or not (math.isfinite(value) and math.isfinite(target)):
             return False
         if self.direction == "higher":
-            return value >= self.value
-        return self.direction == "lower" and value <= self.value
+            return value >= target
+        return self.direction == "lower" and value <= target
 
     def better(self, value: float, than: float) -> bool:
         if math.isnan(than) or not math.isfinite(value):
@@ -280,12 +308,13 @@ class _Reader:
         log, target = self.log, self.target
         evaluation = self._evaluated(record)
         log.totals.evaluate(record.value, record.time_ms)
-        value = evaluation.metrics.get(target.name, math.nan)
-        if not math.isfinite(value):
+        values = {name: evaluation.metrics.get(name, math.nan) for name in target.values}
+        if not all(map(math.isfinite, values.values())):
             log.bad_metrics += 1
-        if target.better(value, log.best):
-            log.best = value
-        if log.reached is None and target.reached_by(value):
+        log.best |= {
+            name: value for name, value in values.items() if target.better(value, log.best.get(name, math.nan))
+        }
+        if log.reached is None and target.reached_by(values):
             log.reached = evaluation
         log.last_evaluation = evaluation
         self.evaluations.add(lambda: evaluation)

@@ -29,7 +29,7 @@ from pytest_flagperf.results.measured import (
 from pytest_flagperf.results.measured import phases as phases_of
 from pytest_flagperf.results.measured.figure_pair import RankFigures
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, TrainingWork
+from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
@@ -42,7 +42,7 @@ def measure(round_dir: Path) -> Outcome:
     directory = RoundDir(round_dir)
     plan = directory.read_plan()
     end, unreadable_end = _end(directory)
-    target = Target(plan.metric.name, plan.metric.direction, plan.metric.unit, plan.metric.target)
+    target = Target(plan.metric.name, plan.metric.direction, plan.metric.unit, plan.metric.target, plan.metric.also)
     places = _places(plan)
     warmup = whole(plan.config.get("timing_warmup_steps"))
     logs = {
@@ -286,15 +286,19 @@ def _losses(logs: Iterable[RankLog], finished: Mapping[str, Any]) -> Losses:
 
 def _quality(log: RankLog, finished: Mapping[str, Any], target: Target) -> Quality:
     converged = finished.get("converged")
-    final = _mapping(finished.get("final_metrics")).get(target.name)
+    final = _mapping(finished.get("final_metrics"))
+    last = log.last_evaluation.metrics if log.last_evaluation else {}
+    program_final = {name: number(value) for name in target.values if (value := final.get(name)) is not None}
+    also = {name: MetricQuality(log.best.get(name), last.get(name), program_final.get(name)) for name in target.also}
     return Quality(
         evaluations=log.num_evaluations,
         bad=log.bad_metrics,
-        best=log.best if math.isfinite(log.best) else None,
-        last=log.last_evaluation.metrics.get(target.name) if log.last_evaluation else None,
+        best=log.best.get(target.name),
+        last=last.get(target.name),
+        also=also,
         reached=log.reached,
         program_converged=converged if isinstance(converged, bool) else None,
-        program_final=None if final is None else number(final),
+        program_final=program_final.get(target.name),
     )
 
 

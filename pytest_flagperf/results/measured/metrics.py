@@ -130,9 +130,9 @@ def _to_target(logs: list[RankLog]) -> Iterator[MetricValue]:
 def _quality(logs: list[RankLog], target: Target) -> Iterator[MetricValue]:
     last = logs[0].last_evaluation if logs else None
     if last is not None and target.name:
-        value = last.metrics.get(target.name, math.nan)
         how = f"EVALUATE at step {last.step:,}, the last one"
-        yield MetricValue(target.name, value, target.unit, target.direction, how)
+        for name in target.values:
+            yield MetricValue(name, last.metrics.get(name, math.nan), target.unit, target.direction, how)
 
 
 def _metric(

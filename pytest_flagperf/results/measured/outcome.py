@@ -55,8 +55,17 @@ class Losses:
 
 
 @dataclass(frozen=True)
+class MetricQuality:
+    """One metric by the logged evaluations, and the program's own final value."""
+
+    best: float | None = None
+    last: float | None = None
+    program_final: float | None = None
+
+
+@dataclass(frozen=True)
 class Quality:
-    """The suite's metric by the logged evaluations, and the program's own result."""
+    """The suite's metrics by the logged evaluations, and the program's own result."""
 
     evaluations: int = 0
     bad: int = 0
@@ -65,6 +74,12 @@ class Quality:
     reached: Evaluation | None = None
     program_converged: bool | None = None
     program_final: float | None = None
+    also: Mapping[str, MetricQuality] = field(default_factory=dict)
+    """The further metrics that have a target."""
+
+    def of(self, target: Target) -> dict[str, MetricQuality]:
+        """Return the metrics that have a target, the suite's own first."""
+        return {target.name: MetricQuality(self.best, self.last, self.program_final), **self.also}
 
 
 @dataclass(frozen=True)
@@ -243,7 +258,12 @@ def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
     )
     quality = body.get("quality", {})
     floats = {name: _float(quality.get(name)) for name in ("best", "last", "program_final")}
-    plain["quality"] = Quality(**{**quality, **floats, "reached": _optional_evaluation(quality.get("reached"))})
+    also = {
+        name: MetricQuality(**{key: _float(value) for key, value in item.items()})
+        for name, item in quality.get("also", {}).items()
+    }
+    reached = _optional_evaluation(quality.get("reached"))
+    plain["quality"] = Quality(**{**quality, **floats, "also": also, "reached": reached})
     plain["impossible"] = tuple(impossible_from_json(item) for item in body.get("impossible", ()))
     plain["logs"] = tuple(body.get("logs", ()))
     plain["warnings"] = tuple(body.get("warnings", ()))

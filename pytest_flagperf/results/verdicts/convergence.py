@@ -50,22 +50,24 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
         sentence = f"{where}: the plan has an invalid target: {got}; expected {expected}, as in suite.toml"
         yield Verdict("target", False, got, expected, sentence, kind=_KIND)
         return
-    expected = f"{target.name} {target.sign} {quantity(target.value, target.unit)}"
+    expected = target.text
     if quality.bad:
         sentence = (
-            f"{where}: {target.name} was missing or not a number in {quality.bad} of"
+            f"{where}: {' or '.join(target.values)} was missing or not a number in {quality.bad} of"
             f" {count(quality.evaluations, 'evaluation')}, expected {expected}"
         )
         yield Verdict("target", False, "NaN", expected, sentence, kind=_KIND)
     elif not quality.evaluations or quality.last is None:
         sentence = f"{where}: no evaluation was logged, expected {expected}"
         yield Verdict("target", False, "no evaluation", expected, sentence, kind=_KIND)
-    elif quality.reached is None or not target.reached_by(quality.reached.metrics.get(target.name)):
+    elif quality.reached is None or not target.reached_by(quality.reached.metrics):
         yield _missed(outcome)
     elif (late := _too_late(outcome)) is not None:
         yield late
     else:
-        got, _ = compared(quality.reached.metrics[target.name], target.value, target.unit)
+        metrics = quality.reached.metrics
+        values = {name: compared(metrics[name], value, target.unit)[0] for name, value in target.values.items()}
+        got = ", ".join(f"{name} {value}" for name, value in values.items()) if target.also else values[target.name]
         yield Verdict("target", True, got, expected, kind=_KIND)
 
 
@@ -82,27 +84,35 @@ def _too_late(outcome: Outcome) -> Verdict | None:
         if least is not None and value is not None and least > limits.get(name, math.inf):
             unit = name.removeprefix("max_")
             got, expected = f"{plain(value)} {unit}", f"at most {plain(limits[name])} {unit}"
-            sentence = f"round {outcome.round}: {outcome.target.name} reached the target after {got}"
+            names = " and ".join(outcome.target.values)
+            sentence = f"round {outcome.round}: {names} reached the target after {got}"
             return Verdict("target", False, got, expected, f"{sentence}, expected {expected} ({name})", kind=_KIND)
     return None
 
 
 def _missed(outcome: Outcome) -> Verdict:
     target, quality = outcome.target, outcome.quality
-    best, limit = compared(quality.best, target.value, target.unit)
-    expected = f"{target.name} {target.sign} {limit}"
-    last = quantity(quality.last, target.unit)
+    bests, limits, parts = [], [], []
+    for name, metric in quality.of(target).items():
+        best, limit = compared(metric.best, target.values[name], target.unit)
+        bests.append(best)
+        limits.append(f"{name} {target.sign} {limit}")
+        parts.append(f"{name} reached {best} at best and {quantity(metric.last, target.unit)} at last")
+    best, expected = ", ".join(bests), " and ".join(limits)
     sentence = (
-        f"round {outcome.round}: {target.name} reached {best} at best and {last} at last,"
+        f"round {outcome.round}: {'; '.join(parts)},"
         f" in {count(quality.evaluations, 'evaluation')} and {count(outcome.work.samples or 0, 'sample')}"
         f" (stopped by {outcome.stop_reason or 'an unknown reason'}), expected {expected}"
     )
+    if target.also:
+        never = [name for name, metric in quality.of(target).items() if not target.met(name, metric.best)]
+        sentence += f" in one evaluation; no evaluation reached {' or '.join(never) or 'all'}"
     return Verdict("target", False, best, expected, sentence, kind=_KIND)
 
 
 def agrees(outcome: Outcome) -> Iterator[Verdict]:
     """Compare the FINISHED line with the evaluations in the log, which decide."""
-    quality, where = outcome.quality, f"round {outcome.round}"
+    quality, target, where = outcome.quality, outcome.target, f"round {outcome.round}"
     reached = quality.reached is not None
     expected = f"converged: {str(reached).lower()}, by the logged evaluations"
     if quality.program_converged is not reached:
@@ -112,12 +122,14 @@ def agrees(outcome: Outcome) -> Iterator[Verdict]:
             f" (last {outcome.target.name}: {quantity(quality.last, outcome.target.unit)})"
         )
         yield Verdict("agrees", False, f"converged: {got}", expected, sentence, kind=_KIND)
-    elif quality.program_final is not None and not _equal(quality.program_final, quality.last):
-        got, logged = compared(quality.program_final, quality.last, outcome.target.unit)
-        sentence = f"{where}: FINISHED has {outcome.target.name} {got}, expected {logged} by the last evaluation"
-        yield Verdict("agrees", False, got, logged, sentence, kind=_KIND)
-    else:
-        yield Verdict("agrees", True, f"converged: {str(reached).lower()}", expected, kind=_KIND)
+        return
+    for name, metric in quality.of(target).items():
+        if metric.program_final is not None and not _equal(metric.program_final, metric.last):
+            got, logged = compared(metric.program_final, metric.last, target.unit)
+            sentence = f"{where}: FINISHED has {name} {got}, expected {logged} by the last evaluation"
+            yield Verdict("agrees", False, got, logged, sentence, kind=_KIND)
+            return
+    yield Verdict("agrees", True, f"converged: {str(reached).lower()}", expected, kind=_KIND)
 
 
 def _equal(left: float | None, right: float | None) -> bool:

@@ -107,7 +107,7 @@ def _of_metric(outcome: Outcome) -> list[tuple[bool, str]]:
     if target.value is None or after is None or not all(map(math.isfinite, (before, after, target.value))):
         return []
     start, end = compared(before, after, target.unit)
-    if target.reached_by(before):
+    if target.met(name, before):
         limit = quantity(target.value, target.unit)
         return [(False, f"the untrained model already reaches the target: {name} is {start}, the target {limit}")]
     if target.direction not in ("higher", "lower") or outcome.parity_samples is not None:

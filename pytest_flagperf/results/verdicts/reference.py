@@ -61,7 +61,7 @@ class Batch:
     seeds: tuple[int | None, ...]
     runs: tuple[str, ...]
     to_target: tuple[float, ...]
-    """The samples at which each round's metric crossed the target, interpolated between two evaluations."""
+    """The samples at which each round had crossed all targets, interpolated between two evaluations."""
     interval: float
     """The largest number of samples between these two evaluations: the uncertainty of the crossing."""
     metric: Curves
@@ -155,6 +155,14 @@ def metric_points(outcome: Outcome) -> list[tuple[float, float]]:
     )
 
 
+def _evaluations(outcome: Outcome) -> list[tuple[float, Mapping[str, float]]]:
+    """Samples and metrics of evaluations in which all metrics with a target are finite, the untrained model first."""
+    untrained = [(0.0, outcome.untrained.metrics)] if outcome.untrained else []
+    evaluations = [*untrained, *((float(one.samples), one.metrics) for one in outcome.evaluations)]
+    names = [*outcome.target.values]
+    return [one for one in evaluations if all(math.isfinite(one[1].get(name, math.nan)) for name in names)]
+
+
 def loss_points(outcome: Outcome) -> list[tuple[float, float]]:
     return curves.finite((float(step.samples), step.loss) for step in outcome.steps)
 
@@ -163,7 +171,7 @@ def of_rounds(rounds: Sequence[tuple[str, Outcome]]) -> Batch:
     """Combine comparable rounds, each with the name of its run, into a batch; all must have reached the target."""
     outcomes = [outcome for _, outcome in rounds]
     metrics = [metric_points(outcome) for outcome in outcomes]
-    crossed = [curves.crossing(points, one.target) for points, one in zip(metrics, outcomes, strict=True)]
+    crossed = [curves.crossing(_evaluations(outcome), outcome.target) for outcome in outcomes]
     return Batch(
         global_batch=global_batch(outcomes[0]) or 0,
         shapes=tuple(sorted({f"{one.nnodes}x{one.nproc}" for one in outcomes})),

@@ -147,6 +147,8 @@ def _other_target(outcome: Outcome, reference: Reference) -> str | None:
     if own.value is None or other.value is None or not math.isclose(own.value, other.value):
         got, expected = compared(other.value, own.value, own.unit)
         return f"it was made for a target of {got}; the round's target is {expected}"
+    if own.also != other.also:
+        return f"it was made for {other.text}; the round's targets are {own.text}"
     return None
 
 

@@ -88,7 +88,7 @@ def evaluated(ctx: Context, model: nn.Module, *, predictions: bool) -> dict[str,
         gather=distributed.gather,
         total=lambda values: distributed.total(values, ctx.device),
     )
-    return evaluate(trainer, RANK, "accuracy", lambda: None)
+    return evaluate(trainer, RANK, ["accuracy"], lambda: None)
 
 
 def exact() -> dict[str, Any]:
