@@ -24,6 +24,7 @@ max_steps: int | None = None  # optimizer steps
 max_epochs: int | None = None
 max_samples: int | None = None  # over all devices
 parity_samples: int | None = None  # train only so many; judged by the reference's loss curve, not by the target
+stop_at_target = True  # False: train on to max_steps, to measure how far above its target a suite ends
 max_time_s: float | None = None  # stop the training after so many seconds and keep its results
 expected_time_s: float | None = None  # measured or published time of a round; --plan prints it
 seed = 42  # round i trains with seed + i - 1
@@ -85,7 +86,7 @@ MUTABLE = [
     "fused_optimizer", "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
     "learning_rate", "log_freq", "lr_decay_steps", "lr_gamma", "lr_step_steps", "lr_warmup_steps",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",
-    "parallel", "parity_samples", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels",
+    "parallel", "parity_samples", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels", "stop_at_target",
     "throughput_only", "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "weight_decay",
 ]  # fmt: skip
 """Keys that a vendor's file and ``--set`` may override in every suite."""

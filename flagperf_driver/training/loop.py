@@ -206,7 +206,10 @@ class Training:
         return not self.for_throughput and self.progress.step >= self.config.eval_start_steps
 
     def _evaluate(self, event: str) -> bool:
-        """Evaluate and log; return True if all targets are reached, which never happens with synthetic data."""
+        """Evaluate and log; return True if the training ends because all targets are reached.
+
+        Synthetic data never reach a target.
+        """
         self.trainer.synchronize()
         begin = time.perf_counter()
         step = self.progress.step
@@ -217,10 +220,10 @@ class Training:
             self.progress.eval_time += seconds
         self.last_evaluation = LastEvaluation(step, metrics)
         self.log(event, {"step": step, "samples": self.progress.samples, "time": seconds, **metrics})
-        return self._reached() and event == events.EVALUATE
-
-    def _reached(self) -> bool:
-        return self.rank.case.metric.reached(self.last_evaluation.metrics) and not self.rank.case.synthetic
+        case = self.rank.case
+        reached = event == events.EVALUATE and not case.synthetic and case.metric.reached(metrics)
+        self.progress.converged |= reached
+        return reached and bool(self.config.stop_at_target)
 
     # -- limits, epochs and checkpoints -----------------------------------------------------------------------
 
@@ -269,7 +272,7 @@ class Training:
             "raw_train_time": whole,
             "train_no_eval_time": training,
             "pure_training_computing_time": progress.compute_time + totals.compute,
-            "converged": self._reached() and not self.for_throughput,
+            "converged": progress.converged and not self.for_throughput,
             "stop_reason": reason,
             "final_loss": self._loss,
             "final_metrics": self.last_evaluation.metrics,

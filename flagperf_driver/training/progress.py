@@ -18,6 +18,8 @@ class TrainingProgress:
     """Completed epochs."""
     position: int = 0
     """Completed batches of the current epoch."""
+    converged: bool = False
+    """Whether an evaluation reached all targets."""
     train_time: float = 0.0
     eval_time: float = 0.0
     compute_time: float = 0.0

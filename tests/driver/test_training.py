@@ -166,6 +166,21 @@ def test_a_training_stops_for_a_reason(settings: dict[str, Any], reason: str, st
     assert run.finished["converged"] is (reason == "target")
 
 
+def test_a_training_may_go_on_at_its_target_and_has_converged(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"eval_steps": 3, "target": 0.003, "max_steps": 9}
+    assert Run(**settings).finished["steps"] == 3
+    whole = Run(**settings, stop_at_target=False)
+    assert (whole.finished["stop_reason"], whole.finished["converged"]) == ("max_steps", True)
+    assert [evaluation["step"] for evaluation in whole.of("EVALUATE")] == [3, 6, 9]
+    # Also after an interruption, and if the last evaluation is below the target: "lower" is reached by the first one.
+    checkpoints: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "direction": "lower"}
+    first = Run(nan_at=6, log_freq=1, **settings, **checkpoints, stop_at_target=False)
+    assert isinstance(first.error, NonFiniteLoss)
+    second = Run(**settings, **checkpoints, stop_at_target=False)
+    assert second.finished["converged"]
+    assert [evaluation["step"] for evaluation in second.of("EVALUATE")] == [6, 9]
+
+
 def test_the_records_come_in_order() -> None:
     assert [event for event, _ in Run(max_steps=12, eval_steps=6).records] == [
         "INIT_END", "INIT_EVALUATION", "TRAIN_START", "EPOCH_BEGIN", "STEP_BEGIN", "STEP_END", "STEP_END", "EVALUATE",

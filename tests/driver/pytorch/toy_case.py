@@ -34,6 +34,7 @@ def config(**settings: Any) -> dict[str, Any]:
 def case(
     target: float = 2.0,
     also: dict[str, float] | None = None,
+    direction: str = "higher",
     synthetic: bool = False,
     throughput_only: bool = False,
     extern: str | None = None,
@@ -45,7 +46,9 @@ def case(
         "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
         "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "toy", "seed": seed, "scale": "small",
         "synthetic": synthetic, "throughput_only": throughput_only,
-        "metric": {"name": "accuracy", "direction": "higher", "unit": "fraction", "target": target, "also": also or {}},
+        "metric": {
+            "name": "accuracy", "direction": direction, "unit": "fraction", "target": target, "also": also or {},
+        },
         "sample_unit": "samples", "device": "cpu", "backend": "gloo", "modules": [], "device_module": None,
         "data_dir": None, "extern": extern, "config": config(**settings),
     }  # fmt: skip
